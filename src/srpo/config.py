@@ -1,0 +1,404 @@
+"""Experiments as typed data: what YAML may say, checked before any compute is spent.
+
+An experiment file (``configs/experiments/*.yaml``) names methods, models and benchmarks; each name is
+a file of its own under ``configs/``. :func:`load_experiment` resolves the names; everything after that
+sees one frozen :class:`Experiment` and, per training run, one :class:`RunSpec`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from srpo.errors import SrpoError
+
+CONFIG_ROOT = Path(__file__).resolve().parents[2] / "configs"
+
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Config(BaseModel):
+    """Base of every configuration model: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# ---------------------------------------------------------------- methods
+
+Branch = Literal["grpo", "sdpo", "mix", "none"]
+
+
+class Routing(Config):
+    """Which branch a rollout takes, by correctness and by whether a correct sibling exists (table 7)."""
+
+    correct_with_teacher: Branch
+    correct_without_teacher: Branch
+    wrong_with_teacher: Branch
+    wrong_without_teacher: Branch
+
+    @model_validator(mode="after")
+    def _teacher_needed(self) -> Routing:
+        for cell in ("correct_without_teacher", "wrong_without_teacher"):
+            if getattr(self, cell) == "sdpo":
+                raise ValueError(f"{cell} = sdpo: without a correct sibling there is no teacher; use grpo, mix or none")
+        if {*self.branches} == {"none"}:
+            raise ValueError("every branch is none: the method would train on nothing")
+        if "mix" in self.branches and "sdpo" in self.branches:
+            raise ValueError("mix and sdpo exclude each other: one masks the distillation loss, the other adds to it")
+        return self
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        """The four cells in declaration order."""
+        return tuple(getattr(self, cell) for cell in type(self).model_fields)
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether any rollout can ask for the self-teacher."""
+        return "sdpo" in self.branches or "mix" in self.branches
+
+
+class Method(Config):
+    """A method: a routing table, a weighting and hyper-parameters (paper, tables 3 and 7)."""
+
+    name: str
+    title: str
+    routing: Routing
+    learning_rate: Positive
+    mini_batch_questions: Count
+    # policy-gradient branch
+    clip_ratio_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    clip_ratio_high: Positive = 0.28
+    clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0
+    rollout_is_threshold: Positive = 2.0
+    # distillation branch
+    top_k: Count = 100
+    divergence_alpha: Fraction = 0.5
+    distillation_is_threshold: Positive = 2.0
+    teacher_ema_rate: Annotated[float, Field(gt=0, le=1)] = 0.05
+    entropy_beta: Annotated[float, Field(ge=0)] = 0.0
+    mix_lambda: Fraction = 0.9
+
+
+# ---------------------------------------------------------------- models
+
+
+class Architecture(Config):
+    """Qwen3 sizes of a model that is built here."""
+
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    intermediate_size: Count
+    max_position_embeddings: Count = 512
+    vocab_size: Count = 400
+
+
+class WarmStart(Config):
+    """Supervised start of a model that is built here: it teaches the answer format and the use of a solution."""
+
+    corpus: Literal["families", "splits"]
+    steps: Count
+    batch_size: Count = 64
+    learning_rate: Positive = 3e-3
+    informed_fraction: Fraction = 0.4
+    brevity: Fraction = 0.0
+    seed: int = 0
+
+
+class MiniatureModel(Config):
+    """A tiny Qwen3 built and warm-started by the workflow."""
+
+    kind: Literal["miniature"]
+    name: str
+    title: str
+    architecture: Architecture
+    warm_start: WarmStart
+
+
+class HubModel(Config):
+    """A pinned revision on the Hugging Face hub."""
+
+    kind: Literal["hub"]
+    name: str
+    title: str
+    repository: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+class LocalModel(Config):
+    """A checkpoint directory in Hugging Face format."""
+
+    kind: Literal["local"]
+    name: str
+    title: str
+    path: Path
+
+
+Model = Annotated[MiniatureModel | HubModel | LocalModel, Field(discriminator="kind")]
+
+
+# ---------------------------------------------------------------- benchmarks
+
+
+class SourceFile(Config):
+    """One file of a data source, identified byte for byte."""
+
+    path: str
+    git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    rows: Count
+
+
+class Source(Config):
+    """Where real splits come from."""
+
+    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    train: SourceFile
+    test: SourceFile
+
+
+class MiniatureBenchmark(Config):
+    """A procedural family of questions."""
+
+    kind: Literal["miniature"]
+    name: str
+    title: str
+    reward: Literal["answer_match", "tool_use"]
+    family: str
+    train_questions: Count
+    test_questions: Count
+    seed: int = 0
+
+
+class SourcedBenchmark(Config):
+    """Real splits, fetched and verified."""
+
+    kind: Literal["sourced"]
+    name: str
+    title: str
+    reward: Literal["answer_match", "tool_use", "tool_use_reference"]
+    source: Source
+
+
+Benchmark = Annotated[MiniatureBenchmark | SourcedBenchmark, Field(discriminator="kind")]
+
+
+# ---------------------------------------------------------------- training
+
+
+class Sampling(Config):
+    """How validation and evaluation sample."""
+
+    rollouts: Count = 16
+    temperature: Positive = 0.6
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+
+
+class Clock(Config):
+    """What a second of the training clock is.
+
+    ``wall`` measures the step's phases. ``modelled`` converts their FLOPs at nominal rates, so that
+    results do not depend on how fast or busy the machine is.
+    """
+
+    kind: Literal["wall", "modelled"]
+    decode_flops_per_second: Positive = 1e10
+    dense_flops_per_second: Positive = 3e10
+
+
+class Training(Config):
+    """What all methods of an experiment share (table 3)."""
+
+    questions_per_batch: Count = 32
+    rollouts_per_question: Annotated[int, Field(ge=2)] = 8
+    max_prompt_length: Count = 2048
+    max_response_length: Count = 8192
+    max_teacher_prompt_length: Count = 10240
+    temperature: Positive = 1.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    warmup_steps: Annotated[int, Field(ge=0)] = 10
+    clip_grad: Positive = 1.0
+    micro_batch_size: Count = 64
+    validate_every: Count = 5
+    validation: Sampling = Sampling()
+    clock: Clock
+    budgets: dict[str, Positive]
+    max_steps: Count | None = None
+
+    @model_validator(mode="after")
+    def _budgets_increase(self) -> Training:
+        seconds = list(self.budgets.values())
+        if not seconds or any(a >= b for a, b in itertools.pairwise(seconds)):
+            raise ValueError(f"budgets = {self.budgets}: give at least one, in strictly increasing seconds")
+        return self
+
+
+# ---------------------------------------------------------------- experiment
+
+
+class Block(Config):
+    """A rectangle of the run matrix. Without methods it only evaluates the base models."""
+
+    models: list[str] = Field(min_length=1)
+    benchmarks: list[str] = Field(min_length=1)
+    methods: list[str] = []
+    seeds: list[int] = Field([1], min_length=1)
+
+
+class RunId(Config):
+    """Identity of a training run; ``path`` is its place below ``results/<experiment>/runs``."""
+
+    model: str
+    benchmark: str
+    method: str
+    seed: int
+
+    @property
+    def path(self) -> str:
+        return f"{self.model}/{self.benchmark}/{self.method}/seed{self.seed}"
+
+
+class RunSpec(Config):
+    """Everything that determines a training run's result, resolved."""
+
+    experiment: str
+    scale: Literal["embedded", "paper"]
+    id: RunId
+    model: Model
+    benchmark: Benchmark
+    method: Method
+    training: Training
+
+
+class Experiment(Config):
+    """A resolved experiment."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    title: str
+    scale: Literal["embedded", "paper"]
+    comparable_with_paper: bool = False
+    matrix: list[Block] = Field(min_length=1)
+    training: Training
+    evaluation: Sampling = Sampling()
+    methods: dict[str, Method]
+    models: dict[str, Model]
+    benchmarks: dict[str, Benchmark]
+
+    def runs(self) -> list[RunId]:
+        """The training runs, each once, in the matrix's order."""
+        ids = (
+            RunId(model=model, benchmark=_short(benchmark), method=method, seed=seed)
+            for block in self.matrix
+            for model in block.models
+            for benchmark in block.benchmarks
+            for method in block.methods
+            for seed in block.seeds
+        )
+        return list(dict.fromkeys(ids))
+
+    def bases(self) -> list[tuple[str, str]]:
+        """The (model, benchmark) pairs whose untrained model is evaluated, each once."""
+        pairs = ((m, _short(b)) for block in self.matrix for m in block.models for b in block.benchmarks)
+        return list(dict.fromkeys(pairs))
+
+    def run(self, run: RunId) -> RunSpec:
+        """Resolve one run."""
+        if run not in self.runs():
+            raise SrpoError(f"run {run.path} is not in the matrix of experiment {self.name}")
+        return RunSpec(
+            experiment=self.name,
+            scale=self.scale,
+            id=run,
+            model=self.models[run.model],
+            benchmark=self.benchmarks[run.benchmark],
+            method=self.methods[run.method],
+            training=self.training,
+        )
+
+
+def _short(benchmark: str) -> str:
+    """``miniature/physics`` -> ``physics``: a set's folder is not part of a benchmark's name."""
+    return benchmark.rsplit("/", 1)[-1]
+
+
+# ---------------------------------------------------------------- loading
+
+
+def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIG_ROOT) -> Experiment:
+    """Read an experiment file, or the mapping Snakemake made of it, and resolve the names in it.
+
+    ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
+    ``overrides: {grpo: {learning_rate: 1.0e-4}}``. A mapping that :meth:`Experiment.model_dump` made is
+    already resolved and loads as it is.
+
+    Raises:
+        SrpoError: on an unknown key or name, a missing key or an impossible value.
+    """
+    where = str(source) if isinstance(source, Path) else "experiment"
+    raw = _read_yaml(source) if isinstance(source, Path) else dict(source)
+    if "overrides" in raw or not {"methods", "models", "benchmarks"} <= raw.keys():
+        raw = _resolve(raw, where, config_root)
+    return _validate(Experiment, raw, where)
+
+
+def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, Any]:
+    for key in ("methods", "models", "benchmarks"):
+        if key in raw:
+            raise SrpoError(f"{where}: unknown key {key}; names go into the matrix, changed values into overrides")
+    overrides = raw.pop("overrides", None) or {}
+    blocks = raw.get("matrix")
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise SrpoError(f"{where}: matrix = {blocks!r}: give a list of blocks with models, benchmarks and methods")
+    for kind in ("methods", "models", "benchmarks"):
+        names = dict.fromkeys(str(name) for block in blocks for name in block.get(kind) or [])
+        raw[kind] = {_short(name): _load_named(kind, name, config_root) for name in names}
+        if len(raw[kind]) < len(names):
+            raise SrpoError(f"{where}: two {kind} of one experiment share a name: {', '.join(names)}")
+    for name, values in overrides.items():
+        if name not in raw["methods"]:
+            raise SrpoError(f"{where}: overrides.{name}: not a method of the matrix ({', '.join(raw['methods'])})")
+        if not isinstance(values, dict) or {"name", "title", "routing"} & values.keys():
+            raise SrpoError(f"{where}: overrides.{name} = {values!r}: give hyper-parameters of the method")
+        raw["methods"][name] = {**raw["methods"][name], **values}
+    return raw
+
+
+def _load_named(kind: str, name: str, config_root: Path) -> dict[str, Any]:
+    folder = config_root / kind
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+        raise SrpoError(f"unknown {kind[:-1]} {name!r}; there is {', '.join(known)}")
+    return {"name": _short(name), **_read_yaml(path)}
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise SrpoError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise SrpoError(f"{path}: a mapping is expected, found {type(content).__name__}")
+    return content
+
+
+def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        value = "" if first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
+        message = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+        value = value if len(value) < 200 else ""
+        raise SrpoError(f"{where}: {key}{value}: {message[0].lower()}{message[1:]}") from error

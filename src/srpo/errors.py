@@ -1,0 +1,9 @@
+"""The one exception that users see."""
+
+
+class SrpoError(Exception):
+    """A mistake the user can mend.
+
+    The message is one line that names the key or file, the value found and what is allowed.
+    The command line prints it without a traceback and exits with status 2.
+    """

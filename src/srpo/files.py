@@ -1,0 +1,38 @@
+"""Files that survive a kill: written whole or not at all, or appended line by line."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` atomically, creating its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically; NaN is refused because JSON has none."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def append_event(path: Path, event: dict[str, Any]) -> None:
+    """Append one JSON line and flush it to the operating system."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as log:
+        log.write(json.dumps(event, allow_nan=False) + "\n")
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the complete events of an append-only log; a line cut off by a kill ends it."""
+    if not path.exists():
+        return
+    with path.open() as log:
+        for line in log:
+            if not line.endswith("\n"):
+                return
+            yield json.loads(line)
