@@ -1,0 +1,1 @@
+"""Sampling responses: one engine interface and the embedded decoder behind it."""
