@@ -82,36 +82,30 @@ def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: f
     """
     log_probs = F.log_softmax(logits if temperature == 1 else logits / temperature, dim=-1)
     probs = log_probs.exp()
-    if top_p < 1:
-        tokens = _draw_from_nucleus(probs, uniforms, top_p)
-    else:
-        cumulative = probs.cumsum(-1)
-        tokens = _invert(cumulative, uniforms * cumulative[:, -1])
-    return tokens, log_probs.gather(1, tokens[:, None])[:, 0]
+    cumulative = (_cut_to_nucleus(probs, top_p) if top_p < 1 else probs).cumsum(-1)
+    targets = uniforms * cumulative[:, -1]
+    tokens = torch.searchsorted(cumulative, targets[:, None], right=True)
+    tokens.clamp_(max=logits.shape[1] - 1)  # beyond the end only where a row is NaN
+    return tokens[:, 0], log_probs.gather(1, tokens)[:, 0]
 
 
-def _invert(cumulative: Tensor, targets: Tensor) -> Tensor:
-    """Index of the first entry above the target in each row, int64 [rows]."""
-    index = torch.searchsorted(cumulative, targets[:, None], right=True)[:, 0]
-    return index.clamp_(max=cumulative.shape[1] - 1)  # beyond the end only where a row is NaN
-
-
-def _draw_from_nucleus(probs: Tensor, uniforms: Tensor, top_p: float) -> Tensor:
+def _cut_to_nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """Set to zero what is outside the nucleus. Tokens keep their order: sorted, near ties could swap
+    by rounding and with them the token that a uniform number means."""
     head, candidates = probs.topk(min(NUCLEUS_HEAD, probs.shape[1]))
-    cumulative = head.cumsum(-1)
-    tokens = _draw_sorted(cumulative, candidates, uniforms, top_p)
-    wide = (cumulative[:, -1] < top_p).nonzero()[:, 0]
+    cut = torch.zeros_like(probs).scatter_(1, candidates, _zero_after(head, top_p))
+    wide = (head.sum(-1) < top_p).nonzero()[:, 0]
     if len(wide) and head.shape[1] < probs.shape[1]:
         head, candidates = probs[wide].sort(dim=-1, descending=True)
-        tokens[wide] = _draw_sorted(head.cumsum(-1), candidates, uniforms[wide], top_p)
-    return tokens
+        cut[wide] = torch.zeros_like(head).scatter_(1, candidates, _zero_after(head, top_p))
+    return cut
 
 
-def _draw_sorted(cumulative: Tensor, candidates: Tensor, uniforms: Tensor, top_p: float) -> Tensor:
-    """Draw from the nucleus of rows whose candidates are sorted by falling probability."""
-    last = torch.searchsorted(cumulative, cumulative.new_full((len(cumulative), 1), top_p))
-    mass = cumulative.gather(1, last.clamp_(max=cumulative.shape[1] - 1))[:, 0]
-    return candidates.gather(1, _invert(cumulative, uniforms * mass)[:, None])[:, 0]
+def _zero_after(falling: Tensor, top_p: float) -> Tensor:
+    """Keep the shortest beginning of each row whose sum reaches ``top_p``, at least one entry."""
+    kept = falling.clone()
+    kept[:, 1:] *= falling.cumsum(-1)[:, :-1] < top_p
+    return kept
 
 
 # ---------------------------------------------------------------- model
@@ -151,22 +145,24 @@ class _Shape:
         ):
             if found != allowed:
                 raise SrpoError(f"model configuration: {key} = {found!r}: the embedded decoder needs {allowed!r}")
-        try:
-            return cls(
-                vocab=config["vocab_size"],
-                hidden=config["hidden_size"],
-                feed_forward=config["intermediate_size"],
-                layers=config["num_hidden_layers"],
-                heads=config["num_attention_heads"],
-                kv_heads=config["num_key_value_heads"],
-                head_dim=config["head_dim"],
-                positions=config["max_position_embeddings"],
-                eps=config["rms_norm_eps"],
-                rope_theta=float(rope["rope_theta"]),
-                tied=config.get("tie_word_embeddings", False),
-            )
-        except (KeyError, TypeError) as error:
-            raise SrpoError(f"model configuration: {error} is missing or not a number") from error
+        keys = {
+            "vocab": "vocab_size",
+            "hidden": "hidden_size",
+            "feed_forward": "intermediate_size",
+            "layers": "num_hidden_layers",
+            "heads": "num_attention_heads",
+            "kv_heads": "num_key_value_heads",
+            "head_dim": "head_dim",
+            "positions": "max_position_embeddings",
+            "eps": "rms_norm_eps",
+            "rope_theta": "rope_theta",
+        }
+        given = {**config, "rope_theta": rope.get("rope_theta")}
+        for key in keys.values():
+            if not isinstance(given.get(key), int | float):
+                raise SrpoError(f"model configuration: {key} = {given.get(key)!r}: a number is needed")
+        tied = bool(config.get("tie_word_embeddings"))
+        return cls(**{field: given[key] for field, key in keys.items()}, tied=tied)
 
 
 @dataclass
@@ -224,7 +220,7 @@ class EmbeddedDecoder:
         hf_config: a ``Qwen3Config`` or the mapping in its ``config.json``.
         eos_token_id: ends a response.
         pad_token_id: fills up prompts; never reaches a result.
-        max_batch: most rows decoded at once.
+        max_batch: most rows decoded at once; past the default the cache of a miniature leaves the processor's.
         memory_bytes: bound on the rows' key-value cache and logits; at least one row is decoded.
 
     Raises:
@@ -236,7 +232,7 @@ class EmbeddedDecoder:
         hf_config: Any,
         eos_token_id: int,
         pad_token_id: int,
-        max_batch: int = 1024,
+        max_batch: int = 128,
         memory_bytes: int = 2**30,
     ) -> None:
         self._shape = shape = _Shape.read(hf_config if isinstance(hf_config, Mapping) else hf_config.to_dict())
@@ -389,11 +385,13 @@ class EmbeddedDecoder:
     def _chunks(self, rows: list[_Row], max_new_tokens: int) -> Iterator[list[_Row]]:
         """Cut rows, sorted by prompt length, so that each chunk fits the batch and memory bounds."""
         shape = self._shape
+        count = -(-len(rows) // self._max_batch)
+        even = -(-len(rows) // max(count, 1))
         chunk: list[_Row] = []
         for row in rows:
             # Logits count four times: sampling holds a few tensors of their size.
             numbers = 2 * shape.layers * shape.kv_heads * shape.head_dim * (len(row.prompt) + max_new_tokens)
-            most = max(1, min(self._max_batch, self._memory_bytes // (4 * (numbers + 4 * shape.vocab))))
+            most = max(1, min(even, self._memory_bytes // (4 * (numbers + 4 * shape.vocab))))
             if len(chunk) >= most:
                 yield chunk
                 chunk = []
