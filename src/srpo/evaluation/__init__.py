@@ -1,0 +1,1 @@
+"""Evaluation: avg@k with a seed for every sample."""

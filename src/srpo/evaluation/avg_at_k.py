@@ -1,0 +1,106 @@
+"""avg@k: the mean reward of k samples a question, averaged over the questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from srpo.benchmarks.prompts import student_prompt_ids
+from srpo.benchmarks.rewards import compute_reward
+from srpo.benchmarks.splits import Question
+from srpo.config import Sampling
+from srpo.errors import SrpoError
+from srpo.rollout.engine import RolloutEngine, SamplingParams
+from srpo.seeds import derive_seed
+
+KEPT_SAMPLES = 4
+"""Samples kept of each question that is kept."""
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Rewards and lengths of k samples a question.
+
+    Attributes:
+        k: samples a question.
+        question_scores: mean reward of each question, in the order given.
+        response_length: mean tokens of a response, its end-of-sequence token included.
+        truncated_fraction: responses that reached the length limit.
+        samples: records for ``samples.jsonl``, without their budget.
+    """
+
+    k: int
+    question_scores: list[float]
+    response_length: float
+    truncated_fraction: float
+    samples: list[dict[str, Any]]
+
+    @property
+    def avg_at_k(self) -> float:
+        """Mean of the questions' scores."""
+        return fmean(self.question_scores)
+
+
+def evaluate_questions(
+    engine: RolloutEngine,
+    tokenizer: Any,
+    questions: list[Question],
+    sampling: Sampling,
+    max_prompt_length: int,
+    max_response_length: int,
+    seed_key: tuple[str | int, ...],
+    keep: int = 0,
+) -> EvaluationResult:
+    """Sample ``sampling.rollouts`` responses to each question and score them.
+
+    The seed of a sample is derived from ``seed_key``, the question's index and the sample's number, so
+    that a subset of the questions is answered as it is within the whole.
+
+    Args:
+        engine: the model.
+        tokenizer: a Hugging Face tokenizer.
+        questions: at least one.
+        sampling: number of samples, temperature and top-p.
+        max_prompt_length: in tokens.
+        max_response_length: in tokens.
+        seed_key: what the samples are for, e.g. ``("validation", run_seed, step)``.
+        keep: of that many questions, the first, record the first ``KEPT_SAMPLES`` samples.
+
+    Raises:
+        SrpoError: if there is no question, or a prompt is refused.
+    """
+    if not questions:
+        raise SrpoError("no questions to evaluate: the split is empty")
+    prompts = [student_prompt_ids(tokenizer, question.messages, max_prompt_length) for question in questions]
+    seeds = [[derive_seed(*seed_key, question.index, j) for j in range(sampling.rollouts)] for question in questions]
+    params = SamplingParams(sampling.temperature, max_response_length, sampling.top_p)
+    groups = engine.generate(prompts, params, seeds)
+
+    completions = [completion for group in groups for completion in group]
+    texts = tokenizer.batch_decode([completion.token_ids for completion in completions], skip_special_tokens=True)
+    scores, samples = [], []
+    for i, question in enumerate(questions):
+        responses = texts[i * sampling.rollouts : (i + 1) * sampling.rollouts]
+        rewards = [compute_reward(question.reward, response, question.ground_truth) for response in responses]
+        scores.append(fmean(rewards))
+        if i < keep:
+            prompt = tokenizer.decode(prompts[i])
+            samples += [
+                {
+                    "question": question.index,
+                    "sample": j,
+                    "prompt": prompt,
+                    "response": responses[j],
+                    "ground_truth": question.ground_truth,
+                    "reward": rewards[j],
+                }
+                for j in range(min(KEPT_SAMPLES, sampling.rollouts))
+            ]
+    return EvaluationResult(
+        k=sampling.rollouts,
+        question_scores=scores,
+        response_length=fmean(len(completion.token_ids) for completion in completions),
+        truncated_fraction=fmean(completion.finish_reason == "length" for completion in completions),
+        samples=samples,
+    )

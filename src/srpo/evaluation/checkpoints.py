@@ -1,0 +1,131 @@
+"""The evaluate stage: sample the checkpoints that the budgets selected anew, or the base model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srpo.benchmarks.splits import read_split
+from srpo.config import Experiment, RunId
+from srpo.errors import SrpoError
+from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
+from srpo.files import write_json, write_text
+from srpo.layout import Layout
+from srpo.rollout.decoder import EmbeddedDecoder
+
+KEPT_QUESTIONS = 8
+"""Questions of which ``samples.jsonl`` keeps samples."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights in Hugging Face format and the training step they are of."""
+
+    path: Path
+    step: int
+
+
+def score_budgets(
+    checkpoints: Mapping[str, Checkpoint | None], evaluate: Callable[[Path], EvaluationResult]
+) -> tuple[dict[str, dict[str, Any] | None], list[dict[str, Any]]]:
+    """Evaluate each distinct checkpoint once.
+
+    Args:
+        checkpoints: what each budget selected; ``None`` where it selected nothing.
+        evaluate: scores the checkpoint in a directory.
+
+    Returns:
+        The ``budgets`` of ``evaluation.json``, ``None`` where there is no checkpoint, and the records of
+        ``samples.jsonl``; budgets that share a checkpoint share its result.
+    """
+    results: dict[Path, EvaluationResult] = {}
+    budgets: dict[str, dict[str, Any] | None] = {}
+    samples: list[dict[str, Any]] = []
+    for budget, checkpoint in checkpoints.items():
+        if checkpoint is None:
+            budgets[budget] = None
+            continue
+        if checkpoint.path not in results:
+            results[checkpoint.path] = evaluate(checkpoint.path)
+        result = results[checkpoint.path]
+        budgets[budget] = {
+            "step": checkpoint.step,
+            "avg_at_k": result.avg_at_k,
+            "response_length": result.response_length,
+            "truncated_fraction": result.truncated_fraction,
+            "question_scores": result.question_scores,
+        }
+        samples += [{"budget": budget, **sample} for sample in result.samples]
+    return budgets, samples
+
+
+def evaluate_checkpoints(experiment: Experiment, run: RunId, layout: Layout) -> None:
+    """Write ``evaluation.json`` and ``samples.jsonl`` of a finished run, reading its ``summary.json``.
+
+    Raises:
+        SrpoError: if the run's files, its split or a checkpoint cannot be read.
+    """
+    folder = layout.run(run)
+    try:
+        selected = json.loads((folder / "summary.json").read_text())["budgets"]
+    except (OSError, ValueError, KeyError) as error:
+        raise SrpoError(f"{folder / 'summary.json'}: not a run's summary ({error!r})") from error
+    checkpoints = {
+        budget: found and Checkpoint(folder / found["checkpoint"] / "huggingface", found["step"])
+        for budget, found in selected.items()
+    }
+    _evaluate(experiment, run.model_dump(), checkpoints, layout, folder)
+
+
+def evaluate_base(experiment: Experiment, model: str, benchmark: str, layout: Layout) -> None:
+    """Write ``evaluation.json`` and ``samples.jsonl`` of a base model.
+
+    Raises:
+        SrpoError: if the model or the split cannot be read.
+    """
+    run = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
+    checkpoints = {"base": Checkpoint(layout.model(model), step=0)}
+    _evaluate(experiment, run, checkpoints, layout, layout.base(model, benchmark))
+
+
+def _evaluate(
+    experiment: Experiment,
+    run: dict[str, Any],
+    checkpoints: Mapping[str, Checkpoint | None],
+    layout: Layout,
+    folder: Path,
+) -> None:
+    from transformers import AutoTokenizer  # slow to import
+
+    start = time.perf_counter()
+    tokenizer = AutoTokenizer.from_pretrained(layout.model(run["model"]))
+    questions = read_split(layout.split(run["benchmark"], "test"))
+    limits = experiment.training
+
+    def evaluate(path: Path) -> EvaluationResult:
+        return evaluate_questions(
+            EmbeddedDecoder.from_pretrained(path),
+            tokenizer,
+            questions,
+            experiment.evaluation,
+            limits.max_prompt_length,
+            limits.max_response_length,
+            seed_key=("evaluation", *run.values()),
+            keep=KEPT_QUESTIONS,
+        )
+
+    budgets, samples = score_budgets(checkpoints, evaluate)
+    # evaluation.json is written last: where it exists, the samples do.
+    write_text(folder / "samples.jsonl", "".join(json.dumps(sample, allow_nan=False) + "\n" for sample in samples))
+    evaluation = {
+        "run": run,
+        "k": experiment.evaluation.rollouts,
+        "questions": len(questions),
+        "budgets": budgets,
+        "wall_seconds": time.perf_counter() - start,
+    }
+    write_json(folder / "evaluation.json", evaluation)
