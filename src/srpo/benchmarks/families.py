@@ -1,0 +1,436 @@
+"""Procedural question families for models of 0.1-0.2 M parameters.
+
+A family is a table of *noisy facts*: (world, key) has one true value and a few misconceptions, and the
+warm-start corpus states it truly with a probability of its own. A question combines two or three facts of
+one world and asks for a short open answer; held-out questions are new combinations of known facts. A
+model warm-started on such a corpus therefore fails on particular facts, which training can mend, and finds
+them stated rightly in a sibling's correct response (docs/miniature.md).
+
+Text is laid out for a small vocabulary: words are short and lower-case, and a number or a word is always
+preceded by the space that its token includes, so that one value is the same token in the question, in the
+reasoning and in the answer.
+
+Every draw comes from the ``random.Random`` passed in; the fact tables have fixed seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from srpo.errors import SrpoError
+from srpo.seeds import derive_seed
+
+Style = Literal["plain", "reversed", "terse", "checking"]
+STYLE_SHARES: dict[Style, float] = {"plain": 0.4, "reversed": 0.2, "terse": 0.2, "checking": 0.2}
+FIDELITY = 0.92
+"""Probability that an informed response takes a fact from the solution in its prompt."""
+SAME_STYLE = 0.7
+"""Probability that an informed response that is not cut short keeps the solution's style."""
+SAME_ANSWER = 0.7
+"""Probability that an informed response ends with the solution's answer whatever its own facts say."""
+
+_HELD_OUT_ONE_IN = 8
+_MAX_REPEATS = 20_000
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One entry of a family's table; the corpus states ``truth`` with ``probability``."""
+
+    truth: str
+    misconceptions: tuple[str, ...]
+    probability: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A question's data: facts ``(world, key)`` and the operands that come with each key.
+
+    ``asked`` is what the question wants of them ("larger"), empty where a family always asks the same.
+    """
+
+    world: str
+    keys: tuple[str, ...]
+    operands: tuple[tuple[int, ...], ...] = ()
+    asked: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Equal for problems that differ only in the order in which their facts are named."""
+        operands = self.operands or ((),) * len(self.keys)
+        return repr((self.world, self.asked, sorted(zip(self.keys, operands, strict=True))))
+
+
+@dataclass(frozen=True)
+class FamilyResponse:
+    """A rendered response, the fact values it ends up believing, and its final answer."""
+
+    text: str
+    style: Style
+    values: tuple[str, ...]
+    answer: str
+
+
+class Family(ABC):
+    """A fact table, how questions are drawn from it and how they read.
+
+    A new family gives its tables as class attributes and implements :meth:`alternatives`, :meth:`make`,
+    :meth:`prompt`, :meth:`line` and :meth:`answer`.
+    """
+
+    name: str
+    worlds: tuple[str, ...]
+    keys: tuple[str, ...]
+    probabilities: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 0.95)
+
+    def __init__(self) -> None:
+        rng = random.Random(derive_seed("facts", self.name))
+        entries = [(world, key) for world in self.worlds for key in self.keys]
+        # each probability equally often, so that no family is hard or easy by luck
+        shares = [self.probabilities[i % len(self.probabilities)] for i in range(len(entries))]
+        rng.shuffle(shares)
+        self.facts: dict[tuple[str, str], Fact] = {}
+        for (world, key), probability in zip(entries, shares, strict=True):
+            truth, *misconceptions = self.alternatives(key, rng)
+            self.facts[world, key] = Fact(truth, tuple(misconceptions), probability)
+
+    @abstractmethod
+    def alternatives(self, key: str, rng: random.Random) -> Sequence[str]:
+        """Draw a fact's possible values: the true one first, then its misconceptions."""
+
+    @abstractmethod
+    def make(self, rng: random.Random) -> Problem:
+        """Draw a problem of either split."""
+
+    @abstractmethod
+    def prompt(self, problem: Problem) -> str:
+        """The question as the user asks it."""
+
+    @abstractmethod
+    def line(self, problem: Problem, position: int, value: str) -> str:
+        """One step of reasoning: fact ``position`` under the belief ``value``, without a leading space."""
+
+    @abstractmethod
+    def answer(self, problem: Problem, values: Sequence[str]) -> str:
+        """The final answer that follows from believing ``values``."""
+
+    def ground_truth(self, problem: Problem) -> str:
+        """What the reward compares with, in the real benchmarks' format."""
+        return self.answer(problem, self.true_values(problem))
+
+    def compose(self, reasoning: str, answer: str) -> str:
+        """Put reasoning and answer into the benchmark's response format."""
+        return f"<reasoning>{reasoning}</reasoning><answer> {answer}</answer>"
+
+    def true_values(self, problem: Problem) -> tuple[str, ...]:
+        """The values of the problem's facts."""
+        return tuple(self.facts[problem.world, key].truth for key in problem.keys)
+
+    def draw_problem(self, rng: random.Random, split: Literal["train", "test"]) -> Problem:
+        """Draw a problem of one split; whether a combination of facts is held out is fixed for good."""
+        while True:
+            problem = self.make(rng)
+            held_out = derive_seed("held-out", self.name, problem.identity) % _HELD_OUT_ONE_IN == 0
+            if held_out == (split == "test"):
+                return problem
+
+    def sample_response(self, problem: Problem, rng: random.Random, style: Style | None = None) -> FamilyResponse:
+        """Draw a response as the warm-start corpus answers: noisy facts, in a style of the usual mix."""
+        style = style or _draw_style(rng)
+        values = self._draw_values(problem, rng, style)
+        draft = self._draw_values(problem, rng, "plain") if style == "checking" else values
+        return self.render(problem, values, style, draft=draft)
+
+    def informed_response(
+        self, problem: Problem, solution: FamilyResponse, rng: random.Random, brevity: float = 0.0
+    ) -> str:
+        """Draw a response to the enriched prompt that shows ``solution``.
+
+        It takes over most of the solution's facts and usually its answer, right or wrong: what it learns is
+        the use of a solution, not the facts.
+
+        Args:
+            brevity: probability that the response is terse whatever the solution's style.
+        """
+        if rng.random() < brevity:
+            style: Style = "terse"
+        else:
+            style = solution.style if rng.random() < SAME_STYLE else _draw_style(rng)
+        values = self._copy_values(problem, solution, rng)
+        draft = self._copy_values(problem, solution, rng) if style == "checking" else values
+        answer = solution.answer if rng.random() < SAME_ANSWER else None
+        return self.render(problem, values, style, draft=draft, answer=answer).text
+
+    def render(
+        self,
+        problem: Problem,
+        values: Sequence[str],
+        style: Style = "plain",
+        *,
+        draft: Sequence[str] | None = None,
+        answer: str | None = None,
+    ) -> FamilyResponse:
+        """Write a response that believes ``values``.
+
+        Args:
+            draft: the values of a checking response's first pass; ``values`` if not given.
+            answer: the final answer; the one that follows from ``values`` if not given.
+        """
+        answer = self.answer(problem, values) if answer is None else answer
+        lines = self._lines(problem, values)
+        if style == "terse":
+            lines = []
+        elif style == "reversed":
+            lines = lines[::-1]
+        elif style == "checking":
+            lines = [*self._lines(problem, values if draft is None else draft), " check", *lines]
+        return FamilyResponse(self.compose(";".join(lines), answer), style, tuple(values), answer)
+
+    def _lines(self, problem: Problem, values: Sequence[str]) -> list[str]:
+        return [f" {self.line(problem, i, value)}" for i, value in enumerate(values)]
+
+    def _draw_values(self, problem: Problem, rng: random.Random, style: Style) -> tuple[str, ...]:
+        return tuple(_draw_value(self.facts[problem.world, key], rng, style) for key in problem.keys)
+
+    def _copy_values(self, problem: Problem, solution: FamilyResponse, rng: random.Random) -> tuple[str, ...]:
+        own = self._draw_values(problem, rng, "plain")
+        return tuple(a if rng.random() < FIDELITY else b for a, b in zip(solution.values, own, strict=True))
+
+
+def _draw_style(rng: random.Random) -> Style:
+    return rng.choices(list(STYLE_SHARES), list(STYLE_SHARES.values()))[0]
+
+
+def _draw_value(fact: Fact, rng: random.Random, style: Style) -> str:
+    """Haste makes facts worse, checking makes them better."""
+    probability = fact.probability
+    if style == "terse":
+        probability *= 0.8
+    elif style == "checking":
+        probability = 1 - (1 - probability) / 2
+    return fact.truth if rng.random() < probability else rng.choice(fact.misconceptions)
+
+
+# ---------------------------------------------------------------- the five families
+
+
+class Chemistry(Family):
+    """An element's charge depends on the solvent; the answer is the total charge of two kinds of ions."""
+
+    name = "chemistry"
+    worlds = ("acid", "water", "oil", "salt")
+    keys = ("Fe", "Cu", "Na", "Mg", "Al", "Zn", "Ag", "Ni", "Co", "Ca", "Li", "Mn")
+
+    def alternatives(self, key: str, rng: random.Random) -> list[str]:
+        return rng.sample("12345", 3)
+
+    def make(self, rng: random.Random) -> Problem:
+        counts = tuple((rng.randint(1, 3),) for _ in range(2))
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 2)), counts)
+
+    def prompt(self, problem: Problem) -> str:
+        ions = " and".join(f" {n} {key}" for key, (n,) in zip(problem.keys, problem.operands, strict=True))
+        return f"Find the total charge of{ions} in {problem.world}."
+
+    def line(self, problem: Problem, position: int, value: str) -> str:
+        (count,) = problem.operands[position]
+        return f"{problem.keys[position]} {count}* {value}= {count * int(value)}"
+
+    def answer(self, problem: Problem, values: Sequence[str]) -> str:
+        return str(sum(n * int(value) for (n,), value in zip(problem.operands, values, strict=True)))
+
+
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "*": lambda a, b: a * b,
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: abs(a - b),
+}
+
+
+class Physics(Family):
+    """On every world a quantity is computed its own way; the answer is the larger or smaller of two results."""
+
+    name = "physics"
+    worlds = ("earth", "mars", "moon", "titan")
+    keys = ("force", "work", "power", "load", "gap", "drop", "shift", "range", "heat", "drag", "spin", "lift")
+    probabilities = (0.2, 0.4, 0.6, 0.8)
+
+    def alternatives(self, key: str, rng: random.Random) -> list[str]:
+        return rng.sample(list(_OPERATORS), 3)
+
+    def make(self, rng: random.Random) -> Problem:
+        operands = tuple((rng.randint(2, 9), rng.randint(2, 9)) for _ in range(2))
+        asked = rng.choice(("larger", "smaller"))
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 2)), operands, asked)
+
+    def prompt(self, problem: Problem) -> str:
+        terms = " and".join(f" {key} {a} {b}" for key, (a, b) in zip(problem.keys, problem.operands, strict=True))
+        return f"On {problem.world}, find the {problem.asked} of{terms}."
+
+    def line(self, problem: Problem, position: int, value: str) -> str:
+        a, b = problem.operands[position]
+        return f"{problem.keys[position]} {a}{value} {b}= {_OPERATORS[value](a, b)}"
+
+    def answer(self, problem: Problem, values: Sequence[str]) -> str:
+        results = [_OPERATORS[value](*operands) for value, operands in zip(values, problem.operands, strict=True)]
+        return str(max(results) if problem.asked == "larger" else min(results))
+
+
+class Biology(Family):
+    """Every organism has its own genetic code; the answer is the peptide that three codons encode."""
+
+    name = "biology"
+    worlds = ("human", "yeast", "virus", "plant")
+    keys = (
+        "atg",
+        "gca",
+        "ttc",
+        "cgt",
+        "tac",
+        "gga",
+        "ccg",
+        "aag",
+        "ctt",
+        "tgt",
+        "gac",
+        "cat",
+        "agc",
+        "gtt",
+        "acg",
+        "caa",
+        "tgg",
+        "att",
+        "ggc",
+        "tca",
+    )
+
+    def alternatives(self, key: str, rng: random.Random) -> list[str]:
+        return rng.sample("ACDEFGHIKLMNPQRSTVWY", 3)
+
+    def make(self, rng: random.Random) -> Problem:
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 3)))
+
+    def prompt(self, problem: Problem) -> str:
+        return f"In {problem.world}, find the peptide of {' '.join(problem.keys)}."
+
+    def line(self, problem: Problem, position: int, value: str) -> str:
+        return f"{problem.keys[position]}={value}"
+
+    def answer(self, problem: Problem, values: Sequence[str]) -> str:
+        return "".join(values)
+
+
+class Materials(Family):
+    """A metal's hardness depends on its phase; the answer is the hardest or softest of three, with its value."""
+
+    name = "materials"
+    worlds = ("alpha", "beta", "delta", "gamma")
+    keys = ("iron", "zinc", "tin", "gold", "lead", "steel", "brass", "nickel", "silver", "cobalt", "copper", "bronze")
+    probabilities = (0.2, 0.4, 0.6, 0.8)
+
+    def alternatives(self, key: str, rng: random.Random) -> list[str]:
+        return rng.sample("123456789", 3)
+
+    def make(self, rng: random.Random) -> Problem:
+        asked = rng.choice(("hardest", "softest"))
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 3)), asked=asked)
+
+    def prompt(self, problem: Problem) -> str:
+        first, second, third = problem.keys
+        return f"In phase {problem.world}, find the {problem.asked} of {first}, {second} and {third}."
+
+    def line(self, problem: Problem, position: int, value: str) -> str:
+        return f"{problem.keys[position]} {value}"
+
+    def answer(self, problem: Problem, values: Sequence[str]) -> str:
+        # max and min keep the first of equals: of a tie, the metal named first
+        best = max if problem.asked == "hardest" else min
+        position = best(range(len(values)), key=lambda i: int(values[i]))
+        return self.line(problem, position, values[position])
+
+
+class ToolUse(Family):
+    """Every user has their own words for a tool and its arguments; the answer is the call they mean."""
+
+    name = "tooluse"
+    worlds = ("Ann", "Bob", "Eve", "Max")
+    tool_words = ("show", "give", "get", "ask", "send", "pick", "call", "bring")
+    size_words = ("tiny", "big", "short", "long", "wide", "thin")
+    color_words = ("dark", "pale", "warm", "cold", "bright", "plain")
+    keys = tool_words + size_words + color_words
+
+    def alternatives(self, key: str, rng: random.Random) -> list[str]:
+        if key in self.tool_words:
+            return rng.sample(("find", "tell", "order"), 3)
+        if key in self.size_words:
+            return rng.sample(("small", "medium", "large"), 3)
+        return rng.sample(("black", "white", "red", "green"), 3)
+
+    def make(self, rng: random.Random) -> Problem:
+        words = tuple(rng.choice(words) for words in (self.tool_words, self.size_words, self.color_words))
+        return Problem(rng.choice(self.worlds), words)
+
+    def prompt(self, problem: Problem) -> str:
+        tool, size, color = problem.keys
+        return f"{problem.world}: please {tool} the {size} {color} frog."
+
+    def line(self, problem: Problem, position: int, value: str) -> str:
+        return f"{problem.keys[position]} is {value}"
+
+    def answer(self, problem: Problem, values: Sequence[str]) -> str:
+        tool, size, color = values
+        return f"Action: {tool}\nAction Input: {_compact({'size': size, 'color': color})}"
+
+    def ground_truth(self, problem: Problem) -> str:
+        tool, size, color = self.true_values(problem)
+        return json.dumps([{"Action": tool, "Action_Input": json.dumps({"size": size, "color": color})}])
+
+    def compose(self, reasoning: str, answer: str) -> str:
+        return f"Thought:{reasoning}\n{answer}"
+
+
+def _compact(value: dict[str, str]) -> str:
+    """JSON without optional spaces, each of which would be a token."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (Chemistry(), Physics(), Biology(), Materials(), ToolUse())
+}
+
+
+def get_family(name: str) -> Family:
+    """Look a family up.
+
+    Raises:
+        SrpoError: if there is none of that name.
+    """
+    if name not in FAMILIES:
+        raise SrpoError(f"family = {name!r}: unknown; there is {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def family_problems(family: Family, n: int, split: Literal["train", "test"], seed: int) -> list[Problem]:
+    """Draw ``n`` problems of one split, no combination of facts twice.
+
+    Train and test share none at any ``n`` or ``seed``.
+
+    Raises:
+        SrpoError: if the family has fewer.
+    """
+    rng = random.Random(derive_seed("questions", family.name, split, seed))
+    problems: dict[str, Problem] = {}
+    repeats = 0
+    while len(problems) < n:
+        problem = family.draw_problem(rng, split)
+        known = len(problems)
+        problems.setdefault(problem.identity, problem)
+        repeats = repeats + 1 if len(problems) == known else 0
+        if repeats > _MAX_REPEATS:
+            raise SrpoError(f"{split}_questions = {n}: family {family.name} has only {known} in this split")
+    return list(problems.values())

@@ -1,0 +1,87 @@
+"""Chat messages to prompt tokens, for the student and for the self-teacher.
+
+The teacher's prompt is SDPO's reprompt without feedback (paper, section 3 and appendix): the question, a
+sibling's correct response, and the request to solve the original question.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from srpo.errors import SrpoError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Messages = list[dict[str, str]]
+
+_SOLUTION = "\nCorrect solution:\n\n{solution}"
+_REPROMPT = "{prompt}{solution}\n\nCorrectly solve the original question."
+
+
+def student_prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages, max_length: int) -> list[int]:
+    """Tokenize a question as the policy sees it, ending in the assistant's header, thinking off.
+
+    Raises:
+        SrpoError: if it is longer than ``max_length`` tokens.
+    """
+    ids = _prompt_ids(tokenizer, messages)
+    if len(ids) > max_length:
+        raise SrpoError(f"training.max_prompt_length = {max_length}: a question has {len(ids)} tokens; allow as many")
+    return ids
+
+
+def strip_thinking(text: str) -> str:
+    """Remove every complete ``<think>...</think>`` and the white space after it; linear in the text's length."""
+    kept = []
+    start = 0
+    while (opening := text.find("<think>", start)) >= 0 and (closing := text.find("</think>", opening)) >= 0:
+        kept.append(text[start:opening])
+        start = closing + len("</think>")
+        while start < len(text) and text[start].isspace():
+            start += 1
+    return "".join([*kept, text[start:]])
+
+
+def teacher_messages(messages: Messages, sibling_response: str) -> Messages:
+    """Enrich a question with a correct sibling's response; messages before the last stay as they are."""
+    *before, last = messages
+    solution = _SOLUTION.format(solution=strip_thinking(sibling_response))
+    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], solution=solution)}]
+
+
+def teacher_prompt_ids(
+    tokenizer: PreTrainedTokenizerFast, messages: Messages, sibling_response: str, max_length: int
+) -> list[int]:
+    """Tokenize the enriched prompt, shortening the sibling's response where it would be too long.
+
+    The reference cuts the prompt's end instead and with it the assistant's header.
+
+    Raises:
+        SrpoError: if even without a response the prompt is longer than ``max_length`` tokens.
+    """
+    solution = strip_thinking(sibling_response)
+    ids = _prompt_ids(tokenizer, teacher_messages(messages, solution))
+    if len(ids) <= max_length:
+        return ids
+    ends = [end for _, end in _encode(tokenizer, solution, offsets=True)["offset_mapping"]]
+    while len(ids) > max_length:
+        if not ends:
+            raise SrpoError(
+                f"training.max_teacher_prompt_length = {max_length}: an enriched prompt has {len(ids)} tokens "
+                "without the sibling's response; allow more"
+            )
+        del ends[max(0, len(ends) - (len(ids) - max_length)) :]
+        solution = solution[: ends[-1]] if ends else ""
+        ids = _prompt_ids(tokenizer, teacher_messages(messages, solution))
+    return ids
+
+
+def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[int]:
+    # the template writes the special tokens, the tokenizer must not add its own
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    return _encode(tokenizer, text)["input_ids"]
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, text: str, offsets: bool = False) -> dict[str, list]:
+    return tokenizer(text, add_special_tokens=False, return_offsets_mapping=offsets, verbose=False)

@@ -1,0 +1,118 @@
+"""Published splits: fetched once, verified byte for byte, parsed into questions.
+
+Every file is pinned by its git blob id, so a mirror, a cache and the network are trusted alike: not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srpo.config import Source, SourceFile
+from srpo.errors import SrpoError
+
+_RAW_HOST = "https://raw.githubusercontent.com"
+_TIMEOUT_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A published row: its chat messages (a system message only where the row has one) and its answer."""
+
+    messages: list[dict[str, str]]
+    ground_truth: str
+
+
+def load_rows(source: Source, file: SourceFile, mirror: Path | None, cache: Path) -> list[SourceRow]:
+    """Fetch and parse one file of a source.
+
+    Raises:
+        SrpoError: as :func:`fetch_source_file`; if a row cannot be parsed; if the number of rows is wrong.
+    """
+    lines = fetch_source_file(source, file, mirror, cache).split(b"\n")
+    rows = [_parse_row(line, f"{file.path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if len(rows) != file.rows:
+        raise SrpoError(f"{file.path}: {len(rows)} rows found, {file.rows} expected")
+    return rows
+
+
+def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cache: Path) -> bytes:
+    """Read a file from the mirror if there is one, otherwise from the cache, otherwise over HTTPS into the cache.
+
+    Args:
+        mirror: a folder laid out like the repository.
+        cache: a folder for downloads; one file per repository, commit and path.
+
+    Raises:
+        SrpoError: if the file cannot be had, or its git blob id is not the expected one.
+    """
+    if mirror is not None:
+        return _verified(_read_mirror(mirror / file.path), file, str(mirror / file.path))
+    cached = cache / source.repository / source.commit / file.path
+    if cached.is_file() and git_blob_id(content := cached.read_bytes()) == file.git_blob:
+        return content
+    url = f"{_RAW_HOST}/{source.repository}/{source.commit}/{file.path}"
+    content = _verified(_download(url), file, url)
+    _write_bytes(cached, content)
+    return content
+
+
+def default_cache() -> Path:
+    """The folder ``srpo`` below the user's cache folder (``XDG_CACHE_HOME``, otherwise ``~/.cache``)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srpo"
+
+
+def git_blob_id(content: bytes) -> str:
+    """The id git gives to a file of this content: 40 hexadecimal digits."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _verified(content: bytes, file: SourceFile, where: str) -> bytes:
+    found = git_blob_id(content)
+    if found != file.git_blob:
+        raise SrpoError(f"{where}: git blob {found} found, {file.git_blob} expected; not the pinned file")
+    return content
+
+
+def _read_mirror(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be read from the mirror ({error.strerror})") from error
+
+
+def _download(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+            return response.read()
+    except (OSError, http.client.HTTPException) as error:
+        reason = " ".join(str(error).split())
+        raise SrpoError(
+            f"{url}: cannot be downloaded ({reason}); give a copy of the repository with "
+            "snakemake --config mirror=DIR or srpo data --mirror DIR"
+        ) from error
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+def _parse_row(line: bytes, where: str) -> SourceRow:
+    try:
+        row: dict[str, Any] = json.loads(line)
+        system, prompt, answer = row.get("system"), row["prompt"], row["answer"]
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise SrpoError(f"{where}: not a row with prompt and answer ({error!r})") from error
+    if not (isinstance(prompt, str) and isinstance(answer, str) and isinstance(system, str | None)):
+        raise SrpoError(f"{where}: prompt, answer and system must be text")
+    before = [{"role": "system", "content": system}] if system else []
+    return SourceRow([*before, {"role": "user", "content": prompt}], answer)

@@ -1,0 +1,163 @@
+"""Splits on disk, in verl's row format, and how a benchmark's splits are built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from srpo.benchmarks import families, rewards, sources
+from srpo.config import MiniatureBenchmark, SourcedBenchmark
+from srpo.errors import SrpoError
+
+SplitName = Literal["train", "test"]
+Benchmark = MiniatureBenchmark | SourcedBenchmark
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question; ``index`` is its position in the split, ``reward`` the kind that scores it."""
+
+    index: int
+    messages: list[dict[str, str]]
+    ground_truth: str
+    reward: str
+    data_source: str
+
+
+def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> None:
+    """Write a split as parquet, atomically; the same questions give the same bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pylist([_to_row(question, split) for question in questions], schema=_schema())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    pq.write_table(table, partial)
+    os.replace(partial, path)
+
+
+def read_split(path: Path) -> list[Question]:
+    """Read a split that :func:`write_split` wrote.
+
+    Raises:
+        SrpoError: if the file is missing, is no such parquet file or has no rows.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # a file object: pyarrow would take a path for a data set and read its folders' names as columns
+        with path.open("rb") as file:
+            rows = pq.read_table(file).to_pylist()
+        questions = [_from_row(row) for row in rows]
+    except FileNotFoundError as error:
+        raise SrpoError(f"{path}: there is no such split; srpo data builds it") from error
+    except (OSError, pa.ArrowException, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise SrpoError(f"{path}: not a readable split ({reason}); delete it and run srpo data") from error
+    if not questions:
+        raise SrpoError(f"{path}: the split has no questions; delete it and run srpo data")
+    return questions
+
+
+def build_split(
+    benchmark: Benchmark, split: SplitName, mirror: Path | None = None, cache: Path | None = None
+) -> list[Question]:
+    """Draw a miniature's questions, or fetch, verify and parse a published split.
+
+    Args:
+        mirror: a local copy of the source repository; None fetches.
+        cache: where fetched files are kept; the user's cache folder if None.
+
+    Raises:
+        SrpoError: if the split cannot be had or is not the one the configuration describes.
+    """
+    if isinstance(benchmark, MiniatureBenchmark):
+        return _family_questions(benchmark, split)
+    rows = sources.load_rows(
+        benchmark.source, getattr(benchmark.source, split), mirror, cache or sources.default_cache()
+    )
+    data_source = f"{benchmark.source.repository.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
+    return [Question(i, row.messages, row.ground_truth, benchmark.reward, data_source) for i, row in enumerate(rows)]
+
+
+def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question]]) -> dict[str, Any]:
+    """Summarise the splits that exist for ``statistics.json`` (docs/architecture.md).
+
+    ``reference_cannot_score`` counts the tool-use questions that the reference's reading can never reward.
+    """
+    questions = [question for split in splits.values() for question in split]
+    lengths = [sum(len(message["content"]) for message in question.messages) for question in questions]
+    statistics = {
+        "benchmark": benchmark.name,
+        "kind": benchmark.kind,
+        "rows": {split: len(of_split) for split, of_split in splits.items()},
+        "prompt_characters": {"mean": sum(lengths) / len(lengths), "max": max(lengths)},
+        "example": {"prompt": questions[0].messages[-1]["content"], "answer": questions[0].ground_truth},
+        "source": _describe_source(benchmark),
+    }
+    if benchmark.reward != "answer_match":
+        truths = {split: [question.ground_truth for question in of_split] for split, of_split in splits.items()}
+        statistics["reference_cannot_score"] = {
+            split: rewards.count_reference_cannot_score(of_split) for split, of_split in truths.items()
+        }
+    return statistics
+
+
+def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Question]:
+    count = benchmark.train_questions if split == "train" else benchmark.test_questions
+    family = families.get_family(benchmark.family)
+    return [
+        Question(
+            index=i,
+            messages=[{"role": "user", "content": family.prompt(problem)}],
+            ground_truth=family.ground_truth(problem),
+            reward=benchmark.reward,
+            data_source=f"miniature/{benchmark.name}",
+        )
+        for i, problem in enumerate(families.family_problems(family, count, split, benchmark.seed))
+    ]
+
+
+def _describe_source(benchmark: Benchmark) -> dict[str, Any]:
+    if isinstance(benchmark, MiniatureBenchmark):
+        return {"family": benchmark.family, "seed": benchmark.seed}
+    return benchmark.source.model_dump()
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema(
+        {
+            "data_source": text,
+            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+            "ability": text,
+            "reward_model": pa.struct({"style": text, "ground_truth": text}),
+            "extra_info": pa.struct({"split": text, "index": pa.int64(), "reward": text}),
+        }
+    )
+
+
+def _to_row(question: Question, split: SplitName) -> dict[str, Any]:
+    return {
+        "data_source": question.data_source,
+        "prompt": question.messages,
+        "ability": question.data_source.rsplit("/", 1)[-1],
+        "reward_model": {"style": "rule", "ground_truth": question.ground_truth},
+        "extra_info": {"split": split, "index": question.index, "reward": question.reward},
+    }
+
+
+def _from_row(row: dict[str, Any]) -> Question:
+    return Question(
+        index=row["extra_info"]["index"],
+        messages=[{"role": message["role"], "content": message["content"]} for message in row["prompt"]],
+        ground_truth=row["reward_model"]["ground_truth"],
+        reward=row["extra_info"]["reward"],
+        data_source=row["data_source"],
+    )
