@@ -67,7 +67,7 @@ def _build_model() -> Qwen3ForCausalLM:
         head_dim=16,
         max_position_embeddings=512,
         tie_word_embeddings=True,
-        # Responses of a trained model are this decided: a few likely tokens, some responses end early.
+        # Few tokens are likely, as in a trained model; few responses end early, which favours transformers.
         initializer_range=0.4,
         eos_token_id=EOS,
         pad_token_id=PAD,
