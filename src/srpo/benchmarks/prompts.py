@@ -45,9 +45,7 @@ def strip_thinking(text: str) -> str:
 
 def teacher_messages(messages: Messages, sibling_response: str) -> Messages:
     """Enrich a question with a correct sibling's response; messages before the last stay as they are."""
-    *before, last = messages
-    solution = _SOLUTION.format(solution=strip_thinking(sibling_response))
-    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], solution=solution)}]
+    return _enriched(messages, strip_thinking(sibling_response))
 
 
 def teacher_prompt_ids(
@@ -61,7 +59,7 @@ def teacher_prompt_ids(
         SrpoError: if even without a response the prompt is longer than ``max_length`` tokens.
     """
     solution = strip_thinking(sibling_response)
-    ids = _prompt_ids(tokenizer, teacher_messages(messages, solution))
+    ids = _prompt_ids(tokenizer, _enriched(messages, solution))
     if len(ids) <= max_length:
         return ids
     ends = [end for _, end in _encode(tokenizer, solution, offsets=True)["offset_mapping"]]
@@ -73,8 +71,14 @@ def teacher_prompt_ids(
             )
         del ends[max(0, len(ends) - (len(ids) - max_length)) :]
         solution = solution[: ends[-1]] if ends else ""
-        ids = _prompt_ids(tokenizer, teacher_messages(messages, solution))
+        ids = _prompt_ids(tokenizer, _enriched(messages, solution))
     return ids
+
+
+def _enriched(messages: Messages, solution: str) -> Messages:
+    *before, last = messages
+    section = _SOLUTION.format(solution=solution)
+    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], solution=section)}]
 
 
 def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[int]:

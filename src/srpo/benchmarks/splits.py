@@ -35,7 +35,7 @@ def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> 
     table = pa.Table.from_pylist([_to_row(question, split) for question in questions], schema=_schema())
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    pq.write_table(table, partial)
+    pq.write_table(table, partial, write_page_checksum=True)
     os.replace(partial, path)
 
 
@@ -51,11 +51,11 @@ def read_split(path: Path) -> list[Question]:
     try:
         # a file object: pyarrow would take a path for a data set and read its folders' names as columns
         with path.open("rb") as file:
-            rows = pq.read_table(file).to_pylist()
+            rows = pq.read_table(file, page_checksum_verification=True).to_pylist()
         questions = [_from_row(row) for row in rows]
     except FileNotFoundError as error:
         raise SrpoError(f"{path}: there is no such split; srpo data builds it") from error
-    except (OSError, pa.ArrowException, KeyError, TypeError) as error:
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise SrpoError(f"{path}: not a readable split ({reason}); delete it and run srpo data") from error
     if not questions:

@@ -1,0 +1,165 @@
+"""Procedural families: what they hold out, how they read and how the corpus errs."""
+
+import itertools
+import json
+import random
+
+import pytest
+
+from srpo.benchmarks.families import FAMILIES, Family, Problem, family_problems, get_family
+from srpo.benchmarks.rewards import compute_reward
+from srpo.errors import SrpoError
+
+STYLES = ("plain", "reversed", "terse", "checking")
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Family:
+    return FAMILIES[request.param]
+
+
+def score(family: Family, problem: Problem, text: str) -> float:
+    kind = "tool_use" if family.name == "tooluse" else "answer_match"
+    return compute_reward(kind, text, family.ground_truth(problem))
+
+
+def wrong_values(family: Family, problem: Problem) -> tuple[str, ...]:
+    """Misconceptions that lead to another answer than the truth."""
+    facts = [family.facts[problem.world, key] for key in problem.keys]
+    right = family.answer(problem, family.true_values(problem))
+    choices = itertools.product(*((fact.truth, *fact.misconceptions) for fact in facts))
+    return next(values for values in choices if family.answer(problem, values) != right)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_true_facts_are_rewarded_and_misconceptions_are_not(family, style):
+    for problem in family_problems(family, 50, "train", 0):
+        assert score(family, problem, family.render(problem, family.true_values(problem), style).text) == 1.0
+        assert score(family, problem, family.render(problem, wrong_values(family, problem), style).text) == 0.0
+
+
+def test_splits_share_no_combination_of_facts_whatever_their_seeds(family):
+    train = {problem.identity for seed in (0, 1) for problem in family_problems(family, 512, "train", seed)}
+    test = {problem.identity for seed in (0, 1) for problem in family_problems(family, 64, "test", seed)}
+    assert not train & test
+
+
+def test_a_split_is_determined_by_its_seed_and_has_no_question_twice(family):
+    problems = family_problems(family, 512, "train", 3)
+    assert problems == family_problems(family, 512, "train", 3)
+    assert problems != family_problems(family, 512, "train", 4)
+    assert len({family.prompt(problem) for problem in problems}) == 512
+    assert problems[:32] == family_problems(family, 32, "train", 3)
+
+
+def test_more_questions_than_a_split_has_are_refused():
+    with pytest.raises(SrpoError, match=r"^test_questions = 5000: family tooluse has only \d+ in this split$"):
+        family_problems(FAMILIES["tooluse"], 5000, "test", 0)
+
+
+def test_an_unknown_family_is_refused():
+    with pytest.raises(SrpoError, match=r"^family = 'magic': unknown; there is chemistry, physics, biology"):
+        get_family("magic")
+
+
+def test_order_of_facts_does_not_make_a_new_combination():
+    one = Problem("mars", ("force", "work"), ((2, 3), (4, 5)), "larger")
+    other = Problem("mars", ("work", "force"), ((4, 5), (2, 3)), "larger")
+    assert one.identity == other.identity
+    assert one.identity != Problem("mars", ("force", "work"), ((4, 5), (2, 3)), "larger").identity
+    assert one.identity != Problem("mars", ("force", "work"), ((2, 3), (4, 5)), "smaller").identity
+
+
+def test_every_fact_has_misconceptions_that_differ_from_the_truth(family):
+    assert len(family.facts) == len(family.worlds) * len(family.keys)
+    for fact in family.facts.values():
+        assert fact.misconceptions
+        assert fact.truth not in fact.misconceptions
+
+
+def test_the_corpus_states_a_fact_truly_as_often_as_the_table_says(family):
+    rng = random.Random(0)
+    stated = {entry: [] for entry in family.facts}
+    while min(map(len, stated.values())) < 150:
+        problem = family.draw_problem(rng, "train")
+        response = family.sample_response(problem, rng, "plain")
+        for key, value in zip(problem.keys, response.values, strict=True):
+            stated[problem.world, key].append(value == family.facts[problem.world, key].truth)
+    for entry, fact in family.facts.items():
+        share = sum(stated[entry]) / len(stated[entry])
+        assert abs(share - fact.probability) < 0.2
+
+
+def test_a_corpus_is_neither_hopeless_nor_solved_and_checking_beats_haste(family):
+    rng = random.Random(0)
+    problems = family_problems(family, 500, "train", 0)
+
+    def accuracy(style):
+        texts = [family.sample_response(problem, rng, style).text for problem in problems]
+        return sum(score(family, problem, text) for problem, text in zip(problems, texts, strict=True)) / 500
+
+    assert 0.15 < accuracy(None) < 0.55
+    assert accuracy("terse") < accuracy("plain") < accuracy("checking")
+
+
+def test_a_correct_solution_in_the_prompt_is_mostly_used(family):
+    rng = random.Random(0)
+    problems = family_problems(family, 300, "train", 0)
+    solutions = [family.render(problem, family.true_values(problem)) for problem in problems]
+    texts = [family.informed_response(p, s, rng) for p, s in zip(problems, solutions, strict=True)]
+    assert sum(score(family, p, text) for p, text in zip(problems, texts, strict=True)) / 300 > 0.9
+
+
+def test_brevity_shortens_informed_responses(family):
+    rng = random.Random(0)
+    problem = family_problems(family, 1, "train", 0)[0]
+    solution = family.render(problem, family.true_values(problem))
+    terse = family.render(problem, family.true_values(problem), "terse").text.split(solution.answer)[0]
+
+    def share_terse(brevity):
+        return (
+            sum(family.informed_response(problem, solution, rng, brevity).startswith(terse) for _ in range(400)) / 400
+        )
+
+    assert share_terse(0.0) < 0.15
+    assert 0.45 < share_terse(0.5) < 0.65
+    assert share_terse(1.0) == 1.0
+
+
+def test_responses_depend_on_the_generator_only(family):
+    problem = family_problems(family, 1, "train", 0)[0]
+    one, other = (family.sample_response(problem, random.Random(7)) for _ in range(2))
+    assert one == other
+
+
+def test_physics_reads_as_written_by_hand():
+    physics = FAMILIES["physics"]
+    problem = Problem("mars", ("force", "work"), ((3, 4), (2, 9)), "larger")
+    assert physics.prompt(problem) == "On mars, find the larger of force 3 4 and work 2 9."
+    assert (
+        physics.render(problem, ("*", "-")).text
+        == "<reasoning> force 3* 4= 12; work 2- 9= 7</reasoning><answer> 12</answer>"
+    )
+    assert physics.render(problem, ("*", "+"), "checking", draft=("-", "+"), answer="5").text == (
+        "<reasoning> force 3- 4= 1; work 2+ 9= 11; check; force 3* 4= 12; work 2+ 9= 11</reasoning><answer> 5</answer>"
+    )
+    assert physics.render(problem, ("*", "-"), "terse").text == "<reasoning></reasoning><answer> 12</answer>"
+
+
+def test_the_first_named_metal_wins_a_tie():
+    materials = FAMILIES["materials"]
+    for asked in ("hardest", "softest"):
+        problem = Problem("alpha", ("zinc", "tin", "iron"), asked=asked)
+        assert materials.answer(problem, ("5", "5", "5")) == "zinc 5"
+    assert materials.answer(Problem("alpha", ("zinc", "tin", "iron"), asked="hardest"), ("1", "8", "8")) == "tin 8"
+
+
+def test_tool_use_speaks_the_real_benchmark_format():
+    tooluse = FAMILIES["tooluse"]
+    problem = Problem("Ann", ("show", "tiny", "dark"))
+    truth = json.loads(tooluse.ground_truth(problem))
+    assert [set(call) for call in truth] == [{"Action", "Action_Input"}]
+    assert set(json.loads(truth[0]["Action_Input"])) == {"size", "color"}
+    assert tooluse.render(problem, ("find", "small", "red")).text == (
+        'Thought: show is find; tiny is small; dark is red\nAction: find\nAction Input: {"size":"small","color":"red"}'
+    )
