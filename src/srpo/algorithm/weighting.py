@@ -1,0 +1,19 @@
+"""Entropy-aware dynamic weighting of the distillation loss (section 3.2)."""
+
+import torch
+from torch import Tensor
+
+
+def dynamic_weights(entropy: Tensor, beta: float) -> Tensor:
+    """exp(-beta H_t), normalised to mean 1 over the given tokens.
+
+    Args:
+        entropy: [S] teacher entropy in nats at **every** valid routed token of one mini-batch, over the full
+            vocabulary. Normalising over less (a micro-batch, one rank) would change the objective.
+        beta: sensitivity; 0 gives weights of exactly 1.
+
+    Returns:
+        [S] float32 constants; empty for no token.
+    """
+    unnormalised = torch.exp(-beta * entropy.detach().double())
+    return (unnormalised * (len(entropy) / unnormalised.sum())).float()

@@ -1,0 +1,173 @@
+"""verl's FSDP engine with an EMA self-teacher and response-only model outputs.
+
+The stock engine scores every position of prompt and response and returns one number a token. This one
+computes logits where responses are predicted, and adds what routed rollouts need: the student's top-K ids
+(old log-prob pass), the teacher's distribution on them (teacher pass), the student's with gradients (update).
+Which of the three a forward computes is the ``pass_name`` entry of its batch.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from srpo.algorithm.distribution import entropy, restrict, token_log_probs, top_k_ids
+from srpo.policy.verl_private import build_sharded_copy
+
+
+class SelfTeacherEngine(FSDPEngineWithLMHead):
+    """The student, its optimiser and, when asked for, the EMA of its weights."""
+
+    teacher = None
+    ema_rate = 0.0
+
+    # ------------------------------------------------------------ EMA teacher
+
+    def attach_teacher(self, ema_rate: float) -> None:
+        """Build the self-teacher, equal to the student now, on the student's mesh and sharding."""
+        self.ema_rate = ema_rate
+        self.teacher = build_sharded_copy(self).eval()
+        self._move_teacher(1.0)
+
+    @torch.no_grad()
+    def _move_teacher(self, rate: float) -> None:
+        for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
+            _local(slow).lerp_(_local(fast).to(_local(slow).dtype), rate)
+
+    def optimizer_step(self) -> float:
+        """verl's step (which skips non-finite gradients), then the teacher's where a step was taken."""
+        grad_norm = super().optimizer_step()
+        if self.teacher is not None and torch.isfinite(torch.tensor(grad_norm)):
+            self._move_teacher(self.ema_rate)
+        return grad_norm
+
+    @contextmanager
+    def teacher_in_place(self) -> Iterator[None]:
+        """Within this context the engine's forward passes go through the teacher."""
+        student, self.module = self.module, self.teacher
+        try:
+            yield
+        finally:
+            self.module = student
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save_checkpoint(self, local_path: str, *args, **kwargs) -> None:
+        """verl's checkpoint plus this rank's shard of the teacher."""
+        super().save_checkpoint(local_path, *args, **kwargs)
+        if self.teacher is not None:
+            shard = {name: _local(tensor) for name, tensor in self.teacher.named_parameters()}
+            torch.save(shard, self._teacher_path(local_path))
+
+    def load_checkpoint(self, local_path: str, *args, **kwargs) -> None:
+        """Restore verl's checkpoint and the teacher's shard."""
+        super().load_checkpoint(local_path, *args, **kwargs)
+        if self.teacher is not None:
+            shard = torch.load(self._teacher_path(local_path), weights_only=True)
+            with torch.no_grad():
+                for name, tensor in self.teacher.named_parameters():
+                    _local(tensor).copy_(shard[name])
+
+    def _teacher_path(self, local_path: str) -> str:
+        world_size = torch.distributed.get_world_size()
+        return os.path.join(local_path, f"ema_teacher_world_size_{world_size}_rank_{self.rank}.pt")
+
+    # ------------------------------------------------------------ model inputs and outputs
+
+    def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict, dict]:
+        """verl's inputs, with the language-model head restricted to positions that predict a response token."""
+        if self.use_ulysses_sp:
+            raise NotImplementedError("ulysses_sequence_parallel_size > 1 is not supported by the SRPO engine")
+        inputs, output_args = super().prepare_model_inputs(micro_batch)
+        positions = _predicting_positions(micro_batch)
+        if self.use_remove_padding:
+            inputs["logits_to_keep"] = positions.flat_packed
+            output_args["rows"] = slice(None)
+        else:
+            first, length = positions.first, inputs["input_ids"].shape[1] - positions.first
+            inputs["logits_to_keep"] = torch.arange(first, first + length, device=positions.row.device)
+            output_args["rows"] = positions.row * length + positions.column - first
+        return inputs, output_args
+
+    def prepare_model_outputs(self, output, output_args: dict, micro_batch: TensorDict, logits_processor_func) -> dict:
+        """Jagged per-response outputs of the batch's pass (``old_log_prob``, ``teacher``) or flat ones (``update``)."""
+        logits = output.logits
+        if isinstance(logits, DTensor):
+            logits = logits.full_tensor()
+        logits = logits.flatten(0, 1)[output_args["rows"]]
+        if not output_args["temperature_is_one"]:
+            logits = logits / tu.get_non_tensor_data(micro_batch, "temperature", default=1.0)
+        responses, lengths = micro_batch["responses"].values(), micro_batch["responses"].offsets().diff()
+        pass_name = tu.get_non_tensor_data(micro_batch, "pass_name", default="update")
+
+        if pass_name == "old_log_prob":
+            taught = micro_batch["taught"].values()
+            top_k = tu.get_non_tensor_data(micro_batch, "top_k", default=0)
+            ids = top_k_ids(logits[taught], top_k)
+            taught_lengths = _lengths_where(taught, lengths)
+            return {
+                "log_probs": _jagged(token_log_probs(logits, responses), lengths),
+                "top_k_ids": _jagged(ids.flatten(), taught_lengths * ids.shape[1]),
+                "top_k_mass": _jagged(-restrict(logits[taught], ids)[:, -1].expm1(), taught_lengths),
+            }
+        if pass_name == "teacher":
+            ids = micro_batch["top_k_ids"].values().unflatten(0, (len(responses), -1))
+            buckets = restrict(logits, ids)
+            return {
+                "log_probs": _jagged(token_log_probs(logits, responses), lengths),
+                "entropy": _jagged(entropy(logits), lengths),
+                "buckets": _jagged(buckets.flatten(), lengths * buckets.shape[1]),
+            }
+        outputs = {"log_probs": token_log_probs(logits, responses)}
+        if "top_k_ids" in micro_batch:
+            distilled = micro_batch["in_distillation_branch"].values()
+            if distilled.any():
+                ids = micro_batch["top_k_ids"].values().unflatten(0, (int(distilled.sum()), -1))
+                outputs["student"] = restrict(logits[distilled], ids)
+        return outputs
+
+
+class _Positions:
+    """Where the tokens of a jagged batch's responses are predicted: one position before each."""
+
+    def __init__(self, prompt_lengths: Tensor, response_lengths: Tensor) -> None:
+        device = prompt_lengths.device
+        self.first = int(prompt_lengths.min()) - 1
+        self.row = torch.repeat_interleave(torch.arange(len(prompt_lengths), device=device), response_lengths)
+        starts = response_lengths.cumsum(0) - response_lengths
+        within = torch.arange(len(self.row), device=device) - starts[self.row]
+        self.column = prompt_lengths[self.row] - 1 + within
+        lengths = prompt_lengths + response_lengths
+        self.flat_packed = (lengths.cumsum(0) - lengths)[self.row] + self.column
+
+
+def _predicting_positions(micro_batch: TensorDict) -> _Positions:
+    prompts, responses = micro_batch["prompts"], micro_batch["responses"]
+    return _Positions(prompts.offsets().diff(), responses.offsets().diff())
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _lengths_where(mask: Tensor, lengths: Tensor) -> Tensor:
+    """Per row, how many of its tokens the flat ``mask`` selects."""
+    row = torch.repeat_interleave(torch.arange(len(lengths), device=mask.device), lengths)
+    return torch.zeros_like(lengths).index_add_(0, row, mask.to(lengths.dtype))
+
+
+def _jagged(values: Tensor, lengths: Tensor) -> Tensor:
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+
+EngineRegistry.register(
+    model_type="language_model", backend=["fsdp", "fsdp2"], device=["cpu", "cuda"], vendor=["cpu", "nvidia"]
+)(SelfTeacherEngine)

@@ -1,0 +1,175 @@
+"""What a step computes between verl's passes: pure functions of a batch of rollouts, shared by both drivers."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from srpo.algorithm.advantage import group_advantages, mixed_advantages
+from srpo.algorithm.objective import truncated_ratio
+from srpo.algorithm.routing import Routes
+from srpo.algorithm.weighting import dynamic_weights
+from srpo.config import Method
+from srpo.errors import SrpoError
+from srpo.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """The rollouts of one step; the rollouts of a question are adjacent.
+
+    Attributes:
+        question: [rollouts] index of the question within the step.
+        prompts, responses: token ids per rollout, int64 tensors.
+        texts: decoded responses.
+        rollout_log_probs: [response] float32 per rollout, as the rollout engine returned them.
+        rewards: [rollouts] float32 in {0, 1}.
+        truncated: [rollouts] bool, no end of sequence within the length limit.
+    """
+
+    question: Tensor
+    prompts: list[Tensor]
+    responses: list[Tensor]
+    texts: list[str]
+    rollout_log_probs: list[Tensor]
+    rewards: Tensor
+    truncated: Tensor
+
+    def __len__(self) -> int:
+        return len(self.responses)
+
+
+@dataclass(frozen=True)
+class TeacherScores:
+    """The teacher's view of the taught rollouts, by rollout index.
+
+    Attributes:
+        log_probs: [response] log q(y_t).
+        entropy: [response] H_t in nats, over the full vocabulary.
+        buckets: [response * (K + 1)] log q on the student's top-K ids and the tail, flattened.
+    """
+
+    log_probs: dict[int, Tensor]
+    entropy: dict[int, Tensor]
+    buckets: dict[int, Tensor]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Constants of the loss, one entry per rollout; empty tensors where a branch does not apply.
+
+    Attributes:
+        advantages, rollout_is_weight: [response] float32.
+        in_policy_branch, in_distillation_branch, mask: [response] bool; ``mask`` is their union.
+        divergence_weight: [response] w~_t of distilled rollouts.
+    """
+
+    advantages: list[Tensor]
+    rollout_is_weight: list[Tensor]
+    in_policy_branch: list[Tensor]
+    in_distillation_branch: list[Tensor]
+    mask: list[Tensor]
+    divergence_weight: list[Tensor]
+
+
+def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> list[int]:
+    """Indices of a step's questions: a fresh shuffle each epoch, the last incomplete batch dropped.
+
+    A function of the step alone, so that a resumed run needs no data state.
+
+    Raises:
+        SrpoError: if the split is smaller than a batch.
+    """
+    batches = questions // per_batch
+    if batches == 0:
+        raise SrpoError(f"training.questions_per_batch = {per_batch}: the train split has only {questions} questions")
+    epoch, batch = divmod(step - 1, batches)
+    order = list(range(questions))
+    random.Random(derive_seed("question order", seed, epoch)).shuffle(order)
+    return order[batch * per_batch : (batch + 1) * per_batch]
+
+
+def mini_batches(rollouts: Rollouts, routes: Routes, mini_batch_questions: int) -> list[list[int]]:
+    """Rows of each mini-batch, dropped rollouts left out; a mini-batch that keeps none is left out too."""
+    kept = (~routes.dropped).tolist()
+    batches: dict[int, list[int]] = {}
+    for row, question in enumerate(rollouts.question.tolist()):
+        if kept[row]:
+            batches.setdefault(question // mini_batch_questions, []).append(row)
+    return list(batches.values())
+
+
+def targets(
+    method: Method,
+    rollouts: Rollouts,
+    routes: Routes,
+    batches: Sequence[Sequence[int]],
+    old_log_probs: dict[int, Tensor],
+    teacher: TeacherScores,
+) -> Targets:
+    """Turn rewards, routes and scores into the constants of the loss (sections 3.1 to 3.3).
+
+    Advantages are computed over the whole group, before any routing. Weights are normalised over all distilled
+    tokens of a mini-batch.
+    """
+    advantages = group_advantages(rollouts.rewards, rollouts.question)
+    mixed = routes.mix.tolist()
+    empty = torch.zeros(0)
+    size = len(rollouts)
+    result = Targets(*([torch.zeros(0, dtype=torch.bool) for _ in range(size)] for _ in range(6)))
+    for row, old in old_log_probs.items():
+        advantage = advantages[row].expand(len(old))
+        if mixed[row]:
+            advantage = mixed_advantages(advantage, teacher.log_probs.get(row, old), old, method.mix_lambda)
+        result.advantages[row] = advantage
+        result.rollout_is_weight[row] = truncated_ratio(
+            old, rollouts.rollout_log_probs[row], method.rollout_is_threshold
+        )
+        result.in_policy_branch[row] = (routes.grpo | routes.mix)[row].expand(len(old))
+        result.in_distillation_branch[row] = routes.sdpo[row].expand(len(old))
+        result.mask[row] = torch.ones(len(old), dtype=torch.bool)
+        result.divergence_weight[row] = empty
+    distilled = routes.sdpo.tolist()
+    for rows in batches:
+        chosen = [row for row in rows if distilled[row]]
+        if chosen:
+            weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in chosen]), method.entropy_beta)
+            lengths = [len(teacher.entropy[row]) for row in chosen]
+            for row, weight in zip(chosen, weights.split(lengths), strict=True):
+                result.divergence_weight[row] = weight
+    return result
+
+
+def rollout_metrics(rollouts: Rollouts, routes: Routes) -> dict[str, float]:
+    """Rewards, lengths and routing of a step (figures 4a and 5)."""
+    groups = rollouts.rewards.view(int(rollouts.question.max()) + 1, -1).mean(1)
+    lengths = torch.tensor([len(response) for response in rollouts.responses], dtype=torch.float32)
+    values = {
+        "reward/mean": rollouts.rewards.mean(),
+        "response_length/mean": lengths.mean(),
+        "response_length/truncated_fraction": rollouts.truncated.float().mean(),
+        "routing/grpo_fraction": routes.grpo.float().mean(),
+        "routing/sdpo_fraction": routes.sdpo.float().mean(),
+        "routing/mix_fraction": routes.mix.float().mean(),
+        "routing/dropped_fraction": routes.dropped.float().mean(),
+        "routing/correct_fraction": routes.correct.float().mean(),
+        "routing/teacher_available_fraction": routes.teacher_available.float().mean(),
+        "routing/all_wrong_groups": (groups == 0).float().mean(),
+        "routing/all_correct_groups": (groups == 1).float().mean(),
+    }
+    return {name: value.item() for name, value in values.items()}
+
+
+def target_metrics(result: Targets, teacher: TeacherScores) -> dict[str, float]:
+    """The rollout correction, and what the teacher and the weights look like where they exist."""
+    metrics = {"actor/rollout_is_weight": torch.cat(result.rollout_is_weight).float().mean().item()}
+    if teacher.entropy:
+        metrics["teacher/entropy"] = torch.cat(list(teacher.entropy.values())).mean().item()
+    weights = torch.cat(result.divergence_weight)
+    if len(weights):
+        tail = torch.cat([row.view(len(teacher.entropy[i]), -1)[:, -1] for i, row in teacher.buckets.items()])
+        metrics["teacher/top_k_mass"] = -tail.expm1().mean().item()
+        metrics["teacher/weight_max"] = weights.max().item()
+    return metrics
