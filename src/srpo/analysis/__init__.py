@@ -1,0 +1,1 @@
+"""From the logs of an experiment to its tables, figures and report."""

@@ -1,0 +1,93 @@
+"""A table laid out for reading: what Markdown and HTML are made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell; ``best`` marks the best of its column, ``span`` is the number of columns it covers."""
+
+    text: str
+    best: bool = False
+    span: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row below its label; ``heading`` rows open a group of rows."""
+
+    label: str
+    cells: Sequence[Cell] = ()
+    heading: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows under one or two lines of column heads, ``columns`` being (group, label) pairs.
+
+    ``numeric`` says whether the cells are numbers, which are set flush right.
+    """
+
+    corner: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Row]
+    title: str = ""
+    numeric: bool = True
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The upper line of heads with the number of columns under each; empty if there is none."""
+        if not any(group for group, _ in self.columns):
+            return []
+        return [(group, len(list(members))) for group, members in groupby(self.columns, key=lambda c: c[0])]
+
+
+def number(value: float | None, digits: int = 1, sign: bool = False) -> str:
+    """A fixed-point number, or a dash where there is none."""
+    if value is None or math.isnan(value):
+        return MISSING
+    text = f"{value:{'+' if sign else ''}.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text
+
+
+def mark_best(values: Sequence[float]) -> list[bool]:
+    """Which of ``values`` equal the highest one to the shown decimal; none if fewer than two are there."""
+    there = [round(v, 1) for v in values if not math.isnan(v)]
+    return [len(there) > 1 and not math.isnan(v) and round(v, 1) == max(there) for v in values]
+
+
+def text_grid(corner: str, columns: Iterable[str], rows: Iterable[tuple[str, Iterable[Any]]], **options: Any) -> Grid:
+    """A grid of plain text cells under one line of heads."""
+    body = [Row(label, [Cell(str(value)) for value in values]) for label, values in rows]
+    return Grid(corner, [("", column) for column in columns], body, **options)
+
+
+def markdown(grid: Grid) -> str:
+    """GitHub-flavoured Markdown; spanned columns are left empty, group heads are joined to the column heads."""
+    heads = [grid.corner, *(" ".join(filter(None, column)) for column in grid.columns)]
+    align = ["---", *(["---:" if grid.numeric else "---"] * len(grid.columns))]
+    lines = [_line(heads), _line(align)]
+    for row in grid.rows:
+        texts = [f"**{_escape(row.label)}**" if row.heading else _escape(row.label)]
+        for cell in row.cells:
+            texts += [f"**{_escape(cell.text)}**" if cell.best else _escape(cell.text), *[""] * (cell.span - 1)]
+        texts += [""] * (len(heads) - len(texts))
+        lines.append(_line(texts))
+    title = f"### {grid.title}\n\n" if grid.title else ""
+    return title + "\n".join(lines) + "\n"
+
+
+def _line(texts: Iterable[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,218 @@
+"""Read an experiment's results directory into tidy frames.
+
+Whatever exists is read. A run, evaluation or budget that is not there (yet) becomes a missing value, so
+that an experiment can be looked at while it is still training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from srpo.config import Experiment, RunId, load_experiment
+from srpo.errors import SrpoError
+from srpo.files import read_events
+
+RUN_KEY = ["model", "benchmark", "method", "seed"]
+PHASES = ["generate", "reward", "log_prob", "teacher", "update"]
+METRICS = [
+    "reward/mean",
+    "response_length/mean",
+    "routing/sdpo_fraction",
+    "routing/grpo_fraction",
+    "routing/correct_fraction",
+    "routing/teacher_available_fraction",
+    "teacher/entropy",
+]
+# The report shows one question; keeping a few bounds the memory an experiment with long responses takes.
+SAMPLED_QUESTIONS = 3
+
+_COLUMNS = {
+    "runs": ["status", "steps", "clock", "wall_seconds", "peak_memory_gb", "stopped_by", "evaluation_wall_seconds"],
+    "steps": ["step", "clock", "step_seconds", "wall_seconds", *(f"phase_seconds/{p}" for p in PHASES), *METRICS],
+    "validations": ["step", "clock", "avg_at_k", "k", "questions", "response_length", "question_scores"],
+    "budgets": ["budget", "seconds", "step", "clock", "avg_at_k", "checkpoint"],
+    "evaluations": ["budget", "step", "avg_at_k", "k", "questions", "response_length", "question_scores"],
+    "samples": ["budget", "question", "sample", "prompt", "response", "ground_truth", "reward"],
+}
+_TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "checkpoint", "question_scores"}
+_TEXT |= {"prompt", "response", "ground_truth"}
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of one experiment, each frame with the columns model, benchmark, method and seed.
+
+    Attributes:
+        runs: one row per run of the matrix, started or not.
+        steps: one row per training step; metrics and phases as flat columns (``phase_seconds/generate``).
+        validations: one row per in-training validation.
+        budgets: the checkpoint selected within each budget; missing values where there is none.
+        evaluations: the anew sampled score of each selected checkpoint.
+        bases: the same for the untrained models (method ``base``).
+        samples: the first sample of the first few test questions.
+        statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
+        specs, provenance: the halves of ``run.yaml`` by run.
+    """
+
+    root: Path
+    experiment: Experiment
+    runs: pd.DataFrame
+    steps: pd.DataFrame
+    validations: pd.DataFrame
+    budgets: pd.DataFrame
+    evaluations: pd.DataFrame
+    bases: pd.DataFrame
+    samples: pd.DataFrame
+    statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
+    provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
+
+
+def load_results(results_dir: Path, experiment: Experiment | None = None) -> Results:
+    """Read what exists of an experiment below ``results_dir`` (``results/<experiment>``).
+
+    Args:
+        experiment: whose runs to look for; by default the one in the folder's ``experiment.yaml``.
+
+    Raises:
+        SrpoError: if a file exists but cannot be parsed.
+    """
+    root = Path(results_dir)
+    if experiment is None:
+        experiment = load_experiment(root / "experiment.yaml")
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in (*_COLUMNS, "bases")}
+    specs, provenance = {}, {}
+    for run in experiment.runs():
+        folder = root / "runs" / run.path
+        record = _read_yaml(folder / "run.yaml")
+        if record:
+            specs[run], provenance[run] = record.get("spec") or {}, record.get("provenance") or {}
+        _read_run(folder, run.model_dump(), experiment, rows)
+    for model, benchmark in experiment.bases():
+        key = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
+        folder = root / "base" / model / benchmark
+        rows["bases"] += _evaluation_rows(_read_json(folder / "evaluation.json"), key, ["base"])
+        rows["samples"] += _sample_rows(folder / "samples.jsonl", key)
+    frames = {name: _frame(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()}
+    return Results(
+        root=root,
+        experiment=experiment,
+        **frames,
+        statistics=_read_each(root / "data", experiment.benchmarks, "statistics.json"),
+        models=_read_each(root / "models", experiment.models, "base.json"),
+        specs=specs,
+        provenance=provenance,
+    )
+
+
+# ---------------------------------------------------------------- one run
+
+
+def _read_run(folder: Path, key: dict[str, Any], experiment: Experiment, rows: dict[str, list]) -> None:
+    steps = [_flat_step(event) for event in _read_log(folder / "steps.jsonl")]
+    validations = _read_log(folder / "validations.jsonl")
+    summary = _read_json(folder / "summary.json")
+    evaluation = _read_json(folder / "evaluation.json")
+    rows["steps"] += [key | step for step in steps]
+    rows["validations"] += [key | validation for validation in validations]
+    rows["budgets"] += _budget_rows(summary, key, experiment.training.budgets)
+    rows["evaluations"] += _evaluation_rows(evaluation, key, experiment.training.budgets)
+    rows["samples"] += _sample_rows(folder / "samples.jsonl", key)
+    rows["runs"].append(key | _run_row(steps, summary, evaluation))
+
+
+def _run_row(steps: list[dict], summary: dict, evaluation: dict) -> dict[str, Any]:
+    last = steps[-1] if steps else {}
+    so_far = {"steps": last.get("step"), "clock": last.get("clock")}
+    if steps:
+        so_far["wall_seconds"] = sum(step.get("wall_seconds") or 0.0 for step in steps)
+    kept = {name: summary[name] for name in _COLUMNS["runs"] if name in summary}
+    status = "finished" if summary else "in progress" if steps else "not started"
+    return so_far | kept | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
+
+
+def _flat_step(event: dict[str, Any]) -> dict[str, Any]:
+    flat = {name: value for name, value in event.items() if not isinstance(value, dict)}
+    for name in ("phase_seconds", "phase_tokens"):
+        flat |= {f"{name}/{phase}": value for phase, value in (event.get(name) or {}).items()}
+    return flat | (event.get("metrics") or {})
+
+
+def _budget_rows(summary: dict, key: dict[str, Any], budgets: dict[str, float]) -> list[dict[str, Any]]:
+    if not summary:
+        return []
+    selected = summary.get("budgets") or {}
+    return [key | (selected.get(name) or {}) | {"budget": name, "seconds": s} for name, s in budgets.items()]
+
+
+def _evaluation_rows(evaluation: dict, key: dict[str, Any], budgets: Iterable[str]) -> list[dict[str, Any]]:
+    cells = evaluation.get("budgets") or {}
+    shared = {"k": evaluation.get("k"), "questions": evaluation.get("questions")}
+    return [key | shared | cells[name] | {"budget": name} for name in budgets if cells.get(name)]
+
+
+def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
+    return [key | s for s in _events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS]
+
+
+# ---------------------------------------------------------------- files
+
+
+def _read_log(path: Path) -> list[dict[str, Any]]:
+    """The events of a log in step order.
+
+    A run that was killed and resumed from a checkpoint repeats steps; what it repeats replaces what
+    the killed attempt had logged from there on.
+    """
+    log: list[dict[str, Any]] = []
+    for event in _events(path):
+        while log and log[-1]["step"] >= event["step"]:
+            log.pop()
+        log.append(event)
+    return log
+
+
+def _events(path: Path) -> Iterable[dict[str, Any]]:
+    try:
+        yield from read_events(path)
+    except json.JSONDecodeError as error:
+        raise SrpoError(f"{path}: a line is not JSON: {error.msg}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise SrpoError(f"{path}: not valid JSON: {error.msg}") from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise SrpoError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def _read_each(folder: Path, names: Iterable[str], file: str) -> dict[str, dict[str, Any]]:
+    found = {name: _read_json(folder / name / file) for name in names}
+    return {name: content for name, content in found.items() if content}
+
+
+def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    """A frame that has at least ``columns``; those that are numbers are floats, missing where absent."""
+    frame = pd.DataFrame(rows)
+    known = [*RUN_KEY, *columns]
+    frame = frame.reindex(columns=[*known, *(c for c in frame.columns if c not in known)])
+    return frame.astype({c: float for c in columns if c not in _TEXT} | {"seed": int})

@@ -1,0 +1,95 @@
+"""How every figure looks: one palette, one set of sizes, files that are the same to the byte each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import seaborn as sns
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which people with colour blindness can tell apart. A method keeps its colour
+# in every figure; methods that are not named here take the spare ones in the experiment's order.
+_METHOD_COLOURS = {
+    "grpo": "#0072B2",
+    "sdpo": "#D55E00",
+    "srpo": "#009E73",
+    "srpo_without_weighting": "#CC79A7",
+    "advantage_mix": "#E69F00",
+    "sdpo_failed_only": "#56B4E9",
+    "sdpo_correct_only": "#7A5195",
+}
+_SPARE_COLOURS = ["#332288", "#999933", "#882255", "#44AA99", "#555555"]
+# Lines differ in dash as well as in colour, for print in grey.
+_METHOD_DASHES = {"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)}
+_METHOD_MARKERS = {"grpo": "o", "sdpo": "s", "srpo": "D", "srpo_without_weighting": "^", "advantage_mix": "v"}
+PHASE_COLOURS = {
+    "generate": "#BBCCEE",
+    "reward": "#CCDDAA",
+    "log_prob": "#EEEEBB",
+    "teacher": "#B07AA1",
+    "update": "#8C8C8C",
+}
+BASE_COLOUR = "#444444"
+FAINT = 0.22
+_DOTS_PER_INCH = 150
+_SVG_SALT = "srpo"
+
+
+def method_colours(methods: Iterable[str]) -> dict[str, str]:
+    """The colour of each method."""
+    spare = iter(_SPARE_COLOURS * 10)
+    return {method: _METHOD_COLOURS.get(method) or next(spare) for method in methods}
+
+
+def method_line(method: str) -> dict[str, Any]:
+    """Dash pattern and marker of a method's line, as matplotlib takes them."""
+    dashes = _METHOD_DASHES.get(method, (6, 1.5, 1, 1.5))
+    return {"linestyle": (0, dashes) if dashes else "-", "marker": _METHOD_MARKERS.get(method, "P")}
+
+
+def rc() -> dict[str, Any]:
+    """Settings under which figures are drawn."""
+    return {
+        **mpl.rcParamsDefault,
+        **sns.axes_style("whitegrid"),
+        **sns.plotting_context("paper"),
+        "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs on every machine
+        "font.size": 9.0,
+        "axes.titlesize": 9.5,
+        "axes.labelsize": 9.0,
+        "xtick.labelsize": 8.5,
+        "ytick.labelsize": 8.5,
+        "legend.fontsize": 9.0,
+        "legend.frameon": False,
+        "figure.titlesize": 11.0,
+        "axes.edgecolor": "#999999",
+        "grid.color": "#E4E4E4",
+        "grid.linewidth": 0.7,
+        "axes.axisbelow": True,
+        "lines.linewidth": 1.5,
+        "lines.markersize": 3.2,
+        "svg.hashsalt": _SVG_SALT,
+        "svg.fonttype": "path",
+    }
+
+
+def new_figure(width: float, height: float, title: str) -> Figure:
+    """A titled figure of ``width`` x ``height`` inches. Call within ``mpl.rc_context(rc())``."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.05, h_pad=0.06)
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write PNG and SVG without dates or random ids."""
+    folder.mkdir(parents=True, exist_ok=True)
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    figure.savefig(png, dpi=_DOTS_PER_INCH, metadata={"Software": None})
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [png, svg]
