@@ -1,0 +1,37 @@
+# Trains, evaluates and reports one experiment:
+#
+#   snakemake                                                   the embedded experiment
+#   snakemake --configfile configs/experiments/smoke.yaml       another one
+#   snakemake --config mirror=DIR results=DIR                   where sources are and results go
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+# Only without --configfile: Snakemake merges the two, and what one experiment has and the other lacks stays.
+if not config.keys() - {"mirror", "results"}:
+
+    configfile: f"{workflow.basedir}/configs/experiments/embedded.yaml"
+
+
+include: "rules/common.smk"
+include: "rules/data.smk"
+include: "rules/models.smk"
+include: "rules/training.smk"
+include: "rules/evaluation.smk"
+include: "rules/report.smk"
+
+
+report: "reports/workflow.rst"
+
+
+localrules:
+    all,
+    experiment,
+
+
+rule all:
+    default_target: True
+    input:
+        f"{RESULTS}/report.html",

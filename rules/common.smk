@@ -1,0 +1,80 @@
+# The run matrix: what the experiment asks for, checked before anything runs.
+
+import json
+import shlex
+
+from snakemake.exceptions import WorkflowError
+
+from srpo.config import RunId, load_experiment
+from srpo.errors import SrpoError
+from srpo.layout import Layout, check_writable
+
+RESULTS_ROOT = config.pop("results", "results")
+
+# One thread a process: results do not depend on the machine's cores, and cores go to more runs.
+ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ENVIRONMENT["TOKENIZERS_PARALLELISM"] = "false"
+if mirror := config.pop("mirror", None):
+    # Not a parameter of a rule: every byte is checked, so where it came from changes nothing downstream.
+    ENVIRONMENT["SRPO_MIRROR"] = str(Path(mirror).absolute())
+shell.prefix(f"export {' '.join(f'{name}={shlex.quote(value)}' for name, value in ENVIRONMENT.items())}; ")
+
+try:
+    EXPERIMENT = load_experiment(config)
+    RESULTS = f"{RESULTS_ROOT}/{EXPERIMENT.name}"
+    check_writable(Path(RESULTS))
+except SrpoError as error:
+    raise WorkflowError(str(error)) from None
+
+LAYOUT = Layout(Path(RESULTS))
+RUNS = EXPERIMENT.runs()
+BASES = EXPERIMENT.bases()
+
+TABLES = ["table1", "table2", "table3", "table4"]
+EVALUATIONS = [f"{LAYOUT.run(run)}/evaluation.json" for run in RUNS]
+EVALUATIONS += [f"{LAYOUT.base(*base)}/evaluation.json" for base in BASES]
+STATISTICS = [str(LAYOUT.statistics(benchmark)) for benchmark in EXPERIMENT.benchmarks]
+FIGURES = ["learning_curves", "response_length", "step_seconds", "routing", "teacher_entropy"]
+
+
+wildcard_constraints:
+    model="[^/]+",
+    benchmark="[^/]+",
+    method="[^/]+",
+    seed=r"-?\d+",
+    split="train|test",
+
+
+def run_spec(wildcards):
+    """All that determines a run's result; as a parameter it makes Snakemake rerun exactly the runs it changes."""
+    try:
+        return EXPERIMENT.run(RunId(**wildcards)).model_dump_json()
+    except SrpoError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def splits_of(benchmark):
+    """A benchmark on which nothing is trained needs its test split only."""
+    return ("train", "test") if benchmark in {run.benchmark for run in RUNS} else ("test",)
+
+
+def split_files(benchmark):
+    return [str(LAYOUT.split(benchmark, split)) for split in splits_of(benchmark)]
+
+
+def warm_start_benchmarks(model):
+    """The benchmarks whose train split the warm start reads, if its corpus is the splits."""
+    warm_start = getattr(EXPERIMENT.models[model], "warm_start", None)
+    if warm_start is None or warm_start.corpus != "splits":
+        return []
+    return [benchmark for name, benchmark in BASES if name == model and "train" in splits_of(benchmark)]
+
+
+def size_rank(model):
+    """0 for the smallest model: what takes longest starts first, so that no core waits for it at the end."""
+
+    def size(name):
+        architecture = getattr(EXPERIMENT.models[name], "architecture", None)
+        return architecture.num_hidden_layers * architecture.hidden_size**2 if architecture else 10**9
+
+    return sorted(EXPERIMENT.models, key=size).index(model)
