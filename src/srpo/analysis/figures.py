@@ -21,8 +21,7 @@ from srpo.analysis.scores import ABLATIONS, main_methods, planned
 from srpo.analysis.tables import benchmark_title, method_title, step_seconds
 
 _HOUR = 3600.0
-# Per-step values are noisy; from this many steps on the line is a rolling mean over a twentieth of them.
-_SMOOTH_FROM = 20
+_SMOOTHED_FRACTION = 10  # per-step values are noisy: lines are rolling means over a tenth of the steps
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def write_figures(results: Results, out_dir: Path) -> list[Path]:
     written: list[Path] = []
     with mpl.rc_context(style.rc()):
         for name, spec in FIGURES.items():
-            figure = spec.draw(results) or _note(spec)
+            figure = spec.draw(results) or _note(spec, results)
             written += style.save(figure, Path(out_dir), name)
     return written
 
@@ -56,8 +55,13 @@ def has_data(name: str, results: Results) -> bool:
     return bool(there.notna().any())
 
 
-def _note(spec: FigureSpec) -> Figure:
-    figure = style.new_figure(6, 1.2, spec.title)
+def _title(name: str, results: Results) -> str:
+    """A figure says where it is from even without the report around it."""
+    return f"{FIGURES[name].title} · {results.experiment.title}"
+
+
+def _note(spec: FigureSpec, results: Results) -> Figure:
+    figure = style.new_figure(6, 1.2, _title(spec.name, results))
     figure.text(0.5, 0.4, "no data yet", ha="center", va="center", color="#777777")
     return figure
 
@@ -138,10 +142,11 @@ def _metric_curves(results: Results, name: str, methods: list[str], metric: str,
 # ---------------------------------------------------------------- routing
 
 _SHARES = {
-    "routing/grpo_fraction": ("routed to GRPO", "#0072B2", "-"),
-    "routing/sdpo_fraction": ("routed to SDPO", "#D55E00", "-"),
-    "routing/correct_fraction": ("correct", "#222222", "--"),
-    "routing/teacher_available_fraction": ("teacher available", "#999999", ":"),
+    "routing/grpo_fraction": {"label": "routed to GRPO", "color": "#0072B2", "linewidth": 2.4},
+    "routing/sdpo_fraction": {"label": "routed to SDPO", "color": "#D55E00", "linewidth": 2.4},
+    # often on top of the share routed to GRPO, so that it must let that line through
+    "routing/correct_fraction": {"label": "correct", "color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
+    "routing/teacher_available_fraction": {"label": "teacher available", "color": "#888888", "linestyle": ":"},
 }
 
 
@@ -153,14 +158,14 @@ def draw_routing(results: Results) -> Figure | None:
         return None
     for axes, row, benchmark in panels:
         model, method = row
-        for metric, (_, colour, line) in _SHARES.items():
+        for metric, look in _SHARES.items():
             data = results.steps.assign(percent=100 * results.steps[metric])
             runs = data[(data["model"] == model) & (data["benchmark"] == benchmark) & (data["method"] == method)]
-            _line(axes, runs.dropna(subset=["percent"]), "percent", "step", color=colour, linestyle=line)
+            _line(axes, runs.dropna(subset=["percent"]), "percent", "step", **look)
         axes.set_ylim(-3, 103)
     panels.share_y("share of rollouts, %")
     panels.label_x("training step")
-    panels.legend([Line2D([], [], color=c, linestyle=line, label=label) for label, c, line in _SHARES.values()])
+    panels.legend([Line2D([], [], **look) for look in _SHARES.values()])
     return panels.figure
 
 
@@ -181,7 +186,7 @@ def draw_step_seconds(results: Results) -> Figure | None:
     budgets = list(results.experiment.training.budgets)
     bars = max(len(planned(results, model)) for model in models)
     width = max(6.0, min(12.0, len(budgets) * (1.1 + 0.62 * bars)))
-    figure = style.new_figure(width, 1.4 + 2.0 * len(models), FIGURES["step_seconds"].title)
+    figure = style.new_figure(width, 1.4 + 2.0 * len(models), _title("step_seconds", results))
     grid = figure.subplots(len(models), len(budgets), squeeze=False, sharey="row")
     for row, model in enumerate(models):
         methods = [m for m in planned(results, model) if m in set(table.loc[table["model"] == model, "method"])]
@@ -190,9 +195,11 @@ def draw_step_seconds(results: Results) -> Figure | None:
             _stack(axes, table[(table["model"] == model) & (table["budget"] == budget)], methods)
             axes.set_xticks(range(len(methods)), [_wrapped(method_title(results, m)) for m in methods])
             axes.grid(axis="x", visible=False)
+            sns.despine(ax=axes)
             if row == 0:
                 axes.set_title(f"up to {budget}")
-        grid[row][0].set_ylabel(f"{results.experiment.models[model].title}\nseconds a step")
+        grid[row][0].set_ylabel("seconds a step")
+        _name_row(grid[row][-1], results.experiment.models[model].title)
         grid[row][0].set_ylim(0, grid[row][0].get_ylim()[1] * 1.08)
     handles = [Patch(facecolor=style.PHASE_COLOURS[p], label=p.replace("_", " ")) for p in PHASES]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
@@ -209,14 +216,25 @@ def _stack(axes: Axes, table: pd.DataFrame, methods: list[str]) -> None:
         bottom += heights
     for i, total in enumerate(seconds["step_seconds"]):
         if not pd.isna(total):
-            axes.annotate(f"{total:.3g}", (i, bottom.iloc[i]), (0, 2), textcoords="offset points", ha="center", size=8)
+            axes.annotate(
+                f"{total:.{2 if total < 10 else 1}f}",
+                (i, bottom.iloc[i]),
+                (0, 2),
+                textcoords="offset points",
+                ha="center",
+                size=8,
+            )
 
 
-def _wrapped(title: str) -> str:
-    """Break a long method title over lines, so that neighbours do not touch."""
+def _name_row(axes: Axes, name: str) -> None:
+    axes.annotate(name, (1.03, 0.5), xycoords="axes fraction", rotation=-90, ha="left", va="center", fontweight="bold")
+
+
+def _wrapped(title: str, width: int = 10) -> str:
+    """Break a long title over lines, so that neighbours do not touch."""
     lines, current = [], ""
     for word in title.split():
-        if current and len(current) + len(word) >= 10:
+        if current and len(current) + len(word) >= width:
             lines.append(current)
             current = word
         else:
@@ -233,7 +251,7 @@ class _Panels:
     def __init__(self, results: Results, name: str, rows: list[Any], benchmarks: list[str], methods: list[str]):
         self.results, self.rows, self.benchmarks, self.methods = results, rows, benchmarks, methods
         width = min(12.0, max(6.0, 1.0 + 2.25 * len(benchmarks)))
-        self.figure = style.new_figure(width, 1.35 + 1.75 * len(rows), FIGURES[name].title)
+        self.figure = style.new_figure(width, 1.35 + 1.75 * len(rows), _title(name, results))
         self.grid = self.figure.subplots(len(rows), len(benchmarks), squeeze=False, sharey="row", sharex=True)
 
     @classmethod
@@ -245,9 +263,12 @@ class _Panels:
         rows: list[Any] = []
         for model, plan in plans.items():
             there = [m for m in methods if m in plan]
+            if name == "ablation_curves" and not {*there} & {*ABLATIONS}:
+                continue
             rows += [(model, m) for m in there] if row_a_method else [model] * bool(there)
-        used = {b for plan in plans.values() for m in methods for b in plan.get(m, [])}
-        drawn = [m for m in methods if any(m in plan for plan in plans.values())]
+        shown = {row[0] if row_a_method else row for row in rows}
+        used = {b for model in shown for m in methods for b in plans[model].get(m, [])}
+        drawn = [m for m in methods if any(m in plans[model] for model in shown)]
         return cls(results, name, rows, [b for b in results.experiment.benchmarks if b in used], drawn)
 
     def __iter__(self) -> Iterator[tuple[Axes, Any, str]]:
@@ -256,17 +277,19 @@ class _Panels:
                 axes = self.grid[i][j]
                 yield axes, row, benchmark
                 if i == 0:
-                    axes.set_title(benchmark_title(self.results, benchmark), pad=14)
+                    axes.set_title(benchmark_title(self.results, benchmark))
                 if not axes.lines:
                     axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="#999999", size=8)
 
     def share_y(self, label: str) -> None:
-        """Name the rows and the quantity on the left."""
+        """Name the quantity on the left and the rows on the right."""
         for i, row in enumerate(self.rows):
             model, method = row if isinstance(row, tuple) else (row, None)
             name = self.results.experiment.models[model].title
-            second = f"{_wrapped(method_title(self.results, method))}\n" if method else ""
-            self.grid[i][0].set_ylabel(f"{name}\n{second}{label}")
+            self.grid[i][0].set_ylabel(label)
+            _name_row(
+                self.grid[i][-1], f"{name}\n{_wrapped(method_title(self.results, method), 16)}" if method else name
+            )
 
     def label_x(self, label: str) -> None:
         """Name the x axis below the lowest row."""
@@ -277,7 +300,9 @@ class _Panels:
         """Count the training clock in hours if it is long, and mark the budgets."""
         clock = self.results.experiment.training
         unit, name = _clock_unit(self.results)
-        self.label_x(f"{clock.clock.kind} clock, {name}")
+        self.label_x(f"training clock, {name}")
+        for axes in self.grid[0]:
+            axes.set_title(axes.get_title(), pad=14)  # room for the budgets' names
         for axes in self.grid.flat:
             axes.set_xlim(0, 1.03 * max(clock.budgets.values()) / unit)
             for budget, seconds in clock.budgets.items():
@@ -329,7 +354,7 @@ def _line(axes: Axes, runs: pd.DataFrame, value: str, x: str, **look: Any) -> No
     """
     if runs.empty:
         return
-    window = max(1, runs.groupby(RUN_KEY)["step"].count().max() // 20) if "marker" not in look else 1
+    window = max(1, runs.groupby(RUN_KEY)["step"].count().max() // _SMOOTHED_FRACTION) if "marker" not in look else 1
     smooth = runs.groupby(RUN_KEY)[value].transform(lambda v: v.rolling(window, center=True, min_periods=1).mean())
     by_step = runs.assign(smooth=smooth).groupby("step")
     middle = by_step[[x, value, "smooth"] if x != "step" else [value, "smooth"]].mean().reset_index()
@@ -364,8 +389,7 @@ def _seeds(results: Results) -> str:
     return f"Lines are means over up to {most} seeds, bands reach from the lowest to the highest."
 
 
-def _smoothing(results: Results) -> str:
-    return "Faint: each step; strong: centred rolling mean over a twentieth of the steps."
+_SMOOTHING = "Faint: each step; strong: centred rolling mean over a tenth of the steps."
 
 
 def _clock_note(results: Results) -> str:
@@ -389,13 +413,13 @@ FIGURES = {
     for spec in (
         FigureSpec(
             "learning_curves",
-            "Learning curves",
+            "Test score over training",
             draw_learning_curves,
             _validation_caption("Scores over training"),
         ),
         FigureSpec(
             "ablation_curves",
-            "Learning curves of the ablations",
+            "Test score over training, ablations",
             draw_ablation_curves,
             _validation_caption("SRPO and its ablations"),
         ),
@@ -404,7 +428,7 @@ FIGURES = {
             "Response length over training",
             draw_response_length,
             lambda r: (
-                f"Mean length of the training rollouts, against the training clock. {_smoothing(r)} "
+                f"Mean length of the training rollouts, against the training clock. {_SMOOTHING} "
                 f"{_clock_note(r)} {_seeds(r)}"
             ),
         ),
@@ -423,7 +447,7 @@ FIGURES = {
             draw_routing,
             lambda r: (
                 "Shares of each step's rollouts: routed to either branch, correct, and with a teacher available "
-                f"(another rollout of the question is correct). {_smoothing(r)} {_seeds(r)}"
+                f"(another rollout of the question is correct). {_SMOOTHING} {_seeds(r)}"
             ),
         ),
         FigureSpec(
@@ -433,7 +457,7 @@ FIGURES = {
             lambda r: (
                 "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils: all "
                 "that have a teacher for SDPO and the mix, only wrong ones for SRPO, so that levels are not comparable "
-                f"between methods, trends are. {_smoothing(r)} {_seeds(r)}"
+                f"between methods, trends are. {_SMOOTHING} {_seeds(r)}"
             ),
         ),
     )
