@@ -1,0 +1,142 @@
+"""What the models that are built here are warm-started on: questions, half-right answers, use of a solution.
+
+An example is *plain* (the question, an answer of the model's own) or *informed* (the self-teacher's prompt,
+which shows a solution, and an answer that takes it up). The second kind is why the self-teacher knows more
+than the student.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from srpo.benchmarks.families import FAMILIES
+from srpo.benchmarks.prompts import Messages, teacher_messages
+from srpo.benchmarks.splits import Question, read_split
+from srpo.config import WarmStart
+from srpo.errors import SrpoError
+
+
+@dataclass(frozen=True)
+class Example:
+    """A conversation's messages and the assistant's response."""
+
+    messages: Messages
+    response: str
+
+
+class Corpus(Protocol):
+    """An endless supply of examples."""
+
+    def draw(self, rng: random.Random) -> Example:
+        """Draw one example."""
+        ...
+
+    def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
+        """Draw ``n`` questions of each kind, with the teacher's messages that show a right solution."""
+        ...
+
+
+class FamiliesCorpus:
+    """The procedural families, each equally often; held-out questions do not occur."""
+
+    def __init__(self, settings: WarmStart) -> None:
+        self._families = list(FAMILIES.values())
+        self._informed_fraction = settings.informed_fraction
+        self._brevity = settings.brevity
+
+    def draw(self, rng: random.Random) -> Example:
+        """Draw one example."""
+        family = rng.choice(self._families)
+        problem = family.draw_problem(rng, "train")
+        messages = [{"role": "user", "content": family.prompt(problem)}]
+        response = family.sample_response(problem, rng)
+        if rng.random() >= self._informed_fraction:
+            return Example(messages, response.text)
+        informed = family.informed_response(problem, response, rng, self._brevity)
+        return Example(teacher_messages(messages, response.text), informed)
+
+    def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
+        """Draw ``n`` train questions of each family; a solution states the true facts in one of the styles."""
+        probes = {}
+        for family in self._families:
+            probes[family.name] = []
+            for i in range(n):
+                problem = family.draw_problem(rng, "train")
+                messages = [{"role": "user", "content": family.prompt(problem)}]
+                style = family.sample_response(problem, rng).style
+                solution = family.render(problem, family.true_values(problem), style)
+                reward = "tool_use" if family.name == "tooluse" else "answer_match"
+                question = Question(i, messages, family.ground_truth(problem), reward, f"miniature/{family.name}")
+                probes[family.name].append((question, teacher_messages(messages, solution.text)))
+        return probes
+
+
+class SplitsCorpus:
+    """Real multiple-choice questions with made-up answers in the real format."""
+
+    LETTERS = "ABCD"
+    RIGHT = 0.5
+    """Probability that a plain response ends in the right letter."""
+    COPIED = 0.9
+    """Probability that an informed response ends in its solution's letter."""
+    OPENINGS = ("Compare the options.", "Look at each option.", "Work through the question.", "Rule options out.")
+    CLOSINGS = ("Option {} fits best.", "That leaves {}.", "So {} is right.")
+
+    def __init__(self, settings: WarmStart, train_splits: dict[str, Path]) -> None:
+        self._questions = {
+            name: questions
+            for name, path in sorted(train_splits.items())
+            if (questions := [q for q in read_split(path) if q.ground_truth in self.LETTERS])
+        }
+        if not self._questions:
+            raise SrpoError(
+                f"warm_start.corpus = splits: no multiple-choice questions in {', '.join(train_splits) or 'no splits'}"
+                "; give the experiment a benchmark that has them"
+            )
+        self._informed_fraction = settings.informed_fraction
+
+    def draw(self, rng: random.Random) -> Example:
+        """Draw one example."""
+        question = rng.choice(self._questions[rng.choice(list(self._questions))])
+        if rng.random() >= self._informed_fraction:
+            return Example(question.messages, self._response(question.ground_truth, self.RIGHT, rng))
+        solution = self._response(question.ground_truth, 1.0, rng)
+        informed = self._response(question.ground_truth, self.COPIED, rng)
+        return Example(teacher_messages(question.messages, solution), informed)
+
+    def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
+        """Draw ``n`` questions of each split with a made-up right answer."""
+        return {
+            name: [
+                (question, teacher_messages(question.messages, self._response(question.ground_truth, 1.0, rng)))
+                for question in rng.sample(questions, min(n, len(questions)))
+            ]
+            for name, questions in self._questions.items()
+        }
+
+    def _response(self, letter: str, right: float, rng: random.Random) -> str:
+        if rng.random() >= right:
+            letter = rng.choice(self.LETTERS.replace(letter, ""))
+        reasoning = f"{rng.choice(self.OPENINGS)} {rng.choice(self.CLOSINGS).format(letter)}"
+        return f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{letter}\n</answer>"
+
+
+def open_corpus(settings: WarmStart, train_splits: dict[str, Path]) -> Corpus:
+    """Make the corpus that ``settings`` names.
+
+    Raises:
+        SrpoError: if it needs splits and these have no question of use.
+    """
+    return FamiliesCorpus(settings) if settings.corpus == "families" else SplitsCorpus(settings, train_splits)
+
+
+def corpus_texts(corpus: Corpus, rng: random.Random, n: int) -> Iterator[str]:
+    """Yield what ``n`` examples say, for a tokenizer to be made from."""
+    for _ in range(n):
+        example = corpus.draw(rng)
+        yield from (message["content"] for message in example.messages)
+        yield example.response

@@ -1,0 +1,134 @@
+"""Base models that exist already: pinned hub revisions and local checkpoints, laid out like built ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from srpo.config import HubModel, LocalModel
+from srpo.errors import SrpoError
+
+WEIGHTS = "*.safetensors"
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
+"""Any of these makes a tokenizer."""
+
+FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "chat_template*",
+    "model.safetensors.index.json",
+    WEIGHTS,
+)
+"""What a checkpoint may bring along: data only, never code."""
+
+
+def resolve_hub(model: HubModel) -> Path:
+    """Download a pinned revision, or find it in the cache.
+
+    Returns:
+        Its folder in the hub's cache.
+
+    Raises:
+        SrpoError: if it cannot be had, or is no usable checkpoint.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    where = f"model {model.name}: {model.repository} at {model.revision[:12]}"
+    try:
+        folder = snapshot_download(model.repository, revision=model.revision, allow_patterns=list(FILES))
+    except LocalEntryNotFoundError as error:
+        raise SrpoError(f"{where}: the hub cannot be reached and the cache has no copy; download it once") from error
+    except RepositoryNotFoundError as error:
+        raise SrpoError(f"{where}: no such repository, or no access to it; check the name or log in") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise SrpoError(f"{where}: download failed ({' '.join(str(error).split())[:200]})") from error
+    return _checked(Path(folder), where)
+
+
+def resolve_local(model: LocalModel) -> Path:
+    """Check a local checkpoint.
+
+    Returns:
+        Its folder.
+
+    Raises:
+        SrpoError: if it is no usable checkpoint.
+    """
+    return _checked(model.path.expanduser().resolve(), f"model {model.name}: path = {model.path}")
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The files of a checkpoint that belong to the model, sorted by name."""
+    return sorted({path for pattern in FILES for path in folder.glob(pattern) if path.is_file()})
+
+
+def count_parameters(folder: Path) -> int:
+    """Count the numbers in a checkpoint's safetensors; tied weights are stored, and counted, once."""
+    return sum(
+        math.prod(entry["shape"])
+        for path in sorted(folder.glob(WEIGHTS))
+        for name, entry in _safetensors_header(path).items()
+        if name != "__metadata__"
+    )
+
+
+def _checked(folder: Path, where: str) -> Path:
+    if not folder.is_dir():
+        raise SrpoError(f"{where}: no such directory; give a checkpoint in Hugging Face format")
+    names = {path.name for path in checkpoint_files(folder)}
+    missing = [
+        what
+        for what, found in (
+            ("config.json", "config.json" in names),
+            (f"a tokenizer ({' or '.join(TOKENIZER_FILES)})", not names.isdisjoint(TOKENIZER_FILES)),
+            ("weights (*.safetensors)", any(name.endswith(".safetensors") for name in names)),
+        )
+        if not found
+    ]
+    if missing:
+        raise SrpoError(f"{where}: {' and '.join(missing)} missing; give a checkpoint in Hugging Face format")
+    _check_shards(folder, names, where)
+    _check_config(folder, where)
+    return folder
+
+
+def _check_shards(folder: Path, names: Iterable[str], where: str) -> None:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = {*_read_json(index, where).get("weight_map", {}).values()}
+        if absent := sorted(shards - set(names)):
+            raise SrpoError(f"{where}: {absent[0]} missing, one of {len(shards)} shards of the weights")
+
+
+def _check_config(folder: Path, where: str) -> None:
+    config = _read_json(folder / "config.json", where)
+    if "auto_map" in config:
+        raise SrpoError(f"{where}: config.json has auto_map, the model needs code of its own, which is never run")
+
+
+def _read_json(path: Path, where: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SrpoError(f"{where}: {path.name} is not readable JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise SrpoError(f"{where}: {path.name} holds {type(content).__name__}, not an object")
+    return content
+
+
+def _safetensors_header(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        try:
+            return json.loads(file.read(size))
+        except (ValueError, MemoryError, OverflowError) as error:
+            raise SrpoError(f"{path}: not a safetensors file") from error

@@ -1,0 +1,170 @@
+"""The supervised start of a miniature: AdamW on one core, the same result every time on one machine."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import fmean
+
+import torch
+import torch.nn.functional as F
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from srpo.benchmarks.prompts import student_prompt_ids
+from srpo.benchmarks.rewards import compute_reward
+from srpo.config import Architecture, WarmStart
+from srpo.models.corpus import Corpus, Example
+from srpo.rollout.decoder import EmbeddedDecoder
+from srpo.rollout.engine import SamplingParams
+from srpo.seeds import derive_seed
+
+WARMUP_STEPS = 30
+POOL_BATCHES = 16
+"""Batches whose examples are drawn, encoded and sorted by length together."""
+
+PROBES = 48
+PROBE_SAMPLES = 4
+
+Pair = tuple[list[int], list[int]]
+"""Token ids of a prompt and of the response to it, end of sequence included."""
+
+
+def new_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """Make an untrained Qwen3 with tied embeddings."""
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=architecture.hidden_size,
+        intermediate_size=architecture.intermediate_size,
+        num_hidden_layers=architecture.num_hidden_layers,
+        num_attention_heads=architecture.num_attention_heads,
+        num_key_value_heads=architecture.num_key_value_heads,
+        head_dim=architecture.hidden_size // architecture.num_attention_heads,
+        max_position_embeddings=architecture.max_position_embeddings,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        tie_word_embeddings=True,
+        # at this width the usual 0.02 leaves the first few hundred steps without a signal
+        initializer_range=0.05,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed("weights", seed))
+        return Qwen3ForCausalLM(config)
+
+
+def warm_start(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmStart
+) -> float:
+    """Train ``model`` in place on one core.
+
+    The loss is the mean over the responses' tokens of a batch. The learning rate warms up, stays, and
+    falls along a cosine to 2 % in the second half.
+
+    Returns:
+        The mean loss of the last tenth of the steps.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    batches = _batches(tokenizer, corpus, settings)
+    losses = []
+    model.train()
+    with _one_thread(), tqdm(range(settings.steps), desc="warm start", unit="step", disable=None) as progress:
+        for step in progress:
+            for group in optimizer.param_groups:
+                group["lr"] = settings.learning_rate * _schedule(step, settings.steps)
+            loss = _response_loss(model, next(batches), tokenizer.pad_token_id)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+            progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+    model.eval()
+    return fmean(losses[-math.ceil(settings.steps / 10) :])
+
+
+def probe_accuracy(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, corpus: Corpus, seed: int, max_new_tokens: int = 64
+) -> dict[str, dict[str, float]]:
+    """Measure, at temperature 1, how often the model is right without and with a solution in its prompt.
+
+    Returns:
+        ``{kind of question: {"plain": .., "with_solution": ..}}``
+    """
+    engine = EmbeddedDecoder(model.config, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    engine.update_weights(model.state_dict().items())
+    params = SamplingParams(temperature=1.0, max_new_tokens=max_new_tokens)
+    longest = model.config.max_position_embeddings - max_new_tokens
+    accuracy: dict[str, dict[str, float]] = {}
+    with _one_thread():
+        for name, probes in corpus.probes(random.Random(derive_seed("probes", seed)), PROBES).items():
+            questions = [question for question, _ in probes]
+            asked = {"plain": [question.messages for question in questions], "with_solution": [m for _, m in probes]}
+            accuracy[name] = {}
+            for kind, conversations in asked.items():
+                prompts = [student_prompt_ids(tokenizer, messages, longest) for messages in conversations]
+                seeds = [
+                    [derive_seed("probe", seed, kind, name, i, j) for j in range(PROBE_SAMPLES)]
+                    for i in range(len(prompts))
+                ]
+                rewards = [
+                    compute_reward(question.reward, tokenizer.decode(c.token_ids[:-1]), question.ground_truth)
+                    for question, group in zip(questions, engine.generate(prompts, params, seeds), strict=True)
+                    for c in group
+                ]
+                accuracy[name][kind] = round(fmean(rewards), 3)
+    return accuracy
+
+
+def _schedule(step: int, steps: int) -> float:
+    progress = step / steps
+    decay = 1.0 if progress < 0.5 else 0.02 + 0.98 * (1 - math.cos(2 * math.pi * progress)) / 2
+    return min(1.0, (step + 1) / WARMUP_STEPS) * decay
+
+
+def _batches(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmStart) -> Iterator[list[Pair]]:
+    """Yield batches of examples of similar length, in random order."""
+    rng = random.Random(derive_seed("warm start", settings.seed))
+    size = settings.batch_size
+    while True:
+        pool = _encode(tokenizer, [corpus.draw(rng) for _ in range(size * POOL_BATCHES)])
+        pool.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
+        starts = list(range(0, len(pool), size))
+        rng.shuffle(starts)
+        yield from (pool[start : start + size] for start in starts)
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list[Pair]:
+    prompts = tokenizer.apply_chat_template(
+        [example.messages for example in examples], tokenize=False, add_generation_prompt=True
+    )
+    responses = [example.response + tokenizer.eos_token for example in examples]
+    encode = tokenizer.backend_tokenizer.encode_batch
+    return [(p.ids, r.ids) for p, r in zip(encode(prompts), encode(responses), strict=True)]
+
+
+def _response_loss(model: Qwen3ForCausalLM, batch: list[Pair], pad: int) -> torch.Tensor:
+    width = max(len(prompt) + len(response) for prompt, response in batch)
+    ids = torch.tensor(
+        [[*prompt, *response, *[pad] * (width - len(prompt) - len(response))] for prompt, response in batch]
+    )
+    # padding comes last, where nothing attends to it, so no mask is needed
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    spans = [range(i * width + len(p) - 1, i * width + len(p) + len(r) - 1) for i, (p, r) in enumerate(batch)]
+    positions = torch.tensor([position for span in spans for position in span])
+    # logits are the larger part of the work; most positions are prompt or padding
+    return F.cross_entropy(model.lm_head(hidden.flatten(0, 1)[positions]), ids.flatten()[positions + 1])
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Several threads would sum in an order of their own, and are no faster on matrices this small."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
