@@ -30,11 +30,11 @@ LAYOUT = Layout(Path(RESULTS))
 RUNS = EXPERIMENT.runs()
 BASES = EXPERIMENT.bases()
 
-TABLES = ["table1", "table2", "table3", "table4"]
+TABLES = ["table1", "table2", "table3", "table4", "routing", "step_seconds"]
 EVALUATIONS = [f"{LAYOUT.run(run)}/evaluation.json" for run in RUNS]
 EVALUATIONS += [f"{LAYOUT.base(*base)}/evaluation.json" for base in BASES]
 STATISTICS = [str(LAYOUT.statistics(benchmark)) for benchmark in EXPERIMENT.benchmarks]
-FIGURES = ["learning_curves", "response_length", "step_seconds", "routing", "teacher_entropy"]
+FIGURES = ["learning_curves", "ablation_curves", "response_length", "step_seconds", "routing", "teacher_entropy"]
 
 
 wildcard_constraints:

@@ -20,9 +20,6 @@ rule base_model:
         runtime=60,
     params:
         model=lambda wildcards: EXPERIMENT.models[wildcards.model].model_dump_json(),
-        benchmarks=lambda wildcards: [
-            EXPERIMENT.benchmarks[benchmark].model_dump_json() for name, benchmark in BASES if name == wildcards.model
-        ],
     message:
         "Make the base model {wildcards.model}"
     shell:

@@ -93,7 +93,10 @@ def make_model(options: argparse.Namespace) -> None:
     from srpo.models import build_model
     from srpo.tracking import mirrored
 
-    build_model(model, layout.model(model.name))
+    trained = {run.benchmark for run in experiment.runs()}
+    benchmarks = [benchmark for name, benchmark in experiment.bases() if name == model.name and benchmark in trained]
+    splits = {benchmark: layout.split(benchmark, "train") for benchmark in benchmarks}
+    build_model(model, layout.model(model.name), splits)
     with mirrored(layout.folder) as mirror:
         mirror.sync_model(model.name)
 
@@ -138,17 +141,23 @@ def report(options: argparse.Namespace) -> None:
     """Make the tables, the figures and the report from the finished runs, or only some of them."""
     _, layout = _open(options)
 
-    from srpo import analysis
-    from srpo.tracking import mirrored
+    from srpo.analysis.load import load_results
 
+    results = load_results(layout.folder)
     parts = options.parts or ["tables", "figures", "html"]
-    results = analysis.load_results(layout.folder)
     if "tables" in parts:
-        analysis.write_tables(results, layout.tables)
+        from srpo.analysis.tables import write_tables
+
+        write_tables(results, layout.tables)
     if "figures" in parts:
-        analysis.write_figures(results, layout.figures)
+        from srpo.analysis.figures import write_figures
+
+        write_figures(results, layout.figures)
     if "html" in parts:
-        analysis.write_report(results, layout.report)
+        from srpo.analysis.report import write_report
+        from srpo.tracking import mirrored
+
+        write_report(results, layout.report)
         with mirrored(layout.folder) as mirror:
             mirror.sync_all()
 
