@@ -88,7 +88,8 @@ class Comparison:
 
 def headlines(results: Results) -> list[str]:
     """The few sentences that open the report."""
-    return [s for s in (_progress(results), *_best_scores(results), _selection_bias(results), _seeds(results)) if s]
+    sentences = [_progress(results), *_best_scores(results), _verdicts(results), _selection_bias(results)]
+    return [sentence for sentence in (*sentences, _seeds(results)) if sentence]
 
 
 def _progress(results: Results) -> str:
@@ -123,6 +124,20 @@ def _best_scores(results: Results) -> list[str]:
         )
         sentences.append(f"{spec.title} within {budget} ({over}, {protocol.protocol_name}){start}: {listed}.")
     return sentences
+
+
+def _verdicts(results: Results) -> str:
+    """How many of the paper's claims were seen, and which were not."""
+    known = [finding for finding in findings(results) if finding.verdict != "no data yet"]
+    if not known:
+        return ""
+    counts = {verdict: sum(f.verdict == verdict for f in known) for verdict in ("seen here", "seen in part")}
+    absent = [finding.claim for finding in known if finding.verdict == "not seen here"]
+    listed = f"; not seen: {'; '.join(absent)}" if absent else ""
+    return (
+        f"Of {len(known)} claims of the paper that can be looked at, {counts['seen here']} are seen here and "
+        f"{counts['seen in part']} in part{listed}."
+    )
 
 
 def _gain(score: float, base: float) -> str:
@@ -169,7 +184,7 @@ def comparison_grid(results: Results) -> Grid | None:
         rows.append(Row(spec.title, heading=True))
         for other in others:
             found = [comparison.of(model, ("srpo", other), budget) for budget in budgets]
-            cells = [Cell(str(d) if d else MISSING, best=bool(d and d.side == "ahead")) for d in found]
+            cells = [Cell(str(d), d.side == "ahead", d.side == "behind") if d else Cell(MISSING) for d in found]
             rows.append(Row(f"SRPO minus {method_title(results, other)}", cells))
     if not rows:
         return None

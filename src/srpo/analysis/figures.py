@@ -401,7 +401,7 @@ def _validation_caption(what: str) -> Callable[[Results], str]:
     def caption(results: Results) -> str:
         v = results.experiment.training.validation
         return (
-            f"{what}: mean reward of {v.rollouts} samples a test question at every in-training validation, against "
+            f"{what}: mean reward (avg@{v.rollouts}) of {v.rollouts} samples a test question at every in-training validation, against "
             f"the training clock. Dashed: the untrained model. {_clock_note(results)} {_seeds(results)}"
         )
 
@@ -415,7 +415,7 @@ FIGURES = {
             "learning_curves",
             "Test score over training",
             draw_learning_curves,
-            _validation_caption("Scores over training"),
+            _validation_caption("Table 1's methods"),
         ),
         FigureSpec(
             "ablation_curves",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 MISSING = "–"
@@ -13,10 +13,11 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell; ``best`` marks the best of its column, ``span`` is the number of columns it covers."""
+    """One cell; ``best`` and ``worse`` set it off, ``span`` is the number of columns it covers."""
 
     text: str
     best: bool = False
+    worse: bool = False
     span: int = 1
 
 
@@ -48,6 +49,12 @@ class Grid:
         if not any(group for group, _ in self.columns):
             return []
         return [(group, len(list(members))) for group, members in groupby(self.columns, key=lambda c: c[0])]
+
+    def placed(self, row: Row) -> list[tuple[Cell, bool]]:
+        """The cells of ``row``, each with whether it is the first under its group's head."""
+        starts = {0, *accumulate(span for _, span in self.groups)} if self.groups else set()
+        places = accumulate((cell.span for cell in row.cells), initial=0)
+        return [(cell, place in starts and place > 0) for cell, place in zip(row.cells, places, strict=False)]
 
 
 def number(value: float | None, digits: int = 1, sign: bool = False) -> str:

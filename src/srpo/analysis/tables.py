@@ -81,18 +81,17 @@ def main_table(results: Results) -> Table:
     ]
     frame = _with_paper(pd.concat([cells, *averages], ignore_index=True), results)
     frame = _in_matrix_order(frame, results)
-    k = results.experiment.training.validation.rollouts
+    k, again = results.experiment.training.validation.rollouts, results.experiment.evaluation.rollouts
     views = [
-        ("in_training", f"Highest in-training avg@{k} within the budget (the paper's protocol), percent"),
-        ("resampled", "The checkpoint so selected, sampled anew, percent"),
+        ("in_training", f"In-training maximum (the paper's protocol), avg@{k}, percent"),
+        ("resampled", f"Selected checkpoint sampled anew, avg@{again}, percent"),
     ]
     if "paper" in frame:
         views.append(("paper", "Published numbers, percent"))
     grids = [_score_grid(results, frame, value, title) for value, title in views]
     notes = [
-        "In-training: the maximum over noisy validations, which is biased upward. Re-sampled: the selected "
-        f"checkpoint on the same questions with new samples (avg@{results.experiment.evaluation.rollouts}). "
-        "The base row is the untrained model. Bold: best method of a model in a column. "
+        "In-training: the highest validation whose training clock is within the budget, a maximum of noisy scores "
+        "and so biased upward. Sampled anew: that checkpoint on the same questions with new samples. The base row is the untrained model. Bold: best method of a model in a column. "
         f"{MISSING}: not measured (yet).",
         *_comparability(results),
     ]
