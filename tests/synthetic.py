@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from srpo.config import Experiment, Method, RunId
+from srpo.config import Experiment, LocalModel, Method, RunId, load_experiment
 from srpo.files import append_event, write_json, write_text
 
 # final score, share of the gain reached after one time constant (in steps), points lost a step after step 20
@@ -291,3 +291,15 @@ def _provenance() -> dict[str, Any]:
         "data": {"train": "cd" * 32, "test": "ef" * 32},
         "base_model": "ab" * 32,
     }
+
+
+# ---------------------------------------------------------------- other experiments
+
+
+def paper_experiment() -> Experiment:
+    """The tiny experiment as if it were run on the paper's model, and so comparable with it."""
+    experiment = load_experiment(tiny_experiment())
+    model = LocalModel(kind="local", name="qwen3-8b", title="Qwen3-8B", path=Path("/nowhere"))
+    block = experiment.matrix[0].model_copy(update={"models": ["qwen3-8b"]})
+    changes = {"comparable_with_paper": True, "models": {"qwen3-8b": model}, "matrix": [block]}
+    return experiment.model_copy(update=changes)

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from srpo.analysis import style
 from srpo.analysis.load import PHASES, RUN_KEY, Results
 from srpo.analysis.scores import ABLATIONS, main_methods, planned
-from srpo.analysis.tables import benchmark_title, method_title, step_seconds
+from srpo.analysis.tables import benchmark_title, budgets_listed, method_title, step_seconds
 
 _HOUR = 3600.0
 _SMOOTHED_FRACTION = 10  # per-step values are noisy: lines are rolling means over a tenth of the steps
@@ -393,16 +393,16 @@ _SMOOTHING = "Faint: each step; strong: centred rolling mean over a tenth of the
 
 
 def _clock_note(results: Results) -> str:
-    budgets = ", ".join(f"{name} = {seconds:g} s" for name, seconds in results.experiment.training.budgets.items())
-    return f"Dotted verticals: the budgets ({budgets} of the {results.experiment.training.clock.kind} clock)."
+    return f"Dotted verticals: the budgets ({budgets_listed(results)})."
 
 
 def _validation_caption(what: str) -> Callable[[Results], str]:
     def caption(results: Results) -> str:
-        v = results.experiment.training.validation
+        k = results.experiment.training.validation.rollouts
         return (
-            f"{what}: mean reward (avg@{v.rollouts}) of {v.rollouts} samples a test question at every in-training validation, against "
-            f"the training clock. Dashed: the untrained model. {_clock_note(results)} {_seeds(results)}"
+            f"{what}: mean reward over {k} samples of each test question (avg@{k}) at every in-training "
+            f"validation, against the training clock. Dashed: the untrained model. {_clock_note(results)} "
+            f"{_seeds(results)}"
         )
 
     return caption

@@ -42,7 +42,7 @@ _COLUMNS = {
     "samples": ["budget", "question", "sample", "prompt", "response", "ground_truth", "reward"],
 }
 _TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "checkpoint", "question_scores"}
-_TEXT |= {"prompt", "response", "ground_truth"}
+_TEXT |= {"prompt", "response", "ground_truth", "in_training_questions", "resampled_questions"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         folder = root / "base" / model / benchmark
         rows["bases"] += _evaluation_rows(_read_json(folder / "evaluation.json"), key, ["base"])
         rows["samples"] += _sample_rows(folder / "samples.jsonl", key)
-    frames = {name: _frame(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()}
+    frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()}
     return Results(
         root=root,
         experiment=experiment,
@@ -160,7 +160,13 @@ def _evaluation_rows(evaluation: dict, key: dict[str, Any], budgets: Iterable[st
 
 
 def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
-    return [key | s for s in _events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS]
+    kept = (s for s in _events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS)
+    return [key | {name: _encodable(value) for name, value in sample.items()} for sample in kept]
+
+
+def _encodable(value: Any) -> Any:
+    """Write out lone surrogates, which JSON can hold and UTF-8 cannot: a model may have sampled anything."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 # ---------------------------------------------------------------- files
@@ -210,9 +216,10 @@ def _read_each(folder: Path, names: Iterable[str], file: str) -> dict[str, dict[
     return {name: content for name, content in found.items() if content}
 
 
-def _frame(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     """A frame that has at least ``columns``; those that are numbers are floats, missing where absent."""
     frame = pd.DataFrame(rows)
     known = [*RUN_KEY, *columns]
     frame = frame.reindex(columns=[*known, *(c for c in frame.columns if c not in known)])
-    return frame.astype({c: float for c in columns if c not in _TEXT} | {"seed": int})
+    types = dict.fromkeys([c for c in ("model", "benchmark", "method", "budget") if c in frame], "str")
+    return frame.astype(types | {c: float for c in columns if c not in _TEXT} | {"seed": int})

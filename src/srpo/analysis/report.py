@@ -15,6 +15,7 @@ import pandas as pd
 
 from srpo.analysis.claims import comparison_grid, findings, headlines
 from srpo.analysis.figures import FIGURES, has_data
+from srpo.analysis.grid import MISSING, number
 from srpo.analysis.load import RUN_KEY, Results
 from srpo.analysis.scores import BASE, planned, run_scores
 from srpo.analysis.tables import NOT_COMPARABLE, benchmark_title, build_tables, cost_table, method_title
@@ -83,7 +84,7 @@ def render(results: Results, figures_dir: Path, tables_link: str) -> str:
     )
     environment.filters["printable"] = printable
     pictures = {name: _picture(name, results, figures_dir) for name in FIGURES}
-    return environment.get_template("report.html.j2").render(
+    page = environment.get_template("report.html.j2").render(
         experiment=results.experiment,
         not_comparable=None if results.experiment.comparable_with_paper else NOT_COMPARABLE,
         headlines=headlines(results),
@@ -100,6 +101,7 @@ def render(results: Results, figures_dir: Path, tables_link: str) -> str:
         provenance=_provenance(results),
         remarks=remarks(results),
     )
+    return page.lstrip()
 
 
 def _relative(folder: Path, start: Path) -> str:
@@ -170,9 +172,19 @@ def _example(results: Results, model: str, benchmark: str, budget: str) -> Examp
 
 
 def _models(results: Results) -> list[dict[str, Any]]:
-    return [
-        {"title": m.title, "kind": m.kind, **results.models.get(n, {})} for n, m in results.experiment.models.items()
-    ]
+    found = []
+    for name, spec in results.experiment.models.items():
+        base = results.models.get(name, {})
+        start = base.get("warm_start") or {}
+        found.append(
+            {
+                "title": spec.title,
+                "kind": spec.kind,
+                "parameters": f"{base['parameters']:,}" if base.get("parameters") else MISSING,
+                "warm_start": f"{start['steps']} steps, loss {number(start.get('loss'), 3)}" if start else MISSING,
+            }
+        )
+    return found
 
 
 def _data(results: Results, name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.load import RUN_KEY, Results
+from srpo.analysis.load import RUN_KEY, Results, tidy
 
 CELL = ["model", "method", "benchmark", "budget"]
 AVERAGE = "average"
@@ -45,8 +45,7 @@ def run_scores(results: Results) -> pd.DataFrame:
                 cell = evaluated.loc[(*key, budget)]
                 row |= {"resampled": 100 * cell["avg_at_k"], "resampled_questions": cell["question_scores"]}
             rows.append(row)
-    columns = ["in_training", "in_training_questions", "resampled", "resampled_questions"]
-    return pd.DataFrame(rows).reindex(columns=[*RUN_KEY, "budget", *columns])
+    return tidy(rows, ["budget", "in_training", "in_training_questions", "resampled", "resampled_questions"])
 
 
 def cell_scores(results: Results) -> pd.DataFrame:

@@ -35,7 +35,7 @@ NOT_COMPARABLE = (
     "Models, questions and budgets are miniatures: the numbers are not comparable with the paper's, "
     "which are therefore not shown."
 )
-TABLES = ("table1", "table2", "table3", "table4", "routing", "step_seconds")
+TABLES = ("table1", "table2", "table3", "table4", "table7", "step_seconds")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,9 @@ def main_table(results: Results) -> Table:
     grids = [_score_grid(results, frame, value, title) for value, title in views]
     notes = [
         "In-training: the highest validation whose training clock is within the budget, a maximum of noisy scores "
-        "and so biased upward. Sampled anew: that checkpoint on the same questions with new samples. The base row is the untrained model. Bold: best method of a model in a column. "
+        "and so biased upward. Sampled anew: that checkpoint on the same questions with new samples. "
+        "The base row is the untrained model. Bold: best method of a model in a column. "
+        f"Budgets: {budgets_listed(results)}. "
         f"{MISSING}: not measured (yet).",
         *_comparability(results),
     ]
@@ -309,7 +311,7 @@ def routing_table(results: Results) -> Table:
     ]
     grids = [Grid("Method", list(heads.values()), rows, numeric=False)] if rows else []
     notes = ["A teacher is available if another rollout of the same question is correct."]
-    return Table("routing", "Routing: the branch a rollout takes", notes, frame, {}, grids)
+    return Table("table7", "Table 7. The branch a rollout takes", notes, frame, {}, grids)
 
 
 # ---------------------------------------------------------------- table 4: data
@@ -448,6 +450,14 @@ def method_title(results: Results, name: str) -> str:
 def benchmark_title(results: Results, name: str) -> str:
     """A benchmark's title."""
     return "Average" if name == AVERAGE else results.experiment.benchmarks[name].title
+
+
+def budgets_listed(results: Results) -> str:
+    """What the budgets' names stand for."""
+    training = results.experiment.training
+    return (
+        ", ".join(f"{name} = {s:g} s" for name, s in training.budgets.items()) + f" of the {training.clock.kind} clock"
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

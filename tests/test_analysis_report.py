@@ -1,0 +1,184 @@
+"""The report: one page that renders whatever is there, and that model text cannot break out of."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from synthetic import paper_experiment, tiny_experiment, write_results
+
+from srpo import analysis
+from srpo.analysis.claims import findings
+from srpo.analysis.figures import FIGURES
+from srpo.analysis.report import printable, remarks
+from srpo.config import load_experiment
+
+EXPERIMENT = load_experiment(tiny_experiment())
+
+
+def make(root, experiment=EXPERIMENT, **options):
+    """Fabricate results and report them without figures, which are slow."""
+    write_results(root, experiment, **options)
+    return report(root, experiment)
+
+
+def report(root, experiment=EXPERIMENT):
+    results = analysis.load_results(root, experiment)
+    analysis.write_report(results, root / "report.html")
+    return (root / "report.html").read_text()
+
+
+class Tags(HTMLParser):
+    """Collect tags and check that they nest."""
+
+    VOID = frozenset({"meta", "input", "img", "br", "link"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parsed(page):
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    return tags.seen
+
+
+def verdicts(root, experiment=EXPERIMENT):
+    return {finding.claim: finding.verdict for finding in findings(analysis.load_results(root, experiment))}
+
+
+def test_figures_and_report_twice_give_the_same_bytes(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    written = {}
+    for attempt in ("a", "b"):
+        results = analysis.load_results(tmp_path)
+        paths = analysis.write_figures(results, tmp_path / attempt)
+        analysis.write_report(results, tmp_path / f"{attempt}.html", figures_dir=tmp_path / attempt)
+        written[attempt] = [path.read_bytes() for path in paths], (tmp_path / f"{attempt}.html").read_bytes()
+        assert {path.name for path in paths} == {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
+    assert written["a"] == written["b"]
+    images = [attributes for tag, attributes in parsed(written["a"][1].decode()) if tag == "img"]
+    assert len(images) == len(FIGURES) - 1  # no ablations in this experiment
+    assert all(image["src"].startswith("data:image/png;base64,") for image in images)
+
+
+def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
+    page = make(tmp_path)
+    for tag, attributes in parsed(page):
+        assert tag not in ("script", "link", "iframe", "object", "embed")
+        assert not any(name.startswith("on") for name in attributes)
+        if "src" in attributes:
+            assert attributes["src"].startswith("data:")
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "</pre><script>alert(1)</script>",
+        '<img src=x onerror="alert(1)">',
+        "{{ 7 * 7 }}{% raw %}",
+        "\x1b[2J\x00\u202e\ud800 end",
+    ],
+)
+def test_model_text_stays_text(tmp_path, attack):
+    page = make(tmp_path, response=attack)
+    assert not [tag for tag, attributes in parsed(page) if tag == "script" or "onerror" in attributes]
+    assert "<script" not in page
+    assert not re.search("[\x00-\x08\x1b\u202e]", page)
+    assert "49" not in re.findall(r"<pre>(.*?)</pre>", page)
+
+
+def test_printable_shortens_and_spells_out():
+    assert printable("a\u202eb\x07\n\tc") == "a\\u202eb\\u0007\n\tc"
+    assert printable("x" * 2000).endswith("(500 more characters)")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keep": lambda run: False, "evaluate": False},
+        {"keep": lambda run: run.method == "srpo" and run.benchmark == "physics"},
+        {"evaluate": False},
+        {"stop_at": 1.0},
+        {"stop_at": 12.0, "evaluate": False},
+    ],
+    ids=["nothing", "one run", "no evaluation", "just started", "half way"],
+)
+def test_partial_results_render(tmp_path, options):
+    page = make(tmp_path, **options)
+    parsed(page)
+    assert not re.search(r"\b(nan|none|nat)\b", re.sub(r"<style>.*?</style>|<[^>]*>", "", page, flags=re.S), flags=re.I)
+    analysis.write_tables(analysis.load_results(tmp_path), tmp_path / "tables")
+
+
+def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
+    results = analysis.load_results(tmp_path, EXPERIMENT)
+    paths = analysis.write_figures(results, tmp_path / "figures")
+    assert all(path.stat().st_size for path in paths)
+    page = report(tmp_path)
+    assert "0 of 6 training runs are finished" in page
+    assert page.count("No data yet.") == len(FIGURES) - 1
+    assert set(verdicts(tmp_path).values()) == {"no data yet"}
+
+
+def test_base_models_alone_render(tmp_path):
+    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"]}
+    experiment = load_experiment(tiny_experiment(matrix=[block]))
+    page = make(tmp_path, experiment)
+    assert "1 of 1 base models" in page
+    analysis.write_tables(analysis.load_results(tmp_path), tmp_path / "tables")
+    assert findings(analysis.load_results(tmp_path)) == []
+
+
+def test_published_numbers_only_where_comparable(tmp_path):
+    assert "not comparable with the paper" in make(tmp_path / "miniature")
+    assert "Published" not in (tmp_path / "miniature/report.html").read_text()
+    page = make(tmp_path / "paper", paper_experiment())
+    assert "Published" in page
+    assert "78.4" in page
+    assert "not comparable with the paper" not in page
+
+
+def test_claims_follow_the_logs(tmp_path):
+    """The fabricated curves: SDPO falls, its entropy too, SRPO ends on top and routes less and less."""
+    longer = {"clock": {"kind": "modelled"}, "budgets": {"1h": 5, "5h": 25, "10h": 50}}
+    experiment = load_experiment(tiny_experiment(training=longer))
+    write_results(tmp_path, experiment)
+    seen = verdicts(tmp_path, experiment)
+    assert seen["SDPO collapses in prolonged training; GRPO and SRPO do not"] == "seen here"
+    assert seen["SDPO's teacher becomes less certain (its entropy rises)"] == "not seen here"
+    assert seen["SRPO ends above both GRPO and SDPO"] == "seen here"
+    assert seen["SRPO routes fewer rollouts to self-distillation as it improves"] == "seen here"
+    page = report(tmp_path, experiment)
+    assert "SRPO minus SDPO" in page
+    assert "Every cell is one training seed" in page
+
+
+def test_no_collapse_is_said_plainly(tmp_path):
+    short = {"clock": {"kind": "modelled"}, "budgets": {"1h": 5, "5h": 15, "10h": 27}}
+    assert "No SDPO run collapsed here." in make(tmp_path, load_experiment(tiny_experiment(training=short)))
+
+
+def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    folder = tmp_path / "runs/miniature-small/physics/srpo/seed1"
+    record = (folder / "run.yaml").read_text()
+    (folder / "run.yaml").write_text(record.replace("weight_decay: 0.01", "weight_decay: 0.5"))
+    summary = (folder / "summary.json").read_text()
+    (folder / "summary.json").write_text(summary.replace('"stopped_by": "budget"', '"stopped_by": "max_steps"'))
+    found = " ".join(remarks(analysis.load_results(tmp_path)))
+    assert "differ from the experiment's: miniature-small/physics/srpo/seed1." in found
+    assert "before the last budget" in found
+    assert "disagrees" not in found

@@ -1,0 +1,188 @@
+"""Tables: every number recomputed from the raw logs by other code, gaps left open, bytes repeatable."""
+
+import csv
+import json
+import math
+
+import pytest
+from synthetic import paper_experiment, tiny_experiment, write_results
+
+from srpo.analysis.load import load_results
+from srpo.analysis.scores import difference, run_scores
+from srpo.analysis.tables import build_tables, write_tables
+from srpo.config import load_experiment
+
+EXPERIMENT = load_experiment(tiny_experiment())
+MODEL = "miniature-small"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    root = tmp_path_factory.mktemp("finished")
+    write_results(root, EXPERIMENT)
+    write_tables(load_results(root), root / "tables")
+    return root
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cell(rows, **key):
+    (row,) = [row for row in rows if all(row[name] == value for name, value in key.items())]
+    return row
+
+
+def raw_maximum(root, benchmark, method, seconds, seed=1):
+    """Table 1's protocol, straight from the log."""
+    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed{seed}/validations.jsonl"
+    log = [json.loads(line) for line in path.read_text().splitlines()]
+    return max((100 * entry["avg_at_k"] for entry in log if entry["clock"] <= seconds), default=math.nan)
+
+
+@pytest.mark.parametrize(("budget", "seconds"), [("1h", 3), ("5h", 10), ("10h", 20)])
+@pytest.mark.parametrize("method", ["grpo", "sdpo", "srpo"])
+def test_table1_is_the_maximum_of_the_validations_within_the_budget(finished, method, budget, seconds):
+    rows = read(finished / "tables/table1.csv")
+    scores = {b: raw_maximum(finished, b, method, seconds) for b in ("chemistry", "physics")}
+    for benchmark, score in scores.items():
+        shown = cell(rows, method=method, benchmark=benchmark, budget=budget)
+        assert shown["in_training"] == ("" if math.isnan(score) else f"{score:.1f}")
+        assert shown["seeds"] == ("0" if math.isnan(score) else "1")
+        evaluation = json.loads((finished / f"runs/{MODEL}/{benchmark}/{method}/seed1/evaluation.json").read_text())[
+            "budgets"
+        ].get(budget)
+        assert shown["resampled"] == ("" if evaluation is None else f"{100 * evaluation['avg_at_k']:.1f}")
+    average = sum(scores.values()) / 2
+    shown = cell(rows, method=method, benchmark="average", budget=budget)["in_training"]
+    assert shown == ("" if math.isnan(average) else f"{average:.1f}")
+
+
+def test_a_budget_without_a_validation_is_a_gap(finished):
+    assert (
+        cell(read(finished / "tables/table1.csv"), method="grpo", benchmark="physics", budget="1h")["resampled"] == ""
+    )
+
+
+def test_base_rows_are_the_base_evaluations(finished):
+    rows = read(finished / "tables/table1.csv")
+    scores = []
+    for benchmark in ("chemistry", "physics"):
+        evaluation = json.loads((finished / f"base/{MODEL}/{benchmark}/evaluation.json").read_text())
+        scores.append(100 * evaluation["budgets"]["base"]["avg_at_k"])
+        assert cell(rows, method="base", benchmark=benchmark)["resampled"] == f"{scores[-1]:.1f}"
+    assert cell(rows, method="base", benchmark="average")["resampled"] == f"{sum(scores) / 2:.1f}"
+
+
+def test_a_missing_run_leaves_its_cells_and_the_average_open(tmp_path):
+    write_results(tmp_path, EXPERIMENT, keep=lambda run: (run.benchmark, run.method) != ("physics", "srpo"))
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table1.csv")
+    for benchmark, missing in (("chemistry", False), ("physics", True), ("average", True)):
+        row = cell(rows, method="srpo", benchmark=benchmark, budget="10h")
+        assert (row["in_training"] == "") is missing
+        assert (row["resampled"] == "") is missing
+    assert cell(rows, method="grpo", benchmark="average", budget="10h")["in_training"] != ""
+    seconds = read(tmp_path / "tables/step_seconds.csv")
+    assert {row["benchmarks"] for row in seconds} == {"1"}  # methods compare on what all of them have
+
+
+def test_a_budget_that_a_running_run_has_not_used_up_is_open(tmp_path):
+    write_results(tmp_path, EXPERIMENT, stop_at=12)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table1.csv")
+    assert cell(rows, method="sdpo", benchmark="physics", budget="5h")["in_training"] != ""
+    assert cell(rows, method="sdpo", benchmark="physics", budget="10h")["in_training"] == ""
+
+
+def test_seeds_are_averaged_and_counted(tmp_path):
+    blocks = [{**tiny_experiment()["matrix"][0], "benchmarks": ["miniature/physics"], "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(matrix=blocks))
+    write_results(tmp_path, experiment, keep=lambda run: run.seed < 3)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
+    expected = (raw_maximum(tmp_path, "physics", "srpo", 20) + raw_maximum(tmp_path, "physics", "srpo", 20, 2)) / 2
+    assert (row["in_training"], row["seeds"]) == (f"{expected:.1f}", "2")
+    assert not [r for r in read(tmp_path / "tables/table1.csv") if r["benchmark"] == "average"]
+
+
+def test_ablations_are_averaged_and_compared(tmp_path):
+    names = ["srpo", "srpo_without_weighting", "advantage_mix"]
+    experiment = load_experiment(tiny_experiment(matrix=[{**tiny_experiment()["matrix"][0], "methods": names}]))
+    write_results(tmp_path, experiment)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    scores = {m: sum(raw_maximum(tmp_path, b, m, 20) for b in ("chemistry", "physics")) / 2 for m in names}
+    rows = read(tmp_path / "tables/table2.csv")
+    for method, other in (("srpo_without_weighting", "srpo"), ("advantage_mix", "srpo_without_weighting")):
+        row = cell(rows, method=method, benchmark="average", budget="10h")
+        assert row["compared_with"] == other
+        assert row["in_training"] == f"{scores[method]:.1f}"
+        assert float(row["in_training_difference"]) == pytest.approx(scores[method] - scores[other], abs=0.051)
+    assert {row["method"] for row in read(tmp_path / "tables/table1.csv")} == {"base", "srpo"}
+
+
+def test_published_numbers_only_where_comparable(finished, tmp_path):
+    for path in (finished / "tables").iterdir():
+        text = path.read_text()
+        assert "Published" not in text
+        assert "paper," not in text.splitlines()[0]
+    assert "not comparable with the paper" in (finished / "tables/table1.md").read_text()
+
+    experiment = paper_experiment()
+    write_results(tmp_path, experiment)
+    write_tables(load_results(tmp_path, experiment), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table1.csv")
+    assert cell(rows, method="srpo", benchmark="physics", budget="10h")["paper"] == "78.4"
+    assert cell(rows, method="base", benchmark="chemistry")["paper"] == "41.1"
+    assert cell(rows, method="sdpo", benchmark="average", budget="5h")["paper"] == "71.1"
+    assert cell(read(tmp_path / "tables/table4.csv"), benchmark="physics", split="test")["paper"] == "80"
+    assert cell(read(tmp_path / "tables/step_seconds.csv"), method="grpo", budget="10h")["paper"] == "91.5"
+    text = (tmp_path / "tables/table1.md").read_text()
+    assert "Published" in text
+    assert "not comparable" not in text
+
+
+def test_tables_do_not_depend_on_the_machine(tmp_path):
+    """Other wall times and memory, files written in another order: the same bytes but for cost/."""
+    roots = tmp_path / "a", tmp_path / "b"
+    for root in roots:
+        write_results(root, EXPERIMENT)
+    for path in (roots[1] / "runs").rglob("*.json*"):
+        path.write_text(path.read_text().replace('"wall_seconds": ', '"wall_seconds": 9'))
+    for root in roots:
+        write_tables(load_results(root), root / "tables")
+    names = sorted(path.name for path in (roots[0] / "tables").iterdir())
+    assert names == sorted(path.name for path in (roots[1] / "tables").iterdir())
+    for name in names:
+        content = (roots[0] / "tables" / name).read_bytes()
+        assert content == (roots[1] / "tables" / name).read_bytes()
+        assert b"\r" not in content
+    assert (roots[0] / "cost/cost.csv").read_bytes() != (roots[1] / "cost/cost.csv").read_bytes()
+
+
+def test_settings_are_those_of_the_runs(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    path = tmp_path / f"runs/{MODEL}/chemistry/srpo/seed1/run.yaml"
+    path.write_text(path.read_text().replace("learning_rate: 5.0e-06", "learning_rate: 0.25"))
+    table = build_tables(load_results(tmp_path))["table3"].frame.set_index("setting")
+    assert table.loc["Learning rate", "srpo"] == "2.5e-01"
+    assert table.loc["Entropy weighting beta", "grpo"] == "–"
+
+
+def test_difference_is_the_mean_paired_difference_with_its_error(finished):
+    runs = run_scores(load_results(finished))
+    benchmarks = ["chemistry", "physics"]
+    points, error = difference(runs, MODEL, ("srpo", "grpo"), "10h", benchmarks, "resampled")
+    gaps, variances = [], []
+    for benchmark in benchmarks:
+        sides = [
+            json.loads((finished / f"runs/{MODEL}/{benchmark}/{m}/seed1/evaluation.json").read_text())["budgets"]["10h"]
+            for m in ("srpo", "grpo")
+        ]
+        paired = [100 * (a - b) for a, b in zip(*(side["question_scores"] for side in sides), strict=True)]
+        mean = sum(paired) / len(paired)
+        gaps.append(mean)
+        variances.append(sum((d - mean) ** 2 for d in paired) / (len(paired) - 1) / len(paired))
+    assert points == pytest.approx(sum(gaps) / 2)
+    assert error == pytest.approx(math.sqrt(sum(variances)) / 2)
