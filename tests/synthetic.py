@@ -27,6 +27,7 @@ CURVES = {
 }
 BASE_SCORE = 0.35
 QUESTIONS = 32
+PAPER_BENCHMARKS = ("chemistry", "physics", "biology", "materials", "tooluse")
 
 
 def tiny_experiment(**changes: Any) -> dict[str, Any]:
@@ -296,10 +297,11 @@ def _provenance() -> dict[str, Any]:
 # ---------------------------------------------------------------- other experiments
 
 
-def paper_experiment() -> Experiment:
+def paper_experiment(benchmarks: Iterable[str] = PAPER_BENCHMARKS) -> Experiment:
     """The tiny experiment as if it were run on the paper's model, and so comparable with it."""
-    experiment = load_experiment(tiny_experiment())
+    block = {**tiny_experiment()["matrix"][0], "benchmarks": [f"miniature/{name}" for name in benchmarks]}
+    experiment = load_experiment(tiny_experiment(matrix=[block]))
     model = LocalModel(kind="local", name="qwen3-8b", title="Qwen3-8B", path=Path("/nowhere"))
-    block = experiment.matrix[0].model_copy(update={"models": ["qwen3-8b"]})
+    block = experiment.matrix[0].model_copy(update={"models": ["qwen3-8b"], "benchmarks": list(experiment.benchmarks)})
     changes = {"comparable_with_paper": True, "models": {"qwen3-8b": model}, "matrix": [block]}
     return experiment.model_copy(update=changes)

@@ -143,6 +143,16 @@ def test_published_numbers_only_where_comparable(finished, tmp_path):
     assert "not comparable" not in text
 
 
+def test_published_averages_only_over_the_same_benchmarks(tmp_path):
+    experiment = paper_experiment(["chemistry", "physics"])
+    write_results(tmp_path, experiment)
+    write_tables(load_results(tmp_path, experiment), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table1.csv")
+    assert cell(rows, method="grpo", benchmark="physics", budget="10h")["paper"] == "73.6"
+    assert cell(rows, method="grpo", benchmark="average", budget="10h")["paper"] == ""
+    assert {row["paper"] for row in read(tmp_path / "tables/step_seconds.csv")} == {""}
+
+
 def test_tables_do_not_depend_on_the_machine(tmp_path):
     """Other wall times and memory, files written in another order: the same bytes but for cost/."""
     roots = tmp_path / "a", tmp_path / "b"

@@ -250,13 +250,13 @@ def _distinct(values: Iterable[Any]) -> str:
 
 def remarks(results: Results) -> list[str]:
     """What a reader should know about these particular runs: early ends, mixed settings, uncommitted code."""
-    found = [
-        f"{run} stopped at {steps:.0f} steps and {clock:.1f} s, before the last budget."
-        for run, steps, clock in _early_ends(results)
-    ]
+    found = []
+    early = _early_ends(results)
+    if early:
+        found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
     stale = [r.path for r, spec in results.specs.items() if spec != results.experiment.run(r).model_dump(mode="json")]
     if stale:
-        found.append(f"Settings of these runs differ from the experiment's: {', '.join(stale)}.")
+        found.append(f"Settings of these runs differ from the experiment's: {_first(stale)}.")
     commits = {str(record.get("commit")) for record in results.provenance.values()}
     if len(commits) > 1:
         found.append(f"The runs are of {len(commits)} different commits.")
@@ -264,14 +264,22 @@ def remarks(results: Results) -> list[str]:
         found.append("Some runs were made with uncommitted changes (-dirty).")
     disagreeing = _disagreements(results)
     if disagreeing:
-        found.append(f"summary.json disagrees with the validation log: {', '.join(disagreeing)}.")
+        found.append(f"summary.json disagrees with the validation log: {_first(disagreeing)}.")
     return found
 
 
-def _early_ends(results: Results) -> list[tuple[str, float, float]]:
+def _first(names: list[str], shown: int = 3) -> str:
+    rest = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _early_ends(results: Results) -> list[str]:
     last = max(results.experiment.training.budgets.values())
     runs = results.runs[(results.runs["stopped_by"] == "max_steps") & (results.runs["clock"] < last)]
-    return [(f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed}", r.steps, r.clock) for r in runs.itertuples()]
+    return [
+        f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed} ({r.steps:.0f} steps, {r.clock:.1f} s)"
+        for r in runs.itertuples()
+    ]
 
 
 def _disagreements(results: Results) -> list[str]:
