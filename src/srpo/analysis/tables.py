@@ -120,7 +120,11 @@ def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -
         best = list(zip(*(mark_best(column) for column in zip(*values.values(), strict=True)), strict=True))
         for i, method in enumerate(methods):
             seeds = "" if value == "paper" else _range(scores[count].get(key, 0) for key in keys[method])
-            marked = [Cell(number(v), bool(b)) for v, b in zip(values[method], best[i], strict=True)]
+            trained = {*planned(results, model)[method], AVERAGE}
+            marked = [
+                Cell(number(v), bool(b)) if key[2] in trained else Cell("")
+                for v, b, key in zip(values[method], best[i], keys[method], strict=True)
+            ]
             rows.append(Row(method_title(results, method), [Cell(seeds), *marked]))
     return Grid("Method", [("", "Seeds"), *columns], rows, title=title)
 
