@@ -28,7 +28,12 @@ report: "reports/workflow.rst"
 
 localrules:
     all,
-    experiment,
+
+
+# Not a rule: every job would be downstream of it, and Snakemake does not look at the parameters of jobs
+# downstream of one that runs, not even behind ancient(). So a changed method would not be trained anew.
+onstart:
+    write_resolved(EXPERIMENT, LAYOUT.experiment)
 
 
 rule all:

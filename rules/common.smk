@@ -1,10 +1,10 @@
 # The run matrix: what the experiment asks for, checked before anything runs.
 
-import json
 import shlex
 
 from snakemake.exceptions import WorkflowError
 
+from srpo.cli import write_resolved
 from srpo.config import RunId, load_experiment
 from srpo.errors import SrpoError
 from srpo.layout import Layout, check_writable
@@ -27,10 +27,11 @@ except SrpoError as error:
     raise WorkflowError(str(error)) from None
 
 LAYOUT = Layout(Path(RESULTS))
+RESOLVED = str(LAYOUT.experiment)
 RUNS = EXPERIMENT.runs()
 BASES = EXPERIMENT.bases()
 
-TABLES = ["table1", "table2", "table3", "table4", "routing", "step_seconds"]
+TABLES = ["table1", "table2", "table3", "table4", "table7", "step_seconds"]
 EVALUATIONS = [f"{LAYOUT.run(run)}/evaluation.json" for run in RUNS]
 EVALUATIONS += [f"{LAYOUT.base(*base)}/evaluation.json" for base in BASES]
 STATISTICS = [str(LAYOUT.statistics(benchmark)) for benchmark in EXPERIMENT.benchmarks]

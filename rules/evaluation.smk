@@ -3,7 +3,6 @@
 
 rule evaluate_run:
     input:
-        experiment=ancient(rules.experiment.output),
         test=f"{RESULTS}/data/{{benchmark}}/test.parquet",
         summary=rules.train.output,
     output:
@@ -19,17 +18,17 @@ rule evaluate_run:
         mem_mb=2000,
         runtime=30,
     params:
+        experiment=RESOLVED,
         sampling=EXPERIMENT.evaluation.model_dump_json(),
     message:
         "Evaluate {wildcards.method}, seed {wildcards.seed}, of {wildcards.model} on {wildcards.benchmark}"
     shell:
-        "srpo evaluate --experiment {input.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
+        "srpo evaluate --experiment {params.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed} > {log} 2>&1"
 
 
 rule evaluate_base:
     input:
-        experiment=ancient(rules.experiment.output),
         test=f"{RESULTS}/data/{{benchmark}}/test.parquet",
         base=rules.base_model.output,
     output:
@@ -45,10 +44,11 @@ rule evaluate_base:
         mem_mb=2000,
         runtime=30,
     params:
+        experiment=RESOLVED,
         sampling=EXPERIMENT.evaluation.model_dump_json(),
         lengths=[EXPERIMENT.training.max_prompt_length, EXPERIMENT.training.max_response_length],
     message:
         "Evaluate the base model {wildcards.model} on {wildcards.benchmark}"
     shell:
-        "srpo evaluate --experiment {input.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
+        "srpo evaluate --experiment {params.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
         "> {log} 2>&1"

@@ -3,7 +3,6 @@
 
 rule base_model:
     input:
-        experiment=ancient(rules.experiment.output),
         splits=lambda wildcards: [
             str(LAYOUT.split(benchmark, "train")) for benchmark in warm_start_benchmarks(wildcards.model)
         ],
@@ -19,8 +18,9 @@ rule base_model:
         mem_mb=2000,
         runtime=60,
     params:
+        experiment=RESOLVED,
         model=lambda wildcards: EXPERIMENT.models[wildcards.model].model_dump_json(),
     message:
         "Make the base model {wildcards.model}"
     shell:
-        "srpo model --experiment {input.experiment} --model {wildcards.model} > {log} 2>&1"
+        "srpo model --experiment {params.experiment} --model {wildcards.model} > {log} 2>&1"

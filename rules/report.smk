@@ -3,7 +3,6 @@
 
 rule tables:
     input:
-        experiment=rules.experiment.output,
         evaluations=EVALUATIONS,
         statistics=STATISTICS,
     output:
@@ -20,15 +19,17 @@ rule tables:
     resources:
         mem_mb=1000,
         runtime=10,
+    params:
+        experiment=RESOLVED,
+        resolved=EXPERIMENT.model_dump_json(),
     message:
         "Write the tables"
     shell:
-        "srpo report tables --experiment {input.experiment} > {log} 2>&1"
+        "srpo report --experiment {params.experiment} --only tables > {log} 2>&1"
 
 
 rule figures:
     input:
-        experiment=rules.experiment.output,
         evaluations=EVALUATIONS,
     output:
         png=[
@@ -44,15 +45,17 @@ rule figures:
     resources:
         mem_mb=1000,
         runtime=10,
+    params:
+        experiment=RESOLVED,
+        resolved=EXPERIMENT.model_dump_json(),
     message:
         "Draw the figures"
     shell:
-        "srpo report figures --experiment {input.experiment} > {log} 2>&1"
+        "srpo report --experiment {params.experiment} --only figures > {log} 2>&1"
 
 
 rule html_report:
     input:
-        experiment=rules.experiment.output,
         tables=rules.tables.output,
         figures=rules.figures.output,
         evaluations=EVALUATIONS,
@@ -67,7 +70,10 @@ rule html_report:
     resources:
         mem_mb=1000,
         runtime=10,
+    params:
+        experiment=RESOLVED,
+        resolved=EXPERIMENT.model_dump_json(),
     message:
         "Write the report {output}"
     shell:
-        "srpo report html --experiment {input.experiment} > {log} 2>&1"
+        "srpo report --experiment {params.experiment} --only html > {log} 2>&1"

@@ -4,7 +4,6 @@
 
 rule train:
     input:
-        experiment=ancient(rules.experiment.output),
         train=f"{RESULTS}/data/{{benchmark}}/train.parquet",
         test=f"{RESULTS}/data/{{benchmark}}/test.parquet",
         base=rules.base_model.output,
@@ -21,9 +20,10 @@ rule train:
         mem_mb=2000,
         runtime=60,
     params:
+        experiment=RESOLVED,
         spec=run_spec,
     message:
         "Train {wildcards.model} on {wildcards.benchmark} with {wildcards.method}, seed {wildcards.seed}"
     shell:
-        "srpo train --experiment {input.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
+        "srpo train --experiment {params.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed} > {log} 2>&1"

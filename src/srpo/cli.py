@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+REPORT_PARTS = ("tables", "figures", "html")
+
 # A verb imports what it needs itself: torch and verl take seconds, `srpo --help` should not.
 
 
@@ -47,18 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def resolve_experiment(options: argparse.Namespace) -> None:
     """Check an experiment file and write it with every name resolved and every default filled in."""
-    import yaml
-
     from srpo.config import load_experiment
-    from srpo.files import write_text
 
-    source = _read_standard_input() if options.file == "-" else Path(options.file)
-    resolved = yaml.safe_dump(load_experiment(source).model_dump(mode="json"), sort_keys=False, width=120)
-    if options.output is None:
-        print(resolved, end="")
-        return
+    experiment = load_experiment(_read_standard_input() if options.file == "-" else Path(options.file))
     check_writable(options.output.parent)
-    write_text(options.output, resolved)
+    write_resolved(experiment, options.output)
 
 
 def make_data(options: argparse.Namespace) -> None:
@@ -118,6 +113,8 @@ def train(options: argparse.Namespace) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """Sample a run's checkpoints at its budgets anew, or the base model without ``--method``."""
     experiment, layout = _open(options)
+    _named(experiment.models, "model", options.model)
+    _named(experiment.benchmarks, "benchmark", options.benchmark)
     _require(layout.split(options.benchmark, "test"), f"srpo data --benchmark {options.benchmark} --split test")
     _require(layout.model(options.model) / "base.json", f"srpo model --model {options.model}")
 
@@ -144,16 +141,15 @@ def report(options: argparse.Namespace) -> None:
     from srpo.analysis.load import load_results
 
     results = load_results(layout.folder)
-    parts = options.parts or ["tables", "figures", "html"]
-    if "tables" in parts:
+    if "tables" in options.only:
         from srpo.analysis.tables import write_tables
 
         write_tables(results, layout.tables)
-    if "figures" in parts:
+    if "figures" in options.only:
         from srpo.analysis.figures import write_figures
 
         write_figures(results, layout.figures)
-    if "html" in parts:
+    if "html" in options.only:
         from srpo.analysis.report import write_report
         from srpo.tracking import mirrored
 
@@ -172,6 +168,17 @@ def track_sync(options: argparse.Namespace) -> None:
         raise SrpoError(f"{options.results}: no experiment.yaml here or one folder below")
     for folder in experiments:
         sync(folder)
+
+
+def write_resolved(experiment: Experiment, path: Path) -> None:
+    """Write the file that all verbs read, unless it says the same already."""
+    import yaml
+
+    from srpo.files import write_text
+
+    resolved = yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, width=120)
+    if not path.exists() or path.read_text() != resolved:
+        write_text(path, resolved)
 
 
 # ---------------------------------------------------------------- shared by the verbs
@@ -232,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _add(verbs, "experiment", resolve_experiment)
     verb.add_argument("file", help="an experiment file, or - for standard input")
-    verb.add_argument("--output", type=Path, metavar="FILE", help="results/NAME/experiment.yaml; default: print")
+    verb.add_argument("--output", type=Path, metavar="FILE", required=True, help="results/NAME/experiment.yaml")
 
     verb = _add(verbs, "data", make_data, experiment=True)
     verb.add_argument("--benchmark", required=True)
@@ -257,7 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(verb, method_required=False)
 
     verb = _add(verbs, "report", report, experiment=True)
-    verb.add_argument("parts", nargs="*", metavar="PART", choices=("tables", "figures", "html"), help="default: all")
+    verb.add_argument("--only", nargs="+", choices=REPORT_PARTS, default=REPORT_PARTS, help="default: all")
 
     track = verbs.add_parser("track", help="MLflow mirror of the logs", description="MLflow mirror of the logs.")
     track_verbs = track.add_subparsers(title="verbs", metavar="VERB", required=True)

@@ -1,0 +1,134 @@
+"""Experiments: every file that is shipped loads, every mistake is one line that names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from synthetic import tiny_experiment
+
+from srpo.config import CONFIG_ROOT, RunId, load_experiment
+from srpo.errors import SrpoError
+
+EXPERIMENTS = sorted((CONFIG_ROOT / "experiments").glob("*.yaml"))
+SHARED = tiny_experiment()["training"]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_shipped_experiments_load(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert experiment.name == path.stem
+    for run in experiment.runs():
+        assert experiment.run(run).id == run
+
+
+@pytest.mark.parametrize("path", sorted((CONFIG_ROOT / "methods").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_methods_load(path: Path) -> None:
+    matrix = [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": [path.stem]}]
+    assert load_experiment(tiny_experiment(matrix=matrix)).methods[path.stem].name == path.stem
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_resolved_experiment_loads_as_itself(path: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(path)
+    resolved = tmp_path / "experiment.yaml"
+    resolved.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
+    assert load_experiment(resolved) == experiment
+
+
+def test_matrix_is_the_union_of_its_blocks() -> None:
+    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
+    experiment = load_experiment(
+        tiny_experiment(
+            matrix=[
+                {**block, "seeds": [1, 2]},
+                {**block, "methods": ["srpo", "grpo"]},
+                {"models": ["miniature-small"], "benchmarks": ["miniature/tooluse"]},
+            ]
+        )
+    )
+    assert [(run.method, run.seed) for run in experiment.runs()] == [("grpo", 1), ("grpo", 2), ("srpo", 1)]
+    assert experiment.bases() == [("miniature-small", "physics"), ("miniature-small", "tooluse")]
+
+
+def test_overrides_change_one_method() -> None:
+    experiment = load_experiment(tiny_experiment(overrides={"srpo": {"learning_rate": 0.25}}))
+    assert experiment.methods["srpo"].learning_rate == 0.25
+    assert experiment.methods["sdpo"].learning_rate == 1e-5
+
+
+def test_run_outside_the_matrix() -> None:
+    run = RunId(model="miniature-small", benchmark="physics", method="grpo", seed=7)
+    with pytest.raises(SrpoError, match="seed7 is not in the matrix"):
+        load_experiment(tiny_experiment()).run(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"colour": "red"}, ["colour", "unknown key"]),
+        ({"training": {**SHARED, "epochs": 3}}, ["training.epochs", "unknown key"]),
+        ({"training": {"budgets": {"1h": 1}}}, ["training.clock", "required"]),
+        ({"training": {**SHARED, "rollouts_per_question": 1}}, ["rollouts_per_question = 1", "2"]),
+        ({"training": {**SHARED, "budgets": {"1h": 5, "5h": 5}}}, ["budgets", "increasing"]),
+        ({"training": {**SHARED, "budgets": {}}}, ["budgets", "at least one"]),
+        ({"overrides": {"sdpo": {"top_k": 0}}}, ["methods.sdpo.top_k = 0", "greater than or equal to 1"]),
+        ({"overrides": {"grpo": {"learning_rate": -1.0}}}, ["methods.grpo.learning_rate = -1.0", "greater than 0"]),
+        ({"overrides": {"grpo": {"learning_rte": 1.0}}}, ["methods.grpo.learning_rte", "unknown key"]),
+        ({"overrides": {"ppo": {"learning_rate": 1.0}}}, ["overrides.ppo", "grpo, sdpo, srpo"]),
+        ({"overrides": {"grpo": {"routing": {}}}}, ["overrides.grpo", "hyper-parameters"]),
+        ({"methods": ["grpo"]}, ["unknown key methods", "matrix"]),
+        ({"matrix": []}, ["matrix", "at least 1"]),
+        ({"matrix": "grpo"}, ["matrix = 'grpo'", "list of blocks"]),
+        ({"matrix": [{"models": ["big"], "benchmarks": ["miniature/physics"]}]}, ["unknown model 'big'", "miniature"]),
+        ({"matrix": [{"models": ["miniature-small"], "benchmarks": ["maths"]}]}, ["unknown benchmark 'maths'"]),
+        (
+            {"matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["ppo"]}]},
+            ["unknown method 'ppo'", "advantage_mix", "srpo"],
+        ),
+        (
+            {"matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics", "sdpo/physics"]}]},
+            ["share a name", "miniature/physics, sdpo/physics"],
+        ),
+        ({"name": "Not A Name"}, ["name = 'Not A Name'"]),
+    ],
+)
+def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(SrpoError) as caught:
+        load_experiment(tiny_experiment(**changes))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("routing", "word"),
+    [
+        (("grpo", "sdpo", "grpo", "grpo"), "no teacher"),
+        (("none", "none", "none", "none"), "nothing"),
+        (("mix", "mix", "sdpo", "none"), "exclude"),
+        (("grpo", "grpo", "ppo", "grpo"), "wrong_with_teacher"),
+    ],
+)
+def test_impossible_routing(routing: tuple[str, ...], word: str) -> None:
+    experiment = load_experiment(tiny_experiment()).model_dump(mode="json")
+    cells = ("correct_with_teacher", "correct_without_teacher", "wrong_with_teacher", "wrong_without_teacher")
+    experiment["methods"]["srpo"]["routing"] = dict(zip(cells, routing, strict=True))
+    with pytest.raises(SrpoError, match=word):
+        load_experiment(experiment)
+
+
+@pytest.mark.parametrize(
+    ("content", "word"), [("- a\n", "a mapping is expected"), ("a: [\n", "not valid YAML"), (None, "cannot be read")]
+)
+def test_unreadable_file(tmp_path: Path, content: str | None, word: str) -> None:
+    path = tmp_path / "broken.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SrpoError, match=word) as caught:
+        load_experiment(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)

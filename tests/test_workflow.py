@@ -1,0 +1,198 @@
+"""The workflow: what it would run, what it refuses, and that a change reruns only what depends on it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from synthetic import tiny_experiment
+
+from srpo.config import CONFIG_ROOT, load_experiment
+
+ROOT = CONFIG_ROOT.parent
+EXPERIMENTS = sorted((CONFIG_ROOT / "experiments").glob("*.yaml"))
+
+
+def snakemake(folder: Path, *arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake in ``folder``, where its own ``.snakemake`` and ``results`` go; ``path`` is searched first."""
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
+    search = [str(folder) for folder in (path, Path(sys.executable).parent) if folder]
+    environment = {**os.environ, "PATH": os.pathsep.join([*search, os.environ["PATH"]])}
+    return subprocess.run(
+        [*map(str, command), *map(str, arguments)], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+def planned_jobs(folder: Path, *arguments: object) -> dict[str, int]:
+    """Jobs of a dry run, by rule."""
+    result = snakemake(folder, "--dry-run", *arguments)
+    assert result.returncode == 0, result.stderr + result.stdout
+    output = result.stdout + result.stderr
+    if "Nothing to be done" in output:
+        return {}
+    table = output.split("Job stats:")[1]
+    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", table.split("\n\n")[0], re.MULTILINE)}
+
+
+def write_experiment(folder: Path, **changes: object) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(tiny_experiment(**changes), sort_keys=False))
+    return path
+
+
+def matrix(methods: list[str], seeds: list[int]) -> list[dict[str, list]]:
+    return [
+        {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": methods, "seeds": seeds},
+        {"models": ["miniature-small"], "benchmarks": ["miniature/tooluse"]},
+    ]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(path)
+    jobs = planned_jobs(tmp_path, "--configfile", path)
+    trained = {run.benchmark for run in experiment.runs()}
+    assert jobs == {
+        "all": 1,
+        "split": len(experiment.benchmarks) + len(trained),
+        "statistics": len(experiment.benchmarks),
+        "base_model": len(experiment.models),
+        "train": len(experiment.runs()),
+        "evaluate_run": len(experiment.runs()),
+        "evaluate_base": len(experiment.bases()),
+        "tables": 1,
+        "figures": 1,
+        "html_report": 1,
+        "total": sum(count for rule, count in jobs.items() if rule != "total"),
+    }
+
+
+def test_default_is_the_embedded_experiment(tmp_path: Path) -> None:
+    experiment = load_experiment(CONFIG_ROOT / "experiments" / "embedded.yaml")
+    assert planned_jobs(tmp_path, "--config", "mirror=somewhere")["train"] == len(experiment.runs())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"colour": "red"}, "colour: unknown key"),
+        ({"overrides": {"srpo": {"top_k": 0}}}, "methods.srpo.top_k = 0"),
+        ({"matrix": matrix(["ppo"], [1])}, "unknown method 'ppo'"),
+    ],
+)
+def test_mistake_stops_before_anything_runs(changes: dict, message: str, tmp_path: Path) -> None:
+    result = snakemake(tmp_path, "--configfile", write_experiment(tmp_path, **changes))
+    assert result.returncode != 0
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_results_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = snakemake(tmp_path, "--dry-run", "--config", f"results={tmp_path / 'file'}")
+    assert result.returncode != 0
+    assert "is not a directory" in result.stdout + result.stderr
+
+
+def test_lint_is_clean(tmp_path: Path) -> None:
+    result = snakemake(tmp_path, "--lint")
+    assert result.returncode == 0, result.stderr
+    assert "good condition" in result.stderr
+
+
+def test_outputs_are_what_the_analysis_writes(tmp_path: Path) -> None:
+    from srpo.analysis.figures import FIGURES
+    from srpo.analysis.tables import TABLES
+
+    plan = snakemake(tmp_path, "--dry-run", "--forcerun", "tables").stdout
+    assert set(re.findall(r"tables/(\w+)\.csv", plan)) == set(TABLES)
+    assert set(re.findall(r"figures/(\w+)\.png", plan)) == set(FIGURES)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where the tiny experiment has run to its end, with verbs that only write their outputs' names."""
+    from srpo.analysis.figures import FIGURES
+    from srpo.analysis.tables import TABLES
+
+    folder = tmp_path_factory.mktemp("finished")
+    stub = folder / "bin" / "srpo"
+    stub.parent.mkdir()
+    stub.write_text(f"#!{sys.executable}\nTABLES, FIGURES = {list(TABLES)}, {list(FIGURES)}\n{STUB}")
+    stub.chmod(0o755)
+    source = write_experiment(folder, matrix=matrix(["grpo", "srpo"], [1]))
+    result = snakemake(folder, "--configfile", source, "--cores", 2, path=stub.parent)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+STUB = """
+from srpo import cli
+from srpo.config import RunId
+from srpo.layout import Layout
+
+options = cli._parser().parse_args()
+layout = Layout(options.experiment.parent)
+if options.verb is cli.make_data:
+    split, benchmark = options.split, options.benchmark
+    outputs = [layout.split(benchmark, split) if split else layout.statistics(benchmark)]
+elif options.verb is cli.make_model:
+    outputs = [layout.model(options.model) / "base.json"]
+elif options.verb is cli.report:
+    tables = [layout.tables / f"{name}.{kind}" for name in TABLES for kind in ("csv", "md")]
+    figures = [layout.figures / f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
+    outputs = {"tables": tables, "figures": figures, "html": [layout.report]}[options.only[0]]
+else:
+    if options.method is None:
+        folder = layout.base(options.model, options.benchmark)
+    else:
+        identity = {key: getattr(options, key) for key in RunId.model_fields}
+        folder = layout.run(RunId(**identity))
+    names = ["summary.json"] if options.verb is cli.train else ["evaluation.json", "samples.jsonl"]
+    outputs = [folder / name for name in names]
+for path in outputs:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(str(path))
+"""
+
+REPORT = {"tables": 1, "figures": 1, "html_report": 1, "all": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, {}, id="nothing"),
+        pytest.param({"title": "Another"}, REPORT, id="title changed"),
+        pytest.param(
+            {"matrix": matrix(["grpo", "srpo", "sdpo"], [1])},
+            {"train": 1, "evaluate_run": 1, **REPORT},
+            id="method added",
+        ),
+        pytest.param(
+            {"matrix": matrix(["grpo", "srpo"], [1, 2])},
+            {"train": 2, "evaluate_run": 2, **REPORT},
+            id="seed added",
+        ),
+        pytest.param(
+            {"overrides": {"srpo": {"learning_rate": 0.5}}},
+            {"train": 1, "evaluate_run": 1, **REPORT},
+            id="one method changed",
+        ),
+        pytest.param(
+            {"evaluation": {"rollouts": 3}},
+            {"evaluate_run": 2, "evaluate_base": 2, **REPORT},
+            id="evaluation changed",
+        ),
+    ],
+)
+def test_change_reruns_what_depends_on_it(changes: dict, expected: dict[str, int], finished: Path) -> None:
+    source = write_experiment(finished, **{"matrix": matrix(["grpo", "srpo"], [1]), **changes})
+    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
+    assert {rule: count for rule, count in jobs.items() if rule != "total"} == expected
