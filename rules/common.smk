@@ -1,6 +1,7 @@
 # The run matrix: what the experiment asks for, checked before anything runs.
 
 import shlex
+import sys
 
 from snakemake.exceptions import WorkflowError
 
@@ -17,7 +18,9 @@ ENVIRONMENT["TOKENIZERS_PARALLELISM"] = "false"
 if mirror := config.pop("mirror", None):
     # Not a parameter of a rule: every byte is checked, so where it came from changes nothing downstream.
     ENVIRONMENT["SRPO_MIRROR"] = str(Path(mirror).absolute())
-shell.prefix(f"export {' '.join(f'{name}={shlex.quote(value)}' for name, value in ENVIRONMENT.items())}; ")
+EXPORTS = " ".join(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())
+# Last on the path: `.venv/bin/snakemake` finds its own `srpo` though the environment is not activated.
+shell.prefix(f'export {EXPORTS} PATH="$PATH":{shlex.quote(str(Path(sys.executable).parent))}; ')
 
 try:
     EXPERIMENT = load_experiment(config)
