@@ -292,6 +292,16 @@ class Experiment(Config):
     models: dict[str, Model]
     benchmarks: dict[str, Benchmark]
 
+    @model_validator(mode="after")
+    def _mini_batches_divide(self) -> Experiment:
+        for name, method in self.methods.items():
+            if self.training.questions_per_batch % method.mini_batch_questions:
+                raise ValueError(
+                    f"methods.{name}.mini_batch_questions = {method.mini_batch_questions}: "
+                    f"must divide training.questions_per_batch = {self.training.questions_per_batch}"
+                )
+        return self
+
     def runs(self) -> list[RunId]:
         """The training runs, each once, in the matrix's order."""
         ids = (
@@ -398,7 +408,8 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        value = "" if first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
+        value = "" if not key or first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
         message = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         value = value if len(value) < 200 else ""
-        raise SrpoError(f"{where}: {key}{value}: {message[0].lower()}{message[1:]}") from error
+        subject = f"{key}{value}: " if key else ""
+        raise SrpoError(f"{where}: {subject}{message[0].lower()}{message[1:]}") from error

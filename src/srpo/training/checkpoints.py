@@ -1,16 +1,57 @@
 """Checkpoints of a run: complete or absent, the newest to resume from, the best of each budget to evaluate."""
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from srpo.files import read_events, write_json, write_text
 
 STATE = "state.json"
 WEIGHTS = "huggingface"
+
+
+logger = logging.getLogger(__name__)
+
+
+def claim_folder(run_folder: Path, origin: dict[str, Any]) -> None:
+    """Write ``run.yaml``; checkpoints and logs of a run with another specification, data or base are deleted.
+
+    Going on from them would mix two runs. Another commit alone is no reason to start over.
+
+    Args:
+        run_folder: the run's folder.
+        origin: the resolved specification under ``spec`` and where it comes from under ``provenance``.
+    """
+    path = run_folder / "run.yaml"
+    if path.exists() and (changed := _differences(yaml.safe_load(path.read_text()), origin)):
+        logger.warning("%s: starting over, changed since: %s", run_folder, ", ".join(changed))
+        shutil.rmtree(run_folder / "checkpoints", ignore_errors=True)
+        for log in ("steps.jsonl", "validations.jsonl"):
+            (run_folder / log).unlink(missing_ok=True)
+    write_text(path, yaml.safe_dump(origin, sort_keys=False))
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Dotted keys in which two origins differ, of those that determine a run's result."""
+
+    def flat(value: Any, key: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return {key: value}
+        return {k: v for name, inner in value.items() for k, v in flat(inner, f"{key}.{name}").items()}
+
+    def relevant(origin: dict[str, Any]) -> dict[str, Any]:
+        provenance = origin.get("provenance", {})
+        keys = {"spec": origin.get("spec"), **{key: provenance.get(key) for key in ("data", "base_model")}}
+        return {k: v for key, value in keys.items() for k, v in flat(value, key).items()}
+
+    old, new = relevant(before), relevant(now)
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
 
 
 def folder_of(run_folder: Path, step: int) -> Path:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from tensordict import TensorDict
 from torch import Tensor
 from tqdm import tqdm
@@ -21,7 +20,7 @@ from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, read_split
 from srpo.config import RunSpec
 from srpo.evaluation.avg_at_k import evaluate_questions
-from srpo.files import append_event, write_json, write_text
+from srpo.files import append_event, write_json
 from srpo.layout import Layout
 from srpo.policy.batches import RowLayout, lay_out, rows_of, sequence_batch
 from srpo.policy.local import model_cost, start_worker, update_metrics
@@ -100,8 +99,8 @@ class _Run:
         self.rollout = EmbeddedDecoder(
             engine.model_config.hf_config, self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
         )
-        run = {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, layout.model(spec.id.model))}
-        write_text(self.folder / "run.yaml", yaml.safe_dump(run, sort_keys=False))
+        origin = provenance(data, layout.model(spec.id.model))
+        checkpoints.claim_folder(self.folder, {"spec": spec.model_dump(mode="json"), "provenance": origin})
 
     @property
     def finished(self) -> bool:
