@@ -11,6 +11,9 @@ rule tables:
             for table in TABLES
         ],
         markdown=expand(f"{RESULTS}/tables/{{table}}.md", table=TABLES),
+        # apart from the tables: it holds measured seconds, which differ from machine to machine
+        cost=report(f"{RESULTS}/cost/cost.csv", caption="../reports/captions/cost.rst", category="Tables"),
+        cost_markdown=f"{RESULTS}/cost/cost.md",
     log:
         f"{RESULTS}/logs/tables.log",
     conda:
