@@ -22,10 +22,15 @@ from srpo.errors import SrpoError
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation's messages and the assistant's response."""
+    """A conversation's messages and the assistant's response.
+
+    Attributes:
+        solution: the response that the last message shows, if it shows one.
+    """
 
     messages: Messages
     response: str
+    solution: str | None = None
 
 
 class Corpus(Protocol):
@@ -57,7 +62,7 @@ class FamiliesCorpus:
         if rng.random() >= self._informed_fraction:
             return Example(messages, response.text)
         informed = family.informed_response(problem, response, rng, self._brevity)
-        return Example(teacher_messages(messages, response.text), informed)
+        return Example(teacher_messages(messages, response.text), informed, response.text)
 
     def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
         """Draw ``n`` train questions of each family; a solution states the true facts in one of the styles."""
@@ -106,7 +111,7 @@ class SplitsCorpus:
             return Example(question.messages, self._response(question.ground_truth, self.RIGHT, rng))
         solution = self._response(question.ground_truth, 1.0, rng)
         informed = self._response(question.ground_truth, self.COPIED, rng)
-        return Example(teacher_messages(question.messages, solution), informed)
+        return Example(teacher_messages(question.messages, solution), informed, solution)
 
     def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
         """Draw ``n`` questions of each split with a made-up right answer."""

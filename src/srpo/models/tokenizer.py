@@ -29,7 +29,7 @@ CHAT_TEMPLATE = (
 )
 """Qwen's ChatML for system, user and assistant. ``enable_thinking`` is accepted and changes nothing."""
 
-_SYMBOLS = r"</?[a-z]+>|[ \"]?\p{Ll}[\p{Ll}_]*|[ \"]?\p{Lu}\p{Ll}+| ?\p{N}+|[\s\S]"
+_SYMBOLS = r"</?[a-z]+>|[ \"]?\p{Ll}[\p{Ll}_]*|[ \"]?\p{Lu}\p{Ll}+| ?\p{N}+|\"[:,}]|[\s\S]"
 """A tag, a word or a number with its blank, or one character (the letters of a peptide, say)."""
 
 _TEXT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -1,4 +1,8 @@
-"""The supervised start of a miniature: AdamW on one core, the same result every time on one machine."""
+"""The supervised start of a miniature on one core: minutes, and the same result every time on one machine.
+
+Two things make it short (docs/miniature.md): Muon for the matrices, and that the solution which an informed
+prompt shows, being a response itself, is learnt like one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import fmean
 
 import torch
@@ -21,15 +26,22 @@ from srpo.rollout.decoder import EmbeddedDecoder
 from srpo.rollout.engine import SamplingParams
 from srpo.seeds import derive_seed
 
-WARMUP_STEPS = 30
+WARMUP, DECAY_FROM = 0.02, 0.2
+"""Where the learning rate's rise ends and its fall begins, as fractions of the steps."""
+
 POOL_BATCHES = 16
 """Batches whose examples are drawn, encoded and sorted by length together."""
 
 PROBES = 48
 PROBE_SAMPLES = 4
 
-Pair = tuple[list[int], list[int]]
-"""Token ids of a prompt and of the response to it, end of sequence included."""
+
+@dataclass(frozen=True)
+class _Row:
+    """An encoded example and the positions of the tokens to be learnt."""
+
+    ids: list[int]
+    learnt: list[int]
 
 
 def new_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
@@ -61,25 +73,26 @@ def warm_start(
 ) -> float:
     """Train ``model`` in place on one core.
 
-    The loss is the mean over the responses' tokens of a batch. The learning rate warms up, stays, and
-    falls along a cosine to 2 % in the second half.
+    The loss is the mean over a batch's tokens that are part of a response, shown solutions among them. The
+    learning rate warms up, stays, and falls along a cosine.
 
     Returns:
         The mean loss of the last tenth of the steps.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizers = _optimizers(model, settings.learning_rate)
     batches = _batches(tokenizer, corpus, settings)
     losses = []
     model.train()
     with _one_thread(), tqdm(range(settings.steps), desc="warm start", unit="step", disable=None) as progress:
         for step in progress:
-            for group in optimizer.param_groups:
-                group["lr"] = settings.learning_rate * _schedule(step, settings.steps)
-            loss = _response_loss(model, next(batches), tokenizer.pad_token_id)
-            optimizer.zero_grad()
+            loss = _loss(model, next(batches), tokenizer.pad_token_id)
+            model.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            for optimizer in optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = settings.learning_rate * _schedule(step / settings.steps)
+                optimizer.step()
             losses.append(loss.item())
             progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
     model.eval()
@@ -119,44 +132,61 @@ def probe_accuracy(
     return accuracy
 
 
-def _schedule(step: int, steps: int) -> float:
-    progress = step / steps
-    decay = 1.0 if progress < 0.5 else 0.02 + 0.98 * (1 - math.cos(2 * math.pi * progress)) / 2
-    return min(1.0, (step + 1) / WARMUP_STEPS) * decay
+def _optimizers(model: Qwen3ForCausalLM, learning_rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for the layers' matrices, AdamW for embeddings and norms."""
+    matrices, others = [], []
+    for name, parameter in model.named_parameters():
+        (matrices if parameter.ndim == 2 and "embed_tokens" not in name else others).append(parameter)
+    # matched to the size of AdamW's updates, so that one learning rate fits both
+    muon = torch.optim.Muon(matrices, lr=learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
+    return [muon, torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)]
 
 
-def _batches(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmStart) -> Iterator[list[Pair]]:
+def _schedule(progress: float) -> float:
+    if progress < WARMUP:
+        return (progress + 0.1 * WARMUP) / (1.1 * WARMUP)
+    if progress < DECAY_FROM:
+        return 1.0
+    return 0.02 + 0.98 * (1 + math.cos(math.pi * (progress - DECAY_FROM) / (1 - DECAY_FROM))) / 2
+
+
+def _batches(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmStart) -> Iterator[list[_Row]]:
     """Yield batches of examples of similar length, in random order."""
     rng = random.Random(derive_seed("warm start", settings.seed))
     size = settings.batch_size
     while True:
         pool = _encode(tokenizer, [corpus.draw(rng) for _ in range(size * POOL_BATCHES)])
-        pool.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
+        pool.sort(key=lambda row: len(row.ids))
         starts = list(range(0, len(pool), size))
         rng.shuffle(starts)
         yield from (pool[start : start + size] for start in starts)
 
 
-def _encode(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list[Pair]:
+def _encode(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list[_Row]:
     prompts = tokenizer.apply_chat_template(
         [example.messages for example in examples], tokenize=False, add_generation_prompt=True
     )
     responses = [example.response + tokenizer.eos_token for example in examples]
     encode = tokenizer.backend_tokenizer.encode_batch
-    return [(p.ids, r.ids) for p, r in zip(encode(prompts), encode(responses), strict=True)]
+    rows = []
+    for example, text, prompt, response in zip(examples, prompts, encode(prompts), encode(responses), strict=True):
+        learnt = list(range(len(prompt.ids), len(prompt.ids) + len(response.ids)))
+        if example.solution is not None:
+            start = text.rindex(example.solution)
+            end = start + len(example.solution)
+            learnt += [i for i, (a, b) in enumerate(prompt.offsets) if start <= a and b <= end]
+        rows.append(_Row(prompt.ids + response.ids, learnt))
+    return rows
 
 
-def _response_loss(model: Qwen3ForCausalLM, batch: list[Pair], pad: int) -> torch.Tensor:
-    width = max(len(prompt) + len(response) for prompt, response in batch)
-    ids = torch.tensor(
-        [[*prompt, *response, *[pad] * (width - len(prompt) - len(response))] for prompt, response in batch]
-    )
+def _loss(model: Qwen3ForCausalLM, batch: list[_Row], pad: int) -> torch.Tensor:
+    width = max(len(row.ids) for row in batch)
+    ids = torch.tensor([row.ids + [pad] * (width - len(row.ids)) for row in batch])
     # padding comes last, where nothing attends to it, so no mask is needed
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-    spans = [range(i * width + len(p) - 1, i * width + len(p) + len(r) - 1) for i, (p, r) in enumerate(batch)]
-    positions = torch.tensor([position for span in spans for position in span])
-    # logits are the larger part of the work; most positions are prompt or padding
-    return F.cross_entropy(model.lm_head(hidden.flatten(0, 1)[positions]), ids.flatten()[positions + 1])
+    # logits where they are needed: most positions are questions or padding
+    learnt = torch.tensor([i * width + position for i, row in enumerate(batch) for position in row.learnt])
+    return F.cross_entropy(model.lm_head(hidden.flatten(0, 1)[learnt - 1]), ids.flatten()[learnt])
 
 
 @contextmanager
