@@ -128,7 +128,8 @@ def test_data_verbs(layout: Layout) -> None:
     shared = ["data", "--experiment", str(layout.experiment), "--benchmark", "physics"]
     assert cli.main([*shared, "--split", "test"]) == 0
     assert cli.main([*shared, "--statistics"]) == 0
-    assert json.loads(layout.statistics("physics").read_text())["rows"] == {"test": 32}
+    expected = load_experiment(layout.experiment).benchmarks["physics"].test_questions
+    assert json.loads(layout.statistics("physics").read_text())["rows"] == {"test": expected}
 
 
 def test_report_verb(layout: Layout) -> None:
