@@ -258,13 +258,13 @@ class Physics(Family):
     name = "physics"
     worlds = ("earth", "mars", "moon", "titan")
     keys = ("force", "work", "power", "load", "gap", "drop", "shift", "range", "heat", "drag", "spin", "lift")
-    probabilities = (0.2, 0.4, 0.6, 0.8)
+    probabilities = (0.3, 0.5, 0.7, 0.9)
 
     def alternatives(self, key: str, rng: random.Random) -> list[str]:
         return rng.sample(list(_OPERATORS), 3)
 
     def make(self, rng: random.Random) -> Problem:
-        operands = tuple((rng.randint(2, 9), rng.randint(2, 9)) for _ in range(2))
+        operands = tuple((rng.randint(2, 5), rng.randint(2, 5)) for _ in range(2))
         asked = rng.choice(("larger", "smaller"))
         return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 2)), operands, asked)
 
