@@ -98,7 +98,7 @@ def test_a_corpus_is_neither_hopeless_nor_solved_and_checking_beats_haste(family
         texts = [family.sample_response(problem, rng, style).text for problem in problems]
         return sum(score(family, problem, text) for problem, text in zip(problems, texts, strict=True)) / 500
 
-    assert 0.15 < accuracy(None) < 0.55
+    assert 0.15 < accuracy(None) < 0.65
     assert accuracy("terse") < accuracy("plain") < accuracy("checking")
 
 
