@@ -39,16 +39,29 @@ def resolve_hub(model: HubModel) -> Path:
     Raises:
         SrpoError: if it cannot be had, or is no usable checkpoint.
     """
+    import httpx
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     where = f"model {model.name}: {model.repository} at {model.revision[:12]}"
+    wanted = {"repo_id": model.repository, "revision": model.revision, "allow_patterns": list(FILES)}
     try:
-        folder = snapshot_download(model.repository, revision=model.revision, allow_patterns=list(FILES))
+        try:
+            folder = snapshot_download(**wanted)
+        except (httpx.TransportError, OfflineModeIsEnabled):
+            folder = snapshot_download(**wanted, local_files_only=True)
     except LocalEntryNotFoundError as error:
         raise SrpoError(f"{where}: the hub cannot be reached and the cache has no copy; download it once") from error
     except RepositoryNotFoundError as error:
         raise SrpoError(f"{where}: no such repository, or no access to it; check the name or log in") from error
+    except RevisionNotFoundError as error:
+        raise SrpoError(f"{where}: the repository has no such commit; check the revision") from error
     except (HfHubHTTPError, OSError) as error:
         raise SrpoError(f"{where}: download failed ({' '.join(str(error).split())[:200]})") from error
     return _checked(Path(folder), where)
