@@ -1,0 +1,163 @@
+"""The method once more, slowly: section 3.3 in float64, a token at a time, with nothing of ``srpo.algorithm``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import yaml
+from torch import Tensor
+
+from srpo.config import CONFIG_ROOT, Method
+
+METHODS = ("grpo", "sdpo", "srpo", "srpo_without_weighting", "advantage_mix", "sdpo_failed_only", "sdpo_correct_only")
+
+ROUTES = {
+    # (correct, teacher available): (True, True), (True, False), (False, True), (False, False)
+    "grpo": ("grpo", "grpo", "grpo", "grpo"),
+    "sdpo": ("sdpo", "none", "sdpo", "none"),
+    "srpo": ("grpo", "grpo", "sdpo", "grpo"),
+    "srpo_without_weighting": ("grpo", "grpo", "sdpo", "grpo"),
+    "advantage_mix": ("mix", "mix", "mix", "mix"),
+    "sdpo_failed_only": ("none", "none", "sdpo", "none"),
+    "sdpo_correct_only": ("sdpo", "none", "none", "none"),
+}
+CELLS = ((True, True), (True, False), (False, True), (False, False))
+
+
+def load_method(name: str, **changes) -> Method:
+    """A method of ``configs/methods`` with changed hyper-parameters."""
+    raw = yaml.safe_load((CONFIG_ROOT / "methods" / f"{name}.yaml").read_text())
+    return Method.model_validate({"name": name, **raw, **changes})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One rollout for the slow objective; log-distributions are [response, vocabulary] float64."""
+
+    group: int
+    reward: float
+    tokens: list[int]
+    rollout_log_probs: list[float]
+    old: Tensor
+    teacher: Tensor | None = None  # under the prompt that shows the first correct sibling
+
+
+def first_correct_sibling(samples: Sequence[Sample], i: int) -> int | None:
+    for j, other in enumerate(samples):
+        if j != i and other.group == samples[i].group and other.reward == 1:
+            return j
+    return None
+
+
+def branch_of(name: str, samples: Sequence[Sample], i: int) -> str:
+    cell = (samples[i].reward == 1, first_correct_sibling(samples, i) is not None)
+    return ROUTES[name][CELLS.index(cell)]
+
+
+def slow_divergence(p: Tensor, q: Tensor, ids: Sequence[int], alpha: float) -> Tensor:
+    """alpha KL(q || m) + (1 - alpha) KL(p || m) over ``ids`` and the rest; p and q are log-distributions."""
+    rest = [v for v in range(len(p)) if v not in set(ids)]
+    total = torch.zeros((), dtype=torch.float64)
+    for bucket in [[v] for v in ids] + [rest]:
+        p_b, q_b = sum(p[v].exp() for v in bucket), sum(q[v].exp() for v in bucket)
+        if alpha == 0:
+            total = total + q_b * (q_b / p_b).log()
+        elif alpha == 1:
+            total = total + p_b * (p_b / q_b).log()
+        else:
+            m_b = (1 - alpha) * p_b + alpha * q_b
+            total = total + alpha * q_b * (q_b / m_b).log() + (1 - alpha) * p_b * (p_b / m_b).log()
+    return total
+
+
+def slow_weights(samples: Sequence[Sample], distilled: Sequence[int], beta: float) -> dict[tuple[int, int], float]:
+    """w~ of every distilled token of one mini-batch."""
+    raw = {}
+    for i in distilled:
+        for t in range(len(samples[i].tokens)):
+            q = samples[i].teacher[t]
+            raw[i, t] = math.exp(-beta * -sum(float(v.exp() * v) for v in q))
+    total = math.fsum(raw.values())
+    return {key: value * len(raw) / total for key, value in raw.items()}
+
+
+@dataclass(frozen=True)
+class SlowLoss:
+    """The objective's two parts, and what the step log says about it."""
+
+    policy: Tensor
+    distillation: Tensor
+    mean_divergence: float | None
+    clip_fraction: float | None
+
+    @property
+    def total(self) -> Tensor:
+        return self.policy + self.distillation
+
+
+def slow_objective(
+    method: Method, samples: Sequence[Sample], student: dict[int, Tensor], mini_batch: Sequence[int]
+) -> SlowLoss | None:
+    """Section 3.3 on one mini-batch.
+
+    Args:
+        samples: the rollouts of the whole batch.
+        student: current [response, vocabulary] log-distributions of the mini-batch's rollouts, with gradients.
+        mini_batch: indices of its rollouts.
+
+    Returns:
+        None where no rollout has a branch.
+    """
+    branches = {i: branch_of(method.name, samples, i) for i in mini_batch}
+    kept = [i for i in mini_batch if branches[i] != "none"]
+    if not kept:
+        return None
+    weights = slow_weights(samples, [i for i in kept if branches[i] == "sdpo"], method.entropy_beta)
+    policy = distillation = torch.zeros((), dtype=torch.float64)
+    count = clipped = policy_tokens = 0
+    divergences = []
+    for i in kept:
+        sample = samples[i]
+        rewards = [other.reward for other in samples if other.group == sample.group]
+        group_advantage = sample.reward - sum(rewards) / len(rewards)
+        for t, token in enumerate(sample.tokens):
+            count += 1
+            log_p, old = student[i][t], sample.old[t]
+            correction = min(math.exp(float(old[token]) - sample.rollout_log_probs[t]), method.rollout_is_threshold)
+            if branches[i] == "sdpo":
+                ids = sorted(range(len(old)), key=lambda v: -float(old[v]))[: min(method.top_k, len(old) - 1)]
+                divergence = slow_divergence(log_p, sample.teacher[t], ids, method.divergence_alpha)
+                divergences.append(float(divergence))
+                ratio = min(math.exp(float(log_p[token]) - float(old[token])), method.distillation_is_threshold)
+                distillation = distillation + weights[i, t] * ratio * correction * divergence
+                continue
+            advantage = group_advantage
+            if branches[i] == "mix":
+                gap = 0.0 if sample.teacher is None else float(sample.teacher[t][token]) - float(old[token])
+                advantage = method.mix_lambda * group_advantage + (1 - method.mix_lambda) * gap
+            ratio = (log_p[token] - float(old[token])).exp()
+            loss, is_clipped = slow_surrogate(ratio, advantage, method)
+            policy_tokens += 1
+            clipped += is_clipped
+            policy = policy + correction * loss
+    return SlowLoss(
+        policy / count,
+        distillation / count,
+        sum(divergences) / len(divergences) if divergences else None,
+        clipped / policy_tokens if policy_tokens else None,
+    )
+
+
+def slow_surrogate(ratio: Tensor, advantage: float, method: Method) -> tuple[Tensor, bool]:
+    """The clipped token loss as a case distinction, and whether a clip decided it."""
+    low, high, c = 1 - method.clip_ratio_low, 1 + method.clip_ratio_high, method.clip_ratio_c
+    if advantage > 0 and ratio > high:
+        return torch.tensor(-high * advantage, dtype=torch.float64), True
+    if advantage < 0 and ratio < low:
+        return torch.tensor(-low * advantage, dtype=torch.float64), True
+    if advantage < 0 and ratio > c:
+        return torch.tensor(-c * advantage, dtype=torch.float64), True
+    return -ratio * advantage, False
