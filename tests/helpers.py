@@ -130,7 +130,7 @@ def slow_objective(
             if branches[i] == "sdpo":
                 ids = sorted(range(len(old)), key=lambda v: -float(old[v]))[: min(method.top_k, len(old) - 1)]
                 divergence = slow_divergence(log_p, sample.teacher[t], ids, method.divergence_alpha)
-                divergences.append(float(divergence))
+                divergences.append(divergence.item())
                 ratio = min(math.exp(float(log_p[token]) - float(old[token])), method.distillation_is_threshold)
                 distillation = distillation + weights[i, t] * ratio * correction * divergence
                 continue
