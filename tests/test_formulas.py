@@ -26,7 +26,9 @@ def table(method):
 
 def routed(method, *rewards):
     """Branch letters and teachers of one group: g, s, m or - for none."""
-    routes = route(torch.tensor(rewards, dtype=torch.float32), torch.zeros(len(rewards), dtype=torch.int64), table(method))
+    routes = route(
+        torch.tensor(rewards, dtype=torch.float32), torch.zeros(len(rewards), dtype=torch.int64), table(method)
+    )
     letters = []
     for row in zip(routes.grpo, routes.sdpo, routes.mix, routes.dropped, strict=True):
         assert sum(map(int, row)) == 1, "branches partition the batch"
@@ -238,7 +240,12 @@ def test_policy_loss_equals_verls():
             "clip_ratio_low": 0.2,
             "clip_ratio_high": 0.28,
             "clip_ratio_c": 3.0,
-            "global_batch_info": {"dp_size": 1, "batch_num_tokens": 120, "global_batch_size": 4, "loss_scale_factor": None},
+            "global_batch_info": {
+                "dp_size": 1,
+                "batch_num_tokens": 120,
+                "global_batch_size": 4,
+                "loss_scale_factor": None,
+            },
         }
     )
     theirs, _ = compute_policy_loss_vanilla(

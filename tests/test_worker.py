@@ -1,0 +1,192 @@
+"""One training step through verl against an independent float64 implementation on plain transformers."""
+
+import numpy as np
+import pytest
+import torch
+from tiny import hash_reward, prepare, tiny_experiment
+
+from srpo.benchmarks.prompts import teacher_messages
+from srpo.policy import verl_private
+from srpo.training import inprocess
+from srpo.training.inprocess import _Run
+
+METHODS = [
+    "grpo",
+    "sdpo",
+    "srpo",
+    "srpo_without_weighting",
+    "advantage_mix",
+    "sdpo_failed_only",
+    "sdpo_correct_only",
+]
+
+
+@pytest.fixture(autouse=True)
+def _rewards(monkeypatch):
+    monkeypatch.setattr(inprocess, "compute_reward", hash_reward)
+
+
+@pytest.fixture
+def start(tmp_path):
+    def start(method, **training):
+        spec, layout = prepare(tiny_experiment(method, **training), tmp_path / f"{method}{training}".replace("/", "-"))
+        run = _Run(spec, layout)
+        run.resume()
+        return run
+
+    return start
+
+
+def spy(run):
+    """Record the rollouts of the next step and the gradients of each of its updates."""
+    seen, engine = {"gradients": []}, run.worker.actor.engine
+    generate, step = run._generate, engine.optimizer_step
+
+    def generating(questions):
+        seen["questions"], seen["rollouts"] = questions, generate(questions)
+        return seen["rollouts"]
+
+    def stepping():
+        seen["gradients"].append({n: local(p.grad).clone() for n, p in engine.module.named_parameters()})
+        return step()
+
+    run._generate, engine.optimizer_step = generating, stepping
+    return seen
+
+
+def local(tensor):
+    return tensor.detach().to_local() if hasattr(tensor, "to_local") else tensor.detach()
+
+
+def weights(module):
+    return {name: local(tensor).clone() for name, tensor in module.named_parameters()}
+
+
+def reference_gradient(run, seen):
+    """Gradient of section 3.3's objective, rollout by rollout, in float64; the policy and teacher are the base."""
+    from transformers import AutoModelForCausalLM
+
+    path = run.worker.actor.engine.model_config.local_path
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
+    method, rollouts, questions = run.method, seen["rollouts"], seen["questions"]
+    rewards = rollouts.rewards.double().view(len(questions), -1)
+    rows = []
+    for q in range(len(questions)):
+        right = [j for j in range(rewards.shape[1]) if rewards[q, j] == 1]
+        for j in range(rewards.shape[1]):
+            sibling = next((k for k in right if k != j), None)
+            correct = "correct" if rewards[q, j] == 1 else "wrong"
+            branch = getattr(method.routing, f"{correct}_{'with' if sibling is not None else 'without'}_teacher")
+            rows.append((q, j, branch, sibling, rewards[q, j] - rewards[q].mean()))
+
+    def logits(prompt, response):
+        ids = torch.cat([prompt, response]).unsqueeze(0)
+        return model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
+
+    total, denominator, distilled = 0.0, 0, []
+    for q, j, branch, sibling, advantage in rows:
+        i = q * rewards.shape[1] + j
+        if branch == "none":
+            continue
+        response = rollouts.responses[i]
+        z = logits(rollouts.prompts[i], response)
+        log_p = z.log_softmax(-1)
+        y = log_p.gather(-1, response.unsqueeze(-1)).squeeze(-1)
+        correction = (y.detach() - rollouts.rollout_log_probs[i].double()).exp().clamp(max=2)
+        denominator += len(response)
+        if sibling is not None and branch in ("sdpo", "mix"):
+            messages = teacher_messages(questions[q].messages, rollouts.texts[q * rewards.shape[1] + sibling])
+            text = run.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            with torch.no_grad():
+                log_q = logits(torch.tensor(run.tokenizer.encode(text)), response).log_softmax(-1)
+        if branch == "sdpo":
+            p, q_ = log_p.exp(), log_q.exp()
+            top = log_p.detach().topk(method.top_k).indices
+            buckets = [torch.cat([d.gather(-1, top), 1 - d.gather(-1, top).sum(-1, keepdim=True)], -1) for d in (p, q_)]
+            m = (buckets[0] + buckets[1]) / 2
+            jsd = sum((b * (b.log() - m.log())).sum(-1) for b in buckets) / 2
+            distilled.append((jsd * correction, torch.exp(method.entropy_beta * (q_ * log_q).sum(-1))))
+            continue
+        token_advantage = advantage.expand(len(response))
+        if branch == "mix":
+            gap = log_q.gather(-1, response.unsqueeze(-1)).squeeze(-1) - y.detach() if sibling is not None else 0
+            token_advantage = 0.9 * token_advantage + 0.1 * gap
+        total = total - ((y - y.detach()).exp() * token_advantage * correction).sum()
+    if distilled:
+        mean = torch.cat([w for _, w in distilled]).mean()
+        total = total + sum((loss * w / mean).sum() for loss, w in distilled)
+    (total / denominator).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradient_of_a_step_matches_an_independent_implementation(start, method):
+    run = start(method)
+    if method == "grpo":  # one update, so that the policy of the update is the base model
+        run.method = run.method.model_copy(update={"mini_batch_questions": 4})
+    seen = spy(run)
+    run.take_step()
+    (gradients,) = seen["gradients"]
+    for name, expected in reference_gradient(run, seen).items():
+        np.testing.assert_allclose(gradients[name], expected, rtol=2e-3, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("method", ["grpo", "sdpo", "srpo"])
+def test_micro_batches_do_not_change_the_gradient(start, method):
+    found = []
+    for micro_batch_size in (1, 7, 64):
+        run = start(method, micro_batch_size=micro_batch_size)
+        seen = spy(run)
+        run.take_step()
+        found.append(seen["gradients"])
+    assert len(found[0]) == (2 if method == "grpo" else 1)
+    for other in found[1:]:
+        for name, gradient in found[0][0].items():
+            torch.testing.assert_close(other[0][name], gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_teacher_is_the_moving_average_and_stays_when_a_step_is_skipped(start):
+    run = start("srpo")
+    engine = run.worker.actor.engine
+    before = weights(engine.teacher)
+    run.take_step()
+    run.take_step()
+    middle, student = weights(engine.teacher), weights(engine.module)
+    assert any((middle[name] != before[name]).any() for name in before)
+    run.take_step()
+    for name, tensor in weights(engine.teacher).items():
+        expected = 0.95 * middle[name] + 0.05 * weights(engine.module)[name]
+        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6)
+    assert any((student[name] != tensor).any() for name, tensor in weights(engine.module).items())
+
+    after = weights(engine.teacher)
+    engine.optimizer_zero_grad()
+    for parameter in engine.module.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    engine.optimizer_step()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in weights(engine.teacher).items())
+
+
+def test_rollout_engine_and_trainer_agree_on_log_probs(start):
+    run = start("srpo")
+    seen = spy(run)
+    scores = {}
+    score = run._score
+    run._score = lambda *args: scores.setdefault("old", score(*args))
+    run.take_step()
+    for row, old in scores["old"][0].items():
+        torch.testing.assert_close(old, seen["rollouts"].rollout_log_probs[row], rtol=0, atol=1e-5)
+
+
+def test_another_verl_is_refused(monkeypatch):
+    verl_private.check_version()
+    monkeypatch.setattr(verl_private, "version", lambda name: "0.9.2")
+    with pytest.raises(RuntimeError, match=r"verl 0\.9\.1, found 0\.9\.2"):
+        verl_private.check_version()
+
+
+def test_the_private_names_exist():
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+
+    assert callable(FSDPEngine._build_module)
+    assert callable(FSDPEngine._build_fsdp_module)
