@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.base import EngineRegistry
@@ -56,6 +57,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             yield
         finally:
             self.module = student
+            _reshard(self.teacher)
 
     # ------------------------------------------------------------ checkpoints
 
@@ -151,6 +153,13 @@ class _Positions:
 def _predicting_positions(micro_batch: TensorDict) -> _Positions:
     prompts, responses = micro_batch["prompts"], micro_batch["responses"]
     return _Positions(prompts.offsets().diff(), responses.offsets().diff())
+
+
+def _reshard(module: torch.nn.Module) -> None:
+    """Put the shards back that a forward pass without backward leaves gathered: the EMA moves the shards."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
 
 
 def _local(tensor: Tensor) -> Tensor:
