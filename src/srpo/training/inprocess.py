@@ -4,6 +4,7 @@ Reads top to bottom: :func:`train` is a run, :meth:`_Run.take_step` a step, one 
 """
 
 import logging
+import math
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -294,7 +295,8 @@ class _Run:
             "wall_seconds": sum(self.phases.wall.values()),
             "phase_seconds": seconds,
             "phase_tokens": self.phases.tokens,
-            "metrics": metrics,
+            # not finite: a number of an update that was skipped for its gradients
+            "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         }
         append_event(self.folder / "steps.jsonl", event)
 
