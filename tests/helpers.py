@@ -62,7 +62,7 @@ def slow_divergence(p: Tensor, q: Tensor, ids: Sequence[int], alpha: float) -> T
     rest = [v for v in range(len(p)) if v not in set(ids)]
     total = torch.zeros((), dtype=torch.float64)
     for bucket in [[v] for v in ids] + [rest]:
-        p_b, q_b = sum(p[v].exp() for v in bucket), sum(q[v].exp() for v in bucket)
+        p_b, q_b = p[bucket].exp().sum(), q[bucket].exp().sum()
         if alpha == 0:
             total = total + q_b * (q_b / p_b).log()
         elif alpha == 1:
@@ -78,20 +78,19 @@ def slow_weights(samples: Sequence[Sample], distilled: Sequence[int], beta: floa
     raw = {}
     for i in distilled:
         for t in range(len(samples[i].tokens)):
-            q = samples[i].teacher[t]
-            raw[i, t] = math.exp(-beta * -sum(float(v.exp() * v) for v in q))
+            raw[i, t] = math.exp(-beta * -math.fsum(math.exp(v) * v for v in samples[i].teacher[t].tolist()))
     total = math.fsum(raw.values())
     return {key: value * len(raw) / total for key, value in raw.items()}
 
 
 @dataclass(frozen=True)
 class SlowLoss:
-    """The objective's two parts, and what the step log says about it."""
+    """The objective's two parts; the divergence of each distilled token, and which policy tokens were clipped."""
 
     policy: Tensor
     distillation: Tensor
-    mean_divergence: float | None
-    clip_fraction: float | None
+    divergences: list[float]
+    clipped: list[bool]
 
     @property
     def total(self) -> Tensor:
@@ -117,38 +116,31 @@ def slow_objective(
         return None
     weights = slow_weights(samples, [i for i in kept if branches[i] == "sdpo"], method.entropy_beta)
     policy = distillation = torch.zeros((), dtype=torch.float64)
-    count = clipped = policy_tokens = 0
-    divergences = []
+    count, divergences, clipped = 0, [], []
     for i in kept:
         sample = samples[i]
         rewards = [other.reward for other in samples if other.group == sample.group]
         group_advantage = sample.reward - sum(rewards) / len(rewards)
         for t, token in enumerate(sample.tokens):
             count += 1
-            log_p, old = student[i][t], sample.old[t]
-            correction = min(math.exp(float(old[token]) - sample.rollout_log_probs[t]), method.rollout_is_threshold)
+            log_p, old = student[i][t], sample.old[t].tolist()
+            correction = min(math.exp(old[token] - sample.rollout_log_probs[t]), method.rollout_is_threshold)
             if branches[i] == "sdpo":
-                ids = sorted(range(len(old)), key=lambda v: -float(old[v]))[: min(method.top_k, len(old) - 1)]
+                ids = sorted(range(len(old)), key=lambda v: -old[v])[: min(method.top_k, len(old) - 1)]
                 divergence = slow_divergence(log_p, sample.teacher[t], ids, method.divergence_alpha)
                 divergences.append(divergence.item())
-                ratio = min(math.exp(float(log_p[token]) - float(old[token])), method.distillation_is_threshold)
+                ratio = min(math.exp(log_p[token].item() - old[token]), method.distillation_is_threshold)
                 distillation = distillation + weights[i, t] * ratio * correction * divergence
                 continue
             advantage = group_advantage
             if branches[i] == "mix":
-                gap = 0.0 if sample.teacher is None else float(sample.teacher[t][token]) - float(old[token])
+                gap = 0.0 if sample.teacher is None else sample.teacher[t][token].item() - old[token]
                 advantage = method.mix_lambda * group_advantage + (1 - method.mix_lambda) * gap
-            ratio = (log_p[token] - float(old[token])).exp()
+            ratio = (log_p[token] - old[token]).exp()
             loss, is_clipped = slow_surrogate(ratio, advantage, method)
-            policy_tokens += 1
-            clipped += is_clipped
+            clipped.append(is_clipped)
             policy = policy + correction * loss
-    return SlowLoss(
-        policy / count,
-        distillation / count,
-        sum(divergences) / len(divergences) if divergences else None,
-        clipped / policy_tokens if policy_tokens else None,
-    )
+    return SlowLoss(policy / count, distillation / count, divergences, clipped)
 
 
 def slow_surrogate(ratio: Tensor, advantage: float, method: Method) -> tuple[Tensor, bool]:

@@ -1,0 +1,417 @@
+"""verl's worker in this process: every pass and every update against plain transformers and torch.optim."""
+
+from __future__ import annotations
+
+import copy
+import math
+import shutil
+import types
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import METHODS, Sample, first_correct_sibling, slow_objective
+from tiny import prepare, tiny_experiment
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from srpo.algorithm.routing import route
+from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
+from srpo.files import read_events
+from srpo.layout import Layout
+from srpo.policy.batches import RowLayout, lay_out
+from srpo.training import inprocess
+from srpo.training.clock import Phases
+from srpo.training.inprocess import _Run
+from srpo.training.step import Rollouts, mini_batches, targets
+
+REWARDS = [0, 1, 1, 0] + [0] * 4 + [0, 0, 1, 0] + [1] * 4  # mixed, all wrong, a single success, all right
+RUNS = len(REWARDS)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory) -> Layout:
+    """Splits and a random tiny Qwen3; below ``untied`` another with an output head of its own, like Qwen3-8B."""
+    layout = prepare(tiny_experiment("srpo"), tmp_path_factory.mktemp("policy"))[1]
+    untied = layout.folder / "untied" / "miniature-tiny"
+    shutil.copytree(layout.model("miniature-tiny"), untied)
+    config = AutoConfig.from_pretrained(untied)
+    config.tie_word_embeddings = False
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(config).save_pretrained(untied)
+    return layout
+
+
+@pytest.fixture
+def start(base, tmp_path):
+    """Start a run of a method; its teacher is a little off the student, as after some training."""
+
+    def start(name: str, mini_batch_questions: int = 4, folder: str = "run", tied: bool = True, **training) -> _Run:
+        experiment = tiny_experiment(name, **{"warmup_steps": 0, **training})
+        root = tmp_path / folder
+        root.mkdir(exist_ok=True)
+        for part in ("data", "models"):
+            if not (root / part).exists():
+                (root / part).symlink_to(base.folder / (part if tied or part == "data" else "untied"))
+        run = _Run(experiment.run(experiment.runs()[0]), Layout(root))
+        run.method = run.method.model_copy(update={"mini_batch_questions": mini_batch_questions})
+        generator = torch.Generator().manual_seed(11)
+        if run.worker.actor.engine.teacher is not None:
+            for parameter in run.worker.actor.engine.teacher.parameters():
+                local(parameter).add_(0.05 * torch.randn(parameter.shape, generator=generator))
+        return run
+
+    return start
+
+
+def local(parameter: Tensor) -> Tensor:
+    parameter = parameter.detach()
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
+def weights(module) -> dict[str, Tensor]:
+    return {name: local(parameter).clone() for name, parameter in module.named_parameters()}
+
+
+def largest_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max((one[name] - other[name]).abs().max().item() for name in one)
+
+
+def assert_same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """Equal but for what AdamW, at a rate of 1e-3, makes of the last bits of gradients near zero."""
+    assert largest_difference(one, other) < 5e-5
+    assert mean([(one[name] - other[name]).abs().mean().item() for name in one]) < 1e-7
+
+
+def mean(values) -> float:
+    return sum(values) / len(values)
+
+
+class Reference:
+    """The same run without verl: float64 models of transformers, AdamW and clipping of torch."""
+
+    def __init__(self, run: _Run) -> None:
+        self.run, self.method = run, run.method
+        path = run.worker.actor.engine.model_config.local_path
+        self.student = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
+        self.teacher = copy.deepcopy(self.student)
+        if run.worker.actor.engine.teacher is not None:
+            with torch.no_grad():
+                for name, weight in weights(run.worker.actor.engine.teacher).items():
+                    self.teacher.get_parameter(name).copy_(weight)
+        self.optimizer = torch.optim.AdamW(
+            self.student.parameters(), lr=self.method.learning_rate, weight_decay=run.training.weight_decay
+        )
+
+    def log_probs(self, model, prompt: Tensor | list[int], response: Tensor) -> Tensor:
+        """[response, vocabulary] log-distributions that predict a response."""
+        ids = torch.cat([torch.as_tensor(prompt), response])[None]
+        logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
+        return (logits / self.run.training.temperature).log_softmax(-1)
+
+    def teacher_prompt(self, rollouts: Rollouts, i: int, sibling: int) -> list[int]:
+        question = self.run.train_questions[int(rollouts.question[i])]
+        return teacher_prompt_ids(self.run.tokenizer, question.messages, rollouts.texts[sibling], 256)
+
+    def samples(self, rollouts: Rollouts) -> list[Sample]:
+        result = []
+        with torch.no_grad():
+            for i, response in enumerate(rollouts.responses):
+                group, reward = int(rollouts.question[i]), rollouts.rewards[i].item()
+                old = self.log_probs(self.student, rollouts.prompts[i], response)
+                result.append(Sample(group, reward, response.tolist(), rollouts.rollout_log_probs[i].tolist(), old))
+            for i, sample in enumerate(result):
+                sibling = first_correct_sibling(result, i)
+                if sibling is not None:
+                    prompt = self.teacher_prompt(rollouts, i, sibling)
+                    scores = self.log_probs(self.teacher, prompt, rollouts.responses[i])
+                    result[i] = replace(sample, teacher=scores)
+        return result
+
+    def step(self, rollouts: Rollouts) -> tuple[list, list[dict[str, Tensor]], list[float]]:
+        """One batch: losses, gradients before clipping and their norms, update by update."""
+        samples, losses, gradients, norms = self.samples(rollouts), [], [], []
+        size = self.method.mini_batch_questions * 4
+        for first in range(0, RUNS, size):
+            rows = range(first, first + size)
+            student = {i: self.log_probs(self.student, rollouts.prompts[i], rollouts.responses[i]) for i in rows}
+            loss = slow_objective(self.method, samples, student, rows)
+            if loss is None:
+                continue
+            self.optimizer.zero_grad()
+            loss.total.backward()
+            gradients.append({name: p.grad.clone() for name, p in self.student.named_parameters()})
+            norms.append(torch.nn.utils.clip_grad_norm_(self.student.parameters(), self.run.training.clip_grad).item())
+            self.optimizer.step()
+            with torch.no_grad():
+                for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+                    slow.copy_(0.95 * slow + 0.05 * fast)
+            losses.append(loss)
+        return losses, gradients, norms
+
+
+def draw_rollouts(run: _Run, seed: int = 3) -> Rollouts:
+    """Random responses of 1 to 12 tokens with fixed rewards; the rollout engine is a little off the trainer."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [1 + (5 * i) % 12 for i in range(RUNS)]
+    vocabulary = run.worker.actor.engine.model_config.hf_config.vocab_size
+    prompts = [
+        torch.tensor(student_prompt_ids(run.tokenizer, run.train_questions[i // 4].messages, 96)) for i in range(RUNS)
+    ]
+    responses = [torch.randint(3, vocabulary, (length,), generator=generator) for length in lengths]
+    model = Reference(run)
+    noise = [0.7 * torch.randn(length, generator=generator) for length in lengths]
+    with torch.no_grad():
+        scores = [
+            model.log_probs(model.student, prompt, response)[torch.arange(len(response)), response].float()
+            for prompt, response in zip(prompts, responses, strict=True)
+        ]
+    return Rollouts(
+        question=torch.arange(4).repeat_interleave(4),
+        prompts=prompts,
+        responses=responses,
+        texts=[f"<answer>{i}</answer>" for i in range(RUNS)],
+        rollout_log_probs=[score + n for score, n in zip(scores, noise, strict=True)],
+        rewards=torch.tensor(REWARDS, dtype=torch.float32),
+        truncated=torch.zeros(RUNS, dtype=torch.bool),
+    )
+
+
+def score(run: _Run, rollouts: Rollouts) -> types.SimpleNamespace:
+    """What the driver computes between generation and update."""
+    run.phases = Phases()
+    routes = route(rollouts.rewards, rollouts.question, run.method.routing)
+    batches = mini_batches(rollouts, routes, run.method.mini_batch_questions)
+    old, top_k = run._score(rollouts, routes, batches)
+    teacher = run._teach(run.train_questions[:4], rollouts, routes, top_k)
+    constants = targets(run.method, rollouts, routes, batches, old, teacher)
+    return types.SimpleNamespace(
+        routes=routes, batches=batches, old=old, top_k=top_k, teacher=teacher, constants=constants
+    )
+
+
+def update(run: _Run, rollouts: Rollouts, scored) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
+    """The driver's update: its metrics, and the gradients of every optimiser step before clipping."""
+    engine, gradients = run.worker.actor.engine, []
+    step = type(engine).optimizer_step
+
+    def recording(self):
+        gradients.append({name: local(p.grad).clone() for name, p in self.module.named_parameters()})
+        return step(self)
+
+    engine.optimizer_step = types.MethodType(recording, engine)
+    metrics = update_with(run, rollouts, scored)
+    del engine.optimizer_step
+    return metrics, gradients
+
+
+def update_with(run: _Run, rollouts: Rollouts, scored) -> dict[str, float]:
+    return run._update(
+        rollouts, scored.routes, scored.batches, scored.constants, scored.old, scored.top_k, scored.teacher
+    )
+
+
+# ---------------------------------------------------------------- passes
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_both_scoring_passes_equal_transformers(start, temperature):
+    run = start("srpo", temperature=temperature)
+    rollouts = draw_rollouts(run)
+    samples = Reference(run).samples(rollouts)
+    scored = score(run, rollouts)
+    taught = [0, 3, 8, 9, 11]
+    assert sorted(scored.old) == list(range(RUNS))
+    assert sorted(scored.top_k.ids) == sorted(scored.teacher.entropy) == taught
+    for i, sample in enumerate(samples):
+        tokens = torch.tensor(sample.tokens)[:, None]
+        torch.testing.assert_close(scored.old[i].double(), sample.old.gather(1, tokens)[:, 0], rtol=0, atol=1e-5)
+    for i in taught:
+        p, q, length = samples[i].old, samples[i].teacher, len(samples[i].tokens)
+        ids = scored.top_k.ids[i].view(length, 20)
+        torch.testing.assert_close(p.gather(1, ids), p.topk(20).values, rtol=0, atol=1e-5)
+        expected_mass = p.topk(20).values.exp().sum(1)
+        torch.testing.assert_close(scored.top_k.mass[i].double(), expected_mass, rtol=0, atol=1e-5)
+        tokens = torch.tensor(samples[i].tokens)[:, None]
+        torch.testing.assert_close(scored.teacher.log_probs[i].double(), q.gather(1, tokens)[:, 0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(scored.teacher.entropy[i].double(), -(q.exp() * q).sum(1), rtol=0, atol=1e-5)
+        tail = q.scatter(1, ids, -torch.inf).logsumexp(1, keepdim=True)
+        buckets = scored.teacher.buckets[i].view(length, 21).double()
+        torch.testing.assert_close(buckets, torch.cat([q.gather(1, ids), tail], 1), rtol=0, atol=1e-5)
+
+
+def test_the_teacher_scores_the_tokens_of_the_student_with_its_own_weights(start):
+    run = start("srpo")
+    rollouts = draw_rollouts(run)
+    before = score(run, rollouts)
+    for parameter in run.worker.actor.engine.teacher.parameters():
+        local(parameter).mul_(0.9)
+    after = score(run, rollouts)
+    assert all(torch.equal(before.old[i], after.old[i]) for i in before.old)
+    assert all((before.teacher.entropy[i] - after.teacher.entropy[i]).abs().min() > 1e-4 for i in after.teacher.entropy)
+
+
+# ---------------------------------------------------------------- updates
+
+
+@pytest.mark.parametrize(("name", "tied"), [*((name, True) for name in METHODS), ("srpo", False)])
+def test_two_updates_equal_transformers_and_adamw(name, tied, start):
+    # the clip binds; the second update is off-policy
+    run = start(name, mini_batch_questions=2, clip_grad=0.05, tied=tied)
+    rollouts = draw_rollouts(run)
+    reference = Reference(run)
+    losses, expected, norms = reference.step(rollouts)
+    metrics, gradients = update(run, rollouts, score(run, rollouts))
+    assert len(gradients) == len(expected) == len([loss for loss in losses if loss])
+    for found, slow in zip(gradients, expected, strict=True):
+        scale = max(gradient.abs().max().item() for gradient in slow.values())
+        assert largest_difference(found, slow) < 1e-4 * scale
+    assert max(norms) > 0.05
+    student = weights(run.worker.actor.engine.module)
+    assert_same_weights(student, weights(reference.student))
+    if run.worker.actor.engine.teacher is not None:
+        assert largest_difference(weights(run.worker.actor.engine.teacher), weights(reference.teacher)) < 5e-6
+
+    assert metrics["loss/grpo"] == pytest.approx(mean([loss.policy.item() for loss in losses]), abs=1e-5)
+    assert metrics["loss/sdpo"] == pytest.approx(mean([loss.distillation.item() for loss in losses]), abs=1e-5)
+    assert metrics["loss/total"] == pytest.approx(metrics["loss/grpo"] + metrics["loss/sdpo"])
+    divergences = [value for loss in losses for value in loss.divergences]
+    clipped = [value for loss in losses for value in loss.clipped]
+    assert metrics.get("loss/jsd") == (pytest.approx(mean(divergences), abs=1e-5) if divergences else None)
+    assert metrics.get("actor/clip_fraction") == (pytest.approx(mean(clipped), abs=0.01) if clipped else None)
+    assert metrics["actor/grad_norm"] == pytest.approx(mean(norms), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["grpo", "srpo", "sdpo"])
+def test_the_size_of_a_micro_batch_changes_nothing(name, start):
+    """Of 16 rows in mini-batches of 8, 7 at a time need no filler, 3 at a time one."""
+    found = []
+    for size in (64, 7, 3, 1):
+        run = start(name, mini_batch_questions=2, micro_batch_size=size, folder=f"micro{size}")
+        rollouts = draw_rollouts(run)
+        metrics, gradients = update(run, rollouts, score(run, rollouts))
+        found.append((metrics, gradients, weights(run.worker.actor.engine.module)))
+    for metrics, gradients, student in found[1:]:
+        assert metrics == pytest.approx(found[0][0], abs=1e-6, rel=1e-4)
+        for one, other in zip(gradients, found[0][1], strict=True):
+            assert largest_difference(one, other) < 1e-6
+        assert_same_weights(student, found[0][2])
+
+
+def test_fillers_change_nothing(start, monkeypatch):
+    run = start("srpo", folder="plain")
+    rollouts = draw_rollouts(run)
+    expected, gradients = update(run, rollouts, score(run, rollouts))
+
+    def with_fillers(*args):
+        layout = lay_out(*args)
+        assert len(layout.rows) == layout.mini_batch_size
+        rows = [None, *layout.rows[:3], None, *layout.rows[3:], None, None]
+        return RowLayout(rows, len(rows), len(rows) // 2)
+
+    padded = start("srpo", folder="padded")
+    scored = score(padded, rollouts)
+    monkeypatch.setattr(inprocess, "lay_out", with_fillers)
+    found, padded_gradients = update(padded, rollouts, scored)
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert largest_difference(gradients[0], padded_gradients[0]) < 1e-6
+
+
+def test_the_teacher_follows_each_update_and_only_updates(start):
+    run = start("srpo", mini_batch_questions=2)
+    engine, rollouts = run.worker.actor.engine, draw_rollouts(run)
+    teachers, students = [weights(engine.teacher)], []
+    step = engine.optimizer_step
+
+    def recording():
+        norm = step()
+        teachers.append(weights(engine.teacher))
+        students.append(weights(engine.module))
+        return norm
+
+    engine.optimizer_step = recording
+    for _ in range(2):
+        scored = score(run, rollouts)
+        assert largest_difference(weights(engine.teacher), teachers[-1]) == 0
+        update_with(run, rollouts, scored)
+    assert len(students) == 4
+    for old, new, student in zip(teachers, teachers[1:], students, strict=False):
+        expected = {name: 0.95 * old[name].double() + 0.05 * student[name].double() for name in old}
+        assert largest_difference(new, expected) < 1e-7
+    # the shards, which a state dict shows, have followed; not only what a forward pass left gathered
+    state = {name: local(tensor) for name, tensor in engine.teacher.state_dict().items()}
+    assert all(torch.equal(state[name], tensor) for name, tensor in teachers[-1].items())
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_step_with_gradients_that_are_not_finite_moves_nobody(start, poison):
+    run = start("srpo")
+    engine, rollouts = run.worker.actor.engine, draw_rollouts(run)
+    scored = score(run, rollouts)
+    before = weights(engine.module), weights(engine.teacher)
+    healthy = scored.constants.rollout_is_weight[2].clone()
+    scored.constants.rollout_is_weight[2] = torch.full_like(healthy, poison)
+    metrics = update_with(run, rollouts, scored)
+    assert not math.isfinite(metrics["actor/grad_norm"])
+    assert largest_difference(weights(engine.module), before[0]) == 0
+    assert largest_difference(weights(engine.teacher), before[1]) == 0
+    run._log_step({**metrics, "reward/mean": 0.5})  # JSON has no NaN; the number is left out, the run goes on
+    [event] = read_events(run.folder / "steps.jsonl")
+    assert "actor/grad_norm" not in event["metrics"]
+    assert event["metrics"]["reward/mean"] == 0.5
+    scored.constants.rollout_is_weight[2] = healthy
+    assert math.isfinite(update_with(run, rollouts, scored)["actor/grad_norm"])
+    assert largest_difference(weights(engine.module), before[0]) > 0
+
+
+def test_warm_up_counts_batches_not_updates(start):
+    run = start("srpo", mini_batch_questions=1, warmup_steps=4)
+    engine, rollouts, rates = run.worker.actor.engine, draw_rollouts(run), []
+    step = engine.optimizer_step
+
+    def recording():
+        rates[-1].append(engine.optimizer.param_groups[0]["lr"])
+        return step()
+
+    engine.optimizer_step = recording
+    for _ in range(6):
+        rates.append([])
+        update_with(run, rollouts, score(run, rollouts))
+    for found, expected in zip(rates, [0, 0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3], strict=True):
+        assert found == pytest.approx([expected] * 4)
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoint_restores_everything_that_the_next_update_depends_on(start, tmp_path):
+    run = start("srpo", mini_batch_questions=2, warmup_steps=5, folder="run")
+    rollouts = draw_rollouts(run)
+    for _ in range(2):
+        update_with(run, rollouts, score(run, rollouts))
+    run.worker.save_checkpoint(str(tmp_path / "checkpoint"), global_step=2)
+    engine = run.worker.actor.engine
+    saved = weights(engine.module), weights(engine.teacher)
+    expected = update_with(run, rollouts, score(run, rollouts))
+
+    other = start("srpo", mini_batch_questions=2, warmup_steps=5, folder="other")
+    restored = other.worker.actor.engine
+    other.worker.load_checkpoint(str(tmp_path / "checkpoint"))
+    assert largest_difference(weights(restored.module), saved[0]) == 0
+    assert largest_difference(weights(restored.teacher), saved[1]) == 0
+    assert update_with(other, rollouts, score(other, rollouts)) == expected
+    assert largest_difference(weights(restored.module), weights(engine.module)) == 0
+    assert largest_difference(weights(restored.teacher), weights(engine.teacher)) == 0
+    for found, right in zip(moments(restored), moments(engine), strict=True):
+        assert torch.equal(found, right)
+
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint" / "huggingface", dtype=torch.float32)
+    assert largest_difference(weights(exported), saved[0]) == 0
+
+
+def moments(engine) -> list[Tensor]:
+    """AdamW's state of every parameter, in order."""
+    states = [engine.optimizer.state[parameter] for parameter in engine.module.parameters()]
+    return [local(state[key]) for state in states for key in ("step", "exp_avg", "exp_avg_sq")]

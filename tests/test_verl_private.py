@@ -1,0 +1,57 @@
+"""verl's private names: pinned to one version, in one module, and there."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead
+
+import srpo
+from srpo.policy import verl_private, worker
+
+PACKAGE = Path(srpo.__file__).parent
+SOURCES = sorted(path for part in ("policy", "training", "algorithm") for path in (PACKAGE / part).glob("*.py"))
+
+
+def private_attributes(path: Path) -> set[str]:
+    """Private names that a module takes from objects of others, or from a base class that is not its own."""
+    tree = ast.parse(path.read_text())
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    own |= {node.target.id for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")}
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    return {name for name in used if name.startswith("_") and not name.startswith("__")} - own
+
+
+@pytest.mark.parametrize("found", ["0.9.0", "0.9.2", "0.10.0", "0.9.1.dev0"])
+def test_another_version_is_refused_before_anything_is_built(found, monkeypatch):
+    verl_private.check_version()
+    monkeypatch.setattr(verl_private, "version", lambda name: found)
+    with pytest.raises(RuntimeError, match=rf"verl 0\.9\.1, found {found}"):
+        worker.SRPOWorker(config=None, role="actor")
+
+
+def test_the_private_names_exist_and_take_what_they_are_given():
+    for name, arguments in {"_build_module": [], "_build_fsdp_module": ["module"]}.items():
+        assert list(inspect.signature(getattr(FSDPEngine, name)).parameters) == ["self", *arguments]
+
+
+def test_only_one_module_uses_private_names_of_others():
+    users = {path.name: names for path in SOURCES if (names := private_attributes(path))}
+    assert users == {"verl_private.py": {"_build_module", "_build_fsdp_module"}}
+
+
+def test_what_the_engine_overrides_is_still_called_so():
+    overridden = {
+        "optimizer_step",
+        "save_checkpoint",
+        "load_checkpoint",
+        "prepare_model_inputs",
+        "prepare_model_outputs",
+    }
+    assert overridden <= set(dir(FSDPEngineWithLMHead))
+    arguments = list(inspect.signature(FSDPEngineWithLMHead.prepare_model_outputs).parameters)
+    assert arguments == ["self", "output", "output_args", "micro_batch", "logits_processor_func"]
