@@ -1,7 +1,7 @@
 """The supervised start of a miniature on one core: minutes, and the same result every time on one machine.
 
-Two things make it short (docs/miniature.md): Muon for the matrices, and that the solution which an informed
-prompt shows, being a response itself, is learnt like one.
+Muon for the matrices is what makes it short. The solution that an informed prompt shows is a response itself
+and is learnt like one (docs/miniature.md has what either brings).
 """
 
 from __future__ import annotations
