@@ -1,6 +1,5 @@
 """Prompts: SDPO's template to the letter, and what happens when it does not fit."""
 
-import time
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -123,18 +122,7 @@ def test_strip_thinking(text, stripped):
     assert strip_thinking(text) == stripped
 
 
-def test_stripping_megabytes_of_tags_takes_no_time():
-    start = time.perf_counter()
-    strip_thinking("<think>" * 200_000)
-    strip_thinking("<think></think>" * 100_000)
-    assert time.perf_counter() - start < 1.0
-
-
-def test_teacher_prompts_are_fast(tokenizer):
-    sibling = "<reasoning> force 3* 4= 12; work 2- 9= 7</reasoning><answer> 12</answer>"
-    teacher_prompt_ids(tokenizer, QUESTION, sibling, 512)
-    start = time.perf_counter()
-    for _ in range(100):
-        teacher_prompt_ids(tokenizer, QUESTION, sibling, 512)
-    # 0.1 ms each on an idle core; the bound leaves room for a busy one
-    assert (time.perf_counter() - start) / 100 < 2e-3
+def test_stripping_megabytes_of_tags_ends():
+    # quadratic work would take hours
+    assert strip_thinking("<think>" * 200_000) == "<think>" * 200_000
+    assert strip_thinking("<think></think>" * 100_000) == ""
