@@ -284,11 +284,11 @@ def test_two_updates_equal_transformers_and_adamw(name, tied, start):
     assert metrics["actor/grad_norm"] == pytest.approx(mean(norms), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["grpo", "srpo", "sdpo"])
+@pytest.mark.parametrize("name", ["srpo", "sdpo"])
 def test_the_size_of_a_micro_batch_changes_nothing(name, start):
-    """Of 16 rows in mini-batches of 8, 7 at a time need no filler, 3 at a time one."""
+    """Of mini-batches of 8 rows (fewer for SDPO), 64 at a time need no filler, 3 at a time one."""
     found = []
-    for size in (64, 7, 3, 1):
+    for size in (64, 3, 1):
         run = start(name, mini_batch_questions=2, micro_batch_size=size, folder=f"micro{size}")
         rollouts = draw_rollouts(run)
         metrics, gradients = update(run, rollouts, score(run, rollouts))

@@ -336,6 +336,9 @@ class _Run:
             state,
             lambda folder: self.worker.save_checkpoint(str(folder), global_step=self.step),
         )
+        self._prune()
+
+    def _prune(self) -> None:
         best = best_of_budgets(self.validations, self.training.budgets).values()
         checkpoints.prune(self.folder, self.step, {validation["step"] for validation in best if validation})
 
@@ -349,6 +352,7 @@ class _Run:
             logging.getLogger(__name__).info("resuming %s after step %d", self.spec.id.path, self.step)
         checkpoints.rewind_log(self.folder / "steps.jsonl", self.step)
         self.validations = checkpoints.rewind_log(self.folder / "validations.jsonl", self.step)
+        self._prune()  # a kill may have come before it
 
     def summarise(self) -> None:
         """Write ``summary.json``: what the run achieved within each budget and what it cost."""

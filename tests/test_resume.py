@@ -1,0 +1,166 @@
+"""A run that is killed (SIGKILL) and started again ends with the bytes of one that never was."""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import random
+import re
+import time
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+import resume_driver
+import torch
+import yaml
+from tiny import prepare
+
+from srpo.layout import Layout
+
+KILLED = -9
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes forked from a server that has imported torch and verl once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "resume_driver"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # Python 3.11's server has no other way to find it
+        patch.setenv("OMP_NUM_THREADS", "1")
+        forkserver.ensure_running()
+    return context
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Layout:
+    return prepare(resume_driver.experiment("srpo"), tmp_path_factory.mktemp("resume"))[1]
+
+
+@pytest.fixture(scope="module")
+def start(processes, base, tmp_path_factory):
+    """Start a process of a method's run in a folder of its own or in one where it was killed before."""
+
+    def start(name: str, folder: Path | None = None, crash: str | None = None):
+        if folder is None:
+            folder = tmp_path_factory.mktemp(name)
+            for part in ("data", "models"):
+                (folder / part).symlink_to(base.folder / part)
+        process = processes.Process(target=resume_driver.train, args=(name, folder, crash))
+        process.start()
+        return folder, process
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def finish(start):
+    """Run to the end; return the run's folder."""
+
+    def finish(name: str, folder: Path | None = None) -> Path:
+        folder, process = start(name, folder)
+        process.join(120)
+        assert process.exitcode == 0
+        return run_folder(name, folder)
+
+    return finish
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(finish):
+    """What a method's run leaves behind that is never killed."""
+    return functools.cache(lambda name: content(finish(name)))
+
+
+def run_folder(name: str, folder: Path) -> Path:
+    return Layout(folder).run(resume_driver.experiment(name).runs()[0])
+
+
+def content(folder: Path) -> dict[str, object]:
+    """All that a run leaves behind, without measured seconds and memory."""
+    result = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.suffix == ".pt":
+            value = torch.load(path, weights_only=False)
+            if path.name.startswith("extra"):
+                value.pop("rng")  # no draw depends on a global generator
+            result[name] = tensors(value)
+        elif name in ("steps.jsonl", "summary.json") or path.name == "state.json":
+            result[name] = [without_measurements(line) for line in path.read_text().splitlines()]
+        elif name == "run.yaml":
+            result[name] = yaml.safe_load(path.read_text())["spec"]  # the commit may be another
+        elif path.is_file():
+            result[name] = path.read_bytes()
+        else:
+            result[name] = "folder"
+    return result
+
+
+def without_measurements(line: str) -> str:
+    return re.sub(r'"(wall_seconds|peak_memory_gb)": [0-9.e+-]+', r'"\1": 0', line)
+
+
+def tensors(value: object) -> list[bytes | str]:
+    """The leaves of a checkpoint file in order, tensors as bytes."""
+    if isinstance(value, dict):
+        return [leaf for key, inner in value.items() for leaf in [str(key), *tensors(inner)]]
+    if isinstance(value, list | tuple):
+        return [leaf for inner in value for leaf in tensors(inner)]
+    if isinstance(value, torch.Tensor):
+        value = value.to_local() if hasattr(value, "to_local") else value
+        return [value.detach().numpy().tobytes()]
+    return [repr(value)]
+
+
+def assert_same(found: dict[str, object], expected: dict[str, object]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+def test_an_uninterrupted_run_is_deterministic_and_keeps_what_is_needed(uninterrupted, finish):
+    expected = uninterrupted("srpo")
+    assert_same(content(finish("srpo")), expected)
+    steps = [json.loads(line) for line in expected["steps.jsonl"]]
+    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
+    assert len({step["metrics"]["loss/total"] for step in steps}) == 6
+    assert [name for name in expected if name.count("/") == 1] == ["checkpoints/step4", "checkpoints/step6"]
+    assert "checkpoints/step4/state.json" not in expected  # the weights of a budget's best checkpoint only
+
+
+@pytest.mark.parametrize(
+    ("name", "crashes"),
+    [
+        # events: step 1, step 2, validation 2, step 3, ...; a checkpoint after each validation
+        ("srpo", ["half_event 3", "after_event 4", "half_event 2"]),
+        ("grpo", ["after_event 5"]),
+        # files of a checkpoint: model, optimiser, extra, teacher
+        ("srpo", ["half_file 2", "before_state 1", "half_file 8", "before_rename 1"]),
+        ("srpo", ["before_prune 3", "in_prune 1", "in_rmtree 1", "in_prune 2", "before_summary 1"]),
+    ],
+)
+def test_killed_at_the_worst_moments(name, crashes, start, finish, uninterrupted):
+    folder = None
+    for crash in crashes:
+        folder, process = start(name, folder, crash)
+        process.join(120)
+        assert process.exitcode == KILLED, f"{crash}: was not reached"
+        assert not (run_folder(name, folder) / "summary.json").exists()
+    assert_same(content(finish(name, folder)), uninterrupted(name))
+
+
+def test_killed_again_and_again_at_any_moment(start, finish, uninterrupted):
+    draw, folder = random.Random(), None
+    for _ in range(3):
+        folder, process = start("srpo", folder)
+        log = run_folder("srpo", folder) / "steps.jsonl"
+        before = log.stat().st_mtime_ns if log.exists() else 0
+        while process.is_alive() and (not log.exists() or log.stat().st_mtime_ns == before):
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, 0.8))
+        process.kill()
+        process.join()
+        assert process.exitcode in (KILLED, 0)
+    assert_same(content(finish("srpo", folder)), uninterrupted("srpo"))
