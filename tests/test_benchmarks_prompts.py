@@ -1,6 +1,5 @@
 """Prompts: SDPO's template to the letter, and what happens when it does not fit."""
 
-
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
