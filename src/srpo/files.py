@@ -3,8 +3,13 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
+
+from srpo.errors import SrpoError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -36,3 +41,22 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             if not line.endswith("\n"):
                 return
             yield json.loads(line)
+
+
+@contextmanager
+def only_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
+    """Keep a second process from writing into ``folder``; a lock whose process was killed is free again.
+
+    Args:
+        folder: created if it does not exist.
+        patience: seconds to wait for a process that is about to end.
+
+    Raises:
+        SrpoError: if another process still holds the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=patience):
+            yield
+    except Timeout:
+        raise SrpoError(f"{folder}: another process is writing here; wait for it or end it") from None

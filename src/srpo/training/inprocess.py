@@ -21,7 +21,7 @@ from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, read_split
 from srpo.config import RunSpec
 from srpo.evaluation.avg_at_k import evaluate_questions
-from srpo.files import append_event, write_json
+from srpo.files import append_event, only_writer, write_json
 from srpo.layout import Layout
 from srpo.policy.batches import RowLayout, lay_out, rows_of, sequence_batch
 from srpo.policy.local import model_cost, start_worker, update_metrics
@@ -63,7 +63,16 @@ class _TopK:
 
 
 def train(spec: RunSpec, layout: Layout) -> None:
-    """Train a run until its last budget, from its newest checkpoint if there is one, and write its summary."""
+    """Train a run until its last budget, from its newest checkpoint if there is one, and write its summary.
+
+    Raises:
+        SrpoError: if another process trains the run.
+    """
+    with only_writer(layout.run(spec.id)):
+        _train(spec, layout)
+
+
+def _train(spec: RunSpec, layout: Layout) -> None:
     run = _Run(spec, layout)
     run.resume()
     mirror = LiveMirror(layout.folder, layout.run(spec.id))
