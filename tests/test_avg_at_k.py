@@ -18,14 +18,14 @@ from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.evaluation.checkpoints import Checkpoint, evaluate_base, evaluate_checkpoints, score_budgets
 from srpo.files import read_events, write_json
 from srpo.layout import Layout
-from srpo.models.tokenizer import build_tokenizer
+from srpo.models.tokenizer import text_tokenizer
 from srpo.rollout.engine import Completion, SamplingParams
 from srpo.seeds import derive_seed
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return build_tokenizer(["What is two plus three? <answer>5</answer>"] * 5, 300, "text")
+    return text_tokenizer(["What is two plus three? <answer>5</answer>"] * 5, 300)
 
 
 def make_questions(count: int = 3) -> list[Question]:
