@@ -12,12 +12,17 @@ from filelock import FileLock, Timeout
 from srpo.errors import SrpoError
 
 
-def write_text(path: Path, text: str) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
     """Replace ``path`` atomically, creating its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(text)
+    partial.write_bytes(content)
     os.replace(partial, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """:func:`write_bytes` of ``text`` in UTF-8."""
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from srpo.config import Source, SourceFile
 from srpo.errors import SrpoError
+from srpo.files import write_bytes
 
 _RAW_HOST = "https://raw.githubusercontent.com"
 _TIMEOUT_SECONDS = 60
@@ -59,7 +60,7 @@ def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cac
         return content
     url = f"{_RAW_HOST}/{source.repository}/{source.commit}/{file.path}"
     content = _verified(_download(url), file, url)
-    _write_bytes(cached, content)
+    write_bytes(cached, content)
     return content
 
 
@@ -97,13 +98,6 @@ def _download(url: str) -> bytes:
             f"{url}: cannot be downloaded ({reason}); give a copy of the repository with "
             "snakemake --config mirror=DIR or srpo data --mirror DIR"
         ) from error
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
 
 
 def _parse_row(line: bytes, where: str) -> SourceRow:
