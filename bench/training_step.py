@@ -16,7 +16,7 @@ import yaml
 from srpo.config import CONFIG_ROOT, RunId, load_experiment
 from srpo.files import read_events
 from srpo.layout import Layout
-from srpo.training import inprocess
+from srpo.training import loop
 
 METHODS = ("grpo", "sdpo", "srpo", "srpo_without_weighting", "advantage_mix")
 STEPS = 8
@@ -49,7 +49,7 @@ def main(results: Path) -> None:
             (layout.folder / part).symlink_to((results / part).absolute())
         for method in METHODS:
             run = RunId(model="miniature-large", benchmark="physics", method=method, seed=1)
-            inprocess.train(resolved.run(run), layout)
+            loop.train(resolved.run(run), layout)
             events = list(read_events(layout.run(run) / "steps.jsonl"))[1:]
             seconds = sum(event["wall_seconds"] for event in events) / len(events)
             base = base or seconds

@@ -12,7 +12,7 @@ from tiny import hash_reward, tiny_experiment
 
 from srpo.evaluation import avg_at_k
 from srpo.layout import Layout
-from srpo.training import checkpoints, inprocess
+from srpo.training import checkpoints, loop
 
 STEPS = 6
 
@@ -36,12 +36,12 @@ def die(*args, **kwargs) -> None:
 def train(name: str, folder: Path, crash: str | None = None) -> None:
     """Train until the end or until ``crash``, the name of a function below and a count, e.g. ``half_event 3``."""
     spec = experiment(name).run(experiment(name).runs()[0])
-    inprocess.LiveMirror = NoMirror
-    inprocess.compute_reward = avg_at_k.compute_reward = hash_reward
+    loop.LiveMirror = NoMirror
+    loop.compute_reward = avg_at_k.compute_reward = hash_reward
     if crash:
         function, count = crash.split()
         globals()[function](int(count))
-    inprocess.train(spec, Layout(folder))
+    loop.train(spec, Layout(folder))
 
 
 def nth(count: int, function, instead):
@@ -58,13 +58,13 @@ def half_event(count: int) -> None:
             log.write('{"step": 3, "clo')
         die()
 
-    inprocess.append_event = nth(count, inprocess.append_event, write_half)
+    loop.append_event = nth(count, loop.append_event, write_half)
 
 
 def after_event(count: int) -> None:
     """Right after a line of the step or validation log."""
-    append = inprocess.append_event
-    inprocess.append_event = nth(count, append, lambda *args: die(append(*args)))
+    append = loop.append_event
+    loop.append_event = nth(count, append, lambda *args: die(append(*args)))
 
 
 def half_file(count: int) -> None:
@@ -116,4 +116,4 @@ def in_rmtree(count: int) -> None:
 
 def before_summary(count: int) -> None:
     """Everything is done but the summary."""
-    inprocess.write_json = nth(count, inprocess.write_json, die)
+    loop.write_json = nth(count, loop.write_json, die)

@@ -21,9 +21,10 @@ from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
 from srpo.files import read_events
 from srpo.layout import Layout
 from srpo.policy.batches import RowLayout, lay_out
-from srpo.training import inprocess
+from srpo.policy.local import LocalPolicy
+from srpo.training import loop
 from srpo.training.clock import Phases
-from srpo.training.inprocess import _Run
+from srpo.training.loop import _Run
 from srpo.training.step import Rollouts, mini_batches, targets
 
 REWARDS = [0, 1, 1, 0] + [0] * 4 + [0, 0, 1, 0] + [1] * 4  # mixed, all wrong, a single success, all right
@@ -54,11 +55,12 @@ def start(base, tmp_path):
         for part in ("data", "models"):
             if not (root / part).exists():
                 (root / part).symlink_to(base.folder / (part if tied or part == "data" else "untied"))
-        run = _Run(experiment.run(experiment.runs()[0]), Layout(root))
+        spec, layout = experiment.run(experiment.runs()[0]), Layout(root)
+        run = _Run(spec, layout, LocalPolicy(spec, layout.model(spec.id.model)))
         run.method = run.method.model_copy(update={"mini_batch_questions": mini_batch_questions})
         generator = torch.Generator().manual_seed(11)
-        if run.worker.actor.engine.teacher is not None:
-            for parameter in run.worker.actor.engine.teacher.parameters():
+        if run.policy.worker.actor.engine.teacher is not None:
+            for parameter in run.policy.worker.actor.engine.teacher.parameters():
                 local(parameter).add_(0.05 * torch.randn(parameter.shape, generator=generator))
         return run
 
@@ -94,12 +96,12 @@ class Reference:
 
     def __init__(self, run: _Run) -> None:
         self.run, self.method = run, run.method
-        path = run.worker.actor.engine.model_config.local_path
+        path = run.policy.worker.actor.engine.model_config.local_path
         self.student = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
         self.teacher = copy.deepcopy(self.student)
-        if run.worker.actor.engine.teacher is not None:
+        if run.policy.worker.actor.engine.teacher is not None:
             with torch.no_grad():
-                for name, weight in weights(run.worker.actor.engine.teacher).items():
+                for name, weight in weights(run.policy.worker.actor.engine.teacher).items():
                     self.teacher.get_parameter(name).copy_(weight)
         self.optimizer = torch.optim.AdamW(
             self.student.parameters(), lr=self.method.learning_rate, weight_decay=run.training.weight_decay
@@ -156,7 +158,7 @@ def draw_rollouts(run: _Run, seed: int = 3) -> Rollouts:
     """Random responses of 1 to 12 tokens with fixed rewards; the rollout engine is a little off the trainer."""
     generator = torch.Generator().manual_seed(seed)
     lengths = [1 + (5 * i) % 12 for i in range(RUNS)]
-    vocabulary = run.worker.actor.engine.model_config.hf_config.vocab_size
+    vocabulary = run.policy.worker.actor.engine.model_config.hf_config.vocab_size
     prompts = [
         torch.tensor(student_prompt_ids(run.tokenizer, run.train_questions[i // 4].messages, 96)) for i in range(RUNS)
     ]
@@ -194,7 +196,7 @@ def score(run: _Run, rollouts: Rollouts) -> types.SimpleNamespace:
 
 def update(run: _Run, rollouts: Rollouts, scored) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
     """The driver's update: its metrics, and the gradients of every optimiser step before clipping."""
-    engine, gradients = run.worker.actor.engine, []
+    engine, gradients = run.policy.worker.actor.engine, []
     step = type(engine).optimizer_step
 
     def recording(self):
@@ -246,7 +248,7 @@ def test_the_teacher_scores_the_tokens_of_the_student_with_its_own_weights(start
     run = start("srpo")
     rollouts = draw_rollouts(run)
     before = score(run, rollouts)
-    for parameter in run.worker.actor.engine.teacher.parameters():
+    for parameter in run.policy.worker.actor.engine.teacher.parameters():
         local(parameter).mul_(0.9)
     after = score(run, rollouts)
     assert all(torch.equal(before.old[i], after.old[i]) for i in before.old)
@@ -269,10 +271,10 @@ def test_two_updates_equal_transformers_and_adamw(name, tied, start):
         scale = max(gradient.abs().max().item() for gradient in slow.values())
         assert largest_difference(found, slow) < 1e-4 * scale
     assert max(norms) > 0.05
-    student = weights(run.worker.actor.engine.module)
+    student = weights(run.policy.worker.actor.engine.module)
     assert_same_weights(student, weights(reference.student))
-    if run.worker.actor.engine.teacher is not None:
-        assert largest_difference(weights(run.worker.actor.engine.teacher), weights(reference.teacher)) < 5e-6
+    if run.policy.worker.actor.engine.teacher is not None:
+        assert largest_difference(weights(run.policy.worker.actor.engine.teacher), weights(reference.teacher)) < 5e-6
 
     assert metrics["loss/grpo"] == pytest.approx(mean([loss.policy.item() for loss in losses]), abs=1e-5)
     assert metrics["loss/sdpo"] == pytest.approx(mean([loss.distillation.item() for loss in losses]), abs=1e-5)
@@ -292,7 +294,7 @@ def test_the_size_of_a_micro_batch_changes_nothing(name, start):
         run = start(name, mini_batch_questions=2, micro_batch_size=size, folder=f"micro{size}")
         rollouts = draw_rollouts(run)
         metrics, gradients = update(run, rollouts, score(run, rollouts))
-        found.append((metrics, gradients, weights(run.worker.actor.engine.module)))
+        found.append((metrics, gradients, weights(run.policy.worker.actor.engine.module)))
     for metrics, gradients, student in found[1:]:
         assert metrics == pytest.approx(found[0][0], abs=1e-6, rel=1e-4)
         for one, other in zip(gradients, found[0][1], strict=True):
@@ -313,7 +315,7 @@ def test_fillers_change_nothing(start, monkeypatch):
 
     padded = start("srpo", folder="padded")
     scored = score(padded, rollouts)
-    monkeypatch.setattr(inprocess, "lay_out", with_fillers)
+    monkeypatch.setattr(loop, "lay_out", with_fillers)
     found, padded_gradients = update(padded, rollouts, scored)
     assert found == pytest.approx(expected, abs=1e-6)
     assert largest_difference(gradients[0], padded_gradients[0]) < 1e-6
@@ -321,7 +323,7 @@ def test_fillers_change_nothing(start, monkeypatch):
 
 def test_the_teacher_follows_each_update_and_only_updates(start):
     run = start("srpo", mini_batch_questions=2)
-    engine, rollouts = run.worker.actor.engine, draw_rollouts(run)
+    engine, rollouts = run.policy.worker.actor.engine, draw_rollouts(run)
     teachers, students = [weights(engine.teacher)], []
     step = engine.optimizer_step
 
@@ -348,7 +350,7 @@ def test_the_teacher_follows_each_update_and_only_updates(start):
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_a_step_with_gradients_that_are_not_finite_moves_nobody(start, poison):
     run = start("srpo")
-    engine, rollouts = run.worker.actor.engine, draw_rollouts(run)
+    engine, rollouts = run.policy.worker.actor.engine, draw_rollouts(run)
     scored = score(run, rollouts)
     before = weights(engine.module), weights(engine.teacher)
     healthy = scored.constants.rollout_is_weight[2].clone()
@@ -368,7 +370,7 @@ def test_a_step_with_gradients_that_are_not_finite_moves_nobody(start, poison):
 
 def test_warm_up_counts_batches_not_updates(start):
     run = start("srpo", mini_batch_questions=1, warmup_steps=4)
-    engine, rollouts, rates = run.worker.actor.engine, draw_rollouts(run), []
+    engine, rollouts, rates = run.policy.worker.actor.engine, draw_rollouts(run), []
     step = engine.optimizer_step
 
     def recording():
@@ -391,14 +393,14 @@ def test_a_checkpoint_restores_everything_that_the_next_update_depends_on(start,
     rollouts = draw_rollouts(run)
     for _ in range(2):
         update_with(run, rollouts, score(run, rollouts))
-    run.worker.save_checkpoint(str(tmp_path / "checkpoint"), global_step=2)
-    engine = run.worker.actor.engine
+    run.policy.worker.save_checkpoint(str(tmp_path / "checkpoint"), global_step=2)
+    engine = run.policy.worker.actor.engine
     saved = weights(engine.module), weights(engine.teacher)
     expected = update_with(run, rollouts, score(run, rollouts))
 
     other = start("srpo", mini_batch_questions=2, warmup_steps=5, folder="other")
-    restored = other.worker.actor.engine
-    other.worker.load_checkpoint(str(tmp_path / "checkpoint"))
+    restored = other.policy.worker.actor.engine
+    other.policy.worker.load_checkpoint(str(tmp_path / "checkpoint"))
     assert largest_difference(weights(restored.module), saved[0]) == 0
     assert largest_difference(weights(restored.teacher), saved[1]) == 0
     assert update_with(other, rollouts, score(other, rollouts)) == expected

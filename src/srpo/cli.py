@@ -105,9 +105,9 @@ def train(options: argparse.Namespace) -> None:
     _require(layout.split(run.benchmark, "test"), f"srpo data --benchmark {run.benchmark} --split test")
     _require(layout.model(run.model) / "base.json", f"srpo model --model {run.model}")
 
-    from srpo.training import inprocess
+    from srpo.training import loop
 
-    inprocess.train(spec, layout)
+    loop.train(spec, layout)
 
 
 def evaluate(options: argparse.Namespace) -> None:

@@ -241,6 +241,39 @@ class Training(Config):
         return self
 
 
+# ---------------------------------------------------------------- execution
+
+
+class Execution(Config):
+    """Which driver and devices compute a run, in which precision and how much memory: no part of the method."""
+
+    driver: Literal["in_process", "ray"] = "in_process"
+    ranks: Count = 1
+    precision: Literal["float32", "bfloat16"] = "float32"
+    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
+    remove_padding: bool = False
+    max_tokens_per_rank: Count | None = None
+    gradient_checkpointing: bool = False
+    offload_teacher: bool = False
+    # sampling
+    rollout_engine: Literal["embedded", "sglang"] = "embedded"
+    rollout_tensor_parallel: Count = 1
+    rollout_memory_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.6
+    deterministic_rollouts: bool = False
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Execution:
+        if self.driver == "in_process":
+            for key, only in (("ranks", 1), ("rollout_engine", "embedded")):
+                if getattr(self, key) != only:
+                    raise ValueError(f"{key} = {getattr(self, key)}: the in-process driver has {only} only; use ray")
+        if self.ranks % self.rollout_tensor_parallel:
+            raise ValueError(
+                f"rollout_tensor_parallel = {self.rollout_tensor_parallel}: must divide ranks = {self.ranks}"
+            )
+        return self
+
+
 # ---------------------------------------------------------------- experiment
 
 
@@ -276,6 +309,7 @@ class RunSpec(Config):
     benchmark: Benchmark
     method: Method
     training: Training
+    execution: Execution
 
 
 class Experiment(Config):
@@ -287,6 +321,7 @@ class Experiment(Config):
     comparable_with_paper: bool = False
     matrix: list[Block] = Field(min_length=1)
     training: Training
+    execution: Execution = Execution()
     evaluation: Sampling = Sampling()
     methods: dict[str, Method]
     models: dict[str, Model]
@@ -300,6 +335,16 @@ class Experiment(Config):
                     f"methods.{name}.mini_batch_questions = {method.mini_batch_questions}: "
                     f"must divide training.questions_per_batch = {self.training.questions_per_batch}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _longest_sequence_fits(self) -> Experiment:
+        longest = self.training.max_teacher_prompt_length + self.training.max_response_length
+        limit = self.execution.max_tokens_per_rank
+        if limit is not None and limit < longest:
+            raise ValueError(
+                f"execution.max_tokens_per_rank = {limit}: a teacher's prompt with its response takes up to {longest}"
+            )
         return self
 
     def runs(self) -> list[RunId]:
@@ -331,6 +376,7 @@ class Experiment(Config):
             benchmark=self.benchmarks[run.benchmark],
             method=self.methods[run.method],
             training=self.training,
+            execution=self.execution,
         )
 
 

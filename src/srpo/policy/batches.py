@@ -7,40 +7,69 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
+from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
 
 @dataclass(frozen=True)
 class RowLayout:
     """The order in which rows are handed to verl.
 
-    verl cuts a batch into equal mini-batches and those into equal micro-batches. ``rows`` is grouped by
-    mini-batch and sorted by length within, so that a micro-batch pads little; where the numbers do not divide,
-    a ``filler`` row repeats a prompt with one response token that no mask counts.
+    verl cuts a batch into equal parts for the ranks, those into equal mini-batches and those into micro-batches,
+    equal ones or by a budget of tokens. ``rows`` is grouped by rank, then by mini-batch, and sorted by length within,
+    so that a micro-batch pads little; where the numbers do not divide, a ``filler`` row repeats a prompt with one
+    response token that no mask counts.
 
     Attributes:
         rows: index of a row of the step, or None for a filler.
-        mini_batch_size, micro_batch_size: in rows.
+        mini_batch_size: in rows of all ranks.
+        micro_batch_size: in rows of one rank.
+        max_tokens: of a micro-batch; None for micro-batches of equally many rows.
     """
 
     rows: list[int | None]
     mini_batch_size: int
     micro_batch_size: int
+    max_tokens: int | None = None
 
     def arrange(self, tensors: Sequence[Tensor], filler: Tensor) -> list[Tensor]:
         """Tensors of the rows in order, with ``filler`` in the gaps."""
         return [filler if row is None else tensors[row] for row in self.rows]
 
 
-def lay_out(mini_batches: Sequence[Sequence[int]], lengths: Sequence[int], micro_batch_size: int) -> RowLayout:
-    """Lay out mini-batches of row indices; ``lengths[row]`` is a row's prompt plus response in tokens."""
-    largest = max(len(rows) for rows in mini_batches)
-    count = -(-largest // micro_batch_size)
-    micro = -(-largest // count)
-    order: list[int | None] = []
+def lay_out(
+    mini_batches: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    micro_batch_size: int,
+    ranks: int = 1,
+    max_tokens: int | None = None,
+) -> RowLayout:
+    """Lay out mini-batches of row indices, the ranks' shares of a mini-batch balanced in tokens.
+
+    Args:
+        mini_batches: row indices of each.
+        lengths: tokens of each row, prompt plus response.
+        micro_batch_size: rows of a micro-batch of one rank at most, where ``max_tokens`` is not given.
+        ranks: data-parallel size.
+        max_tokens: token budget of a micro-batch.
+    """
+    per_rank = -(-max(map(len, mini_batches)) // ranks)
+    micro = per_rank
+    if max_tokens is None:
+        count = -(-per_rank // micro_batch_size)
+        micro = -(-per_rank // count)
+        per_rank = micro * count
+    parts: list[list[int | None]] = [[] for _ in range(ranks)]
     for rows in mini_batches:
-        fillers = [None] * (micro * count - len(rows))
-        order += [*fillers, *sorted(rows, key=lambda row: lengths[row])]
-    return RowLayout(order, micro * count, micro)
+        padded = [*[None] * (per_rank * ranks - len(rows)), *sorted(rows, key=lambda row: lengths[row])]
+        sizes = [1 if row is None else lengths[row] for row in padded]
+        for part, chosen in zip(parts, _balanced(sizes, ranks), strict=True):
+            part += [padded[i] for i in chosen]
+    return RowLayout([row for part in parts for row in part], per_rank * ranks, micro, max_tokens)
+
+
+def _balanced(sizes: list[int], parts: int) -> list[list[int]]:
+    """Indices of ``parts`` equally long lists of nearly equal sum, ascending."""
+    return [list(range(len(sizes)))] if parts == 1 else get_seqlen_balanced_partitions(sizes, parts, equal_size=True)
 
 
 def jagged(tensors: Sequence[Tensor]) -> Tensor:
@@ -64,7 +93,7 @@ def sequence_batch(
         per_token: further 1-D entries of each row, and what a filler row (one response token) has instead.
         options: non-tensor entries, e.g. ``pass_name`` and ``temperature``.
     """
-    template = next(row for row in layout.rows if row is not None)
+    template = min((row for row in layout.rows if row is not None), key=lambda row: len(prompts[row]))
     prompt_rows = layout.arrange(prompts, prompts[template])
     response_rows = layout.arrange(responses, responses[template][:1])
     sequences = [torch.cat(pair) for pair in zip(prompt_rows, response_rows, strict=True)]
@@ -79,7 +108,8 @@ def sequence_batch(
     batch = TensorDict({name: jagged(rows) for name, rows in fields.items()}, batch_size=len(layout.rows))
     tu.assign_non_tensor(
         batch,
-        use_dynamic_bsz=False,
+        use_dynamic_bsz=layout.max_tokens is not None,
+        max_token_len_per_gpu=layout.max_tokens,
         micro_batch_size_per_gpu=layout.micro_batch_size,
         mini_batch_size=layout.mini_batch_size,
         global_batch_size=layout.mini_batch_size,

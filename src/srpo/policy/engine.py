@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
+from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
@@ -28,19 +29,27 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
     teacher = None
     ema_rate = 0.0
+    offload_teacher = False
 
     # ------------------------------------------------------------ EMA teacher
 
-    def attach_teacher(self, ema_rate: float) -> None:
-        """Build the self-teacher, equal to the student now, on the student's mesh and sharding."""
-        self.ema_rate = ema_rate
+    def attach_teacher(self, ema_rate: float, offload: bool = False) -> None:
+        """Build the self-teacher, equal to the student now, on the student's mesh and sharding.
+
+        Args:
+            ema_rate: share of the student that enters the teacher after each optimiser step.
+            offload: keep the teacher's shards in host memory between its passes.
+        """
+        self.ema_rate, self.offload_teacher = ema_rate, offload
         self.teacher = build_sharded_copy(self).eval()
         self._move_teacher(1.0)
+        if offload:
+            offload_fsdp_model_to_cpu(self.teacher)
 
     @torch.no_grad()
     def _move_teacher(self, rate: float) -> None:
         for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
-            _local(slow).lerp_(_local(fast).to(_local(slow).dtype), rate)
+            _local(slow).lerp_(_local(fast).to(_local(slow)), rate)
 
     def optimizer_step(self) -> float:
         """verl's step (which skips non-finite gradients), then the teacher's where a step was taken."""
@@ -52,12 +61,16 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     @contextmanager
     def teacher_in_place(self) -> Iterator[None]:
         """Within this context the engine's forward passes go through the teacher."""
+        if self.offload_teacher:
+            load_fsdp_model_to_gpu(self.teacher)
         student, self.module = self.module, self.teacher
         try:
             yield
         finally:
             self.module = student
             _reshard(self.teacher)
+            if self.offload_teacher:
+                offload_fsdp_model_to_cpu(self.teacher)
 
     # ------------------------------------------------------------ checkpoints
 

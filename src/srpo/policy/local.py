@@ -1,4 +1,4 @@
-"""verl's worker in this very process: one rank, no Ray, no ports."""
+"""The policy in this very process: verl's worker with one rank, no Ray, no ports, and the embedded decoder."""
 
 import io
 import logging
@@ -11,13 +11,12 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 from transformers.utils import logging as transformers_logging
-from verl.utils import tensordict_utils as tu
 
 from srpo.config import RunSpec
-from srpo.policy.engine import SelfTeacherEngine
+from srpo.policy.outputs import model_cost
 from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.worker import SRPOWorker
-from srpo.training.clock import ModelCost
+from srpo.rollout.decoder import EmbeddedDecoder
 
 _ONE_RANK = {
     "RANK": "0",
@@ -29,16 +28,55 @@ _ONE_RANK = {
 }
 
 
-def start_worker(spec: RunSpec, model: Path) -> SRPOWorker:
-    """Build the worker of a run on its base model; one torch thread, as runs share a machine's cores."""
-    os.environ.update(_ONE_RANK)
-    torch.set_num_threads(1)
-    torch.manual_seed(spec.id.seed)
-    config = compose_verl_config(spec, model)
-    with _quiet():
-        worker = SRPOWorker(config=config.actor_rollout_ref, role="actor")
-        worker.init_model()
-    return worker
+class LocalPolicy:
+    """A run's policy (:class:`srpo.training.loop.Policy`); one torch thread, as runs share a machine's cores."""
+
+    def __init__(self, spec: RunSpec, model: Path) -> None:
+        os.environ.update(_ONE_RANK)
+        torch.set_num_threads(1)
+        torch.manual_seed(spec.id.seed)
+        config = compose_verl_config(spec, model)
+        with _quiet():
+            self.worker = SRPOWorker(config=config.actor_rollout_ref, role="actor")
+            self.worker.init_model()
+        model_config = self.worker.actor.engine.model_config
+        self.tokenizer = model_config.tokenizer
+        self.cost = model_cost(model_config.hf_config)
+        self._decoder = EmbeddedDecoder(
+            model_config.hf_config, self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        )
+
+    @contextmanager
+    def sampling(self) -> Iterator[EmbeddedDecoder]:
+        """A rollout engine with the present weights."""
+        self._decoder.update_weights(self.worker.actor.engine.get_per_tensor_param()[0])
+        yield self._decoder
+
+    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The student's pass before the update."""
+        return self.worker.compute_log_prob(batch)
+
+    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The teacher's pass."""
+        return self.worker.compute_teacher_log_prob(batch)
+
+    def update_actor(self, batch: TensorDict) -> TensorDict:
+        """One optimiser step per mini-batch."""
+        return self.worker.update_actor(batch)
+
+    def save_checkpoint(self, folder: Path, step: int) -> None:
+        """Write weights, optimiser, schedule and teacher below ``folder``."""
+        self.worker.save_checkpoint(str(folder), global_step=step)
+
+    def load_checkpoint(self, folder: Path) -> None:
+        """Restore what :meth:`save_checkpoint` wrote."""
+        self.worker.load_checkpoint(str(folder))
+
+
+@contextmanager
+def start(spec: RunSpec, model: Path) -> Iterator[LocalPolicy]:
+    """Build a run's policy on its base model."""
+    yield LocalPolicy(spec, model)
 
 
 @contextmanager
@@ -50,37 +88,3 @@ def _quiet() -> Iterator[None]:
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def model_cost(engine: SelfTeacherEngine) -> ModelCost:
-    """Count what a forward pass of the engine's model multiplies."""
-    config = engine.model_config.hf_config
-    parameters = sum(parameter.numel() for parameter in engine.module.parameters())
-    lookup = 0 if config.tie_word_embeddings else config.vocab_size * config.hidden_size
-    return ModelCost(parameters - lookup, config.num_hidden_layers * config.num_attention_heads * config.head_dim)
-
-
-def update_metrics(output: TensorDict) -> dict[str, float]:
-    """Means over a step's updates; ratios of sums where a number belongs to tokens.
-
-    Args:
-        output: what ``update_actor`` returns: for each metric a value per mini-batch.
-    """
-    values = {name: torch.tensor(per_update, dtype=torch.float64) for name, per_update in _numbers(output).items()}
-    metrics = {name: values[name].mean().item() for name in ("loss/grpo", "loss/sdpo")}
-    metrics["loss/total"] = metrics["loss/grpo"] + metrics["loss/sdpo"]
-    metrics["actor/grad_norm"] = values["grad_norm"].mean().item()
-    metrics["actor/learning_rate"] = values["lr"][-1].item()
-    for name, total, count in (
-        ("loss/jsd", "sum/divergence", "sum/distilled_tokens"),
-        ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
-    ):
-        if values[count].sum() > 0:
-            metrics[name] = (values[total].sum() / values[count].sum()).item()
-    return metrics
-
-
-def _numbers(output: TensorDict) -> dict[str, list[float]]:
-    names = ("loss/", "sum/", "grad_norm", "lr")
-    metrics = {name: value for name, value in tu.get(output, "metrics").items() if name.startswith(names)}
-    return {name: [value] if isinstance(value, float) else [float(v) for v in value] for name, value in metrics.items()}

@@ -17,7 +17,8 @@ def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group=Non
     over ranks, hence the factor ``dp_size``.
 
     Returns:
-        The loss and sums (not means) over the micro-batch, which add up over micro-batches and ranks.
+        The loss and sums (not means) over the micro-batch, which add up over micro-batches. Over ranks verl takes
+        the mean, even of sums: those of the losses carry ``dp_size`` too, of the others only ratios are used.
     """
     distilled = data["in_distillation_branch"].values()
     if "student" in model_output:
@@ -44,8 +45,8 @@ def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group=Non
     )
     denominator = data["batch_num_tokens"] / data["dp_size"]
     sums = {
-        "loss/grpo": losses.policy.detach() / data["batch_num_tokens"],
-        "loss/sdpo": losses.distillation.detach() / data["batch_num_tokens"],
+        "loss/grpo": losses.policy.detach() / denominator,
+        "loss/sdpo": losses.distillation.detach() / denominator,
         "sum/divergence": divergence.detach().sum(),
         "sum/distilled_tokens": distilled.sum(),
         "sum/clipped_tokens": losses.clipped,

@@ -5,6 +5,7 @@ from pathlib import Path
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
+from verl.utils.device import get_device_name
 
 from srpo.config import RunSpec
 
@@ -18,19 +19,20 @@ def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
 
 
 def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
-    training, method = spec.training, spec.method
+    training, method, execution = spec.training, spec.method, spec.execution
     actor, rollout, model = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+    dtype = {"float32": "fp32", "bfloat16": "bf16"}[execution.precision]
     return [
         (f"{model}.path", _quoted(str(model_path))),
-        (f"{model}.use_remove_padding", False),
-        (f"{model}.enable_gradient_checkpointing", False),
-        (f"+{model}.override_config.attn_implementation", "sdpa"),
+        (f"{model}.use_remove_padding", execution.remove_padding),
+        (f"{model}.enable_gradient_checkpointing", execution.gradient_checkpointing),
+        (f"+{model}.override_config.attn_implementation", execution.attention),
         (f"{actor}.strategy", "fsdp2"),
         (f"{actor}.fsdp_config.strategy", "fsdp2"),
         (f"{actor}.fsdp_config.model_dtype", "fp32"),
         (f"{actor}.fsdp_config.use_torch_compile", False),
-        (f"{actor}.fsdp_config.reshard_after_forward", False),
-        (f"+{actor}.fsdp_config.mixed_precision", "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}"),
+        (f"{actor}.fsdp_config.reshard_after_forward", execution.ranks > 1),
+        (f"+{actor}.fsdp_config.mixed_precision", f"{{param_dtype:{dtype},reduce_dtype:fp32,buffer_dtype:fp32}}"),
         (f"{actor}.use_torch_compile", False),
         (f"{actor}.ppo_mini_batch_size", method.mini_batch_questions),
         (f"{actor}.ppo_micro_batch_size_per_gpu", training.micro_batch_size),
@@ -39,10 +41,26 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{actor}.optim.weight_decay", training.weight_decay),
         (f"{actor}.optim.clip_grad", training.clip_grad),
         (f"{actor}.checkpoint.save_contents", "[model,optimizer,extra,hf_model]"),
-        (f"{rollout}.name", "sglang"),
+        (f"{rollout}.name", execution.rollout_engine),
         (f"{rollout}.n", training.rollouts_per_question),
+        (f"{rollout}.temperature", training.temperature),
+        (f"{rollout}.prompt_length", training.max_prompt_length),
+        (f"{rollout}.response_length", training.max_response_length),
+        # verl's SGLang server keeps one position free
+        (f"{rollout}.max_model_len", training.max_prompt_length + training.max_response_length + 1),
         (f"{rollout}.log_prob_micro_batch_size_per_gpu", training.micro_batch_size),
+        (f"{rollout}.tensor_model_parallel_size", execution.rollout_tensor_parallel),
+        (f"{rollout}.gpu_memory_utilization", execution.rollout_memory_fraction),
+        (
+            f"+{rollout}.engine_kwargs.sglang.enable_deterministic_inference",
+            execution.deterministic_rollouts,
+        ),
+        ("reward.num_workers", 0),
+        ("trainer.v1.trainer_mode", "srpo"),
+        ("trainer.device", get_device_name()),
+        ("trainer.n_gpus_per_node", execution.ranks),
         ("+actor_rollout_ref.srpo", _quoted(method.model_dump_json())),
+        ("+actor_rollout_ref.offload_teacher", execution.offload_teacher),
     ]
 
 

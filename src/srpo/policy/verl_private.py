@@ -19,3 +19,33 @@ def build_sharded_copy(engine) -> Module:
     module = engine._build_module()
     module.requires_grad_(False)
     return engine._build_fsdp_module(module)
+
+
+def register_rollout_adapter(name: str, qualified_class: str) -> None:
+    """Make ``rollout.name = name`` known to workers; verl has a public call for replicas only."""
+    from verl.workers.rollout import base
+
+    base._ROLLOUT_REGISTRY[name, "async"] = qualified_class
+
+
+def workers_only(trainer: type, worker: type) -> type:
+    """verl's trainer class without its data, replay buffer and checkpoints: it starts workers and rollout servers.
+
+    Args:
+        trainer: a subclass of verl's ``PPOTrainer``.
+        worker: the class of the actor's worker, in place of ``ActorRolloutRefWorker``.
+    """
+    import ray
+
+    class WorkersOnly(trainer):
+        def _build_replay_buffer(self) -> None: ...
+
+        def _init_dataloader(self) -> None: ...
+
+        def _load_checkpoint(self) -> None: ...
+
+        def _init_resource_pool_mgr(self) -> None:
+            super()._init_resource_pool_mgr()
+            self.role_worker_mapping = {role: ray.remote(worker) for role in self.role_worker_mapping}
+
+    return WorkersOnly

@@ -25,6 +25,8 @@ class SRPOWorker(ActorRolloutRefWorker):
             store = torch.distributed.HashStore() if world_size == 1 else None
             torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
         super().__init__(config=config, role=role, **kwargs)
+        if "rollout" in role:
+            from srpo.policy import servers as _servers  # noqa: F401  registers the embedded engine
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
@@ -32,7 +34,7 @@ class SRPOWorker(ActorRolloutRefWorker):
         super().init_model()
         method = Method.model_validate_json(self.config.srpo)
         if method.routing.needs_teacher:
-            self.actor.engine.attach_teacher(method.teacher_ema_rate)
+            self.actor.engine.attach_teacher(method.teacher_ema_rate, self.config.offload_teacher)
         self.actor.set_loss_fn(partial(srpo_loss, method))
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))

@@ -6,11 +6,8 @@ sample ``n`` times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
-
-from torch import Tensor
 
 from srpo.errors import SrpoError
 
@@ -53,14 +50,10 @@ class Completion:
 
 
 class RolloutEngine(Protocol):
-    """A model that can be sampled from and whose weights can be replaced."""
+    """A model that can be sampled from."""
 
     def generate(
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
     ) -> list[list[Completion]]:
         """Sample ``len(seeds[i])`` responses to prompt ``i``; a sample depends on its prompt and seed only."""
-        ...
-
-    def update_weights(self, named_tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace all weights; names are those of the Hugging Face checkpoint."""
         ...

@@ -1,4 +1,4 @@
-"""The in-process driver: verl's worker, engine, loss hook and checkpoints in one process, without Ray.
+"""The training loop of a run, whatever computes its policy: one process or a Ray cluster.
 
 Reads top to bottom: :func:`train` is a run, :meth:`_Run.take_step` a step, one method per phase.
 """
@@ -6,9 +6,10 @@ Reads top to bottom: :func:`train` is a run, :meth:`_Run.take_step` a step, one 
 import logging
 import math
 import resource
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from tensordict import TensorDict
@@ -24,13 +25,12 @@ from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.files import append_event, only_writer, write_json
 from srpo.layout import Layout
 from srpo.policy.batches import RowLayout, lay_out, rows_of, sequence_batch
-from srpo.policy.local import model_cost, start_worker, update_metrics
-from srpo.rollout.decoder import EmbeddedDecoder
-from srpo.rollout.engine import SamplingParams
+from srpo.policy.outputs import update_metrics
+from srpo.rollout.engine import RolloutEngine, SamplingParams
 from srpo.seeds import derive_seed
 from srpo.tracking import LiveMirror
 from srpo.training import checkpoints
-from srpo.training.clock import Phases, best_of_budgets
+from srpo.training.clock import ModelCost, Phases, best_of_budgets
 from srpo.training.provenance import provenance
 from srpo.training.step import (
     Rollouts,
@@ -47,6 +47,42 @@ _FALSE = torch.zeros(1, dtype=torch.bool)
 _ZERO = torch.zeros(1)
 _NOTHING = torch.zeros(0)
 _NO_IDS = torch.zeros(0, dtype=torch.int64)
+
+
+class Policy(Protocol):
+    """The student and its self-teacher, wherever they are computed.
+
+    Attributes:
+        tokenizer: the model's.
+        cost: what a forward pass costs.
+    """
+
+    tokenizer: Any
+    cost: ModelCost
+
+    def sampling(self) -> AbstractContextManager[RolloutEngine]:
+        """A rollout engine with the present weights, for the duration of the context."""
+        ...
+
+    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The student's pass before the update (``pass_name`` "old_log_prob" of the engine)."""
+        ...
+
+    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The teacher's pass (``pass_name`` "teacher")."""
+        ...
+
+    def update_actor(self, batch: TensorDict) -> TensorDict:
+        """One optimiser step per mini-batch, each followed by the teacher's."""
+        ...
+
+    def save_checkpoint(self, folder: Path, step: int) -> None:
+        """Write weights, optimiser, schedule and teacher below ``folder``."""
+        ...
+
+    def load_checkpoint(self, folder: Path) -> None:
+        """Restore what :meth:`save_checkpoint` wrote."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -69,20 +105,33 @@ def train(spec: RunSpec, layout: Layout) -> None:
         SrpoError: if another process trains the run.
     """
     with only_writer(layout.run(spec.id)):
-        _train(spec, layout)
+        data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
+        model = layout.model(spec.id.model)
+        origin = {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)}
+        checkpoints.claim_folder(layout.run(spec.id), origin)
+        with _start_policy(spec, model) as policy:
+            _train(_Run(spec, layout, policy), layout)
 
 
-def _train(spec: RunSpec, layout: Layout) -> None:
-    run = _Run(spec, layout)
+def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
+    # Ray is slow to import and not needed in one process
+    if spec.execution.driver == "ray":
+        from srpo.policy import cluster as driver
+    else:
+        from srpo.policy import local as driver
+    return driver.start(spec, model)
+
+
+def _train(run: "_Run", layout: Layout) -> None:
     run.resume()
-    mirror = LiveMirror(layout.folder, layout.run(spec.id))
-    with tqdm(total=round(run.horizon, 2), unit="s", desc=spec.id.path, disable=None) as progress:
+    mirror = LiveMirror(layout.folder, run.folder)
+    with tqdm(total=round(run.horizon, 2), unit="s", desc=run.spec.id.path, disable=None) as progress:
         progress.update(run.clock)
         while not run.finished:
             before = run.clock
             run.take_step()
             progress.update(min(run.clock, run.horizon) - before)
-            if run.finished or run.step % spec.training.validate_every == 0:
+            if run.finished or run.step % run.training.validate_every == 0:
                 run.validate()
                 run.save()
             mirror.step()
@@ -93,24 +142,17 @@ def _train(spec: RunSpec, layout: Layout) -> None:
 class _Run:
     """A training run and its state."""
 
-    def __init__(self, spec: RunSpec, layout: Layout) -> None:
+    def __init__(self, spec: RunSpec, layout: Layout, policy: Policy) -> None:
         self.spec, self.training, self.method = spec, spec.training, spec.method
+        self.policy = policy
+        self.tokenizer, self.cost = policy.tokenizer, policy.cost
         self.folder = layout.run(spec.id)
-        data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
-        self.train_questions, self.test_questions = read_split(data["train"]), read_split(data["test"])
+        self.train_questions = read_split(layout.split(spec.id.benchmark, "train"))
+        self.test_questions = read_split(layout.split(spec.id.benchmark, "test"))
         self.horizon = max(self.training.budgets.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []
-        self.worker = start_worker(spec, layout.model(spec.id.model))
-        engine = self.worker.actor.engine
-        self.tokenizer = engine.model_config.tokenizer
         self.top_k = self.method.top_k if self.method.routing.needs_teacher else 0
-        self.cost = model_cost(engine)
-        self.rollout = EmbeddedDecoder(
-            engine.model_config.hf_config, self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
-        )
-        origin = provenance(data, layout.model(spec.id.model))
-        checkpoints.claim_folder(self.folder, {"spec": spec.model_dump(mode="json"), "provenance": origin})
 
     @property
     def finished(self) -> bool:
@@ -144,7 +186,6 @@ class _Run:
     def _generate(self, questions: list[Question]) -> Rollouts:
         samples = self.training.rollouts_per_question
         with self.phases.measure("generate"):
-            self.rollout.update_weights(self.worker.actor.engine.get_per_tensor_param()[0])
             prompts = [
                 student_prompt_ids(self.tokenizer, question.messages, self.training.max_prompt_length)
                 for question in questions
@@ -154,7 +195,8 @@ class _Run:
                 for question in questions
             ]
             params = SamplingParams(self.training.temperature, self.training.max_response_length)
-            completions = [c for group in self.rollout.generate(prompts, params, seeds) for c in group]
+            with self.policy.sampling() as engine:
+                completions = [c for group in engine.generate(prompts, params, seeds) for c in group]
         with self.phases.measure("reward"):
             texts = self.tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
             rewards = [
@@ -188,7 +230,7 @@ class _Run:
             layout, batch = self._batch(
                 "old_log_prob", rows, rollouts.prompts, rollouts.responses, {"taught": (taught, _FALSE)}
             )
-            output = self.worker.compute_log_prob(batch)
+            output = self.policy.compute_log_prob(batch)
         self._count_dense("log_prob", rows, rollouts.prompts, rollouts.responses)
         is_taught = routes.taught.tolist()
         ids, mass = (
@@ -216,7 +258,7 @@ class _Run:
             ids = [top_k.ids.get(row) for row in range(len(rollouts))]
             filler = torch.arange(len(top_k.ids[rows[0]]) // len(rollouts.responses[rows[0]]))
             layout, batch = self._batch("teacher", rows, prompts, rollouts.responses, {"top_k_ids": (ids, filler)})
-            output = self.worker.compute_teacher_log_prob(batch)
+            output = self.policy.compute_teacher_log_prob(batch)
         self._count_dense("teacher", rows, prompts, rollouts.responses)
         return TeacherScores(*(rows_of(layout, output[key]) for key in ("log_probs", "entropy", "buckets")))
 
@@ -245,8 +287,7 @@ class _Run:
             "teacher_buckets": (buckets, _NOTHING),
         }
         with self.phases.measure("update"):
-            lengths = _lengths(rollouts.prompts, rollouts.responses)
-            layout = lay_out(batches, lengths, self.training.micro_batch_size)
+            layout = self._lay_out(batches, rollouts.prompts, rollouts.responses)
             batch = sequence_batch(
                 layout,
                 rollouts.prompts,
@@ -256,7 +297,7 @@ class _Run:
                 pass_name="update",
                 temperature=self.training.temperature,
             )
-            metrics = update_metrics(self.worker.update_actor(batch))
+            metrics = update_metrics(self.policy.update_actor(batch))
         rows = [row for batch in batches for row in batch]
         self._count_dense("update", rows, rollouts.prompts, rollouts.responses, times=3)
         if top_k.mass:
@@ -272,7 +313,7 @@ class _Run:
         entries: dict[str, tuple[list[Tensor], Tensor]],
     ) -> tuple[RowLayout, TensorDict]:
         """A forward-only batch of one of the engine's passes."""
-        layout = lay_out([rows], _lengths(prompts, responses), self.training.micro_batch_size)
+        layout = self._lay_out([rows], prompts, responses)
         mask = [torch.ones(len(response), dtype=torch.bool) for response in responses]
         batch = sequence_batch(
             layout,
@@ -286,6 +327,12 @@ class _Run:
             compute_loss=False,
         )
         return layout, batch
+
+    def _lay_out(self, batches: list[list[int]], prompts: list[Tensor], responses: list[Tensor]) -> RowLayout:
+        # a rollout without a prompt is in no batch
+        lengths = [0 if p is None else len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
+        execution = self.spec.execution
+        return lay_out(batches, lengths, self.training.micro_batch_size, execution.ranks, execution.max_tokens_per_rank)
 
     def _count_dense(
         self, phase: str, rows: list[int], prompts: list[Tensor], responses: list[Tensor], times: int = 1
@@ -313,16 +360,16 @@ class _Run:
 
     def validate(self) -> None:
         """Sample the test split and append one event to the validation log."""
-        self.rollout.update_weights(self.worker.actor.engine.get_per_tensor_param()[0])
-        result = evaluate_questions(
-            self.rollout,
-            self.tokenizer,
-            self.test_questions,
-            self.training.validation,
-            self.training.max_prompt_length,
-            self.training.max_response_length,
-            ("validation", self.spec.id.seed, self.step),
-        )
+        with self.policy.sampling() as engine:
+            result = evaluate_questions(
+                engine,
+                self.tokenizer,
+                self.test_questions,
+                self.training.validation,
+                self.training.max_prompt_length,
+                self.training.max_response_length,
+                ("validation", self.spec.id.seed, self.step),
+            )
         event = {
             "step": self.step,
             "clock": self.clock,
@@ -343,7 +390,7 @@ class _Run:
             self.folder,
             self.step,
             state,
-            lambda folder: self.worker.save_checkpoint(str(folder), global_step=self.step),
+            lambda folder: self.policy.save_checkpoint(folder, self.step),
         )
         self._prune()
 
@@ -356,7 +403,7 @@ class _Run:
         found = checkpoints.newest(self.folder)
         if found:
             folder, state = found
-            self.worker.load_checkpoint(str(folder))
+            self.policy.load_checkpoint(folder)
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
             logging.getLogger(__name__).info("resuming %s after step %d", self.spec.id.path, self.step)
         checkpoints.rewind_log(self.folder / "steps.jsonl", self.step)
@@ -387,8 +434,3 @@ class _Run:
             },
         }
         write_json(self.folder / "summary.json", summary)
-
-
-def _lengths(prompts: list[Tensor | None], responses: list[Tensor]) -> list[int]:
-    """Tokens of prompt and response; 0 for a rollout without a prompt, which is not in the batch."""
-    return [0 if p is None else len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]

@@ -6,8 +6,9 @@ import torch
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo.benchmarks.prompts import teacher_messages
-from srpo.training import inprocess
-from srpo.training.inprocess import _Run
+from srpo.policy.local import LocalPolicy
+from srpo.training import loop
+from srpo.training.loop import _Run
 
 METHODS = [
     "grpo",
@@ -22,14 +23,14 @@ METHODS = [
 
 @pytest.fixture(autouse=True)
 def _rewards(monkeypatch):
-    monkeypatch.setattr(inprocess, "compute_reward", hash_reward)
+    monkeypatch.setattr(loop, "compute_reward", hash_reward)
 
 
 @pytest.fixture
 def start(tmp_path):
     def start(method, **training):
         spec, layout = prepare(tiny_experiment(method, **training), tmp_path / f"{method}{training}".replace("/", "-"))
-        run = _Run(spec, layout)
+        run = _Run(spec, layout, LocalPolicy(spec, layout.model(spec.id.model)))
         run.resume()
         return run
 
@@ -38,7 +39,7 @@ def start(tmp_path):
 
 def spy(run):
     """Record the rollouts of the next step and the gradients of each of its updates."""
-    seen, engine = {"gradients": []}, run.worker.actor.engine
+    seen, engine = {"gradients": []}, run.policy.worker.actor.engine
     generate, step = run._generate, engine.optimizer_step
 
     def generating(questions):
@@ -61,7 +62,7 @@ def reference_gradient(run, seen):
     """Gradient of section 3.3's objective, rollout by rollout, in float64; the policy and teacher are the base."""
     from transformers import AutoModelForCausalLM
 
-    path = run.worker.actor.engine.model_config.local_path
+    path = run.policy.worker.actor.engine.model_config.local_path
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
     method, rollouts, questions = run.method, seen["rollouts"], seen["questions"]
     rewards = rollouts.rewards.double().view(len(questions), -1)

@@ -1,0 +1,86 @@
+"""The policy in a Ray cluster: verl's trainer starts workers and rollout servers, the project's loop drives them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ray
+from tensordict import TensorDict
+from transformers import AutoConfig
+from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from srpo.config import RunSpec
+from srpo.policy.outputs import model_cost
+from srpo.policy.servers import ServerRollout
+from srpo.policy.verl_config import compose_verl_config
+from srpo.policy.verl_private import check_version, workers_only
+from srpo.policy.worker import SRPOWorker
+
+
+@register_trainer("srpo")
+class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
+    """A run's policy (:class:`srpo.training.loop.Policy`): one worker a device, rollout servers on the same devices.
+
+    verl's own ``fit`` is not used: ``training/loop.py`` is the one training loop, here as in one process. Batches
+    are as large as one step and go to the workers directly.
+    """
+
+    def on_init_end(self) -> None:
+        """Weights go to the servers when rollouts are asked for, not at start."""
+        self.cost = model_cost(AutoConfig.from_pretrained(self.config.actor_rollout_ref.model.path))
+        self._rollout = ServerRollout(self.get_llm_client(), self.tokenizer.eos_token_id)
+
+    @contextmanager
+    def sampling(self) -> Iterator[ServerRollout]:
+        """The rollout servers with the present weights; afterwards they free their devices."""
+        self.checkpoint_manager.update_weights()
+        try:
+            yield self._rollout
+        finally:
+            self.checkpoint_manager.sleep_replicas()
+
+    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The student's pass before the update."""
+        return self.actor_rollout_wg.compute_log_prob(batch)
+
+    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The teacher's pass."""
+        return self.actor_rollout_wg.compute_teacher_log_prob(batch)
+
+    def update_actor(self, batch: TensorDict) -> TensorDict:
+        """One optimiser step per mini-batch."""
+        return self.actor_rollout_wg.update_actor(batch)
+
+    def save_checkpoint(self, folder: Path, step: int) -> None:
+        """Write weights, optimiser, schedule and teacher below ``folder``, which all ranks must see."""
+        self.actor_rollout_wg.save_checkpoint(str(folder.absolute()), None, step)
+
+    def load_checkpoint(self, folder: Path) -> None:
+        """Restore what :meth:`save_checkpoint` wrote."""
+        self.actor_rollout_wg.load_checkpoint(str(folder.absolute()))
+
+
+@contextmanager
+def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
+    """Start a Ray cluster of this run alone, and the run's policy in it; stop both at the end."""
+    check_version()
+    config = compose_verl_config(spec, model.absolute())
+    on_cpu = config.trainer.device == "cpu"
+    ray.init(
+        address="local",  # never somebody else's cluster, whatever RAY_ADDRESS says
+        include_dashboard=False,
+        log_to_driver=False,
+        # verl's workers each take a share of a "GPU"; on a CPU it is a name for a rank
+        num_gpus=spec.execution.ranks if on_cpu else None,
+        num_cpus=4 * (spec.execution.ranks + 2) if on_cpu else None,
+        object_store_memory=2**28 if on_cpu else None,
+        runtime_env=get_ppo_ray_runtime_env(config),
+    )
+    try:
+        trainer = SRPOTrainer(config)
+        trainer.init()
+        yield trainer
+    finally:
+        ray.shutdown()

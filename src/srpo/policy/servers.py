@@ -1,0 +1,188 @@
+"""Rollout servers under verl: the client of whatever engine serves, and the embedded decoder as a server.
+
+SGLang's server comes with verl. The embedded one lets the whole Ray path run on CPUs.
+"""
+
+import asyncio
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+
+import ray
+import torch
+from torch import Tensor
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import HFModelConfig
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.llm_server import LLMServerClient
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+
+from srpo.errors import SrpoError
+from srpo.policy.verl_private import register_rollout_adapter
+from srpo.rollout.decoder import EmbeddedDecoder
+from srpo.rollout.engine import Completion, SamplingParams
+
+ATTEMPTS = 3
+"""How often a sample is asked for before a run gives up."""
+
+# ---------------------------------------------------------------- client
+
+
+class ServerRollout:
+    """A rollout engine (:class:`srpo.rollout.engine.RolloutEngine`) over verl's servers: one request a sample."""
+
+    def __init__(self, client: LLMServerClient, eos_token_id: int) -> None:
+        self._client = client
+        self._eos_token_id = eos_token_id
+
+    def generate(
+        self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
+    ) -> list[list[Completion]]:
+        """Sample ``len(seeds[i])`` responses to prompt ``i``.
+
+        The seeds hold where the engine honours them: SGLang needs ``execution.deterministic_rollouts``.
+
+        Raises:
+            SrpoError: if a sample comes back incomplete or aborted three times.
+        """
+        return asyncio.run(self._generate(prompt_ids, params, seeds))
+
+    async def _generate(self, prompt_ids, params, seeds) -> list[list[Completion]]:
+        groups = [
+            asyncio.gather(*(self._sample(f"{i}-{j}", ids, params, seed) for j, seed in enumerate(row)))
+            for i, (ids, row) in enumerate(zip(prompt_ids, seeds, strict=True))
+        ]
+        return list(await asyncio.gather(*groups))
+
+    async def _sample(self, request_id: str, prompt_ids: list[int], params: SamplingParams, seed: int) -> Completion:
+        for attempt in range(ATTEMPTS):
+            sampling_params = {
+                "temperature": params.temperature,
+                "top_p": params.top_p,
+                "max_new_tokens": params.max_new_tokens,
+                "sampling_seed": seed,
+                "logprobs": True,
+            }
+            output = await self._client.generate(
+                f"{request_id}-{attempt}", prompt_ids=prompt_ids, sampling_params=sampling_params
+            )
+            if completion := self._completion(output, params.max_new_tokens):
+                return completion
+        raise SrpoError(f"rollout server: no complete sample in {ATTEMPTS} attempts, the last: {output.stop_reason!r}")
+
+    def _completion(self, output: TokenOutput, limit: int) -> Completion | None:
+        """The sample, or None if it is not one: aborted, or without a log-prob for every token."""
+        tokens, log_probs = output.token_ids, output.log_probs or []
+        stopped = bool(tokens) and tokens[-1] == self._eos_token_id
+        if not tokens or len(tokens) != len(log_probs) or not (stopped or len(tokens) == limit):
+            return None
+        return Completion(list(tokens), list(log_probs), "stop" if stopped else "length")
+
+
+# ---------------------------------------------------------------- the embedded decoder as a server
+
+_QUIET_SECONDS = 0.02
+"""A batch is complete when no request has come for so long."""
+
+
+class EmbeddedServer:
+    """A Ray actor around the embedded decoder that answers waiting requests together."""
+
+    def __init__(self, model_config) -> None:
+        torch.set_num_threads(1)
+        config: HFModelConfig = omega_conf_to_dataclass(model_config)
+        tokenizer = config.tokenizer
+        self._decoder = EmbeddedDecoder(config.hf_config, tokenizer.eos_token_id, tokenizer.pad_token_id)
+        self._waiting: list[tuple[list[int], dict, asyncio.Future]] = []
+        self._server: asyncio.Task | None = None
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict, **_) -> TokenOutput:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((list(prompt_ids), sampling_params, future))
+        if self._server is None or self._server.done():
+            self._server = asyncio.create_task(self._serve())
+        return await future
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            seen = 0
+            while seen < len(self._waiting):
+                seen = len(self._waiting)
+                await asyncio.sleep(_QUIET_SECONDS)
+            batch, self._waiting = self._waiting, []
+            try:
+                completions = await asyncio.to_thread(self._decode, batch)
+            except Exception as error:
+                for *_, future in batch:
+                    future.set_exception(error)
+                continue
+            for (*_, future), completion in zip(batch, completions, strict=True):
+                future.set_result(
+                    TokenOutput(
+                        token_ids=completion.token_ids,
+                        log_probs=completion.log_probs,
+                        stop_reason=completion.finish_reason,
+                    )
+                )
+
+    def _decode(self, batch: list[tuple[list[int], dict, asyncio.Future]]) -> list[Completion]:
+        """Samples in the order of the requests; requests for one prompt share its prefill."""
+        groups: dict[tuple, list[int]] = defaultdict(list)
+        for index, (prompt, asked, _) in enumerate(batch):
+            params = SamplingParams(asked["temperature"], asked["max_new_tokens"], asked["top_p"])
+            groups[params, tuple(prompt)].append(index)
+        by_params: dict[SamplingParams, list[tuple]] = defaultdict(list)
+        for params, prompt in groups:
+            by_params[params].append(prompt)
+        results: dict[int, Completion] = {}
+        for params, prompts in by_params.items():
+            indices = [groups[params, prompt] for prompt in prompts]
+            seeds = [[batch[index][1]["sampling_seed"] for index in row] for row in indices]
+            samples = self._decoder.generate([list(prompt) for prompt in prompts], params, seeds)
+            results |= {
+                i: c for row, group in zip(indices, samples, strict=True) for i, c in zip(row, group, strict=True)
+            }
+        return [results[index] for index in range(len(batch))]
+
+    async def update_weights(self, named_tensors: dict[str, Tensor]) -> None:
+        self._decoder.update_weights(named_tensors.items())
+
+    async def sleep(self) -> None: ...
+
+    async def wake_up(self) -> None: ...
+
+
+class EmbeddedReplica(RolloutReplica):
+    """A replica that is one :class:`EmbeddedServer`."""
+
+    async def launch_servers(self) -> None:
+        """Start the server's actor; its weights come with the first synchronisation."""
+        name = _server_name(self.replica_rank)
+        actor = ray.remote(EmbeddedServer).options(name=name, num_cpus=0, max_concurrency=self.max_concurrency)
+        self._server_handle, self._server_address = actor.remote(self.model_config), name
+        self.servers = [self._server_handle]
+
+
+class EmbeddedAdapter(BaseRollout):
+    """The trainer's end of a replica: every rank gathers the weights, the replica's first rank sends them."""
+
+    async def resume(self, tags: list[str]) -> None:
+        """Nothing was freed."""
+
+    async def release(self) -> None:
+        """Nothing to free."""
+
+    async def update_weights(self, weights: Iterable[tuple[str, Tensor]], **_) -> None:
+        """Replace the server's weights."""
+        replica, position = divmod(int(os.environ["RANK"]), self.config.tensor_model_parallel_size)
+        named_tensors = {name: tensor.detach().cpu() for name, tensor in weights}
+        if position == 0:
+            await ray.get_actor(_server_name(replica)).update_weights.remote(named_tensors)
+
+
+def _server_name(replica: int) -> str:
+    return f"embedded_server_{replica}"
+
+
+RolloutReplicaRegistry.register("embedded", lambda: EmbeddedReplica)
+register_rollout_adapter("embedded", f"{EmbeddedAdapter.__module__}.{EmbeddedAdapter.__qualname__}")
