@@ -55,6 +55,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
             f"+{rollout}.engine_kwargs.sglang.enable_deterministic_inference",
             execution.deterministic_rollouts,
         ),
+        ("critic.enable", False),
         ("reward.num_workers", 0),
         ("trainer.v1.trainer_mode", "srpo"),
         ("trainer.device", get_device_name()),
