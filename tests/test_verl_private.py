@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead
+from verl.workers.rollout import base
 
 import srpo
 from srpo.policy import verl_private, worker
@@ -41,7 +44,27 @@ def test_the_private_names_exist_and_take_what_they_are_given():
 
 def test_only_one_module_uses_private_names_of_others():
     users = {path.name: names for path in SOURCES if (names := private_attributes(path))}
-    assert users == {"verl_private.py": {"_build_module", "_build_fsdp_module"}}
+    registries = {"_ROLLOUT_REGISTRY", "_init_resource_pool_mgr"}
+    assert users == {"verl_private.py": {"_build_module", "_build_fsdp_module", *registries}}
+
+
+def test_the_trainer_still_has_what_is_left_out_of_it():
+    class Worker: ...
+
+    trainer = verl_private.workers_only(PPOTrainerSync, Worker)
+    replaced = {name for name in vars(trainer) if name.startswith("_") and not name.startswith("__")} - {"_abc_impl"}
+    assert replaced == {"_build_replay_buffer", "_init_dataloader", "_load_checkpoint", "_init_resource_pool_mgr"}
+    for name in replaced:
+        assert list(inspect.signature(getattr(PPOTrainerSync, name)).parameters) == ["self"]
+    assert {"_setup", "init", "on_init_end", "get_llm_client"} <= set(dir(PPOTrainerSync))
+
+
+def test_rollout_adapters_are_still_found_by_name_and_mode():
+    verl_private.register_rollout_adapter("probe", "fractions.Fraction")
+    try:
+        assert base.get_rollout_class("probe") is Fraction
+    finally:
+        del base._ROLLOUT_REGISTRY["probe", "async"]
 
 
 def test_what_the_engine_overrides_is_still_called_so():

@@ -16,7 +16,7 @@ def hash_reward(kind, response, ground_truth):
     return float(hashlib.md5(response.encode()).digest()[0] < 100)
 
 
-def tiny_experiment(method, **training):
+def tiny_experiment(method, execution=None, **training):
     """One method on 4 questions x 4 rollouts of at most 12 tokens."""
     raw = yaml.safe_load((CONFIG_ROOT / "experiments" / "smoke.yaml").read_text())
     size = 2 if method == "grpo" else 4
@@ -24,6 +24,7 @@ def tiny_experiment(method, **training):
         "name": "tiny",
         "matrix": [{"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"], "methods": [method]}],
         "overrides": {method: {"mini_batch_questions": size, "learning_rate": 1e-3, "top_k": 20}},
+        "execution": execution or {},
     }
     raw["training"] |= {
         "questions_per_batch": 4,

@@ -12,6 +12,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from srpo.config import RunSpec
+from srpo.errors import SrpoError
 from srpo.policy.outputs import model_cost
 from srpo.policy.servers import ServerRollout
 from srpo.policy.verl_config import compose_verl_config
@@ -67,18 +68,21 @@ def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
     """Start a Ray cluster of this run alone, and the run's policy in it; stop both at the end."""
     check_version()
     config = compose_verl_config(spec, model.absolute())
-    on_cpu = config.trainer.device == "cpu"
+    ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
     ray.init(
         address="local",  # never somebody else's cluster, whatever RAY_ADDRESS says
         include_dashboard=False,
-        log_to_driver=False,
-        # verl's workers each take a share of a "GPU"; on a CPU it is a name for a rank
-        num_gpus=spec.execution.ranks if on_cpu else None,
-        num_cpus=4 * (spec.execution.ranks + 2) if on_cpu else None,
+        log_to_driver=not on_cpu,
+        # verl's placement asks for both; CPUs are no limit, and where there is no GPU it is a name for a rank
+        num_cpus=4 * (ranks + 2),
+        num_gpus=ranks if on_cpu else None,
         object_store_memory=2**28 if on_cpu else None,
         runtime_env=get_ppo_ray_runtime_env(config),
     )
     try:
+        found = int(ray.cluster_resources().get("GPU", 0))
+        if found < ranks:
+            raise SrpoError(f"execution.ranks = {ranks}: this machine shows {found} GPUs")
         trainer = SRPOTrainer(config)
         trainer.init()
         yield trainer

@@ -28,6 +28,8 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
     metrics["loss/total"] = metrics["loss/grpo"] + metrics["loss/sdpo"]
     metrics["actor/grad_norm"] = values["grad_norm"].mean().item()
     metrics["actor/learning_rate"] = values["lr"][-1].item()
+    if (memory := values["perf/max_memory_allocated_gb"].max().item()) > 0:
+        metrics["perf/device_memory_gb"] = memory
     for name, total, count in (
         ("loss/jsd", "sum/divergence", "sum/distilled_tokens"),
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
@@ -38,6 +40,6 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
 
 
 def _numbers(output: TensorDict) -> dict[str, list[float]]:
-    names = ("loss/", "sum/", "grad_norm", "lr")
+    names = ("loss/", "sum/", "grad_norm", "lr", "perf/max_memory_allocated_gb")
     metrics = {name: value for name, value in tu.get(output, "metrics").items() if name.startswith(names)}
     return {name: [value] if isinstance(value, float) else [float(v) for v in value] for name, value in metrics.items()}

@@ -1,0 +1,36 @@
+"""A tiny training run through Ray in a process of its own, which kills itself after an event of its logs.
+
+python cluster_driver.py FOLDER RANKS EVENT
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tiny import hash_reward, tiny_experiment
+
+from srpo.evaluation import avg_at_k
+from srpo.layout import Layout
+from srpo.training import loop
+
+
+def experiment(ranks: int):
+    """SRPO for 4 steps, validated and saved after each second one; ``ranks = 0`` is the in-process driver."""
+    execution = {"driver": "ray", "ranks": ranks} if ranks else None
+    return tiny_experiment("srpo", execution=execution, validate_every=2)
+
+
+if __name__ == "__main__":
+    folder, ranks, event = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    append, events = loop.append_event, iter(range(1, 100))
+
+    def append_and_die(path, record):
+        append(path, record)
+        if next(events) == event:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    loop.append_event = append_and_die
+    loop.compute_reward = avg_at_k.compute_reward = hash_reward
+    spec = experiment(ranks).run(experiment(ranks).runs()[0])
+    loop.train(spec, Layout(folder))

@@ -1,0 +1,150 @@
+"""The Ray driver on CPUs and gloo (verl's trainer, FSDP2 workers, servers) against the driver in one process."""
+
+import contextlib
+import math
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from cluster_driver import experiment
+from safetensors.torch import load_file
+from tiny import hash_reward, prepare, tiny_experiment
+
+from srpo.config import CONFIG_ROOT
+from srpo.evaluation import avg_at_k
+from srpo.files import read_events
+from srpo.policy import cluster, local
+from srpo.training import checkpoints, loop
+
+METHODS = sorted(path.stem for path in (CONFIG_ROOT / "methods").glob("*.yaml"))
+WALL = ("wall_seconds",)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _rewards(monkeypatch):
+    monkeypatch.setattr(loop, "compute_reward", hash_reward)
+    monkeypatch.setattr(avg_at_k, "compute_reward", hash_reward)
+
+
+def trained(experiment, folder: Path) -> Path:
+    """Train and return the run's folder."""
+    spec, layout = prepare(experiment, folder)
+    loop.train(spec, layout)
+    return layout.run(spec.id)
+
+
+def events(run: Path, log: str) -> list[dict]:
+    return [{k: v for k, v in event.items() if k not in WALL} for event in read_events(run / log)]
+
+
+def final_weights(run: Path) -> dict[str, torch.Tensor]:
+    folder, _ = checkpoints.newest(run)
+    return load_file(folder / checkpoints.WEIGHTS / "model.safetensors")
+
+
+def assert_same_run(run: Path, expected: Path, exactly: bool) -> None:
+    """Equal logs and weights; if not exactly, up to the order of summation over ranks."""
+    for log in ("steps.jsonl", "validations.jsonl"):
+        found, wanted = events(run, log), events(expected, log)
+        assert len(found) == len(wanted) > 0
+        for event, reference in zip(found, wanted, strict=True):
+            metrics, reference_metrics = event.pop("metrics", {}), reference.pop("metrics", {})
+            assert event == reference
+            tolerance = {"rel": 0, "abs": 0} if exactly else {"rel": 1e-5, "abs": 1e-7}
+            assert metrics == pytest.approx(reference_metrics, **tolerance)
+    ours, theirs = final_weights(run), final_weights(expected)
+    assert ours.keys() == theirs.keys()
+    for name, weight in ours.items():
+        if exactly:
+            assert torch.equal(weight, theirs[name]), name
+        else:
+            assert (weight - theirs[name]).norm() <= 1e-5 * theirs[name].norm(), name
+
+
+@pytest.mark.parametrize("method", ["grpo", "sdpo", "srpo", "advantage_mix"])
+def test_one_rank_gives_the_bytes_of_the_driver_in_one_process(method, tmp_path):
+    expected = trained(tiny_experiment(method, validate_every=2), tmp_path / "local")
+    found = trained(tiny_experiment(method, {"driver": "ray"}, validate_every=2), tmp_path / "ray")
+    assert_same_run(found, expected, exactly=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_ranks_give_the_numbers_of_one(method, tmp_path):
+    expected = trained(tiny_experiment(method, validate_every=2), tmp_path / "local")
+    execution = {"driver": "ray", "ranks": 2, "max_tokens_per_rank": 300, "offload_teacher": True}
+    found = trained(tiny_experiment(method, execution, validate_every=2), tmp_path / "ray")
+    assert_same_run(found, expected, exactly=False)
+
+
+@pytest.mark.parametrize(("ranks", "event", "steps"), [(1, 5, 4), (2, 4, 3)])  # the third event is a validation
+def test_a_killed_run_leaves_nothing_behind_and_goes_on(ranks, event, steps, tmp_path):
+    expected = trained(experiment(0), tmp_path / "local")
+    spec, layout = prepare(experiment(ranks), tmp_path / "ray")
+    driver = Path(__file__).with_name("cluster_driver.py")
+    killed = psutil.Popen([sys.executable, driver, layout.folder, str(ranks), str(event)])
+    family = {}
+    while killed.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family |= {process: process.name() for process in killed.children(recursive=True)}
+        time.sleep(0.2)
+    assert killed.returncode == -9
+    assert len(family) > 5
+    assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
+    assert len(events(layout.run(spec.id), "steps.jsonl")) == steps
+    # Ray's own agents look for their parent once a minute; they hold no device and no lock
+    compute = [process for process, name in family.items() if not name.endswith("Agent")]
+    assert psutil.wait_procs(compute, timeout=60)[1] == []
+    loop.train(spec, layout)
+    assert_same_run(layout.run(spec.id), expected, exactly=ranks == 1)
+
+
+def test_each_driver_loads_what_the_other_saved(tmp_path):
+    spec, layout = prepare(experiment(0), tmp_path)
+    loop.train(spec, layout)
+    saved, _ = checkpoints.newest(layout.run(spec.id))
+    ray_spec = experiment(1).run(spec.id)
+    with cluster.start(ray_spec, layout.model(spec.id.model)) as policy:
+        policy.load_checkpoint(saved)
+        policy.save_checkpoint(tmp_path / "ray", 4)
+    assert same_files(saved, tmp_path / "ray") >= 3
+    with local.start(spec, layout.model(spec.id.model)) as policy:
+        policy.load_checkpoint(tmp_path / "ray")
+        policy.save_checkpoint(tmp_path / "local", 4)
+    assert same_files(saved, tmp_path / "local") >= 3
+
+
+def same_files(folder: Path, other: Path) -> int:
+    """Assert that the tensors of two checkpoints are equal; return the number of files compared."""
+    files = sorted(path.relative_to(folder) for path in folder.glob("*.pt"))
+    assert files == sorted(path.relative_to(other) for path in other.glob("*.pt"))
+    for name in files:
+        a, b = (flat(torch.load(root / name, weights_only=False)) for root in (folder, other))
+        assert a.keys() == b.keys()
+        for key in a:
+            assert torch.equal(a[key], b[key]), f"{name}: {key}"
+    return len(files)
+
+
+def flat(value, key: str = "") -> dict[str, torch.Tensor]:
+    """Every tensor of a nested state by its path; random states differ by nature and are left out."""
+    if isinstance(value, torch.Tensor):
+        return {} if "rng" in key else {key: value.to_local() if hasattr(value, "to_local") else value}
+    if isinstance(value, dict):
+        return {k: v for name, inner in value.items() for k, v in flat(inner, f"{key}/{name}").items()}
+    if isinstance(value, list | tuple):
+        return {k: v for i, inner in enumerate(value) for k, v in flat(inner, f"{key}/{i}").items()}
+    return {key: torch.tensor(value)} if isinstance(value, int | float) and math.isfinite(value) else {}
+
+
+def test_more_ranks_than_devices_is_one_clear_line(tmp_path, monkeypatch):
+    spec, layout = prepare(experiment(2), tmp_path)
+    monkeypatch.setattr(cluster.ray, "cluster_resources", lambda: {"GPU": 1.0})
+    with pytest.raises(Exception, match=r"execution.ranks = 2: this machine shows 1 GPUs"):
+        loop.train(spec, layout)
+    shutil.rmtree(tmp_path)
