@@ -1,5 +1,6 @@
 # The run matrix: what the experiment asks for, checked before anything runs.
 
+import json
 import shlex
 import sys
 
@@ -52,7 +53,7 @@ wildcard_constraints:
 def run_spec(wildcards):
     """All that determines a run's result; as a parameter it makes Snakemake rerun exactly the runs it changes."""
     try:
-        return EXPERIMENT.run(RunId(**wildcards)).model_dump_json()
+        return json.dumps(EXPERIMENT.run(RunId(**wildcards)).identity())
     except SrpoError as error:
         raise WorkflowError(str(error)) from None
 

@@ -435,14 +435,22 @@ def test_a_saved_step_may_be_saved_again(tmp_path):
     assert content(tmp_path) == {"step5": ["state.json"]}
 
 
-def origin(max_steps: int = 4, commit: str = "a", base_model: str = "x", data: str = "d") -> dict:
+def origin(max_steps=4, commit="a", base_model="x", data="d", ranks=8, rollout_memory_fraction=0.6) -> dict:
     provenance = {"commit": commit, "base_model": base_model, "data": {"train": data}}
-    return {"spec": {"training": {"max_steps": max_steps}}, "provenance": provenance}
+    execution = {"ranks": ranks, "rollout_memory_fraction": rollout_memory_fraction}
+    return {"spec": {"training": {"max_steps": max_steps}, "execution": execution}, "provenance": provenance}
 
 
 @pytest.mark.parametrize(
     ("change", "starts_over"),
-    [({"commit": "b"}, False), ({"max_steps": 5}, True), ({"base_model": "y"}, True), ({"data": "e"}, True)],
+    [
+        ({"commit": "b"}, False),
+        ({"rollout_memory_fraction": 0.5}, False),
+        ({"max_steps": 5}, True),
+        ({"ranks": 4}, True),
+        ({"base_model": "y"}, True),
+        ({"data": "e"}, True),
+    ],
 )
 def test_a_run_starts_over_when_what_determines_it_has_changed(change, starts_over, tmp_path):
     checkpoints.claim_folder(tmp_path, origin())

@@ -299,6 +299,12 @@ class RunId(Config):
         return f"{self.model}/{self.benchmark}/{self.method}/seed{self.seed}"
 
 
+MEMORY_SETTINGS = frozenset(
+    {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"}
+)
+"""Keys of :class:`Execution` that a run may change while it is under way: they cost memory or time, not results."""
+
+
 class RunSpec(Config):
     """Everything that determines a training run's result, resolved."""
 
@@ -310,6 +316,10 @@ class RunSpec(Config):
     method: Method
     training: Training
     execution: Execution
+
+    def identity(self) -> dict[str, Any]:
+        """The specification without the settings that leave the result alone (:data:`MEMORY_SETTINGS`)."""
+        return self.model_dump(mode="json", exclude={"execution": MEMORY_SETTINGS})
 
 
 class Experiment(Config):

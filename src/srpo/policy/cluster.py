@@ -31,7 +31,7 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
     def on_init_end(self) -> None:
         """Weights go to the servers when rollouts are asked for, not at start."""
         self.cost = model_cost(AutoConfig.from_pretrained(self.config.actor_rollout_ref.model.path))
-        self._rollout = ServerRollout(self.get_llm_client(), self.tokenizer.eos_token_id)
+        self._rollout = ServerRollout(self.get_llm_client())
 
     @contextmanager
     def sampling(self) -> Iterator[ServerRollout]:

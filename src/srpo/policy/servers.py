@@ -31,9 +31,8 @@ ATTEMPTS = 3
 class ServerRollout:
     """A rollout engine (:class:`srpo.rollout.engine.RolloutEngine`) over verl's servers: one request a sample."""
 
-    def __init__(self, client: LLMServerClient, eos_token_id: int) -> None:
+    def __init__(self, client: LLMServerClient) -> None:
         self._client = client
-        self._eos_token_id = eos_token_id
 
     def generate(
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
@@ -59,6 +58,7 @@ class ServerRollout:
             sampling_params = {
                 "temperature": params.temperature,
                 "top_p": params.top_p,
+                "top_k": -1,  # never the default of a model's generation_config.json
                 "max_new_tokens": params.max_new_tokens,
                 "sampling_seed": seed,
                 "logprobs": True,
@@ -66,17 +66,13 @@ class ServerRollout:
             output = await self._client.generate(
                 f"{request_id}-{attempt}", prompt_ids=prompt_ids, sampling_params=sampling_params
             )
-            if completion := self._completion(output, params.max_new_tokens):
-                return completion
-        raise SrpoError(f"rollout server: no complete sample in {ATTEMPTS} attempts, the last: {output.stop_reason!r}")
-
-    def _completion(self, output: TokenOutput, limit: int) -> Completion | None:
-        """The sample, or None if it is not one: aborted, or without a log-prob for every token."""
-        tokens, log_probs = output.token_ids, output.log_probs or []
-        stopped = bool(tokens) and tokens[-1] == self._eos_token_id
-        if not tokens or len(tokens) != len(log_probs) or not (stopped or len(tokens) == limit):
-            return None
-        return Completion(list(tokens), list(log_probs), "stop" if stopped else "length")
+            tokens, log_probs = list(output.token_ids), list(output.log_probs or [])
+            if output.stop_reason in ("stop", "length") and tokens and len(tokens) == len(log_probs):
+                return Completion(tokens, log_probs, output.stop_reason)
+        raise SrpoError(
+            f"rollout server: no complete sample in {ATTEMPTS} attempts; the last ended by {output.stop_reason!r} "
+            f"with {len(tokens)} tokens and {len(log_probs)} log-probs"
+        )
 
 
 # ---------------------------------------------------------------- the embedded decoder as a server

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from srpo.config import MEMORY_SETTINGS
 from srpo.files import read_events, write_json, write_text
 
 STATE = "state.json"
@@ -22,7 +23,8 @@ logger = logging.getLogger(__name__)
 def claim_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     """Write ``run.yaml``; checkpoints and logs of a run with another specification, data or base are deleted.
 
-    Going on from them would mix two runs. Another commit alone is no reason to start over.
+    Going on from them would mix two runs. Another commit alone is no reason to start over, and neither is less
+    memory.
 
     Args:
         run_folder: the run's folder.
@@ -51,7 +53,8 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         return {k: v for key, value in keys.items() for k, v in flat(value, key).items()}
 
     old, new = relevant(before), relevant(now)
-    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    irrelevant = {f"spec.execution.{name}" for name in MEMORY_SETTINGS}
+    return sorted(key for key in (old.keys() | new.keys()) - irrelevant if old.get(key) != new.get(key))
 
 
 def folder_of(run_folder: Path, step: int) -> Path:
