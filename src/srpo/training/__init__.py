@@ -1,1 +1,1 @@
-"""Training runs: the clock, the pipeline of a step, checkpoints, and the in-process driver."""
+"""Training runs: the clock, the pipeline of a step, checkpoints, and the loop."""
