@@ -58,6 +58,7 @@ lock:
 	{ grep '^#' envs/embedded.txt; "$$folder/bin/python" -m pip freeze --all \
 	| grep -v '^\(nvidia-\|cuda-\|triton\|pip=\)' | sed 's/+cpu$$//'; } > "$$folder/lock"; \
 	mv "$$folder/lock" envs/embedded.txt
+	sed -i "s/[0-9a-f]\{64\}/$$(sha256sum < envs/embedded.txt | cut -c -64)/" envs/embedded.post-deploy.sh
 
 env-paper: $(PAPER_STAMP)
 
