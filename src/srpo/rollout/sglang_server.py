@@ -8,6 +8,7 @@ Written against SGLang 0.5.12; ``tests/sglang_double.py`` speaks its protocol on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -40,6 +41,9 @@ RESTARTS = 3
 
 STOP_SECONDS = 30.0
 """From SIGTERM to SIGKILL: SGLang looks for the signal every 5 s."""
+
+KILL_SECONDS = 30.0
+"""From SIGKILL to giving up: a driver frees the memory of its GPU first."""
 
 POLL_SECONDS = 0.5
 """Between looks at a starting server."""
@@ -336,7 +340,7 @@ class SGLangServer:
     def _wait_until_healthy(self) -> None:
         deadline = time.monotonic() + self._options.start_timeout
         with httpx.Client(base_url=self._url, trust_env=False) as client:
-            while not _answers(client, deadline):
+            while (served := _served_model(client, deadline)) is None:
                 if (status := self._exit_status()) is not None:
                     raise SrpoError(f"sglang server: ended with status {status} while starting; {self._log_end()}")
                 if time.monotonic() > deadline:
@@ -345,8 +349,7 @@ class SGLangServer:
                         f" {self._log_end()}"
                     )
                 time.sleep(POLL_SECONDS)
-            # The port was free before the model was loaded; another server may have taken it since.
-            served = client.get("/model_info").json()["model_path"]
+        # The port was free before the model was loaded; another server may have taken it since.
         if served != str(self._checkpoint):
             raise SrpoError(f"sglang server: {self._url} is a server of {served} by now; start again")
 
@@ -358,19 +361,25 @@ class SGLangServer:
         self._start()
 
     def _stop(self) -> None:
-        """End every process of the server's group."""
+        """End every process of the server's group.
+
+        Raises:
+            SrpoError: if one survives SIGKILL, stuck in its driver.
+        """
         if self._process is None:
             return
         group = self._process.pid
-        for number, patience in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, 10.0)):
-            if not self._group_lives(group):
-                break
-            os.killpg(group, number)
+        for number, patience in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+            if self._group_lives(group):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, number)
             deadline = time.monotonic() + patience
             while self._group_lives(group) and time.monotonic() < deadline:
                 time.sleep(0.05)
-        self._process.wait()
+        survives = self._group_lives(group)
         self._process = None
+        if survives:
+            raise SrpoError(f"sglang server: process group {group} survives SIGKILL; its GPU memory is not free")
 
     def _group_lives(self, group: int) -> bool:
         self._exit_status()  # collects the leader
@@ -388,12 +397,19 @@ class SGLangServer:
         return f"{self._log} ends: {' | '.join(lines[-5:])[-1000:]}"
 
 
-def _answers(client: httpx.Client, deadline: float) -> bool:
-    """Whether the server is healthy; it says so after generating a token, which takes it a second or more."""
+def _served_model(client: httpx.Client, deadline: float) -> str | None:
+    """Path of the model a server serves, None while it is not healthy.
+
+    SGLang answers ``/health`` after generating a token, which takes it a second or more.
+    """
     try:
-        return client.get("/health", timeout=min(30.0, max(1.0, deadline - time.monotonic()))).is_success
+        if not client.get("/health", timeout=min(30.0, max(1.0, deadline - time.monotonic()))).is_success:
+            return None
+        return str(client.get("/model_info").json()["model_path"])
     except httpx.TransportError:
-        return False
+        return None
+    except (ValueError, LookupError, TypeError):
+        return "something else"
 
 
 def _free_port() -> int:
