@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,15 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from srpo.benchmarks.splits import Question, write_split
-from srpo.config import CONFIG_ROOT, Experiment, RunId, Sampling, load_experiment
+from srpo.config import CONFIG_ROOT, Execution, Experiment, RunId, Sampling, load_experiment
 from srpo.errors import SrpoError
-from srpo.evaluation import checkpoints as checkpoints_module
 from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.evaluation.checkpoints import Checkpoint, evaluate_base, evaluate_checkpoints, score_budgets
 from srpo.files import read_events, write_json
 from srpo.layout import Layout
 from srpo.models.tokenizer import text_tokenizer
+from srpo.rollout import sglang_server
+from srpo.rollout.decoder import EmbeddedDecoder
 from srpo.rollout.engine import Completion, SamplingParams
 from srpo.seeds import derive_seed
 
@@ -195,10 +197,8 @@ def selected(step: int) -> dict:
 def test_evaluate_stage(experiment, layout, monkeypatch):
     folder = layout.run(RUN)
     loaded = []
-    original = checkpoints_module.EmbeddedDecoder.from_pretrained
-    monkeypatch.setattr(
-        checkpoints_module.EmbeddedDecoder, "from_pretrained", lambda path: loaded.append(path) or original(path)
-    )
+    original = EmbeddedDecoder.from_pretrained
+    monkeypatch.setattr(EmbeddedDecoder, "from_pretrained", lambda path: loaded.append(path) or original(path))
     write_json(folder / "summary.json", {"budgets": {"1h": None, "5h": selected(5), "10h": selected(5)}})
     evaluate_checkpoints(experiment, RUN, layout)
 
@@ -230,6 +230,29 @@ def test_evaluate_base_stage(experiment, layout):
     assert list(evaluation["budgets"]) == ["base"]
     assert evaluation["budgets"]["base"]["step"] == 0
     assert {sample["budget"] for sample in read_events(folder / "samples.jsonl")} == {"base"}
+
+
+def test_paper_scale_is_served_by_sglang_on_all_devices_of_a_run(experiment, layout, monkeypatch):
+    served = []
+
+    @contextmanager
+    def serve(checkpoint, log, options):
+        served.append((checkpoint, log, options))
+        yield EmbeddedDecoder.from_pretrained(checkpoint)
+
+    monkeypatch.setattr(sglang_server, "SGLangServer", serve)
+    execution = Execution(
+        driver="ray", rollout_engine="sglang", ranks=8, rollout_tensor_parallel=2, precision="bfloat16"
+    )
+    evaluate_base(experiment.model_copy(update={"execution": execution}), RUN.model, "physics", layout)
+    folder = layout.base(RUN.model, "physics")
+    (checkpoint, log, options) = served[0]
+    assert (checkpoint, log) == (layout.model(RUN.model), folder / "server.log")
+    limits = experiment.training
+    assert options.context_length == limits.max_prompt_length + limits.max_response_length
+    assert (options.tensor_parallel, options.data_parallel, options.dtype) == (2, 4, "bfloat16")
+    assert options.deterministic
+    assert json.loads((folder / "evaluation.json").read_text())["questions"] == 3
 
 
 def test_unreadable_summary_is_named(experiment, layout):

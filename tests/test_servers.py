@@ -12,7 +12,9 @@ from srpo.errors import SrpoError
 from srpo.policy.servers import ATTEMPTS, EmbeddedServer, ServerRollout
 from srpo.rollout.decoder import EmbeddedDecoder
 from srpo.rollout.engine import Completion, SamplingParams
+from srpo.rollout.sglang_server import stop_token_ids
 
+STOPS = {10, 11, 20}
 PARAMS = SamplingParams(temperature=0.7, max_new_tokens=9, top_p=0.9)
 
 
@@ -32,7 +34,7 @@ class Client:
 
 def test_each_sample_is_a_request_with_its_own_seed_and_comes_back_in_its_place():
     client = Client()
-    samples = ServerRollout(client).generate([[1, 2], [3]], PARAMS, [[10, 11, 12], [20]])
+    samples = ServerRollout(client, STOPS).generate([[1, 2], [3]], PARAMS, [[10, 11, 12], [20]])
     assert [[c.token_ids for c in group] for group in samples] == [[[10], [11], [12]], [[20]]]
     assert samples[0][0] == Completion([10], [-0.5], "stop")
     assert len({request_id for request_id, *_ in client.requests}) == 4
@@ -41,6 +43,12 @@ def test_each_sample_is_a_request_with_its_own_seed_and_comes_back_in_its_place(
     for *_, params in client.requests:
         del params["sampling_seed"]
         assert params == {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 9, "logprobs": True}
+
+
+def test_a_response_ended_if_its_last_token_ends_responses():
+    client = Client(lambda answer, asked: TokenOutput(token_ids=[7, 10], log_probs=[-1.0, -1.0], stop_reason="length"))
+    assert ServerRollout(client, STOPS).generate([[1]], PARAMS, [[1]])[0][0].finish_reason == "stop"
+    assert ServerRollout(client, {3}).generate([[1]], PARAMS, [[1]])[0][0].finish_reason == "length"
 
 
 INCOMPLETE = {
@@ -54,7 +62,7 @@ INCOMPLETE = {
 @pytest.mark.parametrize("incomplete", INCOMPLETE.values(), ids=INCOMPLETE)
 def test_an_incomplete_sample_is_asked_for_again_with_the_same_seed(incomplete):
     client = Client(lambda answer, asked: incomplete if asked < ATTEMPTS else answer)
-    assert ServerRollout(client).generate([[1]], PARAMS, [[10]]) == [[Completion([10], [-0.5], "stop")]]
+    assert ServerRollout(client, STOPS).generate([[1]], PARAMS, [[10]]) == [[Completion([10], [-0.5], "stop")]]
     assert client.asked == {10: ATTEMPTS}
     assert len({request_id for request_id, *_ in client.requests}) == ATTEMPTS
 
@@ -62,7 +70,7 @@ def test_an_incomplete_sample_is_asked_for_again_with_the_same_seed(incomplete):
 @pytest.mark.parametrize("incomplete", INCOMPLETE.values(), ids=INCOMPLETE)
 def test_a_server_that_never_completes_a_sample_ends_the_run_in_one_line(incomplete):
     with pytest.raises(SrpoError, match=rf"no complete sample in {ATTEMPTS} attempts") as error:
-        ServerRollout(Client(lambda answer, asked: incomplete)).generate([[1]], PARAMS, [[10]])
+        ServerRollout(Client(lambda answer, asked: incomplete), STOPS).generate([[1]], PARAMS, [[10]])
     assert "\n" not in str(error.value)
 
 
@@ -97,7 +105,7 @@ def test_the_embedded_server_answers_as_the_decoder_does(server, model):
 
     async def both():
         await server.update_weights(weights)
-        rollout = ServerRollout(Handle())
+        rollout = ServerRollout(Handle(), stop_token_ids(model))
         return await asyncio.gather(*(rollout._generate(prompts, params, seeds) for params in (PARAMS, hot)))
 
     for found, params in zip(asyncio.run(both()), (PARAMS, hot), strict=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.files import write_json, write_text
 from srpo.layout import Layout
-from srpo.rollout.decoder import EmbeddedDecoder
+from srpo.rollout.engine import RolloutEngine
 
 KEPT_QUESTIONS = 8
 """Questions of which ``samples.jsonl`` keeps samples."""
@@ -107,16 +108,17 @@ def _evaluate(
     limits = experiment.training
 
     def evaluate(path: Path) -> EvaluationResult:
-        return evaluate_questions(
-            EmbeddedDecoder.from_pretrained(path),
-            tokenizer,
-            questions,
-            experiment.evaluation,
-            limits.max_prompt_length,
-            limits.max_response_length,
-            seed_key=("evaluation", *run.values()),
-            keep=KEPT_QUESTIONS,
-        )
+        with _serving(experiment, path, folder / "server.log") as engine:
+            return evaluate_questions(
+                engine,
+                tokenizer,
+                questions,
+                experiment.evaluation,
+                limits.max_prompt_length,
+                limits.max_response_length,
+                seed_key=("evaluation", *run.values()),
+                keep=KEPT_QUESTIONS,
+            )
 
     budgets, samples = score_budgets(checkpoints, evaluate)
     # evaluation.json is written last: where it exists, the samples do.
@@ -129,3 +131,24 @@ def _evaluate(
         "wall_seconds": time.perf_counter() - start,
     }
     write_json(folder / "evaluation.json", evaluation)
+
+
+@contextmanager
+def _serving(experiment: Experiment, checkpoint: Path, log: Path) -> Iterator[RolloutEngine]:
+    """The experiment's rollout engine with a checkpoint's weights, on all devices of a run."""
+    execution, limits = experiment.execution, experiment.training
+    if execution.rollout_engine == "embedded":
+        from srpo.rollout.decoder import EmbeddedDecoder
+
+        yield EmbeddedDecoder.from_pretrained(checkpoint)
+        return
+    from srpo.rollout.sglang_server import ServerOptions, SGLangServer
+
+    options = ServerOptions(
+        context_length=limits.max_prompt_length + limits.max_response_length,
+        tensor_parallel=execution.rollout_tensor_parallel,
+        data_parallel=execution.ranks // execution.rollout_tensor_parallel,
+        dtype=execution.precision,
+    )
+    with SGLangServer(checkpoint, log, options) as server:
+        yield server

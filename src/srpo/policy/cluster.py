@@ -18,6 +18,7 @@ from srpo.policy.servers import ServerRollout
 from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
 from srpo.policy.worker import SRPOWorker
+from srpo.rollout.sglang_server import stop_token_ids
 
 
 @register_trainer("srpo")
@@ -30,8 +31,9 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
 
     def on_init_end(self) -> None:
         """Weights go to the servers when rollouts are asked for, not at start."""
-        self.cost = model_cost(AutoConfig.from_pretrained(self.config.actor_rollout_ref.model.path))
-        self._rollout = ServerRollout(self.get_llm_client())
+        model = Path(self.config.actor_rollout_ref.model.path)
+        self.cost = model_cost(AutoConfig.from_pretrained(model))
+        self._rollout = ServerRollout(self.get_llm_client(), stop_token_ids(model))
 
     @contextmanager
     def sampling(self) -> Iterator[ServerRollout]:

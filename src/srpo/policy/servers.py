@@ -6,7 +6,7 @@ SGLang's server comes with verl. The embedded one lets the whole Ray path run on
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import ray
 import torch
@@ -29,10 +29,16 @@ ATTEMPTS = 3
 
 
 class ServerRollout:
-    """A rollout engine (:class:`srpo.rollout.engine.RolloutEngine`) over verl's servers: one request a sample."""
+    """A rollout engine (:class:`srpo.rollout.engine.RolloutEngine`) over verl's servers: one request a sample.
 
-    def __init__(self, client: LLMServerClient) -> None:
+    Args:
+        client: of verl's server manager.
+        stops: the tokens that end a response.
+    """
+
+    def __init__(self, client: LLMServerClient, stops: Collection[int]) -> None:
         self._client = client
+        self._stops = stops
 
     def generate(
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
@@ -68,7 +74,8 @@ class ServerRollout:
             )
             tokens, log_probs = list(output.token_ids), list(output.log_probs or [])
             if output.stop_reason in ("stop", "length") and tokens and len(tokens) == len(log_probs):
-                return Completion(tokens, log_probs, output.stop_reason)
+                # SGLang looks at the length first: a stop token in the last place is "length" to it
+                return Completion(tokens, log_probs, "stop" if tokens[-1] in self._stops else "length")
         raise SrpoError(
             f"rollout server: no complete sample in {ATTEMPTS} attempts; the last ended by {output.stop_reason!r} "
             f"with {len(tokens)} tokens and {len(log_probs)} log-probs"

@@ -8,6 +8,7 @@ from omegaconf import DictConfig
 from verl.utils.device import get_device_name
 
 from srpo.config import RunSpec
+from srpo.rollout.sglang_server import CONTEXT_MARGIN
 
 
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
@@ -46,8 +47,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{rollout}.temperature", training.temperature),
         (f"{rollout}.prompt_length", training.max_prompt_length),
         (f"{rollout}.response_length", training.max_response_length),
-        # verl's SGLang server keeps one position free
-        (f"{rollout}.max_model_len", training.max_prompt_length + training.max_response_length + 1),
+        (f"{rollout}.max_model_len", training.max_prompt_length + training.max_response_length + CONTEXT_MARGIN),
         (f"{rollout}.log_prob_micro_batch_size_per_gpu", training.micro_batch_size),
         (f"{rollout}.tensor_model_parallel_size", execution.rollout_tensor_parallel),
         (f"{rollout}.gpu_memory_utilization", execution.rollout_memory_fraction),
