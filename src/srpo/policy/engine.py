@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -44,7 +45,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         self.teacher = build_sharded_copy(self).eval()
         self._move_teacher(1.0)
         if offload:
-            offload_fsdp_model_to_cpu(self.teacher)
+            _offload(self.teacher)
 
     @torch.no_grad()
     def _move_teacher(self, rate: float) -> None:
@@ -70,7 +71,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             self.module = student
             _reshard(self.teacher)
             if self.offload_teacher:
-                offload_fsdp_model_to_cpu(self.teacher)
+                _offload(self.teacher)
 
     # ------------------------------------------------------------ checkpoints
 
@@ -85,7 +86,8 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         """Restore verl's checkpoint and the teacher's shard."""
         super().load_checkpoint(local_path, *args, **kwargs)
         if self.teacher is not None:
-            shard = torch.load(self._teacher_path(local_path), weights_only=True)
+            # not a second time on the device
+            shard = torch.load(self._teacher_path(local_path), map_location="cpu", weights_only=True)
             with torch.no_grad():
                 for name, tensor in self.teacher.named_parameters():
                     _local(tensor).copy_(shard[name])
@@ -173,6 +175,12 @@ def _reshard(module: torch.nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
+
+
+def _offload(module: torch.nn.Module) -> None:
+    """verl's copy to host memory is asynchronous, but the EMA and checkpoints read it there."""
+    offload_fsdp_model_to_cpu(module)
+    get_torch_device().synchronize()
 
 
 def _local(tensor: Tensor) -> Tensor:
