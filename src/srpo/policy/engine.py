@@ -10,7 +10,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from numpy._core.multiarray import _reconstruct
 from tensordict import TensorDict
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
@@ -83,8 +85,9 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             torch.save(shard, self._teacher_path(local_path))
 
     def load_checkpoint(self, local_path: str, *args, **kwargs) -> None:
-        """Restore verl's checkpoint and the teacher's shard."""
-        super().load_checkpoint(local_path, *args, **kwargs)
+        """Restore verl's checkpoint and the teacher's shard; no code in a file is run."""
+        with _weights_only():
+            super().load_checkpoint(local_path, *args, **kwargs)
         if self.teacher is not None:
             # not a second time on the device
             shard = torch.load(self._teacher_path(local_path), map_location="cpu", weights_only=True)
@@ -168,6 +171,22 @@ class _Positions:
 def _predicting_positions(micro_batch: TensorDict) -> _Positions:
     prompts, responses = micro_batch["prompts"], micro_batch["responses"]
     return _Positions(prompts.offsets().diff(), responses.offsets().diff())
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """verl loads with ``weights_only=False``; torch lets the environment overrule that."""
+    before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    try:
+        # what NumPy's random state, which verl saves, is made of
+        with torch.serialization.safe_globals([_reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]):
+            yield
+    finally:
+        if before is None:
+            del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
+        else:
+            os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = before
 
 
 def _reshard(module: torch.nn.Module) -> None:
