@@ -14,11 +14,12 @@ rule train:
     priority: lambda wildcards: 20 + size_rank(wildcards.model)
     retries: 2
     conda:
-        "../envs/embedded.yaml"
-    threads: 1
+        CONDA
+    threads: DEVICES["threads"]
     resources:
-        mem_mb=2000,
-        runtime=60,
+        gpu=DEVICES["gpu"],
+        mem_mb=DEVICES["mem_mb"],
+        runtime=RUNTIME,
     params:
         experiment=RESOLVED,
         spec=run_spec,
