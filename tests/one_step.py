@@ -232,17 +232,18 @@ def update_with(run: _Run, rollouts: Rollouts, scored) -> dict[str, float]:
 
 
 def numbers(run: _Run, rollouts: Rollouts) -> dict[str, Tensor]:
-    """Every number that a step of ``run`` computes from rollouts, by name."""
+    """Every number that a step of ``run`` computes from rollouts, by name; top-K ids and buckets in the ids' order."""
     scored = score(run, rollouts)
     metrics, gradients = update(run, rollouts, scored)
     engine = run.policy.worker.actor.engine
+    order = {row: ids.view(len(rollouts.responses[row]), -1).argsort(1) for row, ids in scored.top_k.ids.items()}
     by_row = {
         "old_log_prob": scored.old,
-        "top_k_ids": scored.top_k.ids,
+        "top_k_ids": {row: ids.view_as(order[row]).gather(1, order[row]) for row, ids in scored.top_k.ids.items()},
         "top_k_mass": scored.top_k.mass,
         "teacher_log_prob": scored.teacher.log_probs,
         "teacher_entropy": scored.teacher.entropy,
-        "teacher_buckets": scored.teacher.buckets,
+        "teacher_buckets": {row: _ordered(buckets, order[row]) for row, buckets in scored.teacher.buckets.items()},
     }
     tensors = {f"{kind}/{row}": tensor for kind, rows in by_row.items() for row, tensor in sorted(rows.items())}
     tensors |= {f"gradient/{i}/{name}": g for i, update in enumerate(gradients) for name, g in update.items()}
@@ -250,6 +251,12 @@ def numbers(run: _Run, rollouts: Rollouts) -> dict[str, Tensor]:
     if engine.teacher is not None:
         tensors |= {f"teacher/{name}": weight for name, weight in weights(engine.teacher).items()}
     return tensors | {f"metric/{name}": torch.tensor(v, dtype=torch.float64) for name, v in metrics.items()}
+
+
+def _ordered(buckets: Tensor, order: Tensor) -> Tensor:
+    """[response, K + 1] buckets of ids in order, the tail last."""
+    buckets = buckets.view(len(order), -1)
+    return torch.cat([buckets[:, :-1].gather(1, order), buckets[:, -1:]], 1)
 
 
 def relative_differences(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
