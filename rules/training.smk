@@ -1,5 +1,6 @@
-# Training runs. Logs and checkpoints are side files on purpose: Snakemake deletes the declared outputs of
-# a job that fails, and the next attempt resumes from them.
+# Training runs. Logs and checkpoints are side files on purpose: Snakemake deletes the declared outputs and logs of
+# a job that fails, and the next attempt resumes from them. How often a failed rule is tried is the profile's: Snakemake
+# would multiply retries given here, once in the job and once around it.
 
 
 rule train:
@@ -12,18 +13,22 @@ rule train:
     log:
         f"{RESULTS}/logs/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/train.log",
     priority: lambda wildcards: 20 + size_rank(wildcards.model)
-    retries: 2
     conda:
         "../envs/embedded.yaml"
     threads: 1
     resources:
         mem_mb=2000,
         runtime=60,
+        # a command that gives a job which ran out of time back to its scheduler; a profile sets it
+        requeue="",
     params:
         experiment=RESOLVED,
         spec=run_spec,
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
     message:
         "Train {wildcards.model} on {wildcards.benchmark} with {wildcards.method}, seed {wildcards.seed}"
     shell:
+        # exec: the scheduler's signals reach it, not a shell that they would end
+        "exec srpo attempt --folder {params.folder} --log {log} --requeue {resources.requeue:q} -- "
         "srpo train --experiment {params.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
-        "--method {wildcards.method} --seed {wildcards.seed} > {log} 2>&1"
+        "--method {wildcards.method} --seed {wildcards.seed}"

@@ -2,7 +2,7 @@
 
 As root or as anybody; Debian's ``slurm-wlm`` is all it needs. By hand, until Ctrl-C::
 
-    python tests/slurm_cluster.py FOLDER        # prints the SLURM_CONF that sbatch, squeue and scontrol need
+    python tests/slurm_cluster.py FOLDER        # prints the PATH on which sbatch, squeue and scontrol find it
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
+DAEMONS = ("munged", "slurmctld", "slurmd")
+COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 
 # More CPUs than there are, and GPUs that are none: what is tested is what jobs ask for and where they go.
 # cred_expire: SLURM starts a requeued job that many seconds later, in its own defaults 120.
@@ -60,7 +61,7 @@ PartitionName=gpu Nodes={host} MaxTime={limit} OverSubscribe=NO State=UP
 
 def missing() -> list[str]:
     """The programs that are not installed."""
-    return [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
+    return [program for program in (*DAEMONS, *COMMANDS) if shutil.which(program, path=_path()) is None]
 
 
 class Cluster:
@@ -79,10 +80,17 @@ class Cluster:
         """
         self.folder = folder.absolute()
         self.host = socket.gethostname().split(".")[0]
-        self.environment = {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _path()}
+        self.environment = {"PATH": f"{self.folder / 'bin'}{os.pathsep}{_path()}"}
         self._daemons: dict[str, subprocess.Popen] = {}
-        for name in ("state", "spool"):
+        for name in ("state", "spool", "bin"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        # not SLURM_CONF in the environment: the executor takes SLURM's variables away before it calls srun
+        for name in COMMANDS:
+            command = self.folder / "bin" / name
+            command.write_text(
+                f"#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {shutil.which(name, path=_path())} \"$@\"\n"
+            )
+            command.chmod(0o755)
         # munged refuses a key and a socket in folders that others may write
         self.folder.chmod(0o755)
         key = self.folder / "munge.key"
@@ -126,6 +134,7 @@ class Cluster:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM}),
             )
         if name == "munged":
             _wait(lambda: (place / "munge.socket").exists(), f"munged did not start, see {place}/munged.out")
@@ -193,6 +202,7 @@ def _wait(condition, message: str, seconds: float = 60.0) -> None:
 
 
 if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     with Cluster(Path(sys.argv[1])) as cluster:
-        print(f"export SLURM_CONF={cluster.environment['SLURM_CONF']}", flush=True)
+        print(f"export PATH={cluster.environment['PATH']}", flush=True)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})

@@ -30,18 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb.
 
     Returns:
-        The exit status: 0, 2 for a mistake the user can mend, 130 when interrupted.
+        The exit status: 0, 2 for a mistake the user can mend, 130 when interrupted; of ``attempt`` its command's.
     """
     options = _parser().parse_args(arguments)
     try:
-        options.verb(options)
+        return options.verb(options) or 0
     except SrpoError as error:
         print(f"srpo: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("srpo: interrupted", file=sys.stderr)
         return 130
-    return 0
 
 
 # ---------------------------------------------------------------- verbs
@@ -108,6 +107,13 @@ def train(options: argparse.Namespace) -> None:
     from srpo.training import loop
 
     loop.train(spec, layout)
+
+
+def attempt(options: argparse.Namespace) -> int:
+    """Run srpo train as one attempt at a run: with a record and a log of its own, the job given back if it is cut."""
+    from srpo import attempts
+
+    return attempts.attempt(options.command, options.folder, options.log, options.requeue)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -259,6 +265,12 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _add(verbs, "train", train, experiment=True)
     _add_run(verb, method_required=True)
+
+    verb = _add(verbs, "attempt", attempt)
+    verb.add_argument("--folder", type=Path, metavar="DIR", required=True, help="the run's folder")
+    verb.add_argument("--log", type=Path, metavar="FILE", required=True, help="becomes a link to this attempt's log")
+    verb.add_argument("--requeue", default="", metavar="COMMAND", help="gives the job back to its scheduler")
+    verb.add_argument("command", nargs="+", metavar="COMMAND", help="after --: srpo train and its options")
 
     verb = _add(verbs, "evaluate", evaluate, experiment=True)
     _add_run(verb, method_required=False)
