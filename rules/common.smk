@@ -6,6 +6,7 @@ import sys
 
 from snakemake.exceptions import WorkflowError
 
+import srpo
 from srpo.cli import write_resolved
 from srpo.config import RunId, load_experiment
 from srpo.errors import SrpoError
@@ -35,6 +36,20 @@ RESOLVED = str(LAYOUT.experiment)
 RUNS = EXPERIMENT.runs()
 BASES = EXPERIMENT.bases()
 
+CONDA = f"../envs/{EXPERIMENT.scale}.yaml"
+
+# What a job takes that computes with a model: on GPUs the nodes' memory holds what the servers and a checkpoint need.
+ON_GPUS = EXPERIMENT.execution.rollout_engine == "sglang"
+RANKS = EXPERIMENT.execution.ranks
+DEVICES = {
+    "gpu": RANKS if ON_GPUS else 0,
+    "mem_mb": RANKS * (40_000 if ON_GPUS else 2_000),
+    "threads": RANKS * (8 if ON_GPUS else 1),
+}
+# Validations and checkpoints come on top of the training clock, whose modelled seconds are no measure of time.
+HORIZON = max(EXPERIMENT.training.budgets.values())
+RUNTIME = int(1.5 * HORIZON / 60) + 60 if EXPERIMENT.training.clock.kind == "wall" else 60
+
 TABLES = ["table1", "table2", "table3", "table4", "table7", "step_seconds"]
 EVALUATIONS = [f"{LAYOUT.run(run)}/evaluation.json" for run in RUNS]
 EVALUATIONS += [f"{LAYOUT.base(*base)}/evaluation.json" for base in BASES]
@@ -53,7 +68,7 @@ wildcard_constraints:
 def run_spec(wildcards):
     """All that determines a run's result; as a parameter it makes Snakemake rerun exactly the runs it changes."""
     try:
-        return json.dumps(EXPERIMENT.run(RunId(**wildcards)).identity())
+        return json.dumps({"srpo": srpo.__version__, **EXPERIMENT.run(RunId(**wildcards)).identity()})
     except SrpoError as error:
         raise WorkflowError(str(error)) from None
 

@@ -8,7 +8,7 @@ rule split:
         f"{RESULTS}/logs/data/{{benchmark}}/{{split}}.log",
     priority: 150
     conda:
-        "../envs/embedded.yaml"
+        CONDA
     threads: 1
     resources:
         mem_mb=1000,
@@ -31,7 +31,7 @@ rule statistics:
     log:
         f"{RESULTS}/logs/data/{{benchmark}}/statistics.log",
     conda:
-        "../envs/embedded.yaml"
+        CONDA
     threads: 1
     resources:
         mem_mb=1000,

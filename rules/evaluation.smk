@@ -12,11 +12,12 @@ rule evaluate_run:
         f"{RESULTS}/logs/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/evaluate.log",
     priority: 10
     conda:
-        "../envs/embedded.yaml"
-    threads: 1
+        CONDA
+    threads: DEVICES["threads"]
     resources:
-        mem_mb=2000,
-        runtime=30,
+        gpu=DEVICES["gpu"],
+        mem_mb=DEVICES["mem_mb"],
+        runtime=60,
     params:
         experiment=RESOLVED,
         sampling=EXPERIMENT.evaluation.model_dump_json(),
@@ -38,11 +39,12 @@ rule evaluate_base:
         f"{RESULTS}/logs/base/{{model}}/{{benchmark}}.log",
     priority: 10
     conda:
-        "../envs/embedded.yaml"
-    threads: 1
+        CONDA
+    threads: DEVICES["threads"]
     resources:
-        mem_mb=2000,
-        runtime=30,
+        gpu=DEVICES["gpu"],
+        mem_mb=DEVICES["mem_mb"],
+        runtime=60,
     params:
         experiment=RESOLVED,
         sampling=EXPERIMENT.evaluation.model_dump_json(),

@@ -12,7 +12,7 @@ rule base_model:
         f"{RESULTS}/logs/models/{{model}}.log",
     priority: lambda wildcards: 100 + size_rank(wildcards.model)
     conda:
-        "../envs/embedded.yaml"
+        CONDA
     threads: 1
     resources:
         mem_mb=2000,

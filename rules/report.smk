@@ -17,7 +17,7 @@ rule tables:
     log:
         f"{RESULTS}/logs/tables.log",
     conda:
-        "../envs/embedded.yaml"
+        CONDA
     threads: 1
     resources:
         mem_mb=1000,
@@ -43,7 +43,7 @@ rule figures:
     log:
         f"{RESULTS}/logs/figures.log",
     conda:
-        "../envs/embedded.yaml"
+        CONDA
     threads: 1
     resources:
         mem_mb=1000,
@@ -68,7 +68,7 @@ rule html_report:
     log:
         f"{RESULTS}/logs/report.log",
     conda:
-        "../envs/embedded.yaml"
+        CONDA
     threads: 1
     resources:
         mem_mb=1000,

@@ -14,11 +14,12 @@ rule train:
         f"{RESULTS}/logs/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/train.log",
     priority: lambda wildcards: 20 + size_rank(wildcards.model)
     conda:
-        "../envs/embedded.yaml"
-    threads: 1
+        CONDA
+    threads: DEVICES["threads"]
     resources:
-        mem_mb=2000,
-        runtime=60,
+        gpu=DEVICES["gpu"],
+        mem_mb=DEVICES["mem_mb"],
+        runtime=RUNTIME,
         # a command that gives a job which ran out of time back to its scheduler; a profile sets it
         requeue="",
     params:

@@ -37,6 +37,7 @@ def train(name: str, folder: Path, crash: str | None = None) -> None:
     """Train until the end or until ``crash``, the name of a function below and a count, e.g. ``half_event 3``."""
     spec = experiment(name).run(experiment(name).runs()[0])
     loop.LiveMirror = NoMirror
+    loop.CHECKPOINT_SHARE = float("inf")  # a checkpoint after each step, once one has been made
     loop.compute_reward = avg_at_k.compute_reward = hash_reward
     if crash:
         function, count = crash.split()

@@ -88,7 +88,7 @@ class Cluster:
         for name in COMMANDS:
             command = self.folder / "bin" / name
             command.write_text(
-                f"#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {shutil.which(name, path=_path())} \"$@\"\n"
+                f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {shutil.which(name, path=_path())} "$@"\n'
             )
             command.chmod(0o755)
         # munged refuses a key and a socket in folders that others may write

@@ -2,225 +2,55 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import shutil
-import types
-from dataclasses import replace
 
 import pytest
 import torch
-from helpers import METHODS, Sample, first_correct_sibling, slow_objective
-from tiny import prepare, tiny_experiment
+from helpers import METHODS
+from one_step import (
+    RUNS,
+    Reference,
+    assert_same_weights,
+    build_base,
+    build_run,
+    draw_rollouts,
+    largest_difference,
+    local,
+    mean,
+    score,
+    update,
+    update_with,
+    weights,
+)
 from torch import Tensor
-from torch.distributed.tensor import DTensor
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
-from srpo.algorithm.routing import route
-from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
 from srpo.files import read_events
 from srpo.layout import Layout
 from srpo.policy.batches import RowLayout, lay_out
-from srpo.policy.local import LocalPolicy
 from srpo.training import loop
-from srpo.training.clock import Phases
-from srpo.training.loop import _Run
-from srpo.training.step import Rollouts, mini_batches, targets
-
-REWARDS = [0, 1, 1, 0] + [0] * 4 + [0, 0, 1, 0] + [1] * 4  # mixed, all wrong, a single success, all right
-RUNS = len(REWARDS)
 
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory) -> Layout:
-    """Splits and a random tiny Qwen3; below ``untied`` another with an output head of its own, like Qwen3-8B."""
-    layout = prepare(tiny_experiment("srpo"), tmp_path_factory.mktemp("policy"))[1]
-    untied = layout.folder / "untied" / "miniature-tiny"
-    shutil.copytree(layout.model("miniature-tiny"), untied)
-    config = AutoConfig.from_pretrained(untied)
-    config.tie_word_embeddings = False
-    torch.manual_seed(1)
-    AutoModelForCausalLM.from_config(config).save_pretrained(untied)
-    return layout
+    return build_base(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture
 def start(base, tmp_path):
-    """Start a run of a method; its teacher is a little off the student, as after some training."""
-
-    def start(name: str, mini_batch_questions: int = 4, folder: str = "run", tied: bool = True, **training) -> _Run:
-        experiment = tiny_experiment(name, **{"warmup_steps": 0, **training})
-        root = tmp_path / folder
-        root.mkdir(exist_ok=True)
-        for part in ("data", "models"):
-            if not (root / part).exists():
-                (root / part).symlink_to(base.folder / (part if tied or part == "data" else "untied"))
-        spec, layout = experiment.run(experiment.runs()[0]), Layout(root)
-        run = _Run(spec, layout, LocalPolicy(spec, layout.model(spec.id.model)))
-        run.method = run.method.model_copy(update={"mini_batch_questions": mini_batch_questions})
-        generator = torch.Generator().manual_seed(11)
-        if run.policy.worker.actor.engine.teacher is not None:
-            for parameter in run.policy.worker.actor.engine.teacher.parameters():
-                local(parameter).add_(0.05 * torch.randn(parameter.shape, generator=generator))
-        return run
-
-    return start
-
-
-def local(parameter: Tensor) -> Tensor:
-    parameter = parameter.detach()
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
-
-
-def weights(module) -> dict[str, Tensor]:
-    return {name: local(parameter).clone() for name, parameter in module.named_parameters()}
-
-
-def largest_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-    assert one.keys() == other.keys()
-    return max((one[name] - other[name]).abs().max().item() for name in one)
-
-
-def assert_same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    """Equal but for what AdamW, at a rate of 1e-3, makes of the last bits of gradients near zero."""
-    assert largest_difference(one, other) < 5e-5
-    assert mean([(one[name] - other[name]).abs().mean().item() for name in one]) < 1e-7
-
-
-def mean(values) -> float:
-    return sum(values) / len(values)
-
-
-class Reference:
-    """The same run without verl: float64 models of transformers, AdamW and clipping of torch."""
-
-    def __init__(self, run: _Run) -> None:
-        self.run, self.method = run, run.method
-        path = run.policy.worker.actor.engine.model_config.local_path
-        self.student = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
-        self.teacher = copy.deepcopy(self.student)
-        if run.policy.worker.actor.engine.teacher is not None:
-            with torch.no_grad():
-                for name, weight in weights(run.policy.worker.actor.engine.teacher).items():
-                    self.teacher.get_parameter(name).copy_(weight)
-        self.optimizer = torch.optim.AdamW(
-            self.student.parameters(), lr=self.method.learning_rate, weight_decay=run.training.weight_decay
-        )
-
-    def log_probs(self, model, prompt: Tensor | list[int], response: Tensor) -> Tensor:
-        """[response, vocabulary] log-distributions that predict a response."""
-        ids = torch.cat([torch.as_tensor(prompt), response])[None]
-        logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
-        return (logits / self.run.training.temperature).log_softmax(-1)
-
-    def teacher_prompt(self, rollouts: Rollouts, i: int, sibling: int) -> list[int]:
-        question = self.run.train_questions[int(rollouts.question[i])]
-        return teacher_prompt_ids(self.run.tokenizer, question.messages, rollouts.texts[sibling], 256)
-
-    def samples(self, rollouts: Rollouts) -> list[Sample]:
-        result = []
-        with torch.no_grad():
-            for i, response in enumerate(rollouts.responses):
-                group, reward = int(rollouts.question[i]), rollouts.rewards[i].item()
-                old = self.log_probs(self.student, rollouts.prompts[i], response)
-                result.append(Sample(group, reward, response.tolist(), rollouts.rollout_log_probs[i].tolist(), old))
-            for i, sample in enumerate(result):
-                sibling = first_correct_sibling(result, i)
-                if sibling is not None:
-                    prompt = self.teacher_prompt(rollouts, i, sibling)
-                    scores = self.log_probs(self.teacher, prompt, rollouts.responses[i])
-                    result[i] = replace(sample, teacher=scores)
-        return result
-
-    def step(self, rollouts: Rollouts) -> tuple[list, list[dict[str, Tensor]], list[float]]:
-        """One batch: losses, gradients before clipping and their norms, update by update."""
-        samples, losses, gradients, norms = self.samples(rollouts), [], [], []
-        size = self.method.mini_batch_questions * 4
-        for first in range(0, RUNS, size):
-            rows = range(first, first + size)
-            student = {i: self.log_probs(self.student, rollouts.prompts[i], rollouts.responses[i]) for i in rows}
-            loss = slow_objective(self.method, samples, student, rows)
-            if loss is None:
-                continue
-            self.optimizer.zero_grad()
-            loss.total.backward()
-            gradients.append({name: p.grad.clone() for name, p in self.student.named_parameters()})
-            norms.append(torch.nn.utils.clip_grad_norm_(self.student.parameters(), self.run.training.clip_grad).item())
-            self.optimizer.step()
-            with torch.no_grad():
-                for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
-                    slow.copy_(0.95 * slow + 0.05 * fast)
-            losses.append(loss)
-        return losses, gradients, norms
-
-
-def draw_rollouts(run: _Run, seed: int = 3) -> Rollouts:
-    """Random responses of 1 to 12 tokens with fixed rewards; the rollout engine is a little off the trainer."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths = [1 + (5 * i) % 12 for i in range(RUNS)]
-    vocabulary = run.policy.worker.actor.engine.model_config.hf_config.vocab_size
-    prompts = [
-        torch.tensor(student_prompt_ids(run.tokenizer, run.train_questions[i // 4].messages, 96)) for i in range(RUNS)
-    ]
-    responses = [torch.randint(3, vocabulary, (length,), generator=generator) for length in lengths]
-    model = Reference(run)
-    noise = [0.7 * torch.randn(length, generator=generator) for length in lengths]
-    with torch.no_grad():
-        scores = [
-            model.log_probs(model.student, prompt, response)[torch.arange(len(response)), response].float()
-            for prompt, response in zip(prompts, responses, strict=True)
-        ]
-    return Rollouts(
-        question=torch.arange(4).repeat_interleave(4),
-        prompts=prompts,
-        responses=responses,
-        texts=[f"<answer>{i}</answer>" for i in range(RUNS)],
-        rollout_log_probs=[score + n for score, n in zip(scores, noise, strict=True)],
-        rewards=torch.tensor(REWARDS, dtype=torch.float32),
-        truncated=torch.zeros(RUNS, dtype=torch.bool),
-    )
-
-
-def score(run: _Run, rollouts: Rollouts) -> types.SimpleNamespace:
-    """What the driver computes between generation and update."""
-    run.phases = Phases()
-    routes = route(rollouts.rewards, rollouts.question, run.method.routing)
-    batches = mini_batches(rollouts, routes, run.method.mini_batch_questions)
-    old, top_k = run._score(rollouts, routes, batches)
-    teacher = run._teach(run.train_questions[:4], rollouts, routes, top_k)
-    constants = targets(run.method, rollouts, routes, batches, old, teacher)
-    return types.SimpleNamespace(
-        routes=routes, batches=batches, old=old, top_k=top_k, teacher=teacher, constants=constants
-    )
-
-
-def update(run: _Run, rollouts: Rollouts, scored) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
-    """The driver's update: its metrics, and the gradients of every optimiser step before clipping."""
-    engine, gradients = run.policy.worker.actor.engine, []
-    step = type(engine).optimizer_step
-
-    def recording(self):
-        gradients.append({name: local(p.grad).clone() for name, p in self.module.named_parameters()})
-        return step(self)
-
-    engine.optimizer_step = types.MethodType(recording, engine)
-    metrics = update_with(run, rollouts, scored)
-    del engine.optimizer_step
-    return metrics, gradients
-
-
-def update_with(run: _Run, rollouts: Rollouts, scored) -> dict[str, float]:
-    return run._update(
-        rollouts, scored.routes, scored.batches, scored.constants, scored.old, scored.top_k, scored.teacher
-    )
+    return lambda name, folder="run", **options: build_run(base, tmp_path / folder, name, **options)
 
 
 # ---------------------------------------------------------------- passes
 
 
+PACKED = {"remove_padding": True, "max_tokens_per_rank": 120}
+
+
+@pytest.mark.parametrize("execution", [{}, PACKED], ids=["padded", "packed"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_both_scoring_passes_equal_transformers(start, temperature):
-    run = start("srpo", temperature=temperature)
+def test_both_scoring_passes_equal_transformers(start, temperature, execution):
+    run = start("srpo", execution=execution, temperature=temperature)
     rollouts = draw_rollouts(run)
     samples = Reference(run).samples(rollouts)
     scored = score(run, rollouts)
@@ -258,10 +88,19 @@ def test_the_teacher_scores_the_tokens_of_the_student_with_its_own_weights(start
 # ---------------------------------------------------------------- updates
 
 
-@pytest.mark.parametrize(("name", "tied"), [*((name, True) for name in METHODS), ("srpo", False)])
-def test_two_updates_equal_transformers_and_adamw(name, tied, start):
-    # the clip binds; the second update is off-policy
-    run = start(name, mini_batch_questions=2, clip_grad=0.05, tied=tied)
+@pytest.mark.parametrize(
+    ("name", "tied", "execution"),
+    [
+        *((name, True, {}) for name in METHODS),
+        ("srpo", False, {}),
+        ("srpo", True, PACKED),
+        ("advantage_mix", True, PACKED),
+    ],
+)
+def test_two_updates_equal_transformers_and_adamw(name, tied, execution, start):
+    # the clip binds; the second update is off-policy; so is the temperature where sequences are packed
+    temperature = 0.7 if execution else 1.0
+    run = start(name, mini_batch_questions=2, clip_grad=0.05, tied=tied, execution=execution, temperature=temperature)
     rollouts = draw_rollouts(run)
     reference = Reference(run)
     losses, expected, norms = reference.step(rollouts)

@@ -90,6 +90,8 @@ def content(folder: Path) -> dict[str, object]:
             result[name] = tensors(value)
         elif name in ("steps.jsonl", "summary.json") or path.name == "state.json":
             result[name] = [without_measurements(line) for line in path.read_text().splitlines()]
+        elif path.name == "sizes.json":
+            result[name] = sorted(json.loads(path.read_text()))  # a resumed run's pickles are a few bytes longer
         elif name == "run.yaml":
             result[name] = yaml.safe_load(path.read_text())["spec"]  # the commit may be another
         elif path.is_file():

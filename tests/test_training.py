@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from srpo.files import append_event, read_events
 from srpo.policy.batches import RowLayout, lay_out, rows_of
 from srpo.training import checkpoints
 from srpo.training.clock import ModelCost, Phases, best_of_budgets, best_within
+from srpo.training.provenance import claim_folder
 from srpo.training.step import (
     Rollouts,
     TeacherScores,
@@ -380,7 +384,7 @@ def save(folder: Path, step: int) -> None:
     def write(path: Path) -> None:
         (path / "huggingface").mkdir()
         (path / "huggingface" / "model.safetensors").write_text(f"weights {step}")
-        (path / "optimizer.pt").write_text("moments")
+        torch.save(torch.arange(3), path / "optimizer.pt")
 
     checkpoints.save(folder, step, {"step": step}, write)
 
@@ -389,7 +393,7 @@ def content(folder: Path) -> dict[str, list[str]]:
     return {p.name: sorted(f.name for f in p.iterdir()) for p in sorted((folder / "checkpoints").iterdir())}
 
 
-WHOLE = ["huggingface", "optimizer.pt", "state.json"]
+WHOLE = ["huggingface", "optimizer.pt", "sizes.json", "state.json"]
 
 
 def test_the_newest_checkpoint_is_by_number(tmp_path):
@@ -413,51 +417,172 @@ def test_a_checkpoint_whose_writing_fails_does_not_exist(tmp_path):
     assert content(tmp_path) == {"step10": WHOLE, "step5": WHOLE}
 
 
-def test_pruning_keeps_the_newest_whole_and_the_best_weights(tmp_path):
+def test_pruning_keeps_the_latest_two_whole_and_the_best_weights(tmp_path):
     for step in (5, 10, 15, 20):
         save(tmp_path, step)
-    checkpoints.prune(tmp_path, 20, {10})
-    assert content(tmp_path) == {"step10": ["huggingface"], "step20": WHOLE}
-    checkpoints.prune(tmp_path, 20, {20})
-    assert content(tmp_path) == {"step20": WHOLE}
-
-
-def test_weights_that_are_kept_are_not_resumed_from(tmp_path):
-    for step in (5, 10):
-        save(tmp_path, step)
-    checkpoints.prune(tmp_path, 5, {10})
-    assert checkpoints.newest(tmp_path)[1] == {"step": 5}
+    (tmp_path / "checkpoints/.step17.partial/huggingface").mkdir(parents=True)
+    checkpoints.prune(tmp_path, {5, 20})
+    assert content(tmp_path) == {"step15": WHOLE, "step20": WHOLE, "step5": ["huggingface"]}
+    checkpoints.prune(tmp_path, {15}, whole=1)
+    assert content(tmp_path) == {"step15": ["huggingface"], "step20": WHOLE}
+    assert [state for _, state in checkpoints.resumable(tmp_path)] == [{"step": 20}]
 
 
 def test_a_saved_step_may_be_saved_again(tmp_path):
     save(tmp_path, 5)
     checkpoints.save(tmp_path, 5, {"step": 5, "again": True}, lambda path: None)
-    assert content(tmp_path) == {"step5": ["state.json"]}
+    assert content(tmp_path) == {"step5": ["sizes.json", "state.json"]}
 
 
-def origin(max_steps=4, commit="a", base_model="x", data="d", ranks=8, rollout_memory_fraction=0.6) -> dict:
-    provenance = {"commit": commit, "base_model": base_model, "data": {"train": data}}
-    execution = {"ranks": ranks, "rollout_memory_fraction": rollout_memory_fraction}
-    return {"spec": {"training": {"max_steps": max_steps}, "execution": execution}, "provenance": provenance}
+def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path):
+    save(tmp_path, 5)
+    before = content(tmp_path)
+
+    def fill(path: Path) -> None:
+        (path / "optimizer.pt").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(SrpoError, match=r"step10: cannot be written, with .* GiB free .*No space left") as error:
+        checkpoints.save(tmp_path, 10, {"step": 10}, fill)
+    assert "\n" not in str(error.value)
+    assert content(tmp_path) == before
+
+
+def test_a_truncated_checkpoint_is_passed_over_and_said(tmp_path, caplog):
+    for step in (5, 10):
+        save(tmp_path, step)
+    os.truncate(tmp_path / "checkpoints/step10/optimizer.pt", 3)
+    loaded = []
+    assert checkpoints.load_newest(tmp_path, loaded.append) == {"step": 5}
+    assert loaded == [tmp_path / "checkpoints" / "step5"]
+    assert "step10: damaged, trying the one before (optimizer.pt has 3 bytes, " in caplog.text
+    assert content(tmp_path) == {"step5": WHOLE}
+
+
+def test_a_checkpoint_that_does_not_load_is_passed_over(tmp_path):
+    for step in (5, 10):
+        save(tmp_path, step)
+
+    def load(folder: Path) -> None:
+        if folder.name == "step10":
+            raise RuntimeError("PytorchStreamReader failed: invalid CRC")
+
+    assert checkpoints.load_newest(tmp_path, load) == {"step": 5}
+
+
+def test_a_run_never_starts_over_because_its_checkpoints_are_damaged(tmp_path):
+    for step in (5, 10):
+        save(tmp_path, step)
+        (tmp_path / f"checkpoints/step{step}/huggingface/model.safetensors").unlink()
+    with pytest.raises(SrpoError, match=r"checkpoints: no checkpoint can be loaded; delete this folder to start over"):
+        checkpoints.load_newest(tmp_path, lambda folder: None)
+    assert sorted(content(tmp_path)) == ["step10", "step5"]
+
+
+# ---------------------------------------------------------------- one folder, one origin
+
+
+def origin(
+    commit="a",
+    packages="2.13",
+    base_model="x",
+    data="d",
+    title="T",
+    budgets=(10, 20),
+    max_steps=4,
+    micro_batch_size=64,
+    ranks=8,
+    rollout_memory_fraction=0.6,
+) -> dict:
+    return {
+        "spec": {
+            "method": {"title": title},
+            "training": {
+                "budgets": {f"{seconds}s": seconds for seconds in budgets},
+                "max_steps": max_steps,
+                "micro_batch_size": micro_batch_size,
+            },
+            "execution": {"ranks": ranks, "rollout_memory_fraction": rollout_memory_fraction},
+        },
+        "provenance": {
+            "commit": commit,
+            "packages": {"torch": packages},
+            "base_model": base_model,
+            "data": {"train": data},
+        },
+    }
+
+
+def trained(folder: Path, step: int, clock: float) -> None:
+    """A folder with the logs and the checkpoint of a run of ``origin()``."""
+    claim_folder(folder, origin())
+    save(folder, step)
+    for log in ("steps.jsonl", "validations.jsonl"):
+        append_event(folder / log, {"step": step, "clock": clock})
 
 
 @pytest.mark.parametrize(
-    ("change", "starts_over"),
+    "change",
     [
-        ({"commit": "b"}, False),
-        ({"rollout_memory_fraction": 0.5}, False),
-        ({"max_steps": 5}, True),
-        ({"ranks": 4}, True),
-        ({"base_model": "y"}, True),
-        ({"data": "e"}, True),
+        {},
+        {"commit": "b"},
+        {"title": "Another"},
+        {"rollout_memory_fraction": 0.5},
+        {"micro_batch_size": 8},
+        {"max_steps": 5},
+        {"max_steps": None},
+        {"budgets": (10, 20, 40)},
     ],
+    ids=repr,
 )
-def test_a_run_starts_over_when_what_determines_it_has_changed(change, starts_over, tmp_path):
-    checkpoints.claim_folder(tmp_path, origin())
-    save(tmp_path, 5)
-    for log in ("steps.jsonl", "validations.jsonl"):
-        append_event(tmp_path / log, {"step": 5})
-    checkpoints.claim_folder(tmp_path, origin(**change))
-    assert (checkpoints.newest(tmp_path) is None) is starts_over
-    assert (tmp_path / "steps.jsonl").exists() is (tmp_path / "validations.jsonl").exists() is not starts_over
+@pytest.mark.parametrize("clock", [5.0, 20.0], ids=["unfinished", "finished"])
+def test_what_leaves_the_result_alone_or_prolongs_it_lets_a_run_go_on(change, clock, tmp_path):
+    trained(tmp_path, 3, clock)
+    before = content(tmp_path), (tmp_path / "steps.jsonl").read_bytes()
+    claim_folder(tmp_path, origin(**change))
+    assert (content(tmp_path), (tmp_path / "steps.jsonl").read_bytes()) == before
     assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin(**change)
+
+
+CHANGES = [
+    ({"ranks": 4}, "execution.ranks = 8, now 4"),
+    ({"packages": "2.14"}, "packages.torch = 2.13, now 2.14"),
+    ({"base_model": "y"}, "base_model = x, now y"),
+    ({"data": "e"}, "data.train = d, now e"),
+    ({"max_steps": 2}, "training.max_steps = 4, now 2"),
+    ({"budgets": (10,)}, "training.budgets.20s = 20, now None"),
+    ({"budgets": (10, 15, 20)}, "training.budgets.15s = None, now 15"),
+    ({"budgets": (12, 20)}, "training.budgets.10s = 10, now None, training.budgets.12s = None, now 12"),
+]
+
+
+@pytest.mark.parametrize(("change", "named"), CHANGES, ids=[named for _, named in CHANGES])
+def test_an_unfinished_run_of_another_origin_is_not_touched(change, named, tmp_path):
+    trained(tmp_path, 3, 5.0)
+    before = sorted((path, path.read_bytes()) for path in tmp_path.rglob("*") if path.is_file())
+    with pytest.raises(SrpoError) as error:
+        claim_folder(tmp_path, origin(**change))
+    assert f"3 steps were trained with other settings: {named}; restore them, or delete" in str(error.value)
+    assert sorted((path, path.read_bytes()) for path in tmp_path.rglob("*") if path.is_file()) == before
+
+
+@pytest.mark.parametrize(("change", "named"), CHANGES, ids=[named for _, named in CHANGES])
+def test_a_finished_run_of_another_origin_is_set_aside(change, named, tmp_path, caplog):
+    for number in (1, 2):
+        trained(tmp_path, 3, 20.0)
+        claim_folder(tmp_path, origin(**change))
+        assert f"changed: {named}" in caplog.text
+        assert checkpoints.newest(tmp_path) is None
+        assert not (tmp_path / "steps.jsonl").exists()
+        old = tmp_path / "superseded" / str(number)
+        assert sorted(path.name for path in old.iterdir()) == ["run.yaml", "steps.jsonl", "validations.jsonl"]
+        assert yaml.safe_load((old / "run.yaml").read_text()) == origin()
+        shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
+        (tmp_path / "run.yaml").unlink()
+
+
+def test_a_folder_without_a_step_takes_any_origin(tmp_path):
+    claim_folder(tmp_path, origin())
+    claim_folder(tmp_path, origin(ranks=4))
+    assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin(ranks=4)
+    assert not (tmp_path / "superseded").exists()

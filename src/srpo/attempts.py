@@ -21,9 +21,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from srpo.files import append_event, read_events
+from srpo.training import checkpoints
+from srpo.training.interruption import job_end
 
-UNFINISHED = 75
-"""Exit status of a trainer that stopped early with a checkpoint (EX_TEMPFAIL)."""
+UNFINISHED = os.EX_TEMPFAIL
+"""Exit status of a trainer that stopped early with a checkpoint."""
 
 STOP = (signal.SIGTERM, signal.SIGUSR1)
 """Signals that ask for a checkpoint and the end; the trainer may get one twice, from the scheduler and from here."""
@@ -69,31 +71,31 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
 
 def newest_step(folder: Path) -> int:
     """The step of the newest checkpoint, 0 without one."""
-    states = (folder / "checkpoints").glob("step*/state.json")
-    return max((int(path.parent.name.removeprefix("step")) for path in states), default=0)
+    found = checkpoints.newest(folder)
+    return found[1]["step"] if found else 0
 
 
-def end_of_job(environment: Mapping[str, str] = os.environ) -> int | None:
+def end_of_job(environment: Mapping[str, str] = os.environ) -> str | None:
     """When the SLURM job around us ends, in seconds since the epoch; None outside of one, or if SLURM does not say."""
     if "SLURM_JOB_ID" not in environment:
         return None
-    end = environment.get("SLURM_JOB_END_TIME")  # since SLURM 23.02
-    if end is None:
-        query = ["squeue", "--noheader", "--format=%e", f"--jobs={environment['SLURM_JOB_ID']}"]
-        try:
-            answer = subprocess.run(
-                query, env={**environment, "SLURM_TIME_FORMAT": "%s"}, capture_output=True, text=True, timeout=60
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        end = answer.stdout.strip()
-    return int(end) if end.isdigit() else None
+    if (end := job_end(environment)) is not None:  # SLURM 23.02 and newer
+        return f"{end:.0f}"
+    query = ["squeue", "--noheader", "--format=%e", f"--jobs={environment['SLURM_JOB_ID']}"]
+    try:
+        answer = subprocess.run(
+            query, env={**environment, "SLURM_TIME_FORMAT": "%s"}, capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    end = answer.stdout.strip()
+    return end if end.isdecimal() else None
 
 
 def _supervise(command: Sequence[str], log: Path) -> tuple[int, bool]:
     """The trainer's status, and whether this job was told to stop meanwhile."""
     end = end_of_job()
-    environment = {**os.environ, **({"SLURM_JOB_END_TIME": str(end)} if end else {})}
+    environment = {**os.environ, **({"SLURM_JOB_END_TIME": end} if end else {})}
     told: list[int] = []
 
     def pass_on(number: int, _: object) -> None:

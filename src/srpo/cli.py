@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from srpo.errors import SrpoError
 from srpo.layout import Layout, check_writable
+from srpo.training.interruption import Interrupted, job_end
 
 if TYPE_CHECKING:
     from srpo.config import Experiment, RunId
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb.
 
     Returns:
-        The exit status: 0, 2 for a mistake the user can mend, 130 when interrupted; of ``attempt`` its command's.
+        The exit status: 0, 2 for a mistake the user can mend, 75 (EX_TEMPFAIL) when a run stopped early with a
+        checkpoint, 130 when interrupted; of ``attempt`` its command's.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -38,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SrpoError as error:
         print(f"srpo: error: {error}", file=sys.stderr)
         return 2
+    except Interrupted as reason:
+        print(f"srpo: {reason}", file=sys.stderr)
+        return os.EX_TEMPFAIL
     except KeyboardInterrupt:
         print("srpo: interrupted", file=sys.stderr)
         return 130
@@ -106,7 +111,7 @@ def train(options: argparse.Namespace) -> None:
 
     from srpo.training import loop
 
-    loop.train(spec, layout)
+    loop.train(spec, layout, options.stop_at)
 
 
 def attempt(options: argparse.Namespace) -> int:
@@ -265,6 +270,13 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _add(verbs, "train", train, experiment=True)
     _add_run(verb, method_required=True)
+    verb.add_argument(
+        "--stop-at",
+        type=float,
+        metavar="SECONDS",
+        default=job_end(os.environ),
+        help="stop with a checkpoint before this time, in seconds since the epoch (default: the SLURM job's end)",
+    )
 
     verb = _add(verbs, "attempt", attempt)
     verb.add_argument("--folder", type=Path, metavar="DIR", required=True, help="the run's folder")

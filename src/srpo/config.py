@@ -299,10 +299,11 @@ class RunId(Config):
         return f"{self.model}/{self.benchmark}/{self.method}/seed{self.seed}"
 
 
-MEMORY_SETTINGS = frozenset(
-    {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"}
-)
-"""Keys of :class:`Execution` that a run may change while it is under way: they cost memory or time, not results."""
+MEMORY_SETTINGS = {
+    "training": {"micro_batch_size"},
+    "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
+}
+"""Keys that a run may change while it is under way: they cost memory or time, not results."""
 
 
 class RunSpec(Config):
@@ -319,7 +320,7 @@ class RunSpec(Config):
 
     def identity(self) -> dict[str, Any]:
         """The specification without the settings that leave the result alone (:data:`MEMORY_SETTINGS`)."""
-        return self.model_dump(mode="json", exclude={"execution": MEMORY_SETTINGS})
+        return self.model_dump(mode="json", exclude=MEMORY_SETTINGS)
 
 
 class Experiment(Config):

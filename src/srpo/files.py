@@ -31,10 +31,17 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_event(path: Path, event: dict[str, Any]) -> None:
-    """Append one JSON line and flush it to the operating system."""
+    """Append one JSON line and flush it to the operating system.
+
+    Raises:
+        SrpoError: if it cannot be written, on a full disk for example.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as log:
-        log.write(json.dumps(event, allow_nan=False) + "\n")
+    try:
+        with path.open("a") as log:
+            log.write(json.dumps(event, allow_nan=False) + "\n")
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be written ({error.strerror}); what was there before is intact") from error
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,6 @@ A float32 copy of [tokens, vocabulary] never exists as a whole: at 151,936 token
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 CHUNK_ELEMENTS = 2**26
 
@@ -70,9 +69,29 @@ def _entropy(logits: Tensor) -> Tensor:
 def _over_chunks(function, logits: Tensor, *rows: Tensor) -> Tensor:
     """Apply ``function`` to chunks of tokens; backward recomputes a chunk instead of keeping it."""
     size = max(1, CHUNK_ELEMENTS // logits.shape[-1])
-    if len(logits) <= size:
-        return function(logits, *rows)
-    chunks = zip(*(tensor.split(size) for tensor in (logits, *rows)), strict=True)
-    if logits.requires_grad and torch.is_grad_enabled():
-        return torch.cat([checkpoint(function, *chunk, use_reentrant=False) for chunk in chunks])
-    return torch.cat([function(*chunk) for chunk in chunks])
+    return function(logits, *rows) if len(logits) <= size else _Chunked.apply(function, size, logits, *rows)
+
+
+class _Chunked(torch.autograd.Function):
+    """Unlike checkpointed chunks, backward writes their gradients into the whole one, which exists only once."""
+
+    @staticmethod
+    def forward(ctx, function, size: int, logits: Tensor, *rows: Tensor) -> Tensor:
+        ctx.function, ctx.size = function, size
+        ctx.save_for_backward(logits, *rows)
+        return torch.cat([function(*chunk) for chunk in _split(size, logits, *rows)])
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        logits, *rows = ctx.saved_tensors
+        result = torch.empty_like(logits)
+        for target, upstream, chunk, *others in _split(ctx.size, result, gradient, logits, *rows):
+            chunk = chunk.detach().requires_grad_()
+            with torch.enable_grad():
+                value = ctx.function(chunk, *others)
+            target.copy_(torch.autograd.grad(value, chunk, upstream)[0])
+        return None, None, result, *[None] * len(rows)
+
+
+def _split(size: int, *tensors: Tensor):
+    return zip(*(tensor.split(size) for tensor in tensors), strict=True)

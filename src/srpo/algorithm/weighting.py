@@ -15,5 +15,5 @@ def dynamic_weights(entropy: Tensor, beta: float) -> Tensor:
     Returns:
         [S] float32 constants; empty for no token.
     """
-    unnormalised = torch.exp(-beta * entropy.detach().double())
-    return (unnormalised * (len(entropy) / unnormalised.sum())).float()
+    # a softmax: exp(-beta H) alone would underflow where every entropy is large
+    return (len(entropy) * torch.softmax(-beta * entropy.detach().double(), dim=0)).float()

@@ -15,7 +15,7 @@ from srpo.config import RunSpec
 from srpo.errors import SrpoError
 from srpo.policy.outputs import model_cost
 from srpo.policy.servers import ServerRollout
-from srpo.policy.verl_config import compose_verl_config
+from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
 from srpo.policy.worker import SRPOWorker
 from srpo.rollout.sglang_server import stop_token_ids
@@ -69,6 +69,7 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
 def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
     """Start a Ray cluster of this run alone, and the run's policy in it; stop both at the end."""
     check_version()
+    check_packages(spec.execution)
     config = compose_verl_config(spec, model.absolute())
     ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
     ray.init(

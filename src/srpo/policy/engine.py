@@ -10,12 +10,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from numpy._core.multiarray import _reconstruct
 from tensordict import TensorDict
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -44,7 +47,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         self.teacher = build_sharded_copy(self).eval()
         self._move_teacher(1.0)
         if offload:
-            offload_fsdp_model_to_cpu(self.teacher)
+            _offload(self.teacher)
 
     @torch.no_grad()
     def _move_teacher(self, rate: float) -> None:
@@ -70,7 +73,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             self.module = student
             _reshard(self.teacher)
             if self.offload_teacher:
-                offload_fsdp_model_to_cpu(self.teacher)
+                _offload(self.teacher)
 
     # ------------------------------------------------------------ checkpoints
 
@@ -82,10 +85,12 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             torch.save(shard, self._teacher_path(local_path))
 
     def load_checkpoint(self, local_path: str, *args, **kwargs) -> None:
-        """Restore verl's checkpoint and the teacher's shard."""
-        super().load_checkpoint(local_path, *args, **kwargs)
+        """Restore verl's checkpoint and the teacher's shard; no code in a file is run."""
+        with _weights_only():
+            super().load_checkpoint(local_path, *args, **kwargs)
         if self.teacher is not None:
-            shard = torch.load(self._teacher_path(local_path), weights_only=True)
+            # not a second time on the device
+            shard = torch.load(self._teacher_path(local_path), map_location="cpu", weights_only=True)
             with torch.no_grad():
                 for name, tensor in self.teacher.named_parameters():
                     _local(tensor).copy_(shard[name])
@@ -168,11 +173,33 @@ def _predicting_positions(micro_batch: TensorDict) -> _Positions:
     return _Positions(prompts.offsets().diff(), responses.offsets().diff())
 
 
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """verl loads with ``weights_only=False``; torch lets the environment overrule that."""
+    before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    try:
+        # what NumPy's random state, which verl saves, is made of
+        with torch.serialization.safe_globals([_reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]):
+            yield
+    finally:
+        if before is None:
+            del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
+        else:
+            os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = before
+
+
 def _reshard(module: torch.nn.Module) -> None:
     """Put the shards back that a forward pass without backward leaves gathered: the EMA moves the shards."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
+
+
+def _offload(module: torch.nn.Module) -> None:
+    """verl's copy to host memory is asynchronous, but the EMA and checkpoints read it there."""
+    offload_fsdp_model_to_cpu(module)
+    get_torch_device().synchronize()
 
 
 def _local(tensor: Tensor) -> Tensor:

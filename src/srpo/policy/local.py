@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from srpo.config import RunSpec
 from srpo.policy.outputs import model_cost
-from srpo.policy.verl_config import compose_verl_config
+from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.worker import SRPOWorker
 from srpo.rollout.decoder import EmbeddedDecoder
 
@@ -76,6 +76,7 @@ class LocalPolicy:
 @contextmanager
 def start(spec: RunSpec, model: Path) -> Iterator[LocalPolicy]:
     """Build a run's policy on its base model."""
+    check_packages(spec.execution)
     yield LocalPolicy(spec, model)
 
 

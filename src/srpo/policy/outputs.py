@@ -27,6 +27,7 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
     metrics = {name: values[name].mean().item() for name in ("loss/grpo", "loss/sdpo")}
     metrics["loss/total"] = metrics["loss/grpo"] + metrics["loss/sdpo"]
     metrics["actor/grad_norm"] = values["grad_norm"].mean().item()
+    metrics["actor/skipped_updates"] = (~values["grad_norm"].isfinite()).sum().item()
     metrics["actor/learning_rate"] = values["lr"][-1].item()
     if (memory := values["perf/max_memory_allocated_gb"].max().item()) > 0:
         metrics["perf/device_memory_gb"] = memory

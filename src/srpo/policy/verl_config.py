@@ -1,5 +1,6 @@
 """verl's Hydra configuration for a run: the one place where our names meet verl's."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from hydra import compose, initialize_config_module
@@ -7,8 +8,23 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 from verl.utils.device import get_device_name
 
-from srpo.config import RunSpec
+from srpo.config import Execution, RunSpec
+from srpo.errors import SrpoError
 from srpo.rollout.sglang_server import CONTEXT_MARGIN
+
+
+def check_packages(execution: Execution) -> None:
+    """Whether what an experiment asks for is installed.
+
+    Raises:
+        SrpoError: naming the key and what to do.
+    """
+    for key, value, package in (
+        ("attention", "flash_attention_2", "flash_attn"),
+        ("rollout_engine", "sglang", "sglang"),
+    ):
+        if getattr(execution, key) == value and find_spec(package) is None:
+            raise SrpoError(f"execution.{key} = {value}: {package} is not installed; see docs/environments.md")
 
 
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from tensordict import TensorDict
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.utils.device import get_device_name
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from srpo.config import Method
@@ -19,7 +20,7 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     def __init__(self, config, role: str, **kwargs) -> None:
         check_version()
-        if not torch.cuda.is_available() and not torch.distributed.is_initialized():
+        if get_device_name() == "cpu" and not torch.distributed.is_initialized():
             # verl would ask for "cpu:gloo,cpu:gloo", which torch refuses
             rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             store = torch.distributed.HashStore() if world_size == 1 else None

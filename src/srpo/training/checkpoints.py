@@ -1,60 +1,23 @@
-"""Checkpoints of a run: complete or absent, the newest to resume from, the best of each budget to evaluate."""
+"""Checkpoints of a run: complete or absent, the latest two to resume from, the best of each budget to evaluate."""
 
 import json
 import logging
 import os
 import shutil
+import zipfile
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from srpo.config import MEMORY_SETTINGS
+from srpo.errors import SrpoError
 from srpo.files import read_events, write_json, write_text
 
 STATE = "state.json"
+SIZES = "sizes.json"
 WEIGHTS = "huggingface"
 
-
 logger = logging.getLogger(__name__)
-
-
-def claim_folder(run_folder: Path, origin: dict[str, Any]) -> None:
-    """Write ``run.yaml``; checkpoints and logs of a run with another specification, data or base are deleted.
-
-    Going on from them would mix two runs. Another commit alone is no reason to start over, and neither is less
-    memory.
-
-    Args:
-        run_folder: the run's folder.
-        origin: the resolved specification under ``spec`` and where it comes from under ``provenance``.
-    """
-    path = run_folder / "run.yaml"
-    if path.exists() and (changed := _differences(yaml.safe_load(path.read_text()), origin)):
-        logger.warning("%s: starting over, changed since: %s", run_folder, ", ".join(changed))
-        shutil.rmtree(run_folder / "checkpoints", ignore_errors=True)
-        for log in ("steps.jsonl", "validations.jsonl"):
-            (run_folder / log).unlink(missing_ok=True)
-    write_text(path, yaml.safe_dump(origin, sort_keys=False))
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Dotted keys in which two origins differ, of those that determine a run's result."""
-
-    def flat(value: Any, key: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            return {key: value}
-        return {k: v for name, inner in value.items() for k, v in flat(inner, f"{key}.{name}").items()}
-
-    def relevant(origin: dict[str, Any]) -> dict[str, Any]:
-        provenance = origin.get("provenance", {})
-        keys = {"spec": origin.get("spec"), **{key: provenance.get(key) for key in ("data", "base_model")}}
-        return {k: v for key, value in keys.items() for k, v in flat(value, key).items()}
-
-    old, new = relevant(before), relevant(now)
-    irrelevant = {f"spec.execution.{name}" for name in MEMORY_SETTINGS}
-    return sorted(key for key in (old.keys() | new.keys()) - irrelevant if old.get(key) != new.get(key))
 
 
 def folder_of(run_folder: Path, step: int) -> Path:
@@ -68,38 +31,105 @@ def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Pa
     Args:
         run_folder: the run's folder.
         step: steps taken so far.
-        state: what the driver needs to go on; stored as ``state.json``.
+        state: what the loop needs to go on; stored as ``state.json``.
         write: fills the folder it is given.
+
+    Raises:
+        SrpoError: if it cannot be written; the checkpoints before it are as they were.
     """
     target = folder_of(run_folder, step)
     partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    write(partial)
-    write_json(partial / STATE, state)
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(partial, target)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        write(partial)
+        write_json(partial / SIZES, _sizes(partial))
+        write_json(partial / STATE, state)
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(partial, target)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+        free = shutil.disk_usage(run_folder).free / 2**30
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = " ".join(str(error).split())[:200]
+        raise SrpoError(
+            f"{target}: cannot be written, with {free:.1f} GiB free ({reason}); what was there before is intact"
+        ) from error
+
+
+def resumable(run_folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Checkpoints that can be resumed from, with their states, the latest first."""
+    states = sorted((run_folder / "checkpoints").glob(f"step*/{STATE}"), key=lambda path: _step(path.parent))
+    return [(path.parent, json.loads(path.read_text())) for path in reversed(states)]
 
 
 def newest(run_folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The latest checkpoint that can be resumed from, with its state."""
-    states = (run_folder / "checkpoints").glob(f"step*/{STATE}")
-    steps = sorted(int(path.parent.name.removeprefix("step")) for path in states)
-    if not steps:
-        return None
-    folder = folder_of(run_folder, steps[-1])
-    return folder, json.loads((folder / STATE).read_text())
+    """The latest of :func:`resumable`."""
+    return next(iter(resumable(run_folder)), None)
 
 
-def prune(run_folder: Path, resume_step: int, keep_weights: Collection[int]) -> None:
-    """Delete what is neither resumed from nor evaluated; of the latter keep the weights only."""
-    for folder in (run_folder / "checkpoints").glob("step*"):
-        step = int(folder.name.removeprefix("step"))
-        if step == resume_step:
+def check(folder: Path) -> None:
+    """Compare a checkpoint's files with what was written: sizes, and the check sums that torch's files carry.
+
+    Raises:
+        SrpoError: naming a file that is missing, has another size or another content.
+    """
+    expected = json.loads((folder / SIZES).read_text())
+    found = _sizes(folder)
+    for name, size in expected.items():
+        if found.get(name) != size:
+            raise SrpoError(f"{name} has {found.get(name, 'no')} bytes, {size} were written")
+    with ThreadPoolExecutor() as pool:
+        for name, damaged in zip(expected, pool.map(lambda name: _bad_record(folder / name), expected), strict=True):
+            if damaged:
+                raise SrpoError(f"{name}: the check sum of {damaged} is wrong")
+
+
+def load_newest(run_folder: Path, load: Callable[[Path], None]) -> dict[str, Any] | None:
+    """Load the latest checkpoint that is whole; damaged ones are deleted, once an older one has been loaded.
+
+    Args:
+        run_folder: the run's folder.
+        load: restores the folder it is given, or raises.
+
+    Returns:
+        The checkpoint's state; None if there is no checkpoint.
+
+    Raises:
+        SrpoError: if there are checkpoints and none can be loaded.
+    """
+    damaged: list[Path] = []
+    for folder, state in resumable(run_folder):
+        try:
+            check(folder)
+            load(folder)
+        except Exception as error:
+            logger.warning("%s: damaged, trying the one before (%s)", folder, " ".join(str(error).split())[:200])
+            damaged.append(folder)
             continue
-        if step not in keep_weights:
-            (folder / STATE).unlink(missing_ok=True)  # first: a half-deleted folder must not be resumed from
-            shutil.rmtree(folder)
+        for other in damaged:
+            _delete(other)
+        return state
+    if damaged:
+        raise SrpoError(f"{damaged[-1].parent}: no checkpoint can be loaded; delete this folder to start over")
+    return None
+
+
+def prune(run_folder: Path, keep_weights: Collection[int], whole: int = 2) -> None:
+    """Delete what is neither resumed from nor evaluated, what a kill left half-written included.
+
+    Args:
+        run_folder: the run's folder.
+        keep_weights: steps whose weights will be evaluated.
+        whole: how many of the latest checkpoints to keep whole; the second in case the first is damaged.
+    """
+    for abandoned in (run_folder / "checkpoints").glob(".step*.partial"):
+        shutil.rmtree(abandoned)
+    resumed_from = [folder for folder, _ in resumable(run_folder)[:whole]]
+    for folder in (run_folder / "checkpoints").glob("step*"):
+        if folder in resumed_from:
+            continue
+        if _step(folder) not in keep_weights:
+            _delete(folder)
             continue
         (folder / STATE).unlink(missing_ok=True)
         for path in folder.iterdir():
@@ -107,12 +137,38 @@ def prune(run_folder: Path, resume_step: int, keep_weights: Collection[int]) -> 
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def _delete(folder: Path) -> None:
+    (folder / STATE).unlink(missing_ok=True)  # first: a half-deleted folder must not be resumed from
+    shutil.rmtree(folder)
+
+
+def _step(folder: Path) -> int:
+    return int(folder.name.removeprefix("step"))
+
+
+def _bad_record(path: Path) -> str | None:
+    """Name of the first record of a file of torch's, a ZIP archive, whose check sum is wrong."""
+    if path.suffix != ".pt":
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip()
+    except zipfile.BadZipFile:
+        return "its directory"
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in (STATE, SIZES))
+    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
+
+
 def rewind_log(path: Path, step: int) -> list[dict[str, Any]]:
     """Cut an event log back to a checkpoint's step and return what is left."""
     events = [event for event in read_events(path) if event["step"] <= step]
-    write_text(path, "".join(_lines(events)))
+    write_log(path, events)
     return events
 
 
-def _lines(events: Iterable[dict[str, Any]]) -> Iterable[str]:
-    return (json.dumps(event, allow_nan=False) + "\n" for event in events)
+def write_log(path: Path, events: Iterable[dict[str, Any]]) -> None:
+    """Replace an event log."""
+    write_text(path, "".join(json.dumps(event, allow_nan=False) + "\n" for event in events))

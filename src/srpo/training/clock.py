@@ -60,10 +60,11 @@ def best_of_budgets(
 
 
 class Phases:
-    """What one step spent in each phase: measured seconds, tokens and FLOPs."""
+    """What one step spent in each phase: measured seconds, tokens and FLOPs; ``current`` is the latest phase."""
 
     def __init__(self) -> None:
         self.wall = dict.fromkeys(PHASES, 0.0)
+        self.current = PHASES[0]
         self.tokens: dict[str, int] = {}
         self._decode_flops = dict.fromkeys(PHASES, 0.0)
         self._dense_flops = dict.fromkeys(PHASES, 0.0)
@@ -71,6 +72,7 @@ class Phases:
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
         """Add the time spent inside to a phase."""
+        self.current = phase
         start = time.perf_counter()
         yield
         self.wall[phase] += time.perf_counter() - start

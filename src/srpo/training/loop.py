@@ -6,7 +6,9 @@ Reads top to bottom: :func:`train` is a run, :meth:`_Run.take_step` a step, one 
 import logging
 import math
 import resource
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +23,7 @@ from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
 from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, read_split
 from srpo.config import RunSpec
+from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.files import append_event, only_writer, write_json
 from srpo.layout import Layout
@@ -31,7 +34,8 @@ from srpo.seeds import derive_seed
 from srpo.tracking import LiveMirror
 from srpo.training import checkpoints
 from srpo.training.clock import ModelCost, Phases, best_of_budgets
-from srpo.training.provenance import provenance
+from srpo.training.interruption import Interrupted, Interruption
+from srpo.training.provenance import claim_folder, provenance
 from srpo.training.step import (
     Rollouts,
     Targets,
@@ -47,6 +51,13 @@ _FALSE = torch.zeros(1, dtype=torch.bool)
 _ZERO = torch.zeros(1)
 _NOTHING = torch.zeros(0)
 _NO_IDS = torch.zeros(0, dtype=torch.int64)
+
+
+CHECKPOINT_SHARE = 0.05
+"""Of the time between two checkpoints that the second may take, those of selected steps aside."""
+
+MAX_SKIPPED_STEPS = 3
+"""Steps in a row without a finite gradient after which a run gives up."""
 
 
 class Policy(Protocol):
@@ -98,19 +109,27 @@ class _TopK:
     mass: dict[int, Tensor]
 
 
-def train(spec: RunSpec, layout: Layout) -> None:
+def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
     """Train a run until its last budget, from its newest checkpoint if there is one, and write its summary.
 
+    Args:
+        spec: the run.
+        layout: where its data, base model and results are.
+        stop_at: seconds since the epoch by which to stop with a checkpoint, if the run is not done before.
+
     Raises:
-        SrpoError: if another process trains the run.
+        Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
+        SrpoError: if another process trains the run, its folder holds a run of another origin, no checkpoint can be
+            loaded or written, memory runs out, or no update of several steps in a row was finite.
     """
-    with only_writer(layout.run(spec.id)):
+    interruption = Interruption(stop_at)
+    with only_writer(layout.run(spec.id)), interruption.listening():
         data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
         model = layout.model(spec.id.model)
-        origin = {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)}
-        checkpoints.claim_folder(layout.run(spec.id), origin)
+        claim_folder(layout.run(spec.id), {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)})
         with _start_policy(spec, model) as policy:
-            _train(_Run(spec, layout, policy), layout)
+            interruption.listen()
+            _train(_Run(spec, layout, policy), layout, interruption)
 
 
 def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
@@ -122,19 +141,30 @@ def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
     return driver.start(spec, model)
 
 
-def _train(run: "_Run", layout: Layout) -> None:
+def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
     run.resume()
     mirror = LiveMirror(layout.folder, run.folder)
+
+    def stop_if_needed(*parts: str) -> None:
+        """Rather checkpoint than begin what may not come to its end."""
+        if reason := interruption.reason(sum(run.seconds_of[part] for part in (*parts, "checkpoint"))):
+            run.save()
+            mirror.sync()
+            raise Interrupted(f"{run.spec.id.path}: {reason}; stopped after step {run.step}, start it again to go on")
+
     with tqdm(total=round(run.horizon, 2), unit="s", desc=run.spec.id.path, disable=None) as progress:
-        progress.update(run.clock)
-        while not run.finished:
-            before = run.clock
-            run.take_step()
-            progress.update(min(run.clock, run.horizon) - before)
-            if run.finished or run.step % run.training.validate_every == 0:
+        while True:
+            progress.update(min(run.clock, run.horizon) - progress.n)
+            if run.validation_is_due:
+                stop_if_needed("validation")
                 run.validate()
+            if run.finished or run.selects_this_step or run.checkpoint_is_due:
                 run.save()
             mirror.step()
+            if run.finished:
+                break
+            stop_if_needed("step")
+            run.take_step()
     run.summarise()
     mirror.sync()
 
@@ -152,6 +182,9 @@ class _Run:
         self.horizon = max(self.training.budgets.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []
+        self.saved_step, self.saved_at = 0, time.perf_counter()
+        self.skipped_steps = 0
+        self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # the last ones of this process
         self.top_k = self.method.top_k if self.method.routing.needs_teacher else 0
 
     @property
@@ -159,12 +192,39 @@ class _Run:
         """Whether the last budget is spent or the step limit reached."""
         return self.clock >= self.horizon or self.step == self.training.max_steps
 
+    @property
+    def validation_is_due(self) -> bool:
+        """Whether the steps taken so far end in a validation that has not been made."""
+        on_time = self.step > 0 and self.step % self.training.validate_every == 0
+        return (on_time or self.finished) and (not self.validations or self.validations[-1]["step"] != self.step)
+
+    @property
+    def selects_this_step(self) -> bool:
+        """Whether a budget's best validation is of this step: its weights will be evaluated."""
+        best = best_of_budgets(self.validations, self.training.budgets).values()
+        return any(validation and validation["step"] == self.step for validation in best)
+
+    @property
+    def checkpoint_is_due(self) -> bool:
+        """Whether the work since the last checkpoint is worth another one."""
+        cost = self.seconds_of["checkpoint"]
+        if cost == 0:  # none has been made by this process
+            return self.step > 0 and self.step % self.training.validate_every == 0
+        return (time.perf_counter() - self.saved_at) * CHECKPOINT_SHARE > cost
+
     # ------------------------------------------------------------ a step
 
     def take_step(self) -> None:
         """Generate, reward, route, score, teach, update; append one event to the step log."""
-        self.step += 1
-        self.phases = Phases()
+        with self._costing("step"):
+            self.step += 1
+            self.phases = Phases()
+            try:
+                self._take_step()
+            except torch.OutOfMemoryError as error:
+                raise SrpoError(f"step {self.step}, {self.phases.current}: {self._remedy()}") from error
+
+    def _take_step(self) -> None:
         questions = [
             self.train_questions[i]
             for i in questions_of_step(
@@ -181,6 +241,7 @@ class _Run:
             constants = targets(self.method, rollouts, routes, batches, old_log_probs, teacher)
             metrics |= target_metrics(constants, teacher)
             metrics |= self._update(rollouts, routes, batches, constants, old_log_probs, top_k, teacher)
+            self._check_updates(metrics, len(batches), rollouts)
         self._log_step(metrics)
 
     def _generate(self, questions: list[Question]) -> Rollouts:
@@ -304,6 +365,44 @@ class _Run:
             metrics["student/top_k_mass"] = torch.cat(list(top_k.mass.values())).mean().item()
         return metrics
 
+    def _check_updates(self, metrics: dict[str, float], updates: int, rollouts: Rollouts) -> None:
+        """verl skips an update whose gradients are not finite; give up when it skips everything."""
+        self.skipped_steps = self.skipped_steps + 1 if metrics["actor/skipped_updates"] == updates else 0
+        if self.skipped_steps < MAX_SKIPPED_STEPS:
+            return
+        evidence = self.folder / "evidence" / f"step{self.step}.json"
+        samples = zip(rollouts.texts, rollouts.rewards.tolist(), rollouts.rollout_log_probs, strict=True)
+        write_json(
+            evidence,
+            {
+                "metrics": {name: repr(value) for name, value in metrics.items()},
+                "rollouts": [
+                    {"response": text, "reward": reward, "log_prob": repr(log_probs.sum().item())}
+                    for text, reward, log_probs in samples
+                ],
+            },
+        )
+        raise SrpoError(
+            f"step {self.step}: the gradients of {self.skipped_steps} steps in a row were not finite; "
+            f"the last one's numbers and rollouts are in {evidence}"
+        )
+
+    def _remedy(self) -> str:
+        limit = self.spec.execution.max_tokens_per_rank
+        lower = f"execution.max_tokens_per_rank (now {limit})" if limit else "training.micro_batch_size"
+        if not limit:
+            lower += f" (now {self.training.micro_batch_size})"
+        return (
+            f"out of device memory; lower {lower} or execution.rollout_memory_fraction, or set "
+            "execution.gradient_checkpointing or offload_teacher: the run goes on from its checkpoint with any of them"
+        )
+
+    @contextmanager
+    def _costing(self, what: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds_of[what] = time.perf_counter() - start
+
     def _batch(
         self,
         pass_name: str,
@@ -360,7 +459,7 @@ class _Run:
 
     def validate(self) -> None:
         """Sample the test split and append one event to the validation log."""
-        with self.policy.sampling() as engine:
+        with self._costing("validation"), self.policy.sampling() as engine:
             result = evaluate_questions(
                 engine,
                 self.tokenizer,
@@ -384,30 +483,45 @@ class _Run:
         append_event(self.folder / "validations.jsonl", event)
 
     def save(self) -> None:
-        """Checkpoint, then delete the checkpoints that nothing needs any more."""
-        state = {"step": self.step, "clock": self.clock, "wall_seconds": self.wall_seconds}
-        checkpoints.save(
-            self.folder,
-            self.step,
-            state,
-            lambda folder: self.policy.save_checkpoint(folder, self.step),
-        )
+        """Checkpoint the step unless it is, then delete the checkpoints that nothing needs any more."""
+        if self.step != self.saved_step:
+            state = {"step": self.step, "clock": self.clock, "wall_seconds": self.wall_seconds}
+            with self._costing("checkpoint"):
+                checkpoints.save(
+                    self.folder, self.step, state, lambda folder: self.policy.save_checkpoint(folder, self.step)
+                )
+            self.saved_step, self.saved_at = self.step, time.perf_counter()
         self._prune()
 
     def _prune(self) -> None:
         best = best_of_budgets(self.validations, self.training.budgets).values()
-        checkpoints.prune(self.folder, self.step, {validation["step"] for validation in best if validation})
+        selected = {validation["step"] for validation in best if validation}
+        checkpoints.prune(self.folder, selected, whole=1 if self.finished else 2)
 
     def resume(self) -> None:
-        """Go back to the newest checkpoint; without one, start over with empty logs."""
-        found = checkpoints.newest(self.folder)
-        if found:
-            folder, state = found
-            self.policy.load_checkpoint(folder)
+        """Go back to the newest whole checkpoint; without one, begin with empty logs.
+
+        Raises:
+            SrpoError: if no checkpoint can be loaded, or the log lacks steps that the checkpoint has.
+        """
+        if state := checkpoints.load_newest(self.folder, self.policy.load_checkpoint):
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
+            self.saved_step = self.step
             logging.getLogger(__name__).info("resuming %s after step %d", self.spec.id.path, self.step)
-        checkpoints.rewind_log(self.folder / "steps.jsonl", self.step)
+        steps = checkpoints.rewind_log(self.folder / "steps.jsonl", self.step)
+        if len(steps) != self.step:
+            raise SrpoError(
+                f"{self.folder}: steps.jsonl holds {len(steps)} of the checkpoint's {self.step} steps; "
+                "restore it, or delete the folder to start over"
+            )
         self.validations = checkpoints.rewind_log(self.folder / "validations.jsonl", self.step)
+        if not self.finished:
+            # A run that had ended and got a longer budget: its last validation would not have been.
+            every = self.training.validate_every
+            on_time = [validation for validation in self.validations if validation["step"] % every == 0]
+            if on_time != self.validations:
+                checkpoints.write_log(self.folder / "validations.jsonl", on_time)
+                self.validations = on_time
         self._prune()  # a kill may have come before it
 
     def summarise(self) -> None:

@@ -1,16 +1,31 @@
-"""Where a run's result comes from: code, packages, data and base model."""
+"""Where a run's result comes from: specification, code, packages, data and base model; one folder, one origin."""
 
 import hashlib
+import itertools
 import json
+import logging
 import platform
+import shutil
 import subprocess
+from collections import deque
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import srpo
+from srpo.config import MEMORY_SETTINGS
+from srpo.errors import SrpoError
+from srpo.files import read_events, write_text
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy")
+LOGS = ("steps.jsonl", "validations.jsonl")
+
+_RESULT = ("srpo", "packages", "data", "base_model")
+"""What of the provenance determines a run's result. A commit does not: a change that does raises srpo's version."""
+
+logger = logging.getLogger(__name__)
 
 
 def provenance(data: dict[str, Path], model: Path) -> dict[str, Any]:
@@ -33,3 +48,81 @@ def git_commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+# ---------------------------------------------------------------- one folder, one origin
+
+
+def claim_folder(run_folder: Path, origin: dict[str, Any]) -> None:
+    """Write ``run.yaml``, unless the folder holds an unfinished run that cannot be continued with this origin.
+
+    A run goes on under the same origin, with other memory settings, and with a longer budget. A finished run of
+    another origin is set aside (``superseded/``, without its checkpoints): whoever asks for it anew has changed it.
+
+    Args:
+        run_folder: the run's folder.
+        origin: the resolved specification under ``spec`` and where it comes from under ``provenance``.
+
+    Raises:
+        SrpoError: naming what differs, if steps of another, unfinished run are there.
+    """
+    path = run_folder / "run.yaml"
+    before = yaml.safe_load(path.read_text()) if path.exists() else None
+    last = next(iter(deque(read_events(run_folder / LOGS[0]), maxlen=1)), None)
+    if before and last and (changed := _differences(before, origin)) and not _prolongs(before, origin, changed):
+        if not _finished(before["spec"]["training"], last):
+            raise SrpoError(
+                f"{run_folder}: {last['step']} steps were trained with other settings: {_listed(changed)}; "
+                "restore them, or delete the folder to start over"
+            )
+        _set_aside(run_folder, changed)
+    write_text(path, yaml.safe_dump(origin, sort_keys=False))
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Old and new value of every dotted key, of those that determine a run's result, that differs."""
+
+    def flat(value: Any, key: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return {key: value}
+        return {k: v for name, inner in value.items() for k, v in flat(inner, f"{key}.{name}").items()}
+
+    def relevant(origin: dict[str, Any]) -> dict[str, Any]:
+        values = {part: origin["provenance"].get(part) for part in _RESULT} | origin["spec"]
+        values = {k: v for part, value in values.items() for k, v in flat(value, part).items()}
+        ignored = {f"{part}.{name}" for part, names in MEMORY_SETTINGS.items() for name in names}
+        return {k: v for k, v in values.items() if k not in ignored and not k.endswith("title")}
+
+    old, new = relevant(before), relevant(now)
+    return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}
+
+
+def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> bool:
+    """Whether the only change is that the run goes on for longer."""
+    last_budget = max(before["spec"]["training"]["budgets"].values())
+    for key, (old, new) in changed.items():
+        longer_budget = key.startswith("training.budgets.") and old is None and new > last_budget
+        more_steps = key == "training.max_steps" and old is not None and (new is None or new > old)
+        if not (longer_budget or more_steps):
+            return False
+    return True
+
+
+def _finished(training: dict[str, Any], last: dict[str, Any]) -> bool:
+    return last["clock"] >= max(training["budgets"].values()) or last["step"] == training["max_steps"]
+
+
+def _set_aside(run_folder: Path, changed: dict[str, tuple[Any, Any]]) -> None:
+    folder = next(f for n in itertools.count(1) if not (f := run_folder / "superseded" / str(n)).exists())
+    logger.warning(
+        "%s: starting over, the run before is set aside in %s; changed: %s", run_folder, folder, _listed(changed)
+    )
+    shutil.rmtree(run_folder / "checkpoints", ignore_errors=True)  # first: they must not be resumed from without logs
+    folder.mkdir(parents=True)
+    for name in (*LOGS, "run.yaml"):
+        if (run_folder / name).exists():
+            (run_folder / name).rename(folder / name)
+
+
+def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
+    return ", ".join(f"{key} = {old}, now {new}" for key, (old, new) in changed.items())

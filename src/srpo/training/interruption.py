@@ -1,0 +1,79 @@
+"""Stopping a run before it is done: on a signal, or before a scheduler's job ends."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+MARGIN_SECONDS = 10.0
+"""Left at the end of a job for stopping workers and servers."""
+
+CAUTION = 1.5
+"""How much longer than the last one the next step, validation or checkpoint may take."""
+
+logger = logging.getLogger(__name__)
+
+
+class Interrupted(Exception):
+    """The run stopped early, with a checkpoint; started again it goes on."""
+
+
+def job_end(environment: Mapping[str, str] = os.environ) -> float | None:
+    """When the scheduler ends this job, in seconds since the epoch; None outside of SLURM."""
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    return float(end) if end.isdecimal() else None
+
+
+class Interruption:
+    """Knows whether to stop.
+
+    Args:
+        stop_at: seconds since the epoch at which the process has to be gone, if that is known.
+        now: the clock that ``stop_at`` is on.
+    """
+
+    def __init__(self, stop_at: float | None = None, now: Callable[[], float] = time.time) -> None:
+        self._stop_at = stop_at
+        self._now = now
+        self._signal: signal.Signals | None = None
+
+    def reason(self, seconds_needed: float = 0.0) -> str | None:
+        """Why to stop now rather than begin something that takes ``seconds_needed``; None to go on."""
+        if self._signal is not None:
+            return f"{self._signal.name} received"
+        if self._stop_at is not None:
+            left = self._stop_at - self._now()
+            if left < CAUTION * seconds_needed + MARGIN_SECONDS:
+                return f"the job ends in {max(left, 0):.0f} s"
+        return None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Note signals instead of dying of them; a second Ctrl-C does end the process at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals go to the main thread only
+            return
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        self.listen()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Take the signals (again: ``ray.init`` takes SIGTERM for itself)."""
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        if number == signal.SIGINT and self._signal is signal.SIGINT:
+            raise KeyboardInterrupt
+        self._signal = signal.Signals(number)
+        logger.warning("%s: stopping after this step; Ctrl-C twice ends at once", self._signal.name)
