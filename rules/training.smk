@@ -30,6 +30,6 @@ rule train:
         "Train {wildcards.model} on {wildcards.benchmark} with {wildcards.method}, seed {wildcards.seed}"
     shell:
         # exec: the scheduler's signals reach it, not a shell that they would end
-        "exec srpo attempt --folder {params.folder} --log {log} --requeue {resources.requeue:q} -- "
+        "exec srpo attempt --folder {params.folder} --log {log} --requeue='{resources.requeue}' -- "
         "srpo train --experiment {params.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed}"
