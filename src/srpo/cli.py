@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REPORT_PARTS = ("tables", "figures", "html")
+
+CLEAR = "\x1b[H\x1b[J"
+"""What empties a terminal."""
 
 # A verb imports what it needs itself: torch and verl take seconds, `srpo --help` should not.
 
@@ -169,15 +173,33 @@ def report(options: argparse.Namespace) -> None:
             mirror.sync_all()
 
 
+def show_status(options: argparse.Namespace) -> None:
+    """Where every run is: stage, step, clock, last avg@k, speed, what is left, attempts, last error."""
+    from srpo import status
+    from srpo.config import load_experiment
+
+    layouts = [Layout(folder) for folder in _experiments(options.results)]
+    experiments = [(load_experiment(layout.experiment), layout) for layout in layouts]
+    if options.json:
+        for experiment, layout in experiments:
+            print(status.as_json(experiment.name, status.read(experiment, layout)))
+        return
+    live = options.watch is not None and sys.stdout.isatty()
+    while True:
+        rows = max(3, os.get_terminal_size().lines // len(experiments) - 4) if live else None
+        tables = [status.table(e.name, status.read(e, layout), rows) for e, layout in experiments]
+        if not live:
+            print("\n\n".join(tables))
+            return
+        print(CLEAR + "\n\n".join(tables), flush=True)
+        time.sleep(options.watch)
+
+
 def track_sync(options: argparse.Namespace) -> None:
     """Bring MLflow up to date with the logs, e.g. after its server was away."""
     from srpo.tracking import sync
 
-    folders = [options.results] if Layout(options.results).experiment.exists() else sorted(options.results.glob("*"))
-    experiments = [folder for folder in folders if Layout(folder).experiment.exists()]
-    if not experiments:
-        raise SrpoError(f"{options.results}: no experiment.yaml here or one folder below")
-    for folder in experiments:
+    for folder in _experiments(options.results):
         sync(folder)
 
 
@@ -205,6 +227,15 @@ def _open(options: argparse.Namespace) -> tuple[Experiment, Layout]:
     experiment = load_experiment(path)
     check_writable(path.parent)
     return experiment, Layout(path.parent)
+
+
+def _experiments(results: Path) -> list[Path]:
+    """The folders of one experiment's or of all experiments' results."""
+    folders = [results] if Layout(results).experiment.exists() else sorted(results.glob("*"))
+    experiments = [folder for folder in folders if Layout(folder).experiment.exists()]
+    if not experiments:
+        raise SrpoError(f"{results}: no experiment.yaml here or one folder below")
+    return experiments
 
 
 def _run(experiment: Experiment, options: argparse.Namespace) -> RunId:
@@ -289,6 +320,18 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _add(verbs, "report", report, experiment=True)
     verb.add_argument("--only", nargs="+", choices=REPORT_PARTS, default=REPORT_PARTS, help="default: all")
+
+    verb = _add(verbs, "status", show_status)
+    verb.add_argument("results", type=Path, help="results, or results/NAME for one experiment")
+    verb.add_argument("--json", action="store_true", help="one line of JSON an experiment, for scripts")
+    verb.add_argument(
+        "--watch",
+        type=float,
+        nargs="?",
+        const=10.0,
+        metavar="SECONDS",
+        help="look again every so many seconds (default: 10) until Ctrl-C; on a terminal only",
+    )
 
     track = verbs.add_parser("track", help="MLflow mirror of the logs", description="MLflow mirror of the logs.")
     track_verbs = track.add_subparsers(title="verbs", metavar="VERB", required=True)
