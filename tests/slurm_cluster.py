@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
-COMMANDS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+COMMANDS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 
 # More CPUs than there are, and GPUs that are none: what is tested is what jobs ask for and where they go.
+# MinJobAge: so that a test can look at jobs that have ended; 300 unless set.
 # cred_expire: SLURM starts a requeued job that many seconds later, in its own defaults 120.
 CONFIGURATION = """\
 ClusterName=test
@@ -49,7 +50,7 @@ MpiDefault=none
 ReturnToService=2
 JobRequeue=1
 KillWait=10
-MinJobAge=300
+MinJobAge=3600
 SlurmdTimeout=300
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 SlurmdParameters=config_overrides

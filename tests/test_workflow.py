@@ -133,11 +133,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 STUB = """
+import sys
+
 from srpo import cli
 from srpo.config import RunId
 from srpo.layout import Layout
 
 options = cli._parser().parse_args()
+if options.verb is cli.attempt:
+    sys.exit(cli.main())
 layout = Layout(options.experiment.parent)
 if options.verb is cli.make_data:
     split, benchmark = options.split, options.benchmark

@@ -33,6 +33,9 @@ STOP = (signal.SIGTERM, signal.SIGUSR1)
 HAND_BACK_SECONDS = 300.0
 """How long a job that was given back waits for the scheduler to end it."""
 
+HAND_BACK_PAUSES = (5.0, 10.0, 20.0, 0.0)
+"""Seconds after each try at giving a job back that its scheduler did not take."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -132,11 +135,13 @@ def _fresh_log(log: Path, number: int) -> Path:
 
 
 def _hand_back(requeue: str, log: Path) -> int:
-    result = subprocess.run(requeue, shell=True, capture_output=True, text=True)
-    if result.returncode:
-        _say(log, f"{requeue}: {' '.join(result.stderr.split()) or f'status {result.returncode}'}")
-        return UNFINISHED
-    time.sleep(HAND_BACK_SECONDS)
+    for pause in HAND_BACK_PAUSES:  # the controller may be away for a moment
+        result = subprocess.run(requeue, shell=True, capture_output=True, text=True)
+        if result.returncode == 0:
+            time.sleep(HAND_BACK_SECONDS)
+            return UNFINISHED
+        time.sleep(pause)
+    _say(log, f"{requeue}: {' '.join(result.stderr.split()) or f'status {result.returncode}'}")
     return UNFINISHED
 
 
