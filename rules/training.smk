@@ -1,6 +1,5 @@
 # Training runs. Logs and checkpoints are side files on purpose: Snakemake deletes the declared outputs and logs of
-# a job that fails, and the next attempt resumes from them. How often a failed rule is tried is the profile's: Snakemake
-# would multiply retries given here, once in the job and once around it.
+# a job that fails, and the next attempt resumes from them.
 
 
 rule train:
@@ -13,6 +12,8 @@ rule train:
     log:
         f"{RESULTS}/logs/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/train.log",
     priority: lambda wildcards: 20 + size_rank(wildcards.model)
+    # not in a scheduler's job: the Snakemake that runs there would retry, too, within each retry of the one outside
+    retries: 2 if workflow.is_main_process else 0
     conda:
         CONDA
     threads: DEVICES["threads"]
