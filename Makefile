@@ -2,13 +2,14 @@
 # make smoke      a first look, three minutes
 # make rehearsal  a few steps on the real data; MIRROR=DIR if the sources are not to be fetched
 # make test lint  what .ci/run checks
+# make test-gpu   what needs a GPU; make test-faults what kills, spoils and starves runs
 # make env        the environment alone; make lock resolves envs/embedded.in anew
 # make env-paper  the environment for CUDA GPUs; make lock-paper resolves envs/paper.in anew
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: report smoke rehearsal test lint env lock env-paper lock-paper clean
+.PHONY: report smoke rehearsal test test-gpu test-faults lint env lock env-paper lock-paper clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,6 +34,13 @@ rehearsal: env
 
 test: env
 	$(BIN)/python -m pytest $(PYTEST)
+
+test-gpu: env-paper
+	$(PAPER_BIN)/python -m pytest -m gpu $(PYTEST)
+
+test-faults: env
+	$(BIN)/python -m pytest tests/test_survival.py tests/test_resume.py tests/test_cluster.py tests/test_sglang_server.py \
+		tests/test_servers.py tests/test_training.py tests/test_tracking.py tests/test_files.py $(PYTEST)
 
 lint: env
 	$(BIN)/ruff check

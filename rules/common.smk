@@ -51,7 +51,7 @@ DEVICES = {
 }
 # Validations and checkpoints come on top of the training clock, whose modelled seconds are no measure of time.
 HORIZON = max(EXPERIMENT.training.budgets.values())
-RUNTIME = int(1.5 * HORIZON / 60) + 60 if EXPERIMENT.training.clock.kind == "wall" else 60
+RUNTIME = int(2 * HORIZON / 60) + 60 if EXPERIMENT.training.clock.kind == "wall" else 60
 
 TABLES = ["table1", "table2", "table3", "table4", "table7", "step_seconds"]
 EVALUATIONS = [f"{LAYOUT.run(run)}/evaluation.json" for run in RUNS]

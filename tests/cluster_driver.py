@@ -1,6 +1,6 @@
-"""A tiny training run through Ray in a process of its own, which kills itself after an event of its logs.
+"""A tiny training run through Ray in a process of its own, which sends itself a signal after an event of its logs.
 
-python cluster_driver.py FOLDER RANKS EVENT
+python cluster_driver.py FOLDER RANKS EVENT SIGNAL
 """
 
 import os
@@ -13,6 +13,7 @@ from tiny import hash_reward, tiny_experiment
 from srpo.evaluation import avg_at_k
 from srpo.layout import Layout
 from srpo.training import loop
+from srpo.training.interruption import Interrupted
 
 
 def experiment(ranks: int):
@@ -23,14 +24,18 @@ def experiment(ranks: int):
 
 if __name__ == "__main__":
     folder, ranks, event = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    number = signal.Signals[sys.argv[4]]
     append, events = loop.append_event, iter(range(1, 100))
 
-    def append_and_die(path, record):
+    def append_and_signal(path, record):
         append(path, record)
         if next(events) == event:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
 
-    loop.append_event = append_and_die
+    loop.append_event = append_and_signal
     loop.compute_reward = avg_at_k.compute_reward = hash_reward
     spec = experiment(ranks).run(experiment(ranks).runs()[0])
-    loop.train(spec, Layout(folder))
+    try:
+        loop.train(spec, Layout(folder))
+    except Interrupted:
+        sys.exit(os.EX_TEMPFAIL)

@@ -75,16 +75,17 @@ def local(parameter: Tensor) -> Tensor:
 
 
 def shard_like(full: Tensor, parameter: Tensor) -> Tensor:
-    """This rank's shard of ``full``, on the parameter's device."""
-    if not isinstance(parameter, DTensor):
-        return full.to(parameter.device)
-    return distribute_tensor(full.to(parameter.device), parameter.device_mesh, parameter.placements).to_local()
+    """This rank's shard of ``full``, where the parameter's is: an off-loaded one is not on its mesh's device."""
+    if isinstance(parameter, DTensor):
+        full = distribute_tensor(full, parameter.device_mesh, parameter.placements).to_local()
+    return full.to(local(parameter).device)
 
 
 def whole(tensor: Tensor) -> Tensor:
     """A copy of a tensor that may be sharded, in host memory; all ranks must ask for it."""
-    tensor = tensor.detach()
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu().clone()
+    if isinstance(tensor, DTensor) and tensor.device_mesh.size() > 1:
+        tensor = tensor.full_tensor()
+    return local(tensor).cpu().clone()
 
 
 def weights(module) -> dict[str, Tensor]:

@@ -57,8 +57,6 @@ def process_group(folder: Path, rank: int, world_size: int):
     """Ranks that find each other through a file: no port is opened for it."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # verl wants to see them
-    if torch.cuda.is_available():
-        torch.cuda.set_device(rank)
     store = torch.distributed.FileStore(str(folder / "store"), world_size)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     torch.distributed.init_process_group(backend, rank=rank, world_size=world_size, store=store)

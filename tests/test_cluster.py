@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import shutil
 import sys
 import time
@@ -82,21 +83,30 @@ def test_two_ranks_give_the_numbers_of_one(method, tmp_path):
     assert_same_run(found, expected, exactly=False)
 
 
-@pytest.mark.parametrize(("ranks", "event", "steps"), [(1, 5, 4), (2, 4, 3)])  # the third event is a validation
-def test_a_killed_run_leaves_nothing_behind_and_goes_on(ranks, event, steps, tmp_path):
+@pytest.mark.parametrize(
+    (
+        "ranks",
+        "event",
+        "number",
+        "status",
+        "saved",
+    ),  # the third event is a validation, after which there is a checkpoint
+    [(1, 5, "SIGKILL", -9, 2), (2, 4, "SIGKILL", -9, 2), (2, 1, "SIGTERM", os.EX_TEMPFAIL, 1)],
+)
+def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, number, status, saved, tmp_path):
     expected = trained(experiment(0), tmp_path / "local")
     spec, layout = prepare(experiment(ranks), tmp_path / "ray")
     driver = Path(__file__).with_name("cluster_driver.py")
-    killed = psutil.Popen([sys.executable, driver, layout.folder, str(ranks), str(event)])
+    killed = psutil.Popen([sys.executable, driver, layout.folder, str(ranks), str(event), number])
     family = {}
     while killed.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):
             family |= {process: process.name() for process in killed.children(recursive=True)}
         time.sleep(0.2)
-    assert killed.returncode == -9
+    assert killed.returncode == status
     assert len(family) > 5
-    assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
-    assert len(events(layout.run(spec.id), "steps.jsonl")) == steps
+    assert checkpoints.newest(layout.run(spec.id))[1]["step"] == saved
+    assert not (layout.run(spec.id) / "summary.json").exists()
     # Ray's own agents look for their parent once a minute; they hold no device and no lock
     compute = [process for process, name in family.items() if not name.endswith("Agent")]
     assert psutil.wait_procs(compute, timeout=60)[1] == []

@@ -1,6 +1,6 @@
 """The command line: one verb per stage. The workflow's rules call it and so can you.
 
-Every verb but ``experiment`` takes the resolved experiment that ``srpo experiment`` wrote; the folder it
+Every verb but ``experiment`` and ``plan`` takes the resolved experiment that ``srpo experiment`` wrote; the folder it
 lies in is the experiment's results directory, and all other paths follow from it (docs/architecture.md).
 """
 
@@ -62,6 +62,21 @@ def resolve_experiment(options: argparse.Namespace) -> None:
     experiment = load_experiment(_read_standard_input() if options.file == "-" else Path(options.file))
     check_writable(options.output.parent)
     write_resolved(experiment, options.output)
+
+
+def plan(options: argparse.Namespace) -> None:
+    """Say what an experiment takes before it is started: runs, steps, hours, disk, memory, and what that assumes."""
+    from srpo.config import experiment_file, load_experiment
+    from srpo.plan import make_plan, render, shortages
+
+    if options.nodes < 1:
+        raise SrpoError(f"--nodes {options.nodes}: at least 1")
+    if not 0 < options.gpu_memory < float("inf"):
+        raise SrpoError(f"--gpu-memory {options.gpu_memory}: above 0")
+    experiment = load_experiment(experiment_file(options.experiment or options.file))
+    print(render(make_plan(experiment, options.nodes)), end="")
+    for line in shortages(experiment, options.gpu_memory * 1e9):
+        print(f"srpo: warning: {line}", file=sys.stderr)
 
 
 def make_data(options: argparse.Namespace) -> None:
@@ -282,6 +297,14 @@ def _parser() -> argparse.ArgumentParser:
     verb = _add(verbs, "experiment", resolve_experiment)
     verb.add_argument("file", help="an experiment file, or - for standard input")
     verb.add_argument("--output", type=Path, metavar="FILE", required=True, help="results/NAME/experiment.yaml")
+
+    verb = _add(verbs, "plan", plan)
+    what = verb.add_mutually_exclusive_group(required=True)
+    named = {"metavar": "EXPERIMENT", "help": "a name, e.g. paper, or an experiment file, resolved or not"}
+    what.add_argument("file", nargs="?", **named)
+    what.add_argument("--experiment", **named)
+    verb.add_argument("--nodes", type=int, metavar="N", default=1, help="runs at a time (default: 1)")
+    verb.add_argument("--gpu-memory", type=float, metavar="GB", default=80, help="warn above it (default: 80)")
 
     verb = _add(verbs, "data", make_data, experiment=True)
     verb.add_argument("--benchmark", required=True)

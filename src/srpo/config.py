@@ -123,14 +123,32 @@ class MiniatureModel(Config):
     warm_start: WarmStart
 
 
+class TransformerShape(Config):
+    """Sizes of a Qwen3, under the names of its ``config.json``: what memory, disk and FLOPs follow from."""
+
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    intermediate_size: Count
+    vocab_size: Count
+    tie_word_embeddings: bool
+
+
 class HubModel(Config):
-    """A pinned revision on the Hugging Face hub."""
+    """A pinned revision on the Hugging Face hub.
+
+    ``shape`` is what ``srpo plan`` reckons with before anything is downloaded; it is held against the checkpoint's
+    ``config.json`` when that is there.
+    """
 
     kind: Literal["hub"]
     name: str
     title: str
     repository: str
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    shape: TransformerShape | None = None
 
 
 class LocalModel(Config):
@@ -423,6 +441,20 @@ def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIG_RO
     if "overrides" in raw or not {"methods", "models", "benchmarks"} <= raw.keys():
         raw = _resolve(raw, where, config_root)
     return _validate(Experiment, raw, where)
+
+
+def experiment_file(name: str, config_root: Path = CONFIG_ROOT) -> Path:
+    """The file of a shipped experiment's name; a path stays what it is.
+
+    Raises:
+        SrpoError: if it is neither.
+    """
+    folder = config_root / "experiments"
+    for path in (Path(name), folder / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+    raise SrpoError(f"unknown experiment {name!r}; give a file or one of {known}")
 
 
 def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, Any]:

@@ -64,7 +64,9 @@ def resolve_hub(model: HubModel) -> Path:
         raise SrpoError(f"{where}: the repository has no such commit; check the revision") from error
     except (HfHubHTTPError, OSError) as error:
         raise SrpoError(f"{where}: download failed ({' '.join(str(error).split())[:200]})") from error
-    return _checked(Path(folder), where)
+    checked = _checked(Path(folder), where)
+    _check_shape(model, checked, where)
+    return checked
 
 
 def resolve_local(model: LocalModel) -> Path:
@@ -126,6 +128,14 @@ def _check_config(folder: Path, where: str) -> None:
     config = _read_json(folder / "config.json", where)
     if "auto_map" in config:
         raise SrpoError(f"{where}: config.json has auto_map, the model needs code of its own, which is never run")
+
+
+def _check_shape(model: HubModel, folder: Path, where: str) -> None:
+    """The plan of an experiment reckons with what the model's file says; hold it against the checkpoint."""
+    config = _read_json(folder / "config.json", where)
+    for key, value in model.shape or ():
+        if config.get(key) != value:
+            raise SrpoError(f"{where}: shape.{key} = {value}: config.json has {config.get(key)}")
 
 
 def _read_json(path: Path, where: str) -> dict[str, Any]:

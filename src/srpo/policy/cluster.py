@@ -74,6 +74,7 @@ def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
     ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
     ray.init(
         address="local",  # never somebody else's cluster, whatever RAY_ADDRESS says
+        _node_ip_address="127.0.0.1",  # rollout servers, which ask for no password, bind to it
         include_dashboard=False,
         log_to_driver=not on_cpu,
         # verl's placement asks for both; CPUs are no limit, and where there is no GPU it is a name for a rank
