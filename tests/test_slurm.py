@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -187,3 +188,23 @@ def test_disturbed(disturb: Callable[[Cluster], None], folder: Path, local: Path
         finish(process, folder, local)
     finally:
         process.terminate()
+
+
+def test_ctrl_c_ends_the_jobs(folder: Path, local: Path, cluster: Cluster) -> None:
+    """They stop with a checkpoint, are not given back to SLURM, and the next workflow goes on from there."""
+    process = submit(folder, cluster)
+    try:
+        wait_for(lambda: steps(folder) >= 6 and training(cluster), process)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+        end = time.monotonic() + 60
+        while cluster.command("squeue", "--noheader"):
+            assert time.monotonic() < end
+            time.sleep(1)
+    finally:
+        process.terminate()
+    stopped = attempts(folder)[-1]
+    assert (stopped["event"], stopped["status"]) == ("end", 75)
+    assert stopped["step"] >= 6
+    finish(submit(folder, cluster), folder, local)
+    assert attempts(folder)[-1]["status"] == 0
