@@ -142,6 +142,13 @@ def test_end_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert attempts.end_of_job() is None
 
 
+def test_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    folder, log = str(tmp_path / "file" / "run"), str(tmp_path / "train.log")
+    assert cli.main(["attempt", "--folder", folder, "--log", log, "--", "true"]) == 2
+    assert "is not a directory" in capsys.readouterr().err
+
+
 def test_verb_needs_a_command(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         cli.main(["attempt", "--folder", str(tmp_path), "--log", str(tmp_path / "log")])

@@ -137,6 +137,8 @@ def attempt(options: argparse.Namespace) -> int:
     """Run srpo train as one attempt at a run: with a record and a log of its own, the job given back if it is cut."""
     from srpo import attempts
 
+    for folder in (options.folder, options.log.parent):
+        check_writable(folder)
     return attempts.attempt(options.command, options.folder, options.log, options.requeue)
 
 
