@@ -26,6 +26,11 @@ include: "rules/report.smk"
 report: "reports/workflow.rst"
 
 
+# A profile's number of GPUs is a machine's: it limits what runs on one, not how many jobs a cluster gets.
+resource_scopes:
+    gpu="local",
+
+
 localrules:
     all,
 

@@ -22,7 +22,10 @@ if mirror := config.pop("mirror", None):
     ENVIRONMENT["SRPO_MIRROR"] = str(Path(mirror).absolute())
 EXPORTS = " ".join(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())
 # Last on the path: `.venv/bin/snakemake` finds its own `srpo` though the environment is not activated.
-shell.prefix(f'export {EXPORTS} PATH="$PATH":{shlex.quote(str(Path(sys.executable).parent))}; ')
+# SLURM names a job's GPUs for every vendor (gres.conf without AutoDetect), and verl refuses to see two.
+shell.prefix(
+    f'export {EXPORTS} PATH="$PATH":{shlex.quote(str(Path(sys.executable).parent))}; unset ROCR_VISIBLE_DEVICES; '
+)
 
 try:
     EXPERIMENT = load_experiment(config)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,61 @@ def test_outputs_are_what_the_analysis_writes(tmp_path: Path) -> None:
     assert set(re.findall(r"figures/(\w+)\.png", plan)) == set(FIGURES)
 
 
+def settings(*arguments: str) -> dict[str, str]:
+    """Settings that Snakemake takes from its profiles."""
+    code = (
+        "import sys; from snakemake.cli import parse_args; args = parse_args(None)[1]; "
+        "print({name: str(getattr(args, name)) for name in ('cores', 'jobs', 'retries', 'latency_wait', 'resources')})"
+    )
+    result = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return ast.literal_eval(result.stdout)
+
+
+def test_default_profile_steps_aside(tmp_path: Path) -> None:
+    """Snakemake would prefer what it says to a profile that is asked for."""
+    (tmp_path / "config.yaml").write_text("jobs: 7\nretries: 5\n")
+    assert settings()["cores"] == str(len(os.sched_getaffinity(0)))
+    assert "gpu" in settings()["resources"]
+    named = settings("--profile", str(tmp_path))
+    assert (named["cores"], named["jobs"], named["retries"], named["resources"]) == ("None", "7", "5", "{}")
+
+
+def test_a_machine_s_gpus_limit_no_cluster() -> None:
+    assert 'resource_scopes:\n    gpu="local"' in (ROOT / "Snakefile").read_text()
+
+
+def test_slurm_profile(tmp_path: Path) -> None:
+    """The plugin reads the site's partitions from it, and puts each job of the paper's experiment where it belongs."""
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    from types import SimpleNamespace
+
+    from snakemake_executor_plugin_slurm.partitions import read_partition_file
+
+    profile = ROOT / "workflow" / "profiles" / "slurm"
+    partitions = read_partition_file(profile / "config.yaml")
+
+    def place(**resources: int) -> str:
+        job = SimpleNamespace(threads=1, resources=resources)
+        scores = {partition.name: partition.score_job_fit(job) for partition in partitions}
+        return max((name for name, score in scores.items() if score is not None), key=scores.get)
+
+    segment = yaml.safe_load((profile / "config.yaml").read_text())["set-resources"]["train"]["runtime"]
+    assert place(gpu=8, mem_mb=320_000, runtime=segment) == "gpu"
+    assert place(gpu=0, mem_mb=1000, runtime=10) == "cpu"
+    assert place(gpu=0, mem_mb=2000, runtime=segment) == "cpu"
+    experiment = CONFIG_ROOT / "experiments" / "paper.yaml"
+    assert planned_jobs(tmp_path, "--profile", profile, "--configfile", experiment)["train"] == 42
+
+
+@pytest.mark.slow
+def test_five_thousand_runs_plan_in_a_minute(tmp_path: Path) -> None:
+    source = write_experiment(tmp_path, matrix=matrix(["grpo", "sdpo", "srpo"], list(range(1, 1668))))
+    start = time.perf_counter()
+    assert planned_jobs(tmp_path, "--configfile", source)["train"] > 5000
+    assert time.perf_counter() - start < 60
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder where the tiny experiment has run to its end, with verbs that only write their outputs' names."""
@@ -133,11 +190,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 STUB = """
+import sys
+
 from srpo import cli
 from srpo.config import RunId
 from srpo.layout import Layout
 
 options = cli._parser().parse_args()
+if options.verb is cli.attempt:
+    sys.exit(cli.main())
 layout = Layout(options.experiment.parent)
 if options.verb is cli.make_data:
     split, benchmark = options.split, options.benchmark

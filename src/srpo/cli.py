@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 REPORT_PARTS = ("tables", "figures", "html")
 
+CLEAR = "\x1b[H\x1b[J"
+"""What empties a terminal."""
+
 # A verb imports what it needs itself: torch and verl take seconds, `srpo --help` should not.
 
 
@@ -32,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0, 2 for a mistake the user can mend, 75 (EX_TEMPFAIL) when a run stopped early with a
-        checkpoint, 130 when interrupted.
+        checkpoint, 130 when interrupted; of ``attempt`` its command's.
     """
     options = _parser().parse_args(arguments)
     try:
-        options.verb(options)
+        return options.verb(options) or 0
     except SrpoError as error:
         print(f"srpo: error: {error}", file=sys.stderr)
         return 2
@@ -46,7 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("srpo: interrupted", file=sys.stderr)
         return 130
-    return 0
 
 
 # ---------------------------------------------------------------- verbs
@@ -130,6 +133,15 @@ def train(options: argparse.Namespace) -> None:
     loop.train(spec, layout, options.stop_at)
 
 
+def attempt(options: argparse.Namespace) -> int:
+    """Run srpo train as one attempt at a run: with a record and a log of its own, the job given back if it is cut."""
+    from srpo import attempts
+
+    for folder in (options.folder, options.log.parent):
+        check_writable(folder)
+    return attempts.attempt(options.command, options.folder, options.log, options.requeue)
+
+
 def evaluate(options: argparse.Namespace) -> None:
     """Sample a run's checkpoints at its budgets anew, or the base model without ``--method``."""
     experiment, layout = _open(options)
@@ -178,15 +190,33 @@ def report(options: argparse.Namespace) -> None:
             mirror.sync_all()
 
 
+def show_status(options: argparse.Namespace) -> None:
+    """Where every run is: stage, step, clock, last avg@k, speed, what is left, attempts, last error."""
+    from srpo import status
+    from srpo.config import load_experiment
+
+    layouts = [Layout(folder) for folder in _experiments(options.results)]
+    experiments = [(load_experiment(layout.experiment), layout) for layout in layouts]
+    if options.json:
+        for experiment, layout in experiments:
+            print(status.as_json(experiment.name, status.read(experiment, layout)))
+        return
+    live = options.watch is not None and sys.stdout.isatty()
+    while True:
+        rows = max(3, os.get_terminal_size().lines // len(experiments) - 4) if live else None
+        tables = [status.table(e.name, status.read(e, layout), rows) for e, layout in experiments]
+        if not live:
+            print("\n\n".join(tables))
+            return
+        print(CLEAR + "\n\n".join(tables), flush=True)
+        time.sleep(options.watch)
+
+
 def track_sync(options: argparse.Namespace) -> None:
     """Bring MLflow up to date with the logs, e.g. after its server was away."""
     from srpo.tracking import sync
 
-    folders = [options.results] if Layout(options.results).experiment.exists() else sorted(options.results.glob("*"))
-    experiments = [folder for folder in folders if Layout(folder).experiment.exists()]
-    if not experiments:
-        raise SrpoError(f"{options.results}: no experiment.yaml here or one folder below")
-    for folder in experiments:
+    for folder in _experiments(options.results):
         sync(folder)
 
 
@@ -214,6 +244,15 @@ def _open(options: argparse.Namespace) -> tuple[Experiment, Layout]:
     experiment = load_experiment(path)
     check_writable(path.parent)
     return experiment, Layout(path.parent)
+
+
+def _experiments(results: Path) -> list[Path]:
+    """The folders of one experiment's or of all experiments' results."""
+    folders = [results] if Layout(results).experiment.exists() else sorted(results.glob("*"))
+    experiments = [folder for folder in folders if Layout(folder).experiment.exists()]
+    if not experiments:
+        raise SrpoError(f"{results}: no experiment.yaml here or one folder below")
+    return experiments
 
 
 def _run(experiment: Experiment, options: argparse.Namespace) -> RunId:
@@ -295,11 +334,29 @@ def _parser() -> argparse.ArgumentParser:
         help="stop with a checkpoint before this time, in seconds since the epoch (default: the SLURM job's end)",
     )
 
+    verb = _add(verbs, "attempt", attempt)
+    verb.add_argument("--folder", type=Path, metavar="DIR", required=True, help="the run's folder")
+    verb.add_argument("--log", type=Path, metavar="FILE", required=True, help="becomes a link to this attempt's log")
+    verb.add_argument("--requeue", default="", metavar="COMMAND", help="gives the job back to its scheduler")
+    verb.add_argument("command", nargs="+", metavar="COMMAND", help="after --: srpo train and its options")
+
     verb = _add(verbs, "evaluate", evaluate, experiment=True)
     _add_run(verb, method_required=False)
 
     verb = _add(verbs, "report", report, experiment=True)
     verb.add_argument("--only", nargs="+", choices=REPORT_PARTS, default=REPORT_PARTS, help="default: all")
+
+    verb = _add(verbs, "status", show_status)
+    verb.add_argument("results", type=Path, help="results, or results/NAME for one experiment")
+    verb.add_argument("--json", action="store_true", help="one line of JSON an experiment, for scripts")
+    verb.add_argument(
+        "--watch",
+        type=float,
+        nargs="?",
+        const=10.0,
+        metavar="SECONDS",
+        help="look again every so many seconds (default: 10) until Ctrl-C; on a terminal only",
+    )
 
     track = verbs.add_parser("track", help="MLflow mirror of the logs", description="MLflow mirror of the logs.")
     track_verbs = track.add_subparsers(title="verbs", metavar="VERB", required=True)

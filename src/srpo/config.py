@@ -303,6 +303,15 @@ class Block(Config):
     methods: list[str] = []
     seeds: list[int] = Field([1], min_length=1)
 
+    def holds(self, run: RunId) -> bool:
+        """Whether a run is in the rectangle."""
+        return (
+            run.seed in self.seeds
+            and run.method in self.methods
+            and run.model in self.models
+            and run.benchmark in map(_short, self.benchmarks)
+        )
+
 
 class RunId(Config):
     """Identity of a training run; ``path`` is its place below ``results/<experiment>/runs``."""
@@ -395,7 +404,7 @@ class Experiment(Config):
 
     def run(self, run: RunId) -> RunSpec:
         """Resolve one run."""
-        if run not in self.runs():
+        if not any(block.holds(run) for block in self.matrix):  # not runs(): in thousands of them this is asked of each
             raise SrpoError(f"run {run.path} is not in the matrix of experiment {self.name}")
         return RunSpec(
             experiment=self.name,

@@ -55,6 +55,24 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
+    """The complete events at the end of an append-only log, at least one if there is one.
+
+    Args:
+        path: the log.
+        size: bytes to read, doubled until they hold a whole line.
+    """
+    with path.open("rb") as log:
+        total = log.seek(0, os.SEEK_END)
+        while True:
+            log.seek(max(0, total - size))
+            # the first line is whole at the start of the file only, the last one if it was not cut off
+            lines = log.read(size).split(b"\n")[0 if size >= total else 1 : -1]
+            if lines or size >= total:
+                return [json.loads(line) for line in lines]
+            size *= 2
+
+
 @contextmanager
 def only_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
     """Keep a second process from writing into ``folder``; a lock whose process was killed is free again.

@@ -59,6 +59,10 @@ class Layout:
         """Folder of a training run."""
         return self.folder / "runs" / run.path
 
+    def run_log(self, run: RunId, name: str) -> Path:
+        """What a rule printed about a run: ``train``, ``train.<attempt>`` or ``evaluate``."""
+        return self.folder / "logs" / "runs" / run.path / f"{name}.log"
+
 
 def check_writable(folder: Path) -> None:
     """Raise if ``folder`` cannot be created or written; nothing is created.

@@ -1,0 +1,249 @@
+"""Where every run of an experiment is, from its files alone: nothing is asked of a scheduler or a server.
+
+:func:`read` looks, :func:`table` and :func:`as_json` show. Of logs only the ends are read, so that thousands of runs
+take seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tabulate import tabulate
+
+from srpo.config import Experiment, RunId, Training
+from srpo.files import read_events, read_last_events
+from srpo.layout import Layout
+
+Stage = Literal["waiting", "training", "failed", "trained", "evaluated"]
+
+URGENCY: tuple[Stage, ...] = ("failed", "training", "trained", "waiting", "evaluated")
+"""Stages in the order in which a terminal that cannot show all runs shows them."""
+
+_RETRIED = {0, os.EX_TEMPFAIL}
+_ERROR = re.compile(r"^(srpo: .*|[\w.]*(Error|Exception|Interrupt|Killed)\b.*|.*(command not found|Killed))$")
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One training run.
+
+    Attributes:
+        run: its path below ``runs``.
+        stage: ``waiting`` for its first job or its next segment, ``training``, ``failed`` in its last attempt,
+            ``trained`` or ``evaluated``.
+        step: steps in the log.
+        clock: seconds of the training clock.
+        horizon: the last budget, in the same seconds.
+        budgets_passed: budgets that are spent.
+        avg_at_k: of the last validation.
+        clock_per_second: seconds of the training clock per second of steps, validations and checkpoints aside.
+        steps_per_hour: of this attempt, validations and checkpoints included.
+        seconds_left: until the last budget at that speed, waiting in queues aside; for ``training`` only.
+        attempts: how often it was started; segments count.
+        failures: attempts that ended neither with a result nor with a checkpoint.
+        last_sign: of life, in seconds since the epoch.
+        error: the last line of error of the last failed attempt, until the run is trained.
+    """
+
+    run: str
+    stage: Stage
+    step: int = 0
+    clock: float = 0.0
+    horizon: float = 0.0
+    budgets_passed: int = 0
+    avg_at_k: float | None = None
+    clock_per_second: float | None = None
+    steps_per_hour: float | None = None
+    seconds_left: float | None = None
+    attempts: int = 0
+    failures: int = 0
+    last_sign: float | None = None
+    error: str | None = None
+
+
+def read(experiment: Experiment, layout: Layout) -> list[RunStatus]:
+    """The status of every run, in the matrix's order."""
+    return [_read_run(run, experiment.training, layout) for run in experiment.runs()]
+
+
+def table(name: str, statuses: Sequence[RunStatus], rows: int | None = None, now: float | None = None) -> str:
+    """One line about the experiment, then a row a run.
+
+    Args:
+        name: of the experiment.
+        statuses: of its runs.
+        rows: how many runs to show, the most urgent first; all of them, in their order, without it.
+        now: seconds since the epoch.
+    """
+    now = time.time() if now is None else now
+    shown = list(statuses)
+    if rows is not None and len(shown) > rows:
+        shown = sorted(shown, key=lambda status: URGENCY.index(status.stage))[:rows]
+    lines = [
+        f"{name}: {_summary(statuses)}",
+        tabulate([_row(s, now) for s in shown], headers=_HEADERS, tablefmt="plain"),
+    ]
+    if len(shown) < len(statuses):
+        lines.append(f"... and {len(statuses) - len(shown)} more")
+    return "\n".join(lines)
+
+
+def as_json(name: str, statuses: Iterable[RunStatus]) -> str:
+    """The same for scripts: one object, with every field of every run."""
+    return json.dumps({"experiment": name, "time": time.time(), "runs": [asdict(status) for status in statuses]})
+
+
+# ---------------------------------------------------------------- looking
+
+
+def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
+    folder, horizon = layout.run(run), max(training.budgets.values())
+    files = _files(folder)
+    if not files:
+        return RunStatus(run.path, "waiting", horizon=horizon)
+    attempts = list(read_events(folder / "attempts.jsonl")) if "attempts.jsonl" in files else []
+    steps = read_last_events(folder / "steps.jsonl") if "steps.jsonl" in files else []
+    validations = read_last_events(folder / "validations.jsonl") if "validations.jsonl" in files else []
+    trained = "summary.json" in files
+    ends = {event["attempt"]: event["status"] for event in attempts if event["event"] == "end"}
+    failed = [number for number, status in ends.items() if status not in _RETRIED]
+    stage = _stage(files, attempts, ends)
+    speed = _speed(steps, attempts, files) if steps and not trained else None
+    step, clock = (steps[-1]["step"], steps[-1]["clock"]) if steps else (0, 0.0)
+    return RunStatus(
+        run=run.path,
+        stage=stage,
+        step=step,
+        clock=clock,
+        horizon=horizon,
+        budgets_passed=sum(trained or clock >= seconds for seconds in training.budgets.values()),
+        avg_at_k=validations[-1]["avg_at_k"] if validations else None,
+        clock_per_second=_clock_per_second(steps),
+        steps_per_hour=speed,
+        seconds_left=_seconds_left(steps, speed, training, horizon) if stage == "training" else None,
+        attempts=len({event["attempt"] for event in attempts}),
+        failures=len(failed),
+        last_sign=max(files.values()),
+        error=_error(layout, run, failed[-1] if failed else None, trained) if stage != "evaluated" else None,
+    )
+
+
+def _files(folder: Path) -> dict[str, float]:
+    """Name and time of change of each file of a run: one request a run where there is nothing yet."""
+    try:
+        with os.scandir(folder) as entries:
+            return {e.name: e.stat().st_mtime for e in entries if e.is_file() and not e.name.startswith(".")}
+    except FileNotFoundError:
+        return {}
+
+
+def _stage(files: dict[str, float], attempts: list[dict[str, Any]], ends: dict[int, int]) -> Stage:
+    if "evaluation.json" in files and "summary.json" in files:
+        return "evaluated"
+    if "summary.json" in files:
+        return "trained"
+    if not attempts:  # `srpo train` by itself leaves no record
+        return "training" if "run.yaml" in files else "waiting"
+    status = ends.get(attempts[-1]["attempt"])
+    if status is None:
+        return "training"
+    return "waiting" if status in _RETRIED else "failed"
+
+
+def _clock_per_second(steps: list[dict[str, Any]]) -> float | None:
+    seconds = sum(event["wall_seconds"] for event in steps)
+    return sum(event["step_seconds"] for event in steps) / seconds if seconds > 0 else None
+
+
+def _speed(steps: list[dict[str, Any]], attempts: list[dict[str, Any]], files: dict[str, float]) -> float | None:
+    """Steps an hour since this attempt started, or of the last steps before it has taken one."""
+    start = next((event for event in reversed(attempts) if event["event"] == "start"), None)
+    if start and steps[-1]["step"] > start["step"]:
+        seconds = files["steps.jsonl"] - start["time"]
+        return 3600 * (steps[-1]["step"] - start["step"]) / seconds if seconds > 0 else None
+    seconds = sum(event["wall_seconds"] for event in steps)
+    return 3600 * len(steps) / seconds if seconds > 0 else None
+
+
+def _seconds_left(
+    steps: list[dict[str, Any]], steps_per_hour: float | None, training: Training, horizon: float
+) -> float | None:
+    if not steps or not steps_per_hour:
+        return None
+    a_step = sum(event["step_seconds"] for event in steps) / len(steps)
+    left = max(0.0, horizon - steps[-1]["clock"]) / a_step if a_step > 0 else 0.0
+    if training.max_steps is not None:
+        left = min(left, training.max_steps - steps[-1]["step"])
+    return 3600 * left / steps_per_hour
+
+
+def _error(layout: Layout, run: RunId, failed_attempt: int | None, trained: bool) -> str | None:
+    """The last line of error of what failed last: an attempt at training, or the evaluation."""
+    if trained:
+        return _last_error(layout.run_log(run, "evaluate"), certain=True)
+    if failed_attempt is None:
+        return None
+    return _last_error(layout.run_log(run, f"train.{failed_attempt}"), certain=False)
+
+
+def _last_error(log: Path, certain: bool) -> str | None:
+    """The last line that looks like an error; if none does, the last line, unless it has to be ``certain``."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            # a progress bar returns to the start of its line
+            lines = [line.strip() for line in re.split(r"[\r\n]", file.read().decode(errors="replace")) if line.strip()]
+    except OSError:
+        return None
+    errors = [line for line in lines if _ERROR.match(line)] or ([] if certain else lines)
+    return errors[-1] if errors else None
+
+
+# ---------------------------------------------------------------- showing
+
+_HEADERS = ("run", "stage", "step", "clock", "budgets", "avg@k", "clock/s", "steps/h", "left", "tries", "seen", "error")
+
+
+def _summary(statuses: Sequence[RunStatus]) -> str:
+    counts = Counter(status.stage for status in statuses)
+    parts = [f"{counts[stage]} {stage}" for stage in reversed(URGENCY) if counts[stage]]
+    return f"{len(statuses)} runs, {', '.join(parts)}" if parts else "no runs"
+
+
+def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
+    def number(value: float | None, digits: int) -> str:
+        return "" if value is None else f"{value:.{digits}f}"
+
+    tries = f"{status.attempts} ({status.failures} failed)" if status.failures else status.attempts or ""
+    return (
+        status.run,
+        status.stage,
+        status.step or "",
+        f"{status.clock:.0f}/{status.horizon:.0f}" if status.step else "",
+        status.budgets_passed or "",
+        number(status.avg_at_k, 3),
+        number(status.clock_per_second, 2),
+        number(status.steps_per_hour, 0),
+        "" if status.seconds_left is None else _span(status.seconds_left),
+        tries,
+        "" if status.last_sign is None else f"{_span(max(0.0, now - status.last_sign))} ago",
+        (status.error or "")[:100],
+    )
+
+
+def _span(seconds: float) -> str:
+    """``45s``, ``12m``, ``3h05m`` or ``2d04h``."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days}d{hours % 24:02}h"
+    if hours:
+        return f"{hours}h{minutes % 60:02}m"
+    return f"{minutes}m" if minutes else f"{int(seconds)}s"
