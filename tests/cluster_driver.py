@@ -30,7 +30,8 @@ if __name__ == "__main__":
     def append_and_signal(path, record):
         append(path, record)
         if next(events) == event:
-            os.kill(os.getpid(), number)
+            # a scheduler's signal reaches every process of the job
+            os.killpg(0, number) if number != signal.SIGKILL else os.kill(os.getpid(), number)
 
     loop.append_event = append_and_signal
     loop.compute_reward = avg_at_k.compute_reward = hash_reward

@@ -97,7 +97,8 @@ def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, n
     expected = trained(experiment(0), tmp_path / "local")
     spec, layout = prepare(experiment(ranks), tmp_path / "ray")
     driver = Path(__file__).with_name("cluster_driver.py")
-    killed = psutil.Popen([sys.executable, driver, layout.folder, str(ranks), str(event), number])
+    command = [sys.executable, driver, layout.folder, str(ranks), str(event), number]
+    killed = psutil.Popen(command, start_new_session=True)
     family = {}
     while killed.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -152,9 +153,9 @@ def flat(value, key: str = "") -> dict[str, torch.Tensor]:
     return {key: torch.tensor(value)} if isinstance(value, int | float) and math.isfinite(value) else {}
 
 
-def test_more_ranks_than_devices_is_one_clear_line(tmp_path, monkeypatch):
+def test_another_number_of_devices_is_one_clear_line(tmp_path, monkeypatch):
     spec, layout = prepare(experiment(2), tmp_path)
     monkeypatch.setattr(cluster.ray, "cluster_resources", lambda: {"GPU": 1.0})
-    with pytest.raises(Exception, match=r"execution.ranks = 2: this machine shows 1 GPUs"):
+    with pytest.raises(Exception, match=r"execution.ranks = 2: 1 GPUs are visible; let CUDA_VISIBLE_DEVICES name 2"):
         loop.train(spec, layout)
     shutil.rmtree(tmp_path)

@@ -88,7 +88,10 @@ def content(folder: Path) -> dict[str, object]:
             if path.name.startswith("extra"):
                 value.pop("rng")  # no draw depends on a global generator
             result[name] = tensors(value)
-        elif name in ("steps.jsonl", "summary.json") or path.name == "state.json":
+        elif path.name == "state.json":
+            state = json.loads(path.read_text())
+            result[name] = {k: v for k, v in state.items() if k not in ("wall_seconds", "seconds_of")}
+        elif name in ("steps.jsonl", "summary.json"):
             result[name] = [without_measurements(line) for line in path.read_text().splitlines()]
         elif path.name == "sizes.json":
             result[name] = sorted(json.loads(path.read_text()))  # a resumed run's pickles are a few bytes longer

@@ -55,6 +55,7 @@ INCOMPLETE = {
     "aborted": TokenOutput(token_ids=[5], log_probs=[-1.0], stop_reason="abort"),
     "no log-probs": TokenOutput(token_ids=[5], log_probs=None, stop_reason="stop"),
     "fewer log-probs": TokenOutput(token_ids=[5, 6], log_probs=[-1.0], stop_reason="length"),
+    "a log-prob that is not finite": TokenOutput(token_ids=[5], log_probs=[float("nan")], stop_reason="stop"),
     "empty": TokenOutput(token_ids=[], log_probs=[], stop_reason="stop"),
 }
 

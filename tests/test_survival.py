@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -115,6 +116,7 @@ def test_a_second_ctrl_c_ends_at_once(prepared, expected, monkeypatch):
 def test_a_run_passes_through_jobs_that_are_too_short_for_it(prepared, expected, monkeypatch):
     spec, layout = prepared
     monkeypatch.setattr(interruption, "MARGIN_SECONDS", 0.0)
+    monkeypatch.setattr(interruption, "CAUTION", 0.0)
     segments = 0
     while not (layout.run(spec.id) / "summary.json").exists():
         now = iter(range(1000))  # each look at the clock is a second later
@@ -201,6 +203,53 @@ def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(prepared, exp
     assert_same(content(layout.run(spec.id)), expected)
 
 
+@pytest.mark.parametrize("scores", [{2: 0.5, 3: 0.9, 4: 0.1}, {2: 0.9, 3: 0.1, 4: 0.5}])
+def test_what_a_prolonged_run_selects_is_there(scores, tmp_path, monkeypatch):
+    given_scores(monkeypatch, scores)
+    spec, layout = prepare(experiment(max_steps=3), tmp_path)
+    loop.train(spec, layout)
+    loop.train(experiment().run(spec.id), layout)
+    assert_selected_weights_exist(layout.run(spec.id))
+
+
+def test_what_is_selected_after_going_back_to_an_older_checkpoint_is_there(tmp_path, monkeypatch):
+    """Sampling on GPUs does not repeat itself: the step that displaced another may do worse when it is redone."""
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", float("inf"))
+    spec, layout = prepare(experiment(max_steps=5, validate_every=1), tmp_path)
+    with monkeypatch.context() as patch:
+        given_scores(patch, {1: 0.5, 4: 0.9})
+        at_call(patch, LocalPolicy, "sampling", 9, crash)  # of step 5
+        with pytest.raises(RuntimeError):
+            loop.train(spec, layout)
+    whole = checkpoints.resumable(layout.run(spec.id))
+    assert [state["step"] for _, state in whole] == [4, 3]
+    os.truncate(next(whole[0][0].glob("model_*.pt")), 9)
+    given_scores(monkeypatch, {})
+    loop.train(spec, layout)
+    assert json.loads((layout.run(spec.id) / "summary.json").read_text())["budgets"]["1h"]["step"] == 1
+    assert_selected_weights_exist(layout.run(spec.id))
+
+
+def crash() -> None:
+    raise RuntimeError
+
+
+def given_scores(patch, scores: dict[int, float]) -> None:
+    """Replace the avg@k of the validations after some steps; 0 after all others."""
+
+    def evaluate(*args):
+        result = avg_at_k.evaluate_questions(*args)
+        return replace(result, question_scores=[scores.get(args[-1][-1], 0.0)] * len(result.question_scores))
+
+    patch.setattr(loop, "evaluate_questions", evaluate)
+
+
+def assert_selected_weights_exist(run) -> None:
+    budgets = json.loads((run / "summary.json").read_text())["budgets"]
+    for found in filter(None, budgets.values()):
+        assert (run / found["checkpoint"] / "huggingface" / "model.safetensors").is_file()
+
+
 def test_a_checkpoint_cannot_run_code(prepared, tmp_path, monkeypatch):
     spec, layout = prepared
     policy = LocalPolicy(spec, layout.model(spec.id.model))
@@ -236,6 +285,14 @@ def test_a_full_disk_under_a_log_is_one_clear_line(prepared):
     with pytest.raises(SrpoError, match=r"validations.jsonl: cannot be written \(No space left on device\)") as error:
         loop.append_event(layout.run(spec.id) / "validations.jsonl", {"step": 1})
     assert "\n" not in str(error.value)
+
+
+def test_a_prompt_that_is_too_long_is_found_before_anything_is_spent(prepared):
+    spec, layout = prepared
+    short = spec.model_copy(update={"training": spec.training.model_copy(update={"max_prompt_length": 3})})
+    with pytest.raises(SrpoError, match="prompt"):
+        loop.train(short, layout)
+    assert not (layout.run(spec.id) / "steps.jsonl").exists()
 
 
 # ---------------------------------------------------------------- numbers and memory

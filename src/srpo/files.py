@@ -17,7 +17,17 @@ def write_bytes(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.write_bytes(content)
+    flush_to_disk(partial)
     os.replace(partial, path)
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file's or folder's content would survive a crash of the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:

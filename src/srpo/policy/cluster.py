@@ -1,5 +1,6 @@
 """The policy in a Ray cluster: verl's trainer starts workers and rollout servers, the project's loop drives them."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,10 +40,9 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
     def sampling(self) -> Iterator[ServerRollout]:
         """The rollout servers with the present weights; afterwards they free their devices."""
         self.checkpoint_manager.update_weights()
-        try:
-            yield self._rollout
-        finally:
-            self.checkpoint_manager.sleep_replicas()
+        yield self._rollout
+        # not after an error, which ends the run: servers must not be put to sleep over requests
+        self.checkpoint_manager.sleep_replicas()
 
     def compute_log_prob(self, batch: TensorDict) -> TensorDict:
         """The student's pass before the update."""
@@ -72,23 +72,39 @@ def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
     check_packages(spec.execution)
     config = compose_verl_config(spec, model.absolute())
     ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
-    ray.init(
-        address="local",  # never somebody else's cluster, whatever RAY_ADDRESS says
-        _node_ip_address="127.0.0.1",  # rollout servers, which ask for no password, bind to it
-        include_dashboard=False,
-        log_to_driver=not on_cpu,
-        # verl's placement asks for both; CPUs are no limit, and where there is no GPU it is a name for a rank
-        num_cpus=4 * (ranks + 2),
-        num_gpus=ranks if on_cpu else None,
-        object_store_memory=2**28 if on_cpu else None,
-        runtime_env=get_ppo_ray_runtime_env(config),
-    )
+    with _signals_for_this_process_only():
+        ray.init(
+            address="local",  # never somebody else's cluster, whatever RAY_ADDRESS says
+            _node_ip_address="127.0.0.1",  # rollout servers, which ask for no password, bind to it
+            include_dashboard=False,
+            log_to_driver=not on_cpu,
+            # verl's placement asks for both; CPUs are no limit, and where there is no GPU it is a name for a rank
+            num_cpus=4 * (ranks + 2),
+            num_gpus=ranks if on_cpu else None,
+            object_store_memory=2**28 if on_cpu else None,
+            runtime_env=get_ppo_ray_runtime_env(config),
+        )
     try:
         found = int(ray.cluster_resources().get("GPU", 0))
-        if found < ranks:
-            raise SrpoError(f"execution.ranks = {ranks}: this machine shows {found} GPUs")
+        if found != ranks:  # another run's cluster would hand out the others, not knowing which are taken
+            raise SrpoError(
+                f"execution.ranks = {ranks}: {found} GPUs are visible; let CUDA_VISIBLE_DEVICES name {ranks}"
+            )
         trainer = SRPOTrainer(config)
         trainer.init()
         yield trainer
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _signals_for_this_process_only() -> Iterator[None]:
+    """Let what is started here ignore the signals that a scheduler sends to a job's every process.
+
+    Workers and servers would die of them in the middle of the step that this process finishes before it stops.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -4,6 +4,7 @@ SGLang's server comes with verl. The embedded one lets the whole Ray path run on
 """
 
 import asyncio
+import math
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -73,12 +74,13 @@ class ServerRollout:
                 f"{request_id}-{attempt}", prompt_ids=prompt_ids, sampling_params=sampling_params
             )
             tokens, log_probs = list(output.token_ids), list(output.log_probs or [])
-            if output.stop_reason in ("stop", "length") and tokens and len(tokens) == len(log_probs):
+            whole = tokens and len(tokens) == len(log_probs) and all(map(math.isfinite, log_probs))
+            if whole and output.stop_reason in ("stop", "length"):
                 # SGLang looks at the length first: a stop token in the last place is "length" to it
                 return Completion(tokens, log_probs, "stop" if tokens[-1] in self._stops else "length")
         raise SrpoError(
             f"rollout server: no complete sample in {ATTEMPTS} attempts; the last ended by {output.stop_reason!r} "
-            f"with {len(tokens)} tokens and {len(log_probs)} log-probs"
+            f"with {len(tokens)} tokens and {sum(map(math.isfinite, log_probs))} finite log-probs"
         )
 
 

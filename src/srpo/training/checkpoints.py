@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from srpo.errors import SrpoError
-from srpo.files import read_events, write_json, write_text
+from srpo.files import flush_to_disk, read_events, write_json, write_text
 
 STATE = "state.json"
 SIZES = "sizes.json"
@@ -43,6 +43,8 @@ def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Pa
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         write(partial)
+        for path in partial.rglob("*"):
+            flush_to_disk(path)
         write_json(partial / SIZES, _sizes(partial))
         write_json(partial / STATE, state)
         shutil.rmtree(target, ignore_errors=True)
@@ -59,7 +61,7 @@ def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Pa
 def resumable(run_folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Checkpoints that can be resumed from, with their states, the latest first."""
     states = sorted((run_folder / "checkpoints").glob(f"step*/{STATE}"), key=lambda path: _step(path.parent))
-    return [(path.parent, json.loads(path.read_text())) for path in reversed(states)]
+    return [(path.parent, _read(path)) for path in reversed(states)]
 
 
 def newest(run_folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -73,7 +75,9 @@ def check(folder: Path) -> None:
     Raises:
         SrpoError: naming a file that is missing, has another size or another content.
     """
-    expected = json.loads((folder / SIZES).read_text())
+    expected = _read(folder / SIZES)
+    if not expected or not _read(folder / STATE):
+        raise SrpoError(f"{STATE} or {SIZES} cannot be read")
     found = _sizes(folder)
     for name, size in expected.items():
         if found.get(name) != size:
@@ -87,30 +91,32 @@ def check(folder: Path) -> None:
 def load_newest(run_folder: Path, load: Callable[[Path], None]) -> dict[str, Any] | None:
     """Load the latest checkpoint that is whole; damaged ones are deleted, once an older one has been loaded.
 
+    Only its files tell that a checkpoint is damaged: what ``load`` raises may have any cause, and is not caught.
+
     Args:
         run_folder: the run's folder.
-        load: restores the folder it is given, or raises.
+        load: restores the folder it is given.
 
     Returns:
         The checkpoint's state; None if there is no checkpoint.
 
     Raises:
-        SrpoError: if there are checkpoints and none can be loaded.
+        SrpoError: if there are checkpoints and all are damaged.
     """
     damaged: list[Path] = []
     for folder, state in resumable(run_folder):
         try:
             check(folder)
-            load(folder)
-        except Exception as error:
-            logger.warning("%s: damaged, trying the one before (%s)", folder, " ".join(str(error).split())[:200])
+        except SrpoError as error:
+            logger.warning("%s: damaged, trying the one before (%s)", folder, error)
             damaged.append(folder)
             continue
+        load(folder)
         for other in damaged:
             _delete(other)
         return state
     if damaged:
-        raise SrpoError(f"{damaged[-1].parent}: no checkpoint can be loaded; delete this folder to start over")
+        raise SrpoError(f"{damaged[-1].parent}: every checkpoint is damaged; delete this folder to start over")
     return None
 
 
@@ -140,6 +146,14 @@ def prune(run_folder: Path, keep_weights: Collection[int], whole: int = 2) -> No
 def _delete(folder: Path) -> None:
     (folder / STATE).unlink(missing_ok=True)  # first: a half-deleted folder must not be resumed from
     shutil.rmtree(folder)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON file's content; empty where a node's crash left it unreadable."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def _step(folder: Path) -> int:

@@ -35,7 +35,7 @@ from srpo.tracking import LiveMirror
 from srpo.training import checkpoints
 from srpo.training.clock import ModelCost, Phases, best_of_budgets
 from srpo.training.interruption import Interrupted, Interruption
-from srpo.training.provenance import claim_folder, provenance
+from srpo.training.provenance import FINISHED, claim_folder, provenance
 from srpo.training.step import (
     Rollouts,
     Targets,
@@ -147,7 +147,9 @@ def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
 
     def stop_if_needed(*parts: str) -> None:
         """Rather checkpoint than begin what may not come to its end."""
-        if reason := interruption.reason(sum(run.seconds_of[part] for part in (*parts, "checkpoint"))):
+        # a first checkpoint is taken to cost what a step does
+        seconds = sum(run.seconds_of[part] for part in parts) + (run.seconds_of["checkpoint"] or run.seconds_of["step"])
+        if reason := interruption.reason(seconds):
             run.save()
             mirror.sync()
             raise Interrupted(f"{run.spec.id.path}: {reason}; stopped after step {run.step}, start it again to go on")
@@ -166,6 +168,7 @@ def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
             stop_if_needed("step")
             run.take_step()
     run.summarise()
+    (run.folder / FINISHED).touch()
     mirror.sync()
 
 
@@ -179,12 +182,14 @@ class _Run:
         self.folder = layout.run(spec.id)
         self.train_questions = read_split(layout.split(spec.id.benchmark, "train"))
         self.test_questions = read_split(layout.split(spec.id.benchmark, "test"))
+        for question in (*self.train_questions, *self.test_questions):
+            self._prompt_ids(question)  # one that is too long is found before anything is spent
         self.horizon = max(self.training.budgets.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []
         self.saved_step, self.saved_at = 0, time.perf_counter()
         self.skipped_steps = 0
-        self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # the last ones of this process
+        self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # measured, the last ones
         self.top_k = self.method.top_k if self.method.routing.needs_teacher else 0
 
     @property
@@ -208,7 +213,7 @@ class _Run:
     def checkpoint_is_due(self) -> bool:
         """Whether the work since the last checkpoint is worth another one."""
         cost = self.seconds_of["checkpoint"]
-        if cost == 0:  # none has been made by this process
+        if cost == 0:  # none has been made
             return self.step > 0 and self.step % self.training.validate_every == 0
         return (time.perf_counter() - self.saved_at) * CHECKPOINT_SHARE > cost
 
@@ -244,13 +249,13 @@ class _Run:
             self._check_updates(metrics, len(batches), rollouts)
         self._log_step(metrics)
 
+    def _prompt_ids(self, question: Question) -> list[int]:
+        return student_prompt_ids(self.tokenizer, question.messages, self.training.max_prompt_length)
+
     def _generate(self, questions: list[Question]) -> Rollouts:
         samples = self.training.rollouts_per_question
         with self.phases.measure("generate"):
-            prompts = [
-                student_prompt_ids(self.tokenizer, question.messages, self.training.max_prompt_length)
-                for question in questions
-            ]
+            prompts = [self._prompt_ids(question) for question in questions]
             seeds = [
                 [derive_seed("rollout", self.spec.id.seed, self.step, question.index, j) for j in range(samples)]
                 for question in questions
@@ -485,7 +490,12 @@ class _Run:
     def save(self) -> None:
         """Checkpoint the step unless it is, then delete the checkpoints that nothing needs any more."""
         if self.step != self.saved_step:
-            state = {"step": self.step, "clock": self.clock, "wall_seconds": self.wall_seconds}
+            state = {
+                "step": self.step,
+                "clock": self.clock,
+                "wall_seconds": self.wall_seconds,
+                "seconds_of": self.seconds_of,
+            }
             with self._costing("checkpoint"):
                 checkpoints.save(
                     self.folder, self.step, state, lambda folder: self.policy.save_checkpoint(folder, self.step)
@@ -494,9 +504,13 @@ class _Run:
         self._prune()
 
     def _prune(self) -> None:
-        best = best_of_budgets(self.validations, self.training.budgets).values()
-        selected = {validation["step"] for validation in best if validation}
-        checkpoints.prune(self.folder, selected, whole=1 if self.finished else 2)
+        whole = 1 if self.finished else 2
+        # what each checkpoint that may be resumed from would select: going back to it cuts the log to its step
+        steps = [state.get("step", 0) for _, state in checkpoints.resumable(self.folder)[:whole]]
+        pasts = [[v for v in self.validations if v["step"] <= step] for step in steps]
+        pasts += [[v for v in past if v["step"] % self.training.validate_every == 0] for past in pasts]
+        best = [best_of_budgets(past, self.training.budgets).values() for past in (*pasts, self.validations)]
+        checkpoints.prune(self.folder, {v["step"] for chosen in best for v in chosen if v}, whole)
 
     def resume(self) -> None:
         """Go back to the newest whole checkpoint; without one, begin with empty logs.
@@ -506,7 +520,7 @@ class _Run:
         """
         if state := checkpoints.load_newest(self.folder, self.policy.load_checkpoint):
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
-            self.saved_step = self.step
+            self.saved_step, self.seconds_of = self.step, state["seconds_of"]
             logging.getLogger(__name__).info("resuming %s after step %d", self.spec.id.path, self.step)
         steps = checkpoints.rewind_log(self.folder / "steps.jsonl", self.step)
         if len(steps) != self.step:

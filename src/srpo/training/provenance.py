@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 from collections import deque
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from srpo.config import MEMORY_SETTINGS
 from srpo.errors import SrpoError
 from srpo.files import read_events, write_text
 
-PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy")
+PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
 LOGS = ("steps.jsonl", "validations.jsonl")
+FINISHED = "finished"
+"""A file beside the summary, which Snakemake deletes before it runs a job again."""
 
 _RESULT = ("srpo", "packages", "data", "base_model")
 """What of the provenance determines a run's result. A commit does not: a change that does raises srpo's version."""
@@ -35,10 +37,18 @@ def provenance(data: dict[str, Path], model: Path) -> dict[str, Any]:
         "commit": git_commit(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()} {platform.system()}",
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": {name: version(name) for name in PACKAGES if _installed(name)},
         "data": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in data.items()},
         "base_model": json.loads((model / "base.json").read_text()).get("sha256"),
     }
+
+
+def _installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def git_commit() -> str:
@@ -54,28 +64,38 @@ def git_commit() -> str:
 
 
 def claim_folder(run_folder: Path, origin: dict[str, Any]) -> None:
-    """Write ``run.yaml``, unless the folder holds an unfinished run that cannot be continued with this origin.
+    """Write ``run.yaml``, unless the folder holds a run that cannot be continued with this origin.
 
-    A run goes on under the same origin, with other memory settings, and with a longer budget. A finished run of
-    another origin is set aside (``superseded/``, without its checkpoints): whoever asks for it anew has changed it.
+    A run goes on under the same origin, with other memory settings, and with a longer budget. A finished run stays
+    what it is when only packages differ, and is set aside (``superseded/``, without its checkpoints) when settings,
+    data or base model do: whoever asks for it anew has changed them.
 
     Args:
         run_folder: the run's folder.
         origin: the resolved specification under ``spec`` and where it comes from under ``provenance``.
 
     Raises:
-        SrpoError: naming what differs, if steps of another, unfinished run are there.
+        SrpoError: naming what differs, if steps of another, unfinished run are there; or if they are of nobody knows
+            which.
     """
     path = run_folder / "run.yaml"
     before = yaml.safe_load(path.read_text()) if path.exists() else None
     last = next(iter(deque(read_events(run_folder / LOGS[0]), maxlen=1)), None)
-    if before and last and (changed := _differences(before, origin)) and not _prolongs(before, origin, changed):
-        if not _finished(before["spec"]["training"], last):
+    if last and not before:
+        raise SrpoError(
+            f"{run_folder}: {last['step']} steps are there, but no run.yaml; delete the folder to start over"
+        )
+    if last and (changed := _differences(before, origin)) and not _prolongs(before, origin, changed):
+        if not (run_folder / FINISHED).exists():
             raise SrpoError(
                 f"{run_folder}: {last['step']} steps were trained with other settings: {_listed(changed)}; "
                 "restore them, or delete the folder to start over"
             )
+        if all(key.startswith("packages.") for key in changed):
+            return
         _set_aside(run_folder, changed)
+    if before and _differences(before, origin):
+        (run_folder / FINISHED).unlink(missing_ok=True)  # it is not, with a longer budget
     write_text(path, yaml.safe_dump(origin, sort_keys=False))
 
 
@@ -108,10 +128,6 @@ def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: dict[str, tu
     return True
 
 
-def _finished(training: dict[str, Any], last: dict[str, Any]) -> bool:
-    return last["clock"] >= max(training["budgets"].values()) or last["step"] == training["max_steps"]
-
-
 def _set_aside(run_folder: Path, changed: dict[str, tuple[Any, Any]]) -> None:
     folder = next(f for n in itertools.count(1) if not (f := run_folder / "superseded" / str(n)).exists())
     logger.warning(
@@ -119,7 +135,7 @@ def _set_aside(run_folder: Path, changed: dict[str, tuple[Any, Any]]) -> None:
     )
     shutil.rmtree(run_folder / "checkpoints", ignore_errors=True)  # first: they must not be resumed from without logs
     folder.mkdir(parents=True)
-    for name in (*LOGS, "run.yaml"):
+    for name in (*LOGS, FINISHED, "run.yaml"):
         if (run_folder / name).exists():
             (run_folder / name).rename(folder / name)
 
