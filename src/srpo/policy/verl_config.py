@@ -63,6 +63,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{rollout}.temperature", training.temperature),
         (f"{rollout}.prompt_length", training.max_prompt_length),
         (f"{rollout}.response_length", training.max_response_length),
+        # what verl allows; SGLang itself has the model's context, which is longer
         (f"{rollout}.max_model_len", training.max_prompt_length + training.max_response_length + CONTEXT_MARGIN),
         (f"{rollout}.log_prob_micro_batch_size_per_gpu", training.micro_batch_size),
         (f"{rollout}.tensor_model_parallel_size", execution.rollout_tensor_parallel),
