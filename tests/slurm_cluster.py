@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -47,7 +48,7 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 GresTypes=gpu
 MpiDefault=none
-ReturnToService=2
+ReturnToService=0
 JobRequeue=1
 KillWait=10
 MinJobAge=3600
@@ -179,6 +180,18 @@ class Cluster:
                 self.kill(name, signal.SIGTERM)
             except subprocess.TimeoutExpired:
                 self._daemons[name].kill()
+        for process in self._left_over():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def _left_over(self) -> list[int]:
+        """Processes with our commands in their environment: of jobs that SLURM lost, and of who submitted them."""
+        mark, found = f"{self.folder / 'bin'}{os.pathsep}".encode(), []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if mark in path.read_bytes() and int(path.parent.name) != os.getpid():
+                    found.append(int(path.parent.name))
+        return found
 
 
 def _path() -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ EXPERIMENT = tiny_experiment(
         "validate_every": 4,
         "validation": {"rollouts": 2},
         "clock": {"kind": "modelled"},
-        "budgets": {"1h": 3, "5h": 15, "10h": 30},
+        "budgets": {"1h": 6, "5h": 30, "10h": 60},
     },
     evaluation={"rollouts": 2},
 )
@@ -103,16 +104,22 @@ def start(folder: Path, environment: dict[str, str], *arguments: object) -> subp
         )
 
 
-def submit(folder: Path, cluster: Cluster) -> subprocess.Popen:
-    return start(folder, cluster.environment, "--profile", folder / "profile")
+@contextmanager
+def submit(folder: Path, cluster: Cluster) -> Iterator[subprocess.Popen]:
+    """The workflow through the profile; nothing of it is left at the end of the context."""
+    process = start(folder, cluster.environment, "--profile", folder / "profile")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for job in cluster.command("squeue", "--noheader", "--format=%i").split():
+            cluster.command("scancel", job)
 
 
 def finish(process: subprocess.Popen, folder: Path, local: Path) -> str:
     """Wait for the workflow, compare its tables with the local run's and return what it printed."""
-    try:
-        status = process.wait(timeout=900)
-    finally:
-        process.terminate()
+    status = process.wait(timeout=900)
     log = (folder / "snakemake.log").read_text()
     assert status == 0, log
     tables = {path.name: path.read_bytes() for path in (local / "results/segments/tables").iterdir()}
@@ -150,7 +157,8 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen, seconds
 
 def test_runs_longer_than_their_jobs(folder: Path, local: Path, cluster: Cluster) -> None:
     """Segments take no retries, keep their job's number, and only they see a GPU partition."""
-    log = finish(submit(folder, cluster), folder, local)
+    with submit(folder, cluster) as process:
+        log = finish(process, folder, local)
     assert "Trying to restart" not in log
     for method in ("grpo", "srpo"):
         ends = [event for event in attempts(folder, method) if event["event"] == "end"]
@@ -169,7 +177,7 @@ def requeue(cluster: Cluster) -> None:
 
 def node_down_and_up(cluster: Cluster) -> None:
     cluster.command("scontrol", "update", f"nodename={cluster.host}", "state=down", "reason=test")
-    time.sleep(5)
+    time.sleep(15)  # a node that returns while it still ends its jobs is drained
     cluster.command("scontrol", "update", f"nodename={cluster.host}", "state=resume")
 
 
@@ -181,19 +189,15 @@ def controller_killed(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("disturb", [requeue, node_down_and_up, controller_killed])
 def test_disturbed(disturb: Callable[[Cluster], None], folder: Path, local: Path, cluster: Cluster) -> None:
-    process = submit(folder, cluster)
-    try:
+    with submit(folder, cluster) as process:
         wait_for(lambda: steps(folder) >= 6 and training(cluster), process)
         disturb(cluster)
         finish(process, folder, local)
-    finally:
-        process.terminate()
 
 
 def test_ctrl_c_ends_the_jobs(folder: Path, local: Path, cluster: Cluster) -> None:
     """They stop with a checkpoint, are not given back to SLURM, and the next workflow goes on from there."""
-    process = submit(folder, cluster)
-    try:
+    with submit(folder, cluster) as process:
         wait_for(lambda: steps(folder) >= 6 and training(cluster), process)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
@@ -201,10 +205,9 @@ def test_ctrl_c_ends_the_jobs(folder: Path, local: Path, cluster: Cluster) -> No
         while cluster.command("squeue", "--noheader"):
             assert time.monotonic() < end
             time.sleep(1)
-    finally:
-        process.terminate()
     stopped = attempts(folder)[-1]
     assert (stopped["event"], stopped["status"]) == ("end", 75)
     assert stopped["step"] >= 6
-    finish(submit(folder, cluster), folder, local)
+    with submit(folder, cluster) as process:
+        finish(process, folder, local)
     assert attempts(folder)[-1]["status"] == 0
