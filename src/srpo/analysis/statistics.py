@@ -96,36 +96,25 @@ def contrast(strata: Sequence[Sequence[Arm]]) -> Estimate:
     sampled = [arm.values.mean(axis=1) for arms in strata for arm in arms if not arm.fixed]
     fewest = min((len(seeds) for seeds in sampled), default=1)
     if fewest > 1:
-        return Estimate(value, *_seed_interval(value, sampled, len(strata)), "seed", fewest)
+        low, high = sum_interval([seeds / len(strata) for seeds in sampled])
+        constant = value - sum(seeds.mean() for seeds in sampled) / len(strata)
+        return Estimate(value, constant + low, constant + high, "seed", fewest)
     if all(len(scores) > 1 for scores in by_question):
         return Estimate(value, *_question_interval(by_question), "question", sum(map(len, by_question)))
     if len(by_question) > 1:
-        return Estimate(value, *t_interval([scores.mean() for scores in by_question]), "benchmark", len(by_question))
+        means = np.array([scores.mean() for scores in by_question])
+        return Estimate(value, *sum_interval([means]), "benchmark", len(means))
     return Estimate(value)
 
 
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The t interval of a mean of at least two independent values."""
-    values = np.asarray(values, dtype=float)
-    if np.ptp(values) == 0:
-        return float(values[0]), float(values[0])
-    low, high = stats.ttest_1samp(values, 0.0).confidence_interval(LEVEL)
-    return float(low), float(high)
-
-
-def share(successes: int, trials: int) -> Estimate:
-    """A share of runs with Wilson's score interval (Wilson 1927)."""
-    interval = stats.binomtest(successes, trials).proportion_ci(LEVEL, method="wilson")
-    return Estimate(successes / trials, float(interval.low), float(interval.high), "seed", trials)
-
-
-def _seed_interval(value: float, arms: list[np.ndarray], strata: int) -> tuple[float, float]:
-    """Sum of independent means over the number of strata: Satterthwaite 1946."""
-    variances = np.array([seeds.var(ddof=1) / len(seeds) for seeds in arms]) / strata**2
+def sum_interval(groups: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The t interval of a sum of independent means, of at least two values each (Welch; Satterthwaite 1946)."""
+    value = sum(float(group.mean()) for group in groups)
+    variances = np.array([group.var(ddof=1) / len(group) for group in groups])
     variance = variances.sum()
     if variance == 0:
         return value, value
-    freedom = variance**2 / (variances**2 / [len(seeds) - 1 for seeds in arms]).sum()
+    freedom = variance**2 / (variances**2 / [len(group) - 1 for group in groups]).sum()
     low, high = stats.t.interval(LEVEL, freedom, loc=value, scale=math.sqrt(variance))
     return float(low), float(high)
 

@@ -35,6 +35,8 @@ PHASE_COLOURS = {
 }
 BASE_COLOUR = "#444444"
 FAINT = 0.22
+BAND = 0.14
+SERIES_DASHES = ["-", (0, (2, 1.2)), ":"]
 _DOTS_PER_INCH = 150
 _SVG_SALT = "srpo"
 
