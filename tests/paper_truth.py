@@ -26,7 +26,7 @@ QUESTIONS = {"chemistry": 210, "physics": 80, "biology": 50, "materials": 94, "t
 MAIN = ("grpo", "sdpo", "srpo")
 ABLATIONS = {"srpo_without_weighting": "srpo_no_dynamic_weighting", "advantage_mix": "advantage_mix"}
 BUDGETS = {"1h": 3600.0, "5h": 18000.0, "10h": 36000.0}
-K, VALIDATIONS, SEEDS = 16, 24, (1, 2, 3)
+K, SEEDS = 16, (1, 2, 3)
 SELECTION_BIAS = 0.5
 """Points by which every score sampled anew is lower than the maximum that selected it."""
 
@@ -117,26 +117,26 @@ def experiment(methods_of_4b: tuple[str, ...] = MAIN) -> Experiment:
     return tiny.model_copy(update={"name": "truth", "comparable_with_paper": True, "models": models, "matrix": blocks})
 
 
-def write(root: Path, truth: Truth, experiment: Experiment, steps: int = 2 * VALIDATIONS) -> None:
-    """Write the logs of every run: ``steps`` steps and :data:`VALIDATIONS` validations each."""
+def write(root: Path, truth: Truth, experiment: Experiment, steps: int = 48, validations: int = 24) -> None:
+    """Write the logs of every run."""
     write_text(root / "experiment.yaml", yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
     for model, benchmark in experiment.bases():
         scores = _questions(truth.score(model, "base", benchmark, "base"), benchmark)
         _evaluation(root / "base" / model / benchmark, {"base": scores})
     for run in experiment.runs():
-        _write_run(root / "runs" / run.path, truth, run, experiment.methods[run.method], steps)
+        _write_run(root / "runs" / run.path, truth, run, experiment.methods[run.method], steps, validations)
 
 
-def _write_run(folder: Path, truth: Truth, run: RunId, method: Method, steps: int) -> None:
+def _write_run(folder: Path, truth: Truth, run: RunId, method: Method, steps: int, count: int) -> None:
     folder.mkdir(parents=True)
     with (folder / "steps.jsonl").open("w") as log:
         for number in range(1, steps + 1):
             log.write(json.dumps(_step(truth, run, method, number, steps)) + "\n")
-    curve = _curve(truth, run)
+    curve = _curve(truth, run, count)
     validations = [
         {
-            "step": (i + 1) * steps // VALIDATIONS,
-            "clock": (i + 1) * BUDGETS["10h"] / VALIDATIONS,
+            "step": (i + 1) * steps // count,
+            "clock": (i + 1) * BUDGETS["10h"] / count,
             "avg_at_k": sum(scores) / len(scores),
             "k": K,
             "questions": len(scores),
@@ -166,10 +166,10 @@ def _write_run(folder: Path, truth: Truth, run: RunId, method: Method, steps: in
     _evaluation(folder, dropped)
 
 
-def _curve(truth: Truth, run: RunId) -> list[list[float]]:
+def _curve(truth: Truth, run: RunId, count: int) -> list[list[float]]:
     """Scores of each validation: up to the number of each budget and never above it before; then the fall."""
     targets = [_seed_count(truth.score(run.model, run.method, run.benchmark, b), run, b) for b in BUDGETS]
-    reached = [1, 11, VALIDATIONS - 1]  # the last validation within each budget
+    reached = [int(seconds * count / BUDGETS["10h"]) - 1 for seconds in BUDGETS.values()]  # last within each budget
     counts, before, place = [], int(0.7 * targets[0]), 0
     for target, last in zip(targets, reached, strict=True):
         target = max(target, before) if counts else target
@@ -178,11 +178,11 @@ def _curve(truth: Truth, run: RunId) -> list[list[float]]:
         before, place = target, last + 1
     if fall := truth.fall.get(run.method):
         drop = round(fall / 100 * K * QUESTIONS[run.benchmark])
-        top = counts[-1]
+        top, peak = counts[-1], count * 14 // 24
         if targets[2] > targets[1]:  # the maximum of 10 h is reached before the fall, as it must be
-            counts[14] = top
-        for i in range(15, VALIDATIONS):
-            counts[i] = max(0, top - drop * (i - 14) // 6)
+            counts[peak] = top
+        for i in range(peak + 1, count):
+            counts[i] = max(0, top - drop * (i - peak) * 4 // count)
     return [_spread(count, QUESTIONS[run.benchmark]) for count in counts]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,11 @@ class Drawn:
     caption: str
 
 
-def prepare(results: Results, names: Iterable[str] | None = None) -> dict[str, Drawn]:
-    """The frames and captions of all figures, or of ``names``."""
+@lru_cache(maxsize=1)
+def prepare(results: Results) -> dict[str, Drawn]:
+    """The frames and captions of all figures."""
     made = {}
-    for name in names or FIGURES:
-        spec = FIGURES[name]
+    for name, spec in FIGURES.items():
         frame = spec.data(results)
         made[name] = Drawn(spec, frame, spec.caption(results, frame))
     return made
