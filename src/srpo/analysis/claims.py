@@ -87,6 +87,16 @@ class Claim(Config):
     paper: dict[str, float] | str
     evidence: str
 
+    @property
+    def digits(self) -> int:
+        """Decimals to show."""
+        return 3 if self.unit == "nats" else 1
+
+    @property
+    def signed(self) -> bool:
+        """Whether the quantity is a difference, shown with its sign."""
+        return any(weight < 0 for weight, _, _ in self.quantity.terms)
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -32,7 +32,7 @@ class Logs:
             self._seeds.setdefault(tuple(cell), []).append(seed)
 
     @classmethod
-    @lru_cache(maxsize=1)
+    @lru_cache(maxsize=2)
     def of(cls, results: Results) -> Logs:
         """The logs of ``results``, taken apart once."""
         return cls(results)

@@ -199,16 +199,14 @@ def _line(outcome: Outcome, claim: Claim, model: str) -> dict[str, str]:
     if outcome.estimate is None:
         return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
     estimate = outcome.estimate
-    signed = any(weight < 0 for weight, _, _ in claim.quantity.terms)
-    digits = 3 if claim.unit == "nats" else 1
     units = {"seed": "seeds a method", "question": "questions, one seed", "benchmark": "benchmarks, one seed"}
     over = f"over {estimate.count} {units[estimate.unit]}" if estimate.unit in units else "no interval"
     if outcome.benchmarks < outcome.of_benchmarks:
         over += f"; {outcome.benchmarks} of {outcome.of_benchmarks} benchmarks"
     return {
         "model": model,
-        "text": f"{number(estimate.value, digits, sign=signed)} {claim.unit}",
-        "interval": interval(estimate.low, estimate.high, digits, sign=signed),
+        "text": f"{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
+        "interval": interval(estimate.low, estimate.high, claim.digits, claim.signed),
         "over": over,
         "verdict": outcome.verdict,
     }

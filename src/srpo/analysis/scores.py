@@ -81,7 +81,7 @@ class Scores:
         self.protocol: Protocol = "resampled" if complete else "in_training"
 
     @classmethod
-    @lru_cache(maxsize=1)
+    @lru_cache(maxsize=2)
     def of(cls, results: Results) -> Scores:
         """The scores of ``results``, computed once."""
         return cls(results)
