@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 
+import yaml
 from snakemake.exceptions import WorkflowError
 
 import srpo
@@ -53,11 +54,13 @@ DEVICES = {
 HORIZON = max(EXPERIMENT.training.budgets.values())
 RUNTIME = int(2 * HORIZON / 60) + 60 if EXPERIMENT.training.clock.kind == "wall" else 60
 
-TABLES = ["table1", "table2", "table3", "table4", "table7", "step_seconds"]
+# One list for the workflow and the page, which is laid out from it.
+CONTENTS = yaml.safe_load(Path(workflow.basedir, "reports", "contents.yaml").read_text())
+TABLES = [table for section in CONTENTS for table in section.get("tables", [])]
+FIGURES = [figure for section in CONTENTS for figure in section.get("figures", [])]
 EVALUATIONS = [f"{LAYOUT.run(run)}/evaluation.json" for run in RUNS]
 EVALUATIONS += [f"{LAYOUT.base(*base)}/evaluation.json" for base in BASES]
 STATISTICS = [str(LAYOUT.statistics(benchmark)) for benchmark in EXPERIMENT.benchmarks]
-FIGURES = ["learning_curves", "ablation_curves", "response_length", "step_seconds", "routing", "teacher_entropy"]
 
 
 wildcard_constraints:
@@ -101,3 +104,8 @@ def size_rank(model):
         return architecture.num_hidden_layers * architecture.hidden_size**2 if architecture else 10**9
 
     return sorted(EXPERIMENT.models, key=size).index(model)
+
+
+def captioned(path, category):
+    """An output that the workflow's report shows, with the computed caption that lies beside it."""
+    return report(path, caption=str(Path(path).with_suffix(".rst").absolute()), category=category)

@@ -1,4 +1,5 @@
-# Tables, figures and the report, from the files of all runs.
+# Tables, figures and the report, from the files of all runs. Captions are computed too: they say from how many seeds
+# and with which intervals.
 
 
 rule tables:
@@ -6,14 +7,11 @@ rule tables:
         evaluations=EVALUATIONS,
         statistics=STATISTICS,
     output:
-        csv=[
-            report(f"{RESULTS}/tables/{table}.csv", caption=f"../reports/captions/{table}.rst", category="Tables")
-            for table in TABLES
-        ],
-        markdown=expand(f"{RESULTS}/tables/{{table}}.md", table=TABLES),
+        csv=[captioned(f"{RESULTS}/tables/{table}.csv", "Tables") for table in TABLES],
+        texts=expand(f"{RESULTS}/tables/{{table}}.{{kind}}", table=TABLES, kind=["md", "tex", "rst"]),
         # apart from the tables: it holds measured seconds, which differ from machine to machine
-        cost=report(f"{RESULTS}/cost/cost.csv", caption="../reports/captions/cost.rst", category="Tables"),
-        cost_markdown=f"{RESULTS}/cost/cost.md",
+        cost=captioned(f"{RESULTS}/cost/cost.csv", "Tables"),
+        cost_texts=expand(f"{RESULTS}/cost/cost.{{kind}}", kind=["md", "tex", "rst"]),
     log:
         f"{RESULTS}/logs/tables.log",
     conda:
@@ -35,11 +33,8 @@ rule figures:
     input:
         evaluations=EVALUATIONS,
     output:
-        png=[
-            report(f"{RESULTS}/figures/{figure}.png", caption=f"../reports/captions/{figure}.rst", category="Figures")
-            for figure in FIGURES
-        ],
-        svg=expand(f"{RESULTS}/figures/{{figure}}.svg", figure=FIGURES),
+        png=[captioned(f"{RESULTS}/figures/{figure}.png", "Figures") for figure in FIGURES],
+        texts=expand(f"{RESULTS}/figures/{{figure}}.{{kind}}", figure=FIGURES, kind=["svg", "csv", "rst"]),
     log:
         f"{RESULTS}/logs/figures.log",
     conda:
@@ -64,7 +59,8 @@ rule html_report:
         evaluations=EVALUATIONS,
         statistics=STATISTICS,
     output:
-        f"{RESULTS}/report.html",
+        captioned(f"{RESULTS}/report.html", "Report"),
+        f"{RESULTS}/report.rst",
     log:
         f"{RESULTS}/logs/report.log",
     conda:
@@ -77,6 +73,6 @@ rule html_report:
         experiment=RESOLVED,
         resolved=EXPERIMENT.model_dump_json(),
     message:
-        "Write the report {output}"
+        "Write the report {output[0]}"
     shell:
         "srpo report --experiment {params.experiment} --only html > {log} 2>&1"

@@ -156,7 +156,8 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
         "routing/dropped_fraction": shares["none"],
         "routing/correct_fraction": correct,
         "routing/teacher_available_fraction": available,
-        "routing/all_wrong_groups": (1 - correct) ** 8,
+        # a wrong rollout has no teacher where its whole group is wrong
+        "routing/all_wrong_groups": (1 - correct) * (1 - available),
         "routing/all_correct_groups": correct**8,
         "loss/total": rng.random(),
         "actor/grad_norm": 0.5 + rng.random(),
@@ -168,6 +169,8 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
             "teacher/weight_max": 1.5,
             "teacher/top_k_mass": 0.99,
             "student/top_k_mass": 0.999,
+            "actor/clip_fraction": 0.01,
+            "actor/rollout_is_weight": 1.0,
             "loss/sdpo": rng.random(),
             "loss/jsd": rng.random() / 10,
         }

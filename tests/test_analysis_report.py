@@ -1,18 +1,27 @@
 """The report: one page that renders whatever is there, and that model text cannot break out of."""
 
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 from synthetic import paper_experiment, tiny_experiment, write_results
 
 from srpo import analysis
 from srpo.analysis.claims import findings
 from srpo.analysis.figures import FIGURES
-from srpo.analysis.report import printable, remarks
+from srpo.analysis.report import contents
+from srpo.analysis.summary import remarks
+from srpo.analysis.tables import TABLES
+from srpo.analysis.text import printable
 from srpo.config import load_experiment
 
 EXPERIMENT = load_experiment(tiny_experiment())
+
+
+ABSENT = {"ablation_curves", "sdpo_variants"}  # EXPERIMENT has none of their methods
 
 
 def make(root, experiment=EXPERIMENT, **options):
@@ -53,7 +62,7 @@ def parsed(page):
 
 
 def verdicts(root, experiment=EXPERIMENT):
-    return {finding.claim: finding.verdict for finding in findings(analysis.load_results(root, experiment))}
+    return {finding.claim.id: finding.verdict for finding in findings(analysis.load_results(root, experiment))}
 
 
 def test_figures_and_report_twice_give_the_same_bytes(tmp_path):
@@ -64,17 +73,26 @@ def test_figures_and_report_twice_give_the_same_bytes(tmp_path):
         paths = analysis.write_figures(results, tmp_path / attempt)
         analysis.write_report(results, tmp_path / f"{attempt}.html", figures_dir=tmp_path / attempt)
         written[attempt] = [path.read_bytes() for path in paths], (tmp_path / f"{attempt}.html").read_bytes()
-        assert {path.name for path in paths} == {f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
+        kinds = ("png", "svg", "csv", "rst")
+        assert {path.name for path in paths} == {f"{name}.{kind}" for name in FIGURES for kind in kinds}
     assert written["a"] == written["b"]
     images = [attributes for tag, attributes in parsed(written["a"][1].decode()) if tag == "img"]
-    assert len(images) == len(FIGURES) - 1  # no ablations in this experiment
+    assert len(images) == len(FIGURES) - len(ABSENT)
     assert all(image["src"].startswith("data:image/png;base64,") for image in images)
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
+def test_the_page_asks_for_nothing_and_runs_one_script_named_by_its_hash(tmp_path):
     page = make(tmp_path)
-    for tag, attributes in parsed(page):
-        assert tag not in ("script", "link", "iframe", "object", "embed")
+    tags = parsed(page)
+    assert [tag for tag, _ in tags].count("script") == 1
+    (script,) = re.findall(r"<script>(.*?)</script>", page, flags=re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert not re.search(r"fetch|XMLHttp|import|innerHTML|eval|http", script)
+    for tag, attributes in tags:
+        assert tag not in ("link", "iframe", "object", "embed")
+        if "href" in attributes:
+            assert attributes["href"].startswith(("#", "data:text/csv;base64,"))
         assert not any(name.startswith("on") for name in attributes)
         if "src" in attributes:
             assert attributes["src"].startswith("data:")
@@ -94,8 +112,9 @@ def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
 )
 def test_model_text_stays_text(tmp_path, attack):
     page = make(tmp_path, response=attack)
-    assert not [tag for tag, attributes in parsed(page) if tag == "script" or "onerror" in attributes]
-    assert "<script" not in page
+    tags = parsed(page)
+    assert [tag for tag, _ in tags].count("script") == page.count("<script") == 1
+    assert not [tag for tag, attributes in tags if "onerror" in attributes]
     assert not re.search("[\x00-\x08\x1b\u202e]", page)
     assert "49" not in re.findall(r"<pre>(.*?)</pre>", page)
 
@@ -119,7 +138,8 @@ def test_printable_shortens_and_spells_out():
 def test_partial_results_render(tmp_path, options):
     page = make(tmp_path, **options)
     parsed(page)
-    assert not re.search(r"\b(nan|none|nat)\b", re.sub(r"<style>.*?</style>|<[^>]*>", "", page, flags=re.S), flags=re.I)
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", "", page, flags=re.S)
+    assert not re.search(r"\b(nan|none|nat|inf)\b", text, flags=re.I)
     analysis.write_tables(analysis.load_results(tmp_path), tmp_path / "tables")
 
 
@@ -129,8 +149,9 @@ def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
     assert all(path.stat().st_size for path in paths)
     page = report(tmp_path)
     assert "0 of 6 training runs are finished" in page
-    assert page.count("No data yet.") == len(FIGURES) - 1
-    assert set(verdicts(tmp_path).values()) == {"no data yet"}
+    assert page.count("No data (yet).") == len(FIGURES)
+    assert set(verdicts(tmp_path).values()) == {"not tested"}
+    assert "No claim of the paper can be tested yet." in page
 
 
 def test_base_models_alone_render(tmp_path):
@@ -139,7 +160,7 @@ def test_base_models_alone_render(tmp_path):
     page = make(tmp_path, experiment)
     assert "1 of 1 base models" in page
     analysis.write_tables(analysis.load_results(tmp_path), tmp_path / "tables")
-    assert findings(analysis.load_results(tmp_path)) == []
+    assert set(verdicts(tmp_path, experiment).values()) == {"not tested"}
 
 
 def test_published_numbers_only_where_comparable(tmp_path):
@@ -154,21 +175,56 @@ def test_published_numbers_only_where_comparable(tmp_path):
 def test_claims_follow_the_logs(tmp_path):
     """The fabricated curves: SDPO falls, its entropy too, SRPO ends on top and routes less and less."""
     longer = {"clock": {"kind": "modelled"}, "budgets": {"1h": 5, "5h": 25, "10h": 50}}
-    experiment = load_experiment(tiny_experiment(training=longer))
+    matrix = [{**tiny_experiment()["matrix"][0], "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(training=longer, matrix=matrix))
     write_results(tmp_path, experiment)
     seen = verdicts(tmp_path, experiment)
-    assert seen["SDPO collapses in prolonged training; GRPO and SRPO do not"] == "seen here"
-    assert seen["SDPO's teacher becomes less certain (its entropy rises)"] == "not seen here"
-    assert seen["SRPO ends above both GRPO and SDPO"] == "seen here"
-    assert seen["SRPO routes fewer rollouts to self-distillation as it improves"] == "seen here"
+    assert seen["sdpo_collapses"] == "holds"
+    assert seen["srpo_over_sdpo_last"] == "holds"
+    assert seen["teacher_entropy_rises"] == "does not hold"
+    assert seen["routed_share_falls"] == "holds"
+    assert seen["weighting_late_gain"] == "not tested"
     page = report(tmp_path, experiment)
     assert "SRPO minus SDPO" in page
-    assert "Every cell is one training seed" in page
+    assert "Numbers are means over 3 seeds; intervals cover another training seed." in page
 
 
-def test_no_collapse_is_said_plainly(tmp_path):
-    short = {"clock": {"kind": "modelled"}, "budgets": {"1h": 5, "5h": 15, "10h": 27}}
-    assert "No SDPO run collapsed here." in make(tmp_path, load_experiment(tiny_experiment(training=short)))
+def test_no_collapse_is_no_collapse(tmp_path):
+    short = {"clock": {"kind": "modelled"}, "budgets": {"1h": 5, "5h": 15, "10h": 27}, "validate_every": 2}
+    experiment = load_experiment(tiny_experiment(training=short))
+    write_results(tmp_path, experiment)
+    assert verdicts(tmp_path, experiment)["sdpo_collapses"] == "does not hold"
+
+
+def test_every_table_and_figure_has_one_place_and_every_claim_its_evidence():
+    tables = [table for section in contents() for table in section.tables]
+    figures = [figure for section in contents() for figure in section.figures]
+    assert sorted(tables) == sorted(TABLES)
+    assert sorted(figures) == sorted(FIGURES)
+
+
+def test_links_lead_somewhere_and_ids_are_unique(tmp_path):
+    tags = parsed(make(tmp_path))
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {attributes["href"][1:] for _, attributes in tags if attributes.get("href", "").startswith("#")}
+    assert targets <= set(ids)
+
+
+def test_embedded_data_is_what_the_figure_was_drawn_from(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    results = analysis.load_results(tmp_path)
+    analysis.write_figures(results, tmp_path / "figures")
+    tags = parsed(report(tmp_path))
+    links = {a["download"]: a["href"] for _, a in tags if "download" in a}
+    for name in set(FIGURES) - ABSENT - {"step_seconds"}:
+        embedded = base64.b64decode(links[f"{name}.csv"].split(",", 1)[1])
+        assert embedded == (tmp_path / f"figures/{name}.csv").read_bytes()
+    drawn = pd.read_csv(tmp_path / "figures/learning_curves.csv")
+    logged = results.validations
+    merged = drawn.merge(logged, on=["model", "benchmark", "method", "step"])
+    assert len(merged) == len(logged)
+    assert (merged["value"] - 100 * merged["avg_at_k"]).abs().max() < 1e-3
 
 
 def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 from synthetic import paper_experiment, tiny_experiment, write_results
 
 from srpo.analysis.load import load_results
-from srpo.analysis.scores import difference, run_scores
 from srpo.analysis.tables import build_tables, write_tables
 from srpo.config import load_experiment
 
@@ -49,7 +48,7 @@ def test_table1_is_the_maximum_of_the_validations_within_the_budget(finished, me
     for benchmark, score in scores.items():
         shown = cell(rows, method=method, benchmark=benchmark, budget=budget)
         assert shown["in_training"] == ("" if math.isnan(score) else f"{score:.1f}")
-        assert shown["seeds"] == ("0" if math.isnan(score) else "1")
+        assert shown["in_training_seeds"] == ("0" if math.isnan(score) else "1")
         evaluation = json.loads((finished / f"runs/{MODEL}/{benchmark}/{method}/seed1/evaluation.json").read_text())[
             "budgets"
         ].get(budget)
@@ -103,7 +102,7 @@ def test_seeds_are_averaged_and_counted(tmp_path):
     write_tables(load_results(tmp_path), tmp_path / "tables")
     row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
     expected = (raw_maximum(tmp_path, "physics", "srpo", 20) + raw_maximum(tmp_path, "physics", "srpo", 20, 2)) / 2
-    assert (row["in_training"], row["seeds"]) == (f"{expected:.1f}", "2")
+    assert (row["in_training"], row["in_training_seeds"]) == (f"{expected:.1f}", "2")
     assert not [r for r in read(tmp_path / "tables/table1.csv") if r["benchmark"] == "average"]
 
 
@@ -180,19 +179,82 @@ def test_settings_are_those_of_the_runs(tmp_path):
     assert table.loc["Entropy weighting beta", "grpo"] == "–"
 
 
-def test_difference_is_the_mean_paired_difference_with_its_error(finished):
-    runs = run_scores(load_results(finished))
-    benchmarks = ["chemistry", "physics"]
-    points, error = difference(runs, MODEL, ("srpo", "grpo"), "10h", benchmarks, "resampled")
-    gaps, variances = [], []
-    for benchmark in benchmarks:
-        sides = [
-            json.loads((finished / f"runs/{MODEL}/{benchmark}/{m}/seed1/evaluation.json").read_text())["budgets"]["10h"]
-            for m in ("srpo", "grpo")
-        ]
-        paired = [100 * (a - b) for a, b in zip(*(side["question_scores"] for side in sides), strict=True)]
-        mean = sum(paired) / len(paired)
-        gaps.append(mean)
-        variances.append(sum((d - mean) ** 2 for d in paired) / (len(paired) - 1) / len(paired))
-    assert points == pytest.approx(sum(gaps) / 2)
-    assert error == pytest.approx(math.sqrt(sum(variances)) / 2)
+def question_scores(root, benchmark, method, budget):
+    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed1/evaluation.json"
+    return [100 * score for score in json.loads(path.read_text())["budgets"][budget]["question_scores"]]
+
+
+def test_differences_are_paired_on_the_same_questions(finished):
+    """The difference and, up to the bootstrap's noise, its interval, from the raw scores by the normal formula."""
+    rows = read(finished / "tables/differences.csv")
+    means, errors = [], []
+    for benchmark in ("chemistry", "physics"):
+        sides = [question_scores(finished, benchmark, method, "10h") for method in ("srpo", "grpo")]
+        paired = [a - b for a, b in zip(*sides, strict=True)]
+        means.append(sum(paired) / len(paired))
+        errors.append(sum((d - means[-1]) ** 2 for d in paired) / (len(paired) - 1) / len(paired))
+        row = cell(rows, benchmark=benchmark, method="grpo", budget="10h")
+        assert row["difference"] == f"{means[-1]:.1f}".replace("-0.0", "0.0")
+        assert (row["difference_unit"], row["benchmarks"]) == ("question", "1")
+    row = cell(rows, benchmark="average", method="grpo", budget="10h")
+    mean, margin = sum(means) / 2, 1.96 * math.sqrt(sum(errors)) / 2
+    assert float(row["difference"]) == pytest.approx(mean, abs=0.051)
+    assert float(row["difference_low"]) == pytest.approx(mean - margin, abs=0.25 * margin)
+    assert float(row["difference_high"]) == pytest.approx(mean + margin, abs=0.25 * margin)
+
+
+def test_the_selection_bias_is_the_difference_between_the_two_protocols(finished):
+    for row in read(finished / "tables/table1.csv"):
+        if row["method"] != "base" and row["in_training"]:
+            gap = float(row["in_training"]) - float(row["resampled"])
+            assert float(row["selection_bias"]) == pytest.approx(gap, abs=0.101)
+            assert float(row["selection_bias_low"]) <= gap + 0.101
+            assert float(row["selection_bias_high"]) >= gap - 0.101
+
+
+def test_intervals_over_seeds_are_students(tmp_path):
+    blocks = [{**tiny_experiment()["matrix"][0], "benchmarks": ["miniature/physics"], "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(matrix=blocks))
+    write_results(tmp_path, experiment)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
+    maxima = [raw_maximum(tmp_path, "physics", "srpo", 20, seed) for seed in (1, 2, 3)]
+    mean = sum(maxima) / 3
+    margin = 4.302653 * math.sqrt(sum((m - mean) ** 2 for m in maxima) / 2 / 3)
+    assert (row["in_training_unit"], row["in_training_seeds"]) == ("seed", "3")
+    assert row["in_training_low"] == f"{mean - margin:.1f}"
+    assert row["in_training_high"] == f"{mean + margin:.1f}"
+
+
+def test_seconds_a_step_and_shares_are_means_of_the_log(finished):
+    seconds, early = [], []
+    for benchmark in ("chemistry", "physics"):
+        path = finished / f"runs/{MODEL}/{benchmark}/srpo/seed1/steps.jsonl"
+        steps = [json.loads(line) for line in path.read_text().splitlines()]
+        within = [step["step_seconds"] for step in steps if step["clock"] <= 10]
+        seconds.append(sum(within) / len(within))
+        tenth = steps[: math.ceil(len(steps) / 10)]
+        # section 3.1 of the paper: SRPO sends exactly the wrong rollouts with a teacher to self-distillation
+        early.append(sum(step["metrics"]["routing/sdpo_fraction"] for step in tenth) / len(tenth))
+    row = cell(read(finished / "tables/step_seconds.csv"), method="srpo", budget="5h")
+    assert row["step_seconds"] == f"{sum(seconds) / 2:.4f}"
+    rows = read(finished / "tables/routing_cases.csv")
+    row = cell(rows, method="srpo", case="wrong_with_teacher", part="early")
+    assert float(row["percent"]) == pytest.approx(100 * sum(early) / 2, abs=0.051)
+    shares = [float(r["percent"]) for r in rows if (r["method"], r["part"]) == ("grpo", "late")]
+    assert sum(shares) == pytest.approx(100, abs=0.2)
+
+
+def test_latex_is_booktabs_and_escaped(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    path = tmp_path / "data/physics/statistics.json"
+    path.write_text(path.read_text().replace("or smaller?", "50 % & a_b $x$ \\\\input{x}"))
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    text = (tmp_path / "tables/table5.tex").read_text()
+    assert r"50 \% \& a\_b \$x\$ \textbackslash input\{x\}" in text
+    main = (tmp_path / "tables/table1.tex").read_text()
+    for part in (r"\toprule", r"\midrule", r"\bottomrule", r"\multicolumn{3}{c}{Chemistry}", r"\label{tab:table1}"):
+        assert part in main
+    for path in (tmp_path / "tables").glob("*.tex"):
+        body = [line for line in path.read_text().splitlines() if not line.startswith("%")]
+        assert "\n".join(body).count(r"\begin{") == "\n".join(body).count(r"\end{")

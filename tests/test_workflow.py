@@ -208,10 +208,11 @@ if options.verb is cli.make_data:
 elif options.verb is cli.make_model:
     outputs = [layout.model(options.model) / "base.json"]
 elif options.verb is cli.report:
-    tables = [layout.tables / f"{name}.{kind}" for name in TABLES for kind in ("csv", "md")]
-    tables += [layout.folder / "cost" / f"cost.{kind}" for kind in ("csv", "md")]
-    figures = [layout.figures / f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
-    outputs = {"tables": tables, "figures": figures, "html": [layout.report]}[options.only[0]]
+    tables = [layout.tables / f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex", "rst")]
+    tables += [layout.folder / "cost" / f"cost.{kind}" for kind in ("csv", "md", "tex", "rst")]
+    figures = [layout.figures / f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg", "csv", "rst")]
+    page = [layout.report, layout.report.with_suffix(".rst")]
+    outputs = {"tables": tables, "figures": figures, "html": page}[options.only[0]]
 else:
     if options.method is None:
         folder = layout.base(options.model, options.benchmark)

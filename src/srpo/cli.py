@@ -167,7 +167,9 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Make the tables, the figures and the report from the finished runs, or only some of them."""
+    """Make the tables, the figures and the report from whatever runs there are, or compare two experiments."""
+    if options.experiment is None:
+        raise SrpoError("report needs --experiment results/NAME/experiment.yaml, or compare A B")
     _, layout = _open(options)
 
     from srpo.analysis.load import load_results
@@ -210,6 +212,17 @@ def show_status(options: argparse.Namespace) -> None:
             return
         print(CLEAR + "\n\n".join(tables), flush=True)
         time.sleep(options.watch)
+
+
+def compare_reports(options: argparse.Namespace) -> None:
+    """Compare two experiments: verdicts that changed, scores with intervals, settings that differ."""
+    from srpo.analysis import compare
+
+    if options.output is None:
+        print(compare.as_markdown(*compare.compare(options.a, options.b)), end="")
+        return
+    check_writable(options.output.parent)
+    compare.write_comparison(options.a, options.b, options.output)
 
 
 def track_sync(options: argparse.Namespace) -> None:
@@ -343,8 +356,14 @@ def _parser() -> argparse.ArgumentParser:
     verb = _add(verbs, "evaluate", evaluate, experiment=True)
     _add_run(verb, method_required=False)
 
-    verb = _add(verbs, "report", report, experiment=True)
+    verb = _add(verbs, "report", report)
+    verb.add_argument("--experiment", type=Path, metavar="FILE", help="results/NAME/experiment.yaml")
     verb.add_argument("--only", nargs="+", choices=REPORT_PARTS, default=REPORT_PARTS, help="default: all")
+    report_verbs = verb.add_subparsers(title="verbs", metavar="VERB")
+    verb = _add(report_verbs, "compare", compare_reports)
+    verb.add_argument("a", type=Path, metavar="A", help="results/NAME")
+    verb.add_argument("b", type=Path, metavar="B", help="results/OTHER")
+    verb.add_argument("--output", type=Path, metavar="FILE", help="a .html or .md file; default: Markdown, printed")
 
     verb = _add(verbs, "status", show_status)
     verb.add_argument("results", type=Path, help="results, or results/NAME for one experiment")

@@ -1,13 +1,17 @@
-"""The paper's figures, drawn from the logs: small multiples, one row a model, one column a benchmark."""
+"""The paper's figures and diagnostics, each drawn from a tidy frame: small multiples, a row a model, a column a
+benchmark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -16,157 +20,117 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from srpo.analysis import style
-from srpo.analysis.load import PHASES, RUN_KEY, Results
-from srpo.analysis.scores import ABLATIONS, main_methods, planned
-from srpo.analysis.tables import benchmark_title, budgets_listed, method_title, step_seconds
+from srpo.analysis.curves import Series, average_curves, metric_curves, validation_curves
+from srpo.analysis.load import PHASES, Results
+from srpo.analysis.run_tables import step_seconds
+from srpo.analysis.score_tables import ablated
+from srpo.analysis.scores import ABLATIONS, AVERAGE, main_methods, planned
+from srpo.analysis.table import benchmark_title, budgets_listed, count_range, method_title
+from srpo.files import write_text
 
 _HOUR = 3600.0
-_SMOOTHED_FRACTION = 10  # per-step values are noisy: lines are rolling means over a tenth of the steps
+
+Methods = Callable[[Results], list[str]]
 
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure: ``draw`` makes it, or returns None as long as there is nothing to show."""
+    """A figure: ``data`` makes its frame, ``draw`` draws a frame that is not empty, ``caption`` describes it."""
 
     name: str
     title: str
-    draw: Callable[[Results], Figure | None]
-    caption: Callable[[Results], str]
+    data: Callable[[Results], pd.DataFrame]
+    draw: Callable[[FigureSpec, Results, pd.DataFrame], Figure]
+    caption: Callable[[Results, pd.DataFrame], str]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure made: its caption and the frame it was drawn from, empty if there is nothing to show yet."""
+
+    spec: FigureSpec
+    frame: pd.DataFrame
+    caption: str
+
+
+@lru_cache(maxsize=1)
+def prepare(results: Results) -> dict[str, Drawn]:
+    """The frames and captions of all figures."""
+    made = {}
+    for name, spec in FIGURES.items():
+        frame = spec.data(results)
+        made[name] = Drawn(spec, frame, spec.caption(results, frame))
+    return made
 
 
 def write_figures(results: Results, out_dir: Path) -> list[Path]:
-    """Write every figure as PNG and SVG and return the paths.
+    """Write every figure as PNG, SVG, CSV (what is drawn) and caption, and return the paths.
 
     A figure with nothing to show (yet) is written as a note that says so, so that the files of
     :data:`FIGURES` always exist.
     """
     written: list[Path] = []
     with mpl.rc_context(style.rc()):
-        for name, spec in FIGURES.items():
-            figure = spec.draw(results) or _note(spec, results)
+        for name, made in prepare(results).items():
+            figure = made.spec.draw(made.spec, results, made.frame) if len(made.frame) else _note(made.spec, results)
             written += style.save(figure, Path(out_dir), name)
+            texts = {"csv": csv_text(made.frame), "rst": f"{made.spec.title}. {made.caption}\n"}
+            for kind, text in texts.items():
+                written.append(Path(out_dir) / f"{name}.{kind}")
+                write_text(written[-1], text)
     return written
 
 
-def has_data(name: str, results: Results) -> bool:
-    """Whether a figure would show anything."""
-    source, column, methods = _SOURCES[name](results)
-    there = source[source["method"].isin(methods)][column]
-    return bool(there.notna().any())
+def csv_text(frame: pd.DataFrame) -> str:
+    """A figure's data with six significant digits, columns without any value left out."""
+    kept = [c for c in frame.columns if frame.empty or (frame[c].notna() & (frame[c].astype(str) != "")).any()]
+    return frame[kept].to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
 
-def _title(name: str, results: Results) -> str:
+def _title(spec: FigureSpec, results: Results) -> str:
     """A figure says where it is from even without the report around it."""
-    return f"{FIGURES[name].title} · {results.experiment.title}"
+    return f"{spec.title} · {results.experiment.title}"
 
 
 def _note(spec: FigureSpec, results: Results) -> Figure:
-    figure = style.new_figure(6, 1.2, _title(spec.name, results))
+    figure = style.new_figure(6, 1.2, _title(spec, results))
     figure.text(0.5, 0.4, "no data yet", ha="center", va="center", color="#777777")
     return figure
 
 
-# ---------------------------------------------------------------- learning curves
-
-
-def draw_learning_curves(results: Results) -> Figure | None:
-    """avg@k of table 1's methods against the training clock."""
-    return _validation_curves(results, "learning_curves", main_methods(results))
-
-
-def draw_ablation_curves(results: Results) -> Figure | None:
-    """avg@k of SRPO and its ablations against the training clock."""
-    return _validation_curves(results, "ablation_curves", _ablations(results))
+# ---------------------------------------------------------------- which methods
 
 
 def _ablations(results: Results) -> list[str]:
-    methods = [m for m in results.experiment.methods if m in ("srpo", *ABLATIONS)]
-    return methods if set(methods) & set(ABLATIONS) else []
+    return [m for m in results.experiment.methods if m in ("srpo", *ABLATIONS)]
 
 
-def _validation_curves(results: Results, name: str, methods: list[str]) -> Figure | None:
-    data = results.validations.assign(percent=100 * results.validations["avg_at_k"])
-    panels = _Panels.of(results, name, methods)
-    if panels is None:
-        return None
-    k = results.experiment.training.validation.rollouts
-    base = results.bases.set_index(["model", "benchmark"])["avg_at_k"].to_dict()
-    for axes, model, benchmark in panels:
-        _curves(axes, data, results, (model, benchmark), methods, "percent", "clock", markers=True)
-        if (model, benchmark) in base:
-            axes.axhline(100 * base[(model, benchmark)], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
-    panels.share_y(f"avg@{k}, %")
-    panels.clock_axis()
-    base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
-    panels.legend([*_method_handles(results, panels.methods, markers=True), *([base_line] if base else [])])
-    return panels.figure
+def _ablation_curves(results: Results) -> pd.DataFrame:
+    """Of the models that have an ablation to compare with."""
+    frame = validation_curves(results, _ablations(results))
+    models = [model for model in results.experiment.models if ablated(results, model)]
+    return frame[frame["model"].isin(models)]
 
 
-# ---------------------------------------------------------------- curves of step metrics
+def _sdpo_variants(results: Results) -> list[str]:
+    methods = [m for m in ("sdpo", "sdpo_failed_only", "sdpo_correct_only") if m in results.experiment.methods]
+    return methods if len(methods) > 1 else []
 
 
-def draw_response_length(results: Results) -> Figure | None:
-    """Mean response length of table 1's methods against the training clock."""
-    panels = _metric_curves(results, "response_length", main_methods(results), "response_length/mean", "clock")
-    if panels is None:
-        return None
-    panels.share_y("response length, tokens")
-    panels.clock_axis()
-    return panels.figure
+def _both_baselines(results: Results) -> list[str]:
+    return [m for m in ("grpo", "sdpo") if m in results.experiment.methods]
 
 
-def draw_teacher_entropy(results: Results) -> Figure | None:
-    """Mean entropy of the self-teacher over training."""
-    panels = _metric_curves(results, "teacher_entropy", _taught(results), "teacher/entropy", "step")
-    if panels is None:
-        return None
-    panels.share_y("teacher entropy, nats")
-    panels.label_x("training step")
-    return panels.figure
+def _all(results: Results) -> list[str]:
+    return list(results.experiment.methods)
 
 
 def _taught(results: Results) -> list[str]:
     return [name for name, method in results.experiment.methods.items() if method.routing.needs_teacher]
 
 
-def _metric_curves(results: Results, name: str, methods: list[str], metric: str, x: str) -> _Panels | None:
-    panels = _Panels.of(results, name, methods)
-    if panels is None:
-        return None
-    for axes, model, benchmark in panels:
-        _curves(axes, results.steps, results, (model, benchmark), methods, metric, x)
-    panels.legend(_method_handles(results, panels.methods))
-    return panels
-
-
-# ---------------------------------------------------------------- routing
-
-_SHARES = {
-    "routing/grpo_fraction": {"label": "routed to GRPO", "color": "#0072B2", "linewidth": 2.4},
-    "routing/sdpo_fraction": {"label": "routed to SDPO", "color": "#D55E00", "linewidth": 2.4},
-    # often on top of the share routed to GRPO, so that it must let that line through
-    "routing/correct_fraction": {"label": "correct", "color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
-    "routing/teacher_available_fraction": {"label": "teacher available", "color": "#888888", "linestyle": ":"},
-}
-
-
-def draw_routing(results: Results) -> Figure | None:
-    """Shares of rollouts by branch, correct, and with a teacher, one row a model and routed method."""
-    methods = _routed(results)
-    panels = _Panels.of(results, "routing", methods, row_a_method=True)
-    if panels is None:
-        return None
-    for axes, row, benchmark in panels:
-        model, method = row
-        for metric, look in _SHARES.items():
-            data = results.steps.assign(percent=100 * results.steps[metric])
-            runs = data[(data["model"] == model) & (data["benchmark"] == benchmark) & (data["method"] == method)]
-            _line(axes, runs.dropna(subset=["percent"]), "percent", "step", **look)
-        axes.set_ylim(-3, 103)
-    panels.share_y("share of rollouts, %")
-    panels.label_x("training step")
-    panels.legend([Line2D([], [], **look) for look in _SHARES.values()])
-    return panels.figure
+def _weighted(results: Results) -> list[str]:
+    return [name for name, method in results.experiment.methods.items() if method.entropy_beta > 0]
 
 
 def _routed(results: Results) -> list[str]:
@@ -174,25 +138,104 @@ def _routed(results: Results) -> list[str]:
     return [n for n, m in results.experiment.methods.items() if {"sdpo", "grpo"} <= {*m.routing.branches}]
 
 
+# ---------------------------------------------------------------- curves
+
+
+def _draw_scores(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Figure:
+    """avg@k against the training clock, in a band of its interval."""
+    panels = _Panels(spec, results, frame)
+    base = results.bases.set_index(["model", "benchmark"])["avg_at_k"].to_dict()
+    unit = _clock_unit(results)[0]
+    averaged = set(frame["benchmark"]) == {AVERAGE}
+    for axes, model, benchmark, here in panels:
+        for method in panels.methods:
+            line = here[here["method"] == method]
+            look = style.method_line(method) if not averaged else style.method_line(method) | {"marker": ""}
+            _plot(axes, line, line["clock"] / unit, color=panels.colours[method], **look)
+        if (model, benchmark) in base:
+            axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
+    panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
+    panels.clock_axis()
+    base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
+    shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)
+    panels.legend([*panels.method_handles(markers=not averaged), *([base_line] if shown else [])])
+    return panels.figure
+
+
+@dataclass(frozen=True)
+class _Metrics:
+    """How a figure of step metrics looks: one line a method and series; several series differ in their dash."""
+
+    series: dict[str, Series]
+    label: str
+    against: str = "step"
+    log: bool = False
+
+    def draw(self, spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Figure:
+        panels = _Panels(spec, results, frame)
+        unit = _clock_unit(results)[0] if self.against == "clock" else 1.0
+        dashes = dict(zip(self.series, style.SERIES_DASHES, strict=False))
+        for axes, _, _, here in panels:
+            for method in panels.methods:
+                for series in self.series:
+                    line = here[(here["method"] == method) & (here["series"] == series)]
+                    look = {"linestyle": style.method_line(method)["linestyle"] if len(dashes) == 1 else dashes[series]}
+                    _plot(axes, line, line[self.against] / unit, len(dashes) == 1, color=panels.colours[method], **look)
+            if self.log and (here["smooth"] > 0).any():
+                axes.set_yscale("log")
+        panels.share_y(self.label)
+        if self.against == "clock":
+            panels.clock_axis()
+        else:
+            panels.label_x("training step")
+        handles = panels.method_handles(dashes=len(dashes) == 1)
+        if len(dashes) > 1:
+            handles += [Line2D([], [], color="#555555", linestyle=dash, label=name) for name, dash in dashes.items()]
+        panels.legend(handles)
+        return panels.figure
+
+
+# ---------------------------------------------------------------- routing
+
+_SHARES = {
+    "routed to GRPO": ("routing/grpo_fraction", {"color": "#0072B2", "linewidth": 2.4}),
+    "routed to SDPO": ("routing/sdpo_fraction", {"color": "#D55E00", "linewidth": 2.4}),
+    # often on top of the share routed to GRPO, so that it must let that line through
+    "correct": ("routing/correct_fraction", {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))}),
+    "teacher available": ("routing/teacher_available_fraction", {"color": "#888888", "linestyle": ":"}),
+}
+
+
+def _draw_routing(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Figure:
+    """Shares of rollouts by branch, correct, and with a teacher, one row a model and routed method."""
+    panels = _Panels(spec, results, frame, row_a_method=True)
+    for axes, _, _, here in panels:
+        for name, (_, look) in _SHARES.items():
+            line = here[here["series"] == name]
+            _plot(axes, line, line["step"], **look)
+        axes.set_ylim(-3, 103)
+    panels.share_y("share of rollouts, %")
+    panels.label_x("training step")
+    panels.legend([Line2D([], [], label=name, **look) for name, (_, look) in _SHARES.items()])
+    return panels.figure
+
+
 # ---------------------------------------------------------------- seconds a step
 
 
-def draw_step_seconds(results: Results) -> Figure | None:
+def _draw_step_seconds(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Figure:
     """Mean seconds a step up to each budget, stacked by phase."""
-    table = step_seconds(results).dropna(subset=["step_seconds"])
-    models = [m for m in results.experiment.models if m in set(table["model"])]
-    if not models:
-        return None
+    models = [m for m in results.experiment.models if m in set(frame["model"])]
     budgets = list(results.experiment.training.budgets)
     bars = max(len(planned(results, model)) for model in models)
     width = max(6.0, min(12.0, len(budgets) * (1.1 + 0.62 * bars)))
-    figure = style.new_figure(width, 1.4 + 2.0 * len(models), _title("step_seconds", results))
+    figure = style.new_figure(width, 1.4 + 2.0 * len(models), _title(spec, results))
     grid = figure.subplots(len(models), len(budgets), squeeze=False, sharey="row")
     for row, model in enumerate(models):
-        methods = [m for m in planned(results, model) if m in set(table.loc[table["model"] == model, "method"])]
+        methods = [m for m in planned(results, model) if m in set(frame.loc[frame["model"] == model, "method"])]
         for column, budget in enumerate(budgets):
             axes = grid[row][column]
-            _stack(axes, table[(table["model"] == model) & (table["budget"] == budget)], methods)
+            _stack(axes, frame[(frame["model"] == model) & (frame["budget"] == budget)], methods)
             axes.set_xticks(range(len(methods)), [_wrapped(method_title(results, m)) for m in methods])
             axes.grid(axis="x", visible=False)
             sns.despine(ax=axes)
@@ -206,24 +249,137 @@ def draw_step_seconds(results: Results) -> Figure | None:
     return figure
 
 
-def _stack(axes: Axes, table: pd.DataFrame, methods: list[str]) -> None:
-    seconds = table.set_index("method").reindex(methods)
+def _stack(axes: Axes, frame: pd.DataFrame, methods: list[str]) -> None:
+    seconds = frame.set_index("method").reindex(methods)
     bottom = pd.Series(0.0, index=methods)
     for phase in PHASES:
-        heights = seconds[f"phase_seconds/{phase}"].fillna(0.0)
+        heights = seconds[phase].astype(float).fillna(0.0)
         colour = style.PHASE_COLOURS[phase]
         axes.bar(range(len(methods)), heights, 0.72, bottom=bottom, color=colour, edgecolor="white", linewidth=0.4)
         bottom += heights
-    for i, total in enumerate(seconds["step_seconds"]):
-        if not pd.isna(total):
-            axes.annotate(
-                f"{total:.{2 if total < 10 else 1}f}",
-                (i, bottom.iloc[i]),
-                (0, 2),
-                textcoords="offset points",
-                ha="center",
-                size=8,
+    for i, row in enumerate(seconds.itertuples()):
+        if pd.isna(row.step_seconds):
+            continue
+        if row.step_seconds_unit:
+            ends = [[row.step_seconds - row.step_seconds_low], [row.step_seconds_high - row.step_seconds]]
+            axes.errorbar(i, row.step_seconds, ends, color="#333333", linewidth=1, capsize=2)
+        text = f"{row.step_seconds:.{2 if row.step_seconds < 10 else 1}f}"
+        place = (i, row.step_seconds_high if row.step_seconds_unit else bottom.iloc[i])
+        axes.annotate(text, place, (0, 2), textcoords="offset points", ha="center", size=8)
+
+
+# ---------------------------------------------------------------- panels
+
+
+class _Panels:
+    """A grid of axes, one row a model (or a model and method), one column a benchmark, for what is planned."""
+
+    def __init__(self, spec: FigureSpec, results: Results, frame: pd.DataFrame, row_a_method: bool = False):
+        self.results, self.frame = results, frame
+        there = set(frame["method"])
+        self.methods = [m for m in results.experiment.methods if m in there]
+        plans = {model: planned(results, model) for model in results.experiment.models}
+        self.rows: list[Any] = []
+        for model, plan in plans.items():
+            of_model = [m for m in self.methods if m in plan]
+            if model in set(frame["model"]) or (of_model and not {*self.methods} <= {"srpo", *ABLATIONS}):
+                self.rows += [(model, m) for m in of_model] if row_a_method else [model]
+        self.colours = style.method_colours(results.experiment.methods)
+        if set(frame["benchmark"]) == {AVERAGE}:
+            self.benchmarks = [AVERAGE]
+        else:
+            shown = {row[0] if row_a_method else row for row in self.rows}
+            used = {b for model in shown for m in self.methods for b in plans[model].get(m, [])}
+            self.benchmarks = [b for b in results.experiment.benchmarks if b in used]
+        # One column: models side by side, so that the page is not half empty.
+        self.turned = self.benchmarks == [AVERAGE]
+        rows, columns = (1, len(self.rows)) if self.turned else (len(self.rows), len(self.benchmarks))
+        width = min(12.0, max(6.0, 1.0 + (4.2 if self.turned else 2.25) * columns))
+        self.figure = style.new_figure(width, 1.35 + (2.4 if self.turned else 1.75) * rows, _title(spec, results))
+        grid = self.figure.subplots(rows, columns, squeeze=False, sharey="row", sharex="col")
+        self.grid = grid.T if self.turned else grid
+
+    def __iter__(self) -> Iterator[tuple[Axes, Any, str, pd.DataFrame]]:
+        for i, row in enumerate(self.rows):
+            model, method = row if isinstance(row, tuple) else (row, None)
+            for j, benchmark in enumerate(self.benchmarks):
+                axes = self.grid[i][j]
+                here = self.frame[(self.frame["model"] == model) & (self.frame["benchmark"] == benchmark)]
+                yield axes, model, benchmark, here[here["method"] == method] if method else here
+                sns.despine(ax=axes)
+                if self.turned:
+                    axes.set_title(self.results.experiment.models[model].title)
+                elif i == 0:
+                    axes.set_title(benchmark_title(self.results, benchmark))
+                if not axes.lines:
+                    axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="#999999", size=8)
+
+    def share_y(self, label: str) -> None:
+        """Name the quantity on the left and the rows on the right."""
+        if self.turned:
+            self.grid[0][0].set_ylabel(f"{label}, average")
+            return
+        for i, row in enumerate(self.rows):
+            model, method = row if isinstance(row, tuple) else (row, None)
+            name = self.results.experiment.models[model].title
+            self.grid[i][0].set_ylabel(label)
+            _name_row(
+                self.grid[i][-1], f"{name}\n{_wrapped(method_title(self.results, method), 16)}" if method else name
             )
+
+    def _lowest(self) -> Iterable[Axes]:
+        return self.grid[:, 0] if self.turned else self.grid[-1]
+
+    def label_x(self, label: str) -> None:
+        """Name the x axis below the lowest row."""
+        for axes in self._lowest():
+            axes.set_xlabel(label)
+
+    def clock_axis(self) -> None:
+        """Count the training clock in hours if it is long, and mark the budgets."""
+        clock = self.results.experiment.training
+        unit, name = _clock_unit(self.results)
+        self.label_x(f"training clock, {name}")
+        highest = list(self.grid[:, 0] if self.turned else self.grid[0])
+        for axes in highest:
+            axes.set_title(axes.get_title(), pad=14)  # room for the budgets' names
+        for axes in self.grid.flat:
+            axes.set_xlim(0, 1.03 * max(clock.budgets.values()) / unit)
+            for budget, seconds in clock.budgets.items():
+                axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
+                if axes in highest:
+                    place = (seconds / unit, 1.02)
+                    transform = axes.get_xaxis_transform()
+                    axes.text(*place, budget, transform=transform, ha="center", va="bottom", color="#777777", size=7.5)
+
+    def method_handles(self, markers: bool = False, dashes: bool = True) -> list[Line2D]:
+        """One legend entry a method."""
+        handles = []
+        for method in self.methods:
+            look = style.method_line(method)
+            look = {"marker": look["marker"] if markers else "", "linestyle": look["linestyle"] if dashes else "-"}
+            handles.append(Line2D([], [], color=self.colours[method], label=method_title(self.results, method), **look))
+        return handles
+
+    def legend(self, handles: list[Line2D]) -> None:
+        """One legend for the figure, below the panels."""
+        self.figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+
+
+def _plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **look: Any) -> None:
+    """A line in its interval's band, with what was smoothed away behind it if ``faint``."""
+    if line.empty:
+        return
+    if faint and not np.array_equal(line["value"], line["smooth"]):
+        axes.plot(x, line["value"], color=look["color"], alpha=style.FAINT, linewidth=0.8)
+    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, **look)
+    if line["low"].notna().any():
+        axes.fill_between(x, line["low"], line["high"], color=look["color"], alpha=style.BAND, linewidth=0)
+
+
+def _clock_unit(results: Results) -> tuple[float, str]:
+    long = max(results.experiment.training.budgets.values()) > 2 * _HOUR
+    return (_HOUR, "h") if long else (1.0, "s")
 
 
 def _name_row(axes: Axes, name: str) -> None:
@@ -242,232 +398,195 @@ def _wrapped(title: str, width: int = 10) -> str:
     return "\n".join([*lines, current])
 
 
-# ---------------------------------------------------------------- panels
-
-
-class _Panels:
-    """A grid of axes, one row a model (or a model and method), one column a benchmark."""
-
-    def __init__(self, results: Results, name: str, rows: list[Any], benchmarks: list[str], methods: list[str]):
-        self.results, self.rows, self.benchmarks, self.methods = results, rows, benchmarks, methods
-        width = min(12.0, max(6.0, 1.0 + 2.25 * len(benchmarks)))
-        self.figure = style.new_figure(width, 1.35 + 1.75 * len(rows), _title(name, results))
-        self.grid = self.figure.subplots(len(rows), len(benchmarks), squeeze=False, sharey="row", sharex=True)
-
-    @classmethod
-    def of(cls, results: Results, name: str, methods: list[str], row_a_method: bool = False) -> _Panels | None:
-        """Panels for what is planned of ``methods``; None if nothing of it is there to draw yet."""
-        if not has_data(name, results):
-            return None
-        plans = {model: planned(results, model) for model in results.experiment.models}
-        rows: list[Any] = []
-        for model, plan in plans.items():
-            there = [m for m in methods if m in plan]
-            if name == "ablation_curves" and not {*there} & {*ABLATIONS}:
-                continue
-            rows += [(model, m) for m in there] if row_a_method else [model] * bool(there)
-        shown = {row[0] if row_a_method else row for row in rows}
-        used = {b for model in shown for m in methods for b in plans[model].get(m, [])}
-        drawn = [m for m in methods if any(m in plans[model] for model in shown)]
-        return cls(results, name, rows, [b for b in results.experiment.benchmarks if b in used], drawn)
-
-    def __iter__(self) -> Iterator[tuple[Axes, Any, str]]:
-        for i, row in enumerate(self.rows):
-            for j, benchmark in enumerate(self.benchmarks):
-                axes = self.grid[i][j]
-                yield axes, row, benchmark
-                if i == 0:
-                    axes.set_title(benchmark_title(self.results, benchmark))
-                if not axes.lines:
-                    axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="#999999", size=8)
-
-    def share_y(self, label: str) -> None:
-        """Name the quantity on the left and the rows on the right."""
-        for i, row in enumerate(self.rows):
-            model, method = row if isinstance(row, tuple) else (row, None)
-            name = self.results.experiment.models[model].title
-            self.grid[i][0].set_ylabel(label)
-            _name_row(
-                self.grid[i][-1], f"{name}\n{_wrapped(method_title(self.results, method), 16)}" if method else name
-            )
-
-    def label_x(self, label: str) -> None:
-        """Name the x axis below the lowest row."""
-        for axes in self.grid[-1]:
-            axes.set_xlabel(label)
-
-    def clock_axis(self) -> None:
-        """Count the training clock in hours if it is long, and mark the budgets."""
-        clock = self.results.experiment.training
-        unit, name = _clock_unit(self.results)
-        self.label_x(f"training clock, {name}")
-        for axes in self.grid[0]:
-            axes.set_title(axes.get_title(), pad=14)  # room for the budgets' names
-        for axes in self.grid.flat:
-            axes.set_xlim(0, 1.03 * max(clock.budgets.values()) / unit)
-            for budget, seconds in clock.budgets.items():
-                axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
-                if axes in self.grid[0]:
-                    place = (seconds / unit, 1.02)
-                    transform = axes.get_xaxis_transform()
-                    axes.text(*place, budget, transform=transform, ha="center", va="bottom", color="#777777", size=7.5)
-
-    def legend(self, handles: list[Line2D]) -> None:
-        """One legend for the figure, below the panels."""
-        self.figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
-
-
-def _clock_unit(results: Results) -> tuple[float, str]:
-    long = max(results.experiment.training.budgets.values()) > 2 * _HOUR
-    return (_HOUR, "h") if long else (1.0, "s")
-
-
-# ---------------------------------------------------------------- lines
-
-
-def _curves(
-    axes: Axes,
-    data: pd.DataFrame,
-    results: Results,
-    place: tuple[str, str],
-    methods: list[str],
-    value: str,
-    x: str,
-    markers: bool = False,
-) -> None:
-    """One line a method in the panel of a (model, benchmark)."""
-    colours = style.method_colours(results.experiment.methods)
-    unit = _clock_unit(results)[0] if x == "clock" else 1.0
-    here = data[(data["model"] == place[0]) & (data["benchmark"] == place[1])].dropna(subset=[value])
-    for method in methods:
-        runs = here[here["method"] == method]
-        look = style.method_line(method)
-        if not markers:
-            look.pop("marker")
-        _line(axes, runs.assign(**{x: runs[x] / unit}), value, x, color=colours[method], **look)
-
-
-def _line(axes: Axes, runs: pd.DataFrame, value: str, x: str, **look: Any) -> None:
-    """The mean over seeds at each step, in a band from the lowest to the highest seed.
-
-    Long noisy lines are drawn faint, with their rolling mean on top.
-    """
-    if runs.empty:
-        return
-    window = max(1, runs.groupby(RUN_KEY)["step"].count().max() // _SMOOTHED_FRACTION) if "marker" not in look else 1
-    smooth = runs.groupby(RUN_KEY)[value].transform(lambda v: v.rolling(window, center=True, min_periods=1).mean())
-    by_step = runs.assign(smooth=smooth).groupby("step")
-    middle = by_step[[x, value, "smooth"] if x != "step" else [value, "smooth"]].mean().reset_index()
-    if window > 1:
-        axes.plot(middle[x], middle[value], color=look["color"], alpha=style.FAINT, linewidth=0.8)
-    axes.plot(middle[x], middle["smooth"], markeredgecolor="white", markeredgewidth=0.4, **look)
-    if runs["seed"].nunique() > 1:
-        low, high = by_step["smooth"].min(), by_step["smooth"].max()
-        axes.fill_between(middle[x], low, high, color=look["color"], alpha=0.15, linewidth=0)
-    sns.despine(ax=axes)
-
-
-def _method_handles(results: Results, methods: list[str], markers: bool = False) -> list[Line2D]:
-    colours = style.method_colours(results.experiment.methods)
-    handles = []
-    for method in methods:
-        look = style.method_line(method)
-        if not markers:
-            look.pop("marker")
-        handles.append(Line2D([], [], color=colours[method], label=method_title(results, method), **look))
-    return handles
-
-
 # ---------------------------------------------------------------- captions
 
 
-def _seeds(results: Results) -> str:
-    counts = results.runs[results.runs["status"] != "not started"].groupby(["model", "benchmark", "method"])["seed"]
-    most = int(counts.nunique().max()) if len(counts) else 0
-    if most <= 1:
-        return "One seed a line."
-    return f"Lines are means over up to {most} seeds, bands reach from the lowest to the highest."
+def _bands(frame: pd.DataFrame) -> str:
+    """From how many seeds lines are, and what their bands are."""
+    if frame.empty:
+        return ""
+    seeds = count_range(frame["seeds"])
+    lines = "One seed a line" if seeds == "1" else f"Lines are means over {seeds} seeds"
+    units = {unit for unit in frame["unit"] if unit}
+    over = {"seed": "training seeds", "question": "test questions"}
+    bands = " or ".join(text for unit, text in over.items() if unit in units)
+    return f"{lines}; bands are pointwise 95 % t intervals over {bands}." if bands else f"{lines}, no intervals."
 
 
-_SMOOTHING = "Faint: each step; strong: centred rolling mean over a tenth of the steps."
+_SMOOTHED = "Lines are centred rolling means over a tenth of the steps."
 
 
 def _clock_note(results: Results) -> str:
     return f"Dotted verticals: the budgets ({budgets_listed(results)})."
 
 
-def _validation_caption(what: str) -> Callable[[Results], str]:
-    def caption(results: Results) -> str:
-        k = results.experiment.training.validation.rollouts
-        return (
-            f"{what}: mean reward over {k} samples of each test question (avg@{k}) at every in-training "
-            f"validation, against the training clock. Dashed: the untrained model. {_clock_note(results)} "
-            f"{_seeds(results)}"
-        )
+def _score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
+    k = results.experiment.training.validation.rollouts
+    return (
+        f"{what}: mean reward over {k} samples of each test question (avg@{k}) at every in-training validation, "
+        f"against the training clock. Dashed: the untrained model. {_clock_note(results)} {_bands(frame)}"
+    ).strip()
 
-    return caption
 
+def _average_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
+    k = results.experiment.training.validation.rollouts
+    return (
+        f"{what}: at each moment of the training clock the latest avg@{k}, averaged over the benchmarks, from when all "
+        f"have one. {_clock_note(results)} {_bands(frame)}"
+    ).strip()
+
+
+def _metric_caption(what: str, faint: bool, clock: bool, results: Results, frame: pd.DataFrame) -> str:
+    smoothed = f"{_SMOOTHED} Faint: single steps." if faint else _SMOOTHED
+    return " ".join(filter(None, (what, smoothed, _clock_note(results) if clock else "", _bands(frame))))
+
+
+def _step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
+    bars = "Bars: 95 % t intervals over training seeds." if (frame["step_seconds_unit"] == "seed").any() else ""
+    seeds = f"From {count_range(frame['seeds'])} seeds." if len(frame) else ""
+    return (
+        f"Seconds of the {results.experiment.training.clock.kind} training clock a step, averaged over the steps up to "
+        "each budget and over the benchmarks on which every method of the model has reached it, by phase. "
+        f"{seeds} {bars}"
+    ).strip()
+
+
+# ---------------------------------------------------------------- the figures
+
+
+def _scores(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
+    data = lambda results: validation_curves(results, methods(results))  # noqa: E731
+    return FigureSpec(name, title, data, _draw_scores, partial(_score_caption, what))
+
+
+def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
+    data = lambda results: average_curves(results, methods(results))  # noqa: E731
+    return FigureSpec(name, title, data, _draw_scores, partial(_average_caption, what))
+
+
+def _metrics(name: str, title: str, methods: Methods, looks: _Metrics, what: str) -> FigureSpec:
+    data = lambda results: metric_curves(results, methods(results), looks.series)  # noqa: E731
+    caption = partial(_metric_caption, what, len(looks.series) == 1, looks.against == "clock")
+    return FigureSpec(name, title, data, looks.draw, caption)
+
+
+def _percent(metric: str) -> Series:
+    return Series(metric, 100.0)
+
+
+_ROUTING = {name: _percent(metric) for name, (metric, _) in _SHARES.items()}
 
 FIGURES = {
     spec.name: spec
     for spec in (
-        FigureSpec(
-            "learning_curves",
-            "Test score over training",
-            draw_learning_curves,
-            _validation_caption("Table 1's methods"),
+        _scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
+        _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),
+        _averages(
+            "sdpo_variants",
+            "What SDPO distils (figure 1b)",
+            _sdpo_variants,
+            "SDPO on all, on wrong only and on correct rollouts only, as far as they were run",
         ),
         FigureSpec(
             "ablation_curves",
             "Test score over training, ablations",
-            draw_ablation_curves,
-            _validation_caption("SRPO and its ablations"),
+            _ablation_curves,
+            _draw_scores,
+            partial(_score_caption, "SRPO and its ablations"),
         ),
-        FigureSpec(
+        _metrics(
             "response_length",
-            "Response length over training",
-            draw_response_length,
-            lambda r: (
-                f"Mean length of the training rollouts, against the training clock. {_SMOOTHING} "
-                f"{_clock_note(r)} {_seeds(r)}"
-            ),
+            "Response length over training (figure 4a)",
+            _all,
+            _Metrics({"": Series("response_length/mean")}, "response length, tokens", "clock"),
+            "Mean length of the training rollouts, against the training clock.",
         ),
         FigureSpec(
             "step_seconds",
-            "Mean seconds a training step",
-            draw_step_seconds,
-            lambda r: (
-                f"Seconds of the {r.experiment.training.clock.kind} training clock a step, averaged over the steps up "
-                "to each budget and over the benchmarks on which every method of the model has reached it, by phase."
-            ),
+            "Mean seconds a training step (figure 4b)",
+            step_seconds,
+            _draw_step_seconds,
+            _step_seconds_caption,
         ),
         FigureSpec(
             "routing",
-            "Where SRPO sends rollouts",
-            draw_routing,
-            lambda r: (
+            "Where rollouts go (figure 5)",
+            lambda results: metric_curves(results, _routed(results), _ROUTING),
+            _draw_routing,
+            partial(
+                _metric_caption,
                 "Shares of each step's rollouts: routed to either branch, correct, and with a teacher available "
-                f"(another rollout of the question is correct). {_SMOOTHING} {_seeds(r)}"
+                "(another rollout of the question is correct).",
+                True,
+                False,
             ),
         ),
-        FigureSpec(
+        _metrics(
             "teacher_entropy",
-            "Uncertainty of the self-teacher",
-            draw_teacher_entropy,
-            lambda r: (
-                "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils: all "
-                "that have a teacher for SDPO and the mix, only wrong ones for SRPO, so that levels are not comparable "
-                f"between methods, trends are. {_SMOOTHING} {_seeds(r)}"
+            "Uncertainty of the self-teacher (figure 1c)",
+            _taught,
+            _Metrics({"": Series("teacher/entropy")}, "teacher entropy, nats"),
+            "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils: all that "
+            "have a teacher for SDPO and the mix, only wrong ones for SRPO, so that levels are not comparable between "
+            "methods, trends are.",
+        ),
+        _metrics(
+            "solved_groups",
+            "Groups without a signal",
+            _all,
+            _Metrics(
+                {
+                    "all right": _percent("routing/all_correct_groups"),
+                    "all wrong": _percent("routing/all_wrong_groups"),
+                },
+                "share of groups, %",
             ),
+            "Share of questions whose rollouts are all right or all wrong: neither has an advantage, and the wrong "
+            "ones have no teacher.",
+        ),
+        _metrics(
+            "top_k_mass",
+            "Probability outside the top K",
+            _taught,
+            _Metrics(
+                {
+                    "student": Series("student/top_k_mass", -1.0, 1.0),
+                    "teacher": Series("teacher/top_k_mass", -1.0, 1.0),
+                },
+                "mass of the tail bucket",
+                log=True,
+            ),
+            "Mean probability that student and teacher give to tokens outside the student's top K, which the "
+            "divergence sees as one bucket.",
+        ),
+        _metrics(
+            "weight_max",
+            "Largest token weight",
+            _weighted,
+            _Metrics({"": Series("teacher/weight_max")}, "largest weight"),
+            "Largest dynamic weight of a distilled token in a step; the mean is 1.",
+        ),
+        _metrics(
+            "clip_fraction",
+            "Clipped tokens",
+            _all,
+            _Metrics({"": _percent("actor/clip_fraction")}, "clipped tokens, %"),
+            "Share of the policy-gradient branch's tokens whose probability ratio was clipped.",
+        ),
+        _metrics(
+            "rollout_weight",
+            "Rollout correction",
+            _all,
+            _Metrics({"": Series("actor/rollout_is_weight", 1.0, -1.0)}, "mean weight minus 1"),
+            "Mean truncated ratio of the trainer's to the rollout engine's token probabilities, minus 1: 0 where they "
+            "agree.",
+        ),
+        _metrics(
+            "gradient_norm",
+            "Gradient norm",
+            _all,
+            _Metrics({"": Series("actor/grad_norm")}, "gradient norm"),
+            "Norm of a step's gradient before clipping.",
         ),
     )
-}
-
-_SOURCES: dict[str, Callable[[Results], tuple[pd.DataFrame, str, list[str]]]] = {
-    "learning_curves": lambda r: (r.validations, "avg_at_k", main_methods(r)),
-    "ablation_curves": lambda r: (r.validations, "avg_at_k", _ablations(r)),
-    "response_length": lambda r: (r.steps, "response_length/mean", main_methods(r)),
-    "step_seconds": lambda r: (step_seconds(r), "step_seconds", list(r.experiment.methods)),
-    "routing": lambda r: (r.steps, "routing/sdpo_fraction", _routed(r)),
-    "teacher_entropy": lambda r: (r.steps, "teacher/entropy", _taught(r)),
 }

@@ -1,4 +1,4 @@
-"""A table laid out for reading: what Markdown and HTML are made from."""
+"""A table laid out for reading: what Markdown, LaTeX and HTML are made from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any
+
+import pandas as pd
 
 MISSING = "–"
 
@@ -19,6 +21,10 @@ class Cell:
     best: bool = False
     worse: bool = False
     span: int = 1
+    interval: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.interval}".strip()
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,13 @@ def number(value: float | None, digits: int = 1, sign: bool = False) -> str:
     return f"{0:.{digits}f}" if float(text) == 0 else text
 
 
+def interval(low: float | None, high: float | None, digits: int = 1, sign: bool = False) -> str:
+    """``[low, high]``; empty where there is none or where it is a point."""
+    if low is None or high is None or math.isnan(low) or math.isnan(high) or low == high:
+        return ""
+    return f"[{number(low, digits, sign)}, {number(high, digits, sign)}]"
+
+
 def mark_best(values: Sequence[float]) -> list[bool]:
     """Which of ``values`` equal the highest one to the shown decimal; none if fewer than two are there."""
     there = [round(v, 1) for v in values if not math.isnan(v)]
@@ -84,12 +97,35 @@ def markdown(grid: Grid) -> str:
     lines = [_line(heads), _line(align)]
     for row in grid.rows:
         texts = [f"**{_escape(row.label)}**" if row.heading else _escape(row.label)]
-        for cell in row.cells:
-            texts += [f"**{_escape(cell.text)}**" if cell.best else _escape(cell.text), *[""] * (cell.span - 1)]
-        texts += [""] * (len(heads) - len(texts))
+        texts += [f"**{_escape(str(cell))}**" if cell.best else _escape(str(cell)) for cell in _spread(grid, row)]
         lines.append(_line(texts))
     title = f"### {grid.title}\n\n" if grid.title else ""
     return title + "\n".join(lines) + "\n"
+
+
+def latex(grid: Grid, caption: str, label: str) -> str:
+    """A booktabs ``table`` for a paper; every text is escaped but ``caption`` and ``label``, which are ours."""
+    # Labels repeat (a method below each model), which a Styler's index may not: they are the first column.
+    heads = [("", grid.corner), *grid.columns]
+    columns = pd.MultiIndex.from_tuples(heads) if grid.groups else pd.Index([head for _, head in heads])
+    body = [[Cell(row.label, row.heading), *_spread(grid, row)] for row in grid.rows]
+    texts = pd.DataFrame([[str(cell) for cell in row] for row in body], columns=columns)
+    bold = pd.DataFrame([["textbf:--rwrap" if cell.best else "" for cell in row] for row in body], columns=columns)
+    style = texts.style.format(escape="latex").format_index(escape="latex", axis="columns").hide(axis="index")
+    return style.apply(lambda _: bold, axis=None).to_latex(
+        hrules=True,
+        column_format="l" + ("r" if grid.numeric else "l") * len(grid.columns),
+        multicol_align="c",
+        caption=caption,
+        label=label,
+        position_float="centering",
+    )
+
+
+def _spread(grid: Grid, row: Row) -> list[Cell]:
+    """One cell a column: a spanning cell is followed by empty ones."""
+    cells = [part for cell in row.cells for part in (cell, *[Cell("")] * (cell.span - 1))]
+    return cells + [Cell("")] * (len(grid.columns) - len(cells))
 
 
 def _line(texts: Iterable[str]) -> str:

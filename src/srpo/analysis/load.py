@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -21,6 +22,7 @@ from srpo.files import read_events
 
 RUN_KEY = ["model", "benchmark", "method", "seed"]
 PHASES = ["generate", "reward", "log_prob", "teacher", "update"]
+# Metrics that are always columns, missing where no run has logged them; others a log holds become columns too.
 METRICS = [
     "reward/mean",
     "response_length/mean",
@@ -28,7 +30,15 @@ METRICS = [
     "routing/grpo_fraction",
     "routing/correct_fraction",
     "routing/teacher_available_fraction",
+    "routing/all_wrong_groups",
+    "routing/all_correct_groups",
     "teacher/entropy",
+    "teacher/weight_max",
+    "teacher/top_k_mass",
+    "student/top_k_mass",
+    "actor/clip_fraction",
+    "actor/rollout_is_weight",
+    "actor/grad_norm",
 ]
 # The report shows one question; keeping a few bounds the memory an experiment with long responses takes.
 SAMPLED_QUESTIONS = 3
@@ -45,9 +55,11 @@ _TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "chec
 _TEXT |= {"prompt", "response", "ground_truth", "in_training_questions", "resampled_questions"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
     """The results of one experiment, each frame with the columns model, benchmark, method and seed.
+
+    Per-question scores (``question_scores``) are arrays of one float a question, in the split's order.
 
     Attributes:
         runs: one row per run of the matrix, started or not.
@@ -88,7 +100,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
     root = Path(results_dir)
     if experiment is None:
         experiment = load_experiment(root / "experiment.yaml")
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in (*_COLUMNS, "bases")}
+    rows: dict[str, list] = {name: [] for name in (*_COLUMNS, "bases")}
     specs, provenance = {}, {}
     for run in experiment.runs():
         folder = root / "runs" / run.path
@@ -101,7 +113,8 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         folder = root / "base" / model / benchmark
         rows["bases"] += _evaluation_rows(_read_json(folder / "evaluation.json"), key, ["base"])
         rows["samples"] += _sample_rows(folder / "samples.jsonl", key)
-    frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()}
+    logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
+    frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()} | logs
     return Results(
         root=root,
         experiment=experiment,
@@ -121,8 +134,9 @@ def _read_run(folder: Path, key: dict[str, Any], experiment: Experiment, rows: d
     validations = _read_log(folder / "validations.jsonl")
     summary = _read_json(folder / "summary.json")
     evaluation = _read_json(folder / "evaluation.json")
-    rows["steps"] += [key | step for step in steps]
-    rows["validations"] += [key | validation for validation in validations]
+    # A frame a run: as dictionaries, the steps of the paper's whole matrix would take gigabytes.
+    rows["steps"].append(tidy([key | step for step in steps], _COLUMNS["steps"]))
+    rows["validations"].append(tidy([key | _with_array(v) for v in validations], _COLUMNS["validations"]))
     rows["budgets"] += _budget_rows(summary, key, experiment.training.budgets)
     rows["evaluations"] += _evaluation_rows(evaluation, key, experiment.training.budgets)
     rows["samples"] += _sample_rows(folder / "samples.jsonl", key)
@@ -156,7 +170,11 @@ def _budget_rows(summary: dict, key: dict[str, Any], budgets: dict[str, float]) 
 def _evaluation_rows(evaluation: dict, key: dict[str, Any], budgets: Iterable[str]) -> list[dict[str, Any]]:
     cells = evaluation.get("budgets") or {}
     shared = {"k": evaluation.get("k"), "questions": evaluation.get("questions")}
-    return [key | shared | cells[name] | {"budget": name} for name in budgets if cells.get(name)]
+    return [key | shared | _with_array(cells[name]) | {"budget": name} for name in budgets if cells.get(name)]
+
+
+def _with_array(score: dict[str, Any]) -> dict[str, Any]:
+    return score | {"question_scores": np.asarray(score["question_scores"], dtype=float)}
 
 
 def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
@@ -214,6 +232,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _read_each(folder: Path, names: Iterable[str], file: str) -> dict[str, dict[str, Any]]:
     found = {name: _read_json(folder / name / file) for name in names}
     return {name: content for name, content in found.items() if content}
+
+
+def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    there = [frame for frame in frames if len(frame)]
+    return pd.concat(there, ignore_index=True) if there else tidy([], columns)
 
 
 def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:

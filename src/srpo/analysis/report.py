@@ -1,39 +1,67 @@
-"""One self-contained HTML page about an experiment: no script, no request, every sentence computed."""
+"""One self-contained HTML page about an experiment: no request, every sentence computed."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import struct
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
+import yaml
 
-from srpo.analysis.claims import comparison_grid, findings, headlines
-from srpo.analysis.figures import FIGURES, has_data
-from srpo.analysis.grid import MISSING, number
-from srpo.analysis.load import RUN_KEY, Results
-from srpo.analysis.scores import BASE, planned, run_scores
-from srpo.analysis.tables import NOT_COMPARABLE, benchmark_title, build_tables, cost_table, method_title
+from srpo.analysis import figures
+from srpo.analysis.claims import Claim, Finding, Outcome, findings
+from srpo.analysis.grid import MISSING, interval, number
+from srpo.analysis.load import Results
+from srpo.analysis.run_tables import cost_table
+from srpo.analysis.scores import BASE, planned
+from srpo.analysis.summary import headlines, remarks
+from srpo.analysis.table import NOT_COMPARABLE, Table, benchmark_title, budgets_listed, csv_text, method_title
+from srpo.analysis.tables import TABLES, build_tables
+from srpo.analysis.text import printable
+from srpo.config import Config
 from srpo.files import write_text
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "reports"
 _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
-_LONGEST_TEXT = 1500
+
+
+class Section(Config):
+    """A part of the report (``reports/contents.yaml``)."""
+
+    id: str
+    title: str
+    tables: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+
+    @property
+    def template(self) -> str | None:
+        """The section's own template, if it has one."""
+        name = f"sections/{self.id}.html.j2"
+        return name if (TEMPLATES / name).is_file() else None
+
+
+@cache
+def contents() -> tuple[Section, ...]:
+    """The report's sections in order."""
+    return tuple(Section.model_validate(raw) for raw in yaml.safe_load((TEMPLATES / "contents.yaml").read_text()))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the page; without ``data`` its place says why."""
+    """A figure in the page with its data; without ``image`` its place says why."""
 
     name: str
     title: str
     caption: str
-    data: str | None = None
+    csv: str = ""
+    image: str | None = None
     width: int = 0
     missing: str = ""
 
@@ -57,86 +85,147 @@ class Example:
     answers: list[Answer]
 
 
-def write_report(
-    results: Results, out_path: Path, figures_dir: Path | None = None, tables_dir: Path | None = None
-) -> None:
-    """Write the report.
+def write_report(results: Results, out_path: Path, figures_dir: Path | None = None) -> None:
+    """Write the report, and its summary as the ``.rst`` beside it that ``snakemake --report`` shows.
 
     Args:
         figures_dir: where :func:`~srpo.analysis.figures.write_figures` wrote; by default ``figures/`` beside
             the report. A figure that is not there is named in its place.
-        tables_dir: the same for the tables' CSV files, which the report links to.
     """
     out_path = Path(out_path)
-    figures_dir = figures_dir or out_path.parent / "figures"
-    tables_dir = tables_dir or out_path.parent / "tables"
-    write_text(out_path, render(results, figures_dir, _relative(tables_dir, out_path.parent)))
+    write_text(out_path, render(results, figures_dir or out_path.parent / "figures"))
+    write_text(out_path.with_suffix(".rst"), "\n\n".join(headlines(results, findings(results))) + "\n")
 
 
-def render(results: Results, figures_dir: Path, tables_link: str) -> str:
+def render(results: Results, figures_dir: Path) -> str:
     """The page as text."""
-    environment = jinja2.Environment(
+    found, tables, cost = findings(results), build_tables(results), cost_table(results)
+    command = f"srpo report --experiment results/{results.experiment.name}/experiment.yaml"
+    script = (TEMPLATES / "sort.js").read_text()
+    page = (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            experiment=results.experiment,
+            css=css(),
+            script=jinja2.utils.markupsafe.Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            sections=contents(),
+            not_comparable=None if results.experiment.comparable_with_paper else NOT_COMPARABLE,
+            headlines=headlines(results, found),
+            claims=[claim_row(finding, results) for finding in found],
+            remarks=remarks(results),
+            tables=tables,
+            pictures={name: _picture(drawn, figures_dir) for name, drawn in figures.prepare(results).items()},
+            command=command,
+            commands=dict.fromkeys([*tables, cost.name], f"{command} --only tables")
+            | dict.fromkeys(set(figures.FIGURES) - set(tables), f"{command} --only figures"),
+            cost=cost,
+            cost_total=_cost_total(results),
+            models=_models(results),
+            data=[_data(results, name) for name in results.experiment.benchmarks],
+            examples=_examples(results),
+            provenance=_provenance(results),
+        )
+    )
+    return page.lstrip()
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Templates with autoescaping; ``printable`` for text that models wrote."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["printable"] = printable
-    pictures = {name: _picture(name, results, figures_dir) for name in FIGURES}
-    page = environment.get_template("report.html.j2").render(
-        experiment=results.experiment,
-        not_comparable=None if results.experiment.comparable_with_paper else NOT_COMPARABLE,
-        headlines=headlines(results),
-        comparison=comparison_grid(results),
-        findings=findings(results),
-        tables=build_tables(results),
-        tables_link=tables_link,
-        cost=cost_table(results),
-        cost_total=_cost_total(results),
-        pictures=pictures,
-        models=_models(results),
-        data=[_data(results, name) for name in results.experiment.benchmarks],
-        examples=_examples(results),
-        provenance=_provenance(results),
-        remarks=remarks(results),
-    )
-    return page.lstrip()
+    made.filters["printable"] = printable
+    made.filters["table_csv"] = _table_csv
+    return made
 
 
-def _relative(folder: Path, start: Path) -> str:
-    return folder.relative_to(start).as_posix() if folder.is_relative_to(start) else folder.resolve().as_uri()
+def css() -> Any:
+    """The style sheet, ours and therefore not escaped."""
+    return jinja2.utils.markupsafe.Markup((TEMPLATES / "report.css").read_text())
 
 
-# ---------------------------------------------------------------- text from outside
+def data_uri(content: bytes, kind: str) -> str:
+    """Content embedded in the page."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def printable(text: Any) -> str:
-    """Untrusted text that is safe to lay out: shortened, and with control characters written out.
+def _table_csv(table: Table) -> str:
+    return data_uri(csv_text(table.frame, table.digits).encode(), "text/csv")
 
-    Control, surrogate and direction-changing characters could hide or reorder what surrounds them.
-    Autoescaping deals with the markup.
-    """
-    text = str(text)
-    shown = "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else f"\\u{ord(c):04x}" for c in text)
-    rest = len(shown) - _LONGEST_TEXT
-    return shown if rest <= 0 else f"{shown[:_LONGEST_TEXT]} … ({rest} more characters)"
+
+# ---------------------------------------------------------------- claims
+
+
+def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
+    """A line of the claims' table, in words."""
+    claim = finding.claim
+    side, threshold = ("above", claim.rule.above) if claim.rule.above is not None else ("below", claim.rule.below)
+    return {
+        "id": claim.id,
+        "statement": claim.statement,
+        "section": claim.section,
+        "rule": f"{side} {threshold:g} {claim.unit}",
+        "paper": _paper(claim),
+        "here": _here(finding, results),
+        "verdict": finding.verdict,
+        "evidence": f"{'table' if claim.evidence in TABLES else 'figure'}-{claim.evidence}",
+    }
+
+
+def _paper(claim: Claim) -> str:
+    if isinstance(claim.paper, str):
+        return claim.paper
+    return ", ".join(f"{model} {number(value, sign=True)}" for model, value in claim.paper.items()) + f" {claim.unit}"
+
+
+def _here(finding: Finding, results: Results) -> list[dict[str, str]]:
+    """A line for each model, or one if all say the same reason why nothing is known."""
+    reasons = {outcome.reason for outcome in finding.outcomes}
+    if finding.verdict == "not tested" and len(reasons) == 1:
+        return [{"model": "all models", "text": reasons.pop(), "interval": "", "over": "", "verdict": "not tested"}]
+    return [
+        _line(outcome, finding.claim, results.experiment.models[outcome.model].title) for outcome in finding.outcomes
+    ]
+
+
+def _line(outcome: Outcome, claim: Claim, model: str) -> dict[str, str]:
+    if outcome.estimate is None:
+        return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
+    estimate = outcome.estimate
+    units = {"seed": "seeds a method", "question": "questions, one seed", "benchmark": "benchmarks, one seed"}
+    over = f"over {estimate.count} {units[estimate.unit]}" if estimate.unit in units else "no interval"
+    if outcome.benchmarks < outcome.of_benchmarks:
+        over += f"; {outcome.benchmarks} of {outcome.of_benchmarks} benchmarks"
+    return {
+        "model": model,
+        "text": f"{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
+        "interval": interval(estimate.low, estimate.high, claim.digits, claim.signed),
+        "over": over,
+        "verdict": outcome.verdict,
+    }
 
 
 # ---------------------------------------------------------------- figures
 
 
-def _picture(name: str, results: Results, folder: Path) -> Picture:
-    spec, path = FIGURES[name], folder / f"{name}.png"
-    caption = spec.caption(results)
-    if not has_data(name, results):
-        return Picture(name, spec.title, caption, missing="No data yet.")
+def _picture(drawn: figures.Drawn, folder: Path) -> Picture:
+    spec, path = drawn.spec, folder / f"{drawn.spec.name}.png"
+    if drawn.frame.empty:
+        return Picture(spec.name, spec.title, drawn.caption, missing="No data (yet).")
     if not path.is_file():
-        return Picture(name, spec.title, caption, missing=f"{path.name} has not been drawn.")
+        return Picture(spec.name, spec.title, drawn.caption, missing=f"{path.name} has not been drawn.")
     content = path.read_bytes()
     (pixels,) = struct.unpack(">I", content[16:20])  # a PNG's width stands at this place
-    data = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-    return Picture(name, spec.title, caption, data, round(pixels / _DOTS_PER_CSS_PIXEL))
+    data = data_uri(figures.csv_text(drawn.frame).encode(), "text/csv")
+    width = round(pixels / _DOTS_PER_CSS_PIXEL)
+    return Picture(spec.name, spec.title, drawn.caption, data, data_uri(content, "image/png"), width)
 
 
 # ---------------------------------------------------------------- samples
@@ -196,13 +285,7 @@ def _data(results: Results, name: str) -> dict[str, Any]:
         + (", and this experiment uses that reading." if _reads_like_reference(results, name) else "; not used here.")
         for split, count in unscored.items()
     ]
-    example = statistics.get("example") or {}
-    return {
-        "title": benchmark_title(results, name),
-        "source": statistics.get("source") or {},
-        "example": example,
-        "notes": notes,
-    }
+    return {"title": benchmark_title(results, name), "notes": notes}
 
 
 def _reads_like_reference(results: Results, name: str) -> bool:
@@ -234,57 +317,25 @@ def _duration(seconds: float) -> str:
 def _provenance(results: Results) -> list[tuple[str, str]]:
     """What the runs recorded about their origin; several values where runs differ."""
     records = list(results.provenance.values())
+    if not records:
+        return []
     named = {"commit": "Commit", "srpo": "srpo", "python": "Python", "machine": "Machine", "hardware": "Hardware"}
     facts = [(title, _distinct(record.get(key) for record in records)) for key, title in named.items()]
     packages = sorted({name for record in records for name in record.get("packages") or {}})
     facts += [(name, _distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
+    facts.append(("Driver", _driver(results)))
+    facts.append(("Budgets", budgets_listed(results)))
     for run, record in results.provenance.items():
         facts.append((f"Base model {run.model}", str(record.get("base_model"))))
         facts += [(f"{run.benchmark}, {split}", str(sha)) for split, sha in (record.get("data") or {}).items()]
     return [(title, value) for title, value in dict.fromkeys(facts) if value not in ("", "None")]
 
 
+def _driver(results: Results) -> str:
+    execution = results.experiment.execution
+    ranks = f"{execution.ranks} {'rank' if execution.ranks == 1 else 'ranks'}"
+    return f"{execution.driver}, {ranks}, {execution.precision}, rollouts by {execution.rollout_engine}"
+
+
 def _distinct(values: Iterable[Any]) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
-
-
-def remarks(results: Results) -> list[str]:
-    """What a reader should know about these particular runs: early ends, mixed settings, uncommitted code."""
-    found = []
-    early = _early_ends(results)
-    if early:
-        found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
-    stale = [r.path for r, spec in results.specs.items() if spec != results.experiment.run(r).model_dump(mode="json")]
-    if stale:
-        found.append(f"Settings of these runs differ from the experiment's: {_first(stale)}.")
-    commits = {str(record.get("commit")) for record in results.provenance.values()}
-    if len(commits) > 1:
-        found.append(f"The runs are of {len(commits)} different commits.")
-    if any(commit.endswith("-dirty") for commit in commits):
-        found.append("Some runs were made with uncommitted changes (-dirty).")
-    disagreeing = _disagreements(results)
-    if disagreeing:
-        found.append(f"summary.json disagrees with the validation log: {_first(disagreeing)}.")
-    return found
-
-
-def _first(names: list[str], shown: int = 3) -> str:
-    rest = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _early_ends(results: Results) -> list[str]:
-    last = max(results.experiment.training.budgets.values())
-    runs = results.runs[(results.runs["stopped_by"] == "max_steps") & (results.runs["clock"] < last)]
-    return [
-        f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed} ({r.steps:.0f} steps, {r.clock:.1f} s)"
-        for r in runs.itertuples()
-    ]
-
-
-def _disagreements(results: Results) -> list[str]:
-    """Runs whose summary selected another score than the maximum of their log."""
-    merged = run_scores(results).merge(results.budgets, on=[*RUN_KEY, "budget"])
-    apart = (merged["in_training"] - 100 * merged["avg_at_k"]).abs() > 1e-6
-    apart |= merged["in_training"].isna() != merged["avg_at_k"].isna()
-    return [f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed} ({r.budget})" for r in merged[apart].itertuples()]

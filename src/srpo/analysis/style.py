@@ -35,6 +35,8 @@ PHASE_COLOURS = {
 }
 BASE_COLOUR = "#444444"
 FAINT = 0.22
+BAND = 0.14
+SERIES_DASHES = ["-", (0, (2, 1.2)), ":"]
 _DOTS_PER_INCH = 150
 _SVG_SALT = "srpo"
 
@@ -91,5 +93,6 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     figure.savefig(png, dpi=_DOTS_PER_INCH, metadata={"Software": None})
+    figure.set_layout_engine("none")  # laid out once: placing text takes longer than drawing
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return [png, svg]

@@ -1,0 +1,171 @@
+"""Claims on logs whose truth is known: the paper's numbers give the paper's tables and verdicts, reversed ones not."""
+
+import math
+
+import pandas as pd
+import paper_truth
+import pytest
+import yaml
+
+from srpo.analysis.claims import CLAIMS, Claim, Rule, findings, load_claims, overall
+from srpo.analysis.figures import FIGURES
+from srpo.analysis.load import load_results
+from srpo.analysis.statistics import Estimate
+from srpo.analysis.tables import TABLES, build_tables
+from srpo.errors import SrpoError
+
+NOT_IN_THE_MATRIX = {"failed_only_keeps_benefit", "correct_only_degrades"}
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory):
+    root = tmp_path_factory.mktemp("paper")
+    experiment = paper_truth.experiment()
+    paper_truth.write(root, paper_truth.PAPER, experiment)
+    return load_results(root)
+
+
+@pytest.fixture(scope="module")
+def tables(paper):
+    return build_tables(paper)
+
+
+def test_table_1_is_the_papers_to_the_digit(tables):
+    frame = tables["table1"].frame
+    trained = frame[frame["method"] != "base"]
+    assert len(trained) == 2 * 3 * 6 * 3
+    assert set(trained["in_training_seeds"]) == {3}
+    for row in frame.itertuples():
+        here = row.resampled if row.method == "base" else row.in_training
+        assert f"{here:.1f}" == f"{row.paper:.1f}", row
+    published = {(r["model"], r["benchmark"], r["method"], r["budget_hours"]) for r in paper_truth.read("table1_main")}
+    assert len(frame) == len(published)
+
+
+def test_table_2_is_the_papers_to_the_digit(tables):
+    frame = tables["table2"].frame
+    averages = frame[(frame["benchmark"] == "average") & (frame["model"] == "qwen3-8b")]
+    assert len(averages) == 9
+    for row in averages.itertuples():
+        assert f"{row.in_training:.1f}" == f"{row.paper:.1f}"
+    gained = averages.set_index(["method", "budget"])["in_training_difference"]
+    assert f"{-gained['srpo_without_weighting', '10h']:.1f}" == "1.8"
+    assert f"{-gained['advantage_mix', '10h']:.1f}" == "3.3"
+
+
+def test_the_selection_bias_is_found(tables):
+    bias = tables["table1"].frame.query("benchmark == 'average' and method != 'base'")
+    assert bias["selection_bias"].to_numpy() == pytest.approx(paper_truth.SELECTION_BIAS, abs=0.06)
+
+
+def test_figure_4b_is_the_papers(tables):
+    frame = tables["step_seconds"].frame.query("model == 'qwen3-8b'").dropna(subset="paper")
+    assert len(frame) == 9
+    assert frame["step_seconds"].to_numpy() == pytest.approx(frame["paper"].to_numpy(), abs=0.01)
+
+
+def test_the_papers_numbers_make_its_claims_hold(paper):
+    found = {finding.claim.id: finding for finding in findings(paper)}
+    verdicts = {name: finding.verdict for name, finding in found.items()}
+    assert {name for name, verdict in verdicts.items() if verdict == "not tested"} == NOT_IN_THE_MATRIX
+    assert {name for name, verdict in verdicts.items() if verdict != "holds"} == NOT_IN_THE_MATRIX
+    for name, finding in found.items():
+        for outcome in finding.outcomes:
+            if outcome.estimate:
+                assert outcome.estimate.unit == "seed", name
+
+
+def test_the_published_value_of_every_claim_is_what_its_terms_give(paper):
+    """The numbers in claims.yaml against the same contrast of the reference tables, with other code."""
+    checked = 0
+    scores = {
+        (r["model"], r["method"], r["budget_hours"]): float(r["avg_at_16"])
+        for r in paper_truth.read("table1_main")
+        if r["benchmark"] == "average"
+    }
+    scores |= {
+        (r["model"], r["method"], r["budget_hours"]): float(r["avg_at_16"]) for r in paper_truth.read("table2_ablation")
+    }
+    seconds = {
+        (r["model"], r["method"], r["budget_hours"]): float(r["seconds_per_step"])
+        for r in paper_truth.read("fig4b_step_seconds")
+    }
+    names = {"srpo_without_weighting": "srpo_no_dynamic_weighting"}
+    hours = {"first": "1", "next_to_last": "5", "last": "10"}
+    for claim in load_claims():
+        for model, value in claim.paper.items() if isinstance(claim.paper, dict) else ():
+            table = seconds if claim.quantity.kind == "step_seconds" else scores
+            terms = [(w, table[model, names.get(m, m), hours[when]], m, when) for w, m, when in claim.quantity.terms]
+            expected = sum(weight * number for weight, number, *_ in terms)
+            if claim.quantity.relative_to:
+                expected *= 100 / table[model, claim.quantity.relative_to, hours[terms[0][3]]]
+            assert value == pytest.approx(expected, abs=0.051), claim.id
+            checked += 1
+    assert checked > 25
+
+
+def test_where_claims_are_false_they_do_not_hold(tmp_path):
+    paper_truth.write(tmp_path, paper_truth.REVERSED, paper_truth.experiment())
+    verdicts = {finding.claim.id: finding.verdict for finding in findings(load_results(tmp_path))}
+    assert {name for name, verdict in verdicts.items() if verdict != "does not hold"} == NOT_IN_THE_MATRIX
+
+
+def test_every_claim_names_evidence_that_exists():
+    for claim in load_claims():
+        assert claim.evidence in {*TABLES, *FIGURES}, claim.id
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "below"),
+    [
+        (1, 3, "holds", "does not hold"),
+        (-3, -1, "does not hold", "holds"),
+        (-1, 1, "undecided", "undecided"),
+        (0, 0, "undecided", "undecided"),
+        (math.nan, math.nan, "undecided", "undecided"),
+    ],
+)
+def test_rules(low, high, above, below):
+    estimate = Estimate((low + high) / 2, low, high)
+    assert Rule(above=0).verdict(estimate) == above
+    assert Rule(below=0).verdict(estimate) == below
+
+
+def test_one_model_against_a_claim_is_enough():
+    assert overall(["holds", "does not hold"]) == "does not hold"
+    assert overall(["holds", "undecided"]) == "undecided"
+    assert overall(["holds", "not tested"]) == "holds"
+    assert overall(["not tested"]) == "not tested"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rule": {"above": 0, "below": 1}}, "x.rule: give above or below"),
+        ({"quantity": {"kind": "score", "terms": [[1, "srpo", "early"]]}}, "x.quantity: term srpo early"),
+        ({"quantity": {"kind": "metric", "terms": [[1, "srpo", "early"]]}}, "x.quantity: kind metric needs metric"),
+        ({"verdict": "holds"}, "x.verdict: Extra inputs"),
+    ],
+)
+def test_a_claim_that_cannot_be_is_named(tmp_path, change, message):
+    claim = {
+        "id": "x",
+        "statement": "X",
+        "section": "1",
+        "quantity": {"kind": "score", "terms": [[1, "srpo", "last"]]},
+        "unit": "points",
+        "rule": {"above": 0},
+        "paper": "drawn",
+        "evidence": "table1",
+    }
+    Claim.model_validate(claim)
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump([claim | change]))
+    with pytest.raises(SrpoError, match=message):
+        load_claims(path)
+
+
+def test_no_verdict_is_typed():
+    text = CLAIMS.read_text()
+    assert "verdict:" not in text
+    assert pd.Series([claim.id for claim in load_claims()]).is_unique
