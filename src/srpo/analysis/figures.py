@@ -532,7 +532,7 @@ FIGURES = {
         ),
         _metrics(
             "solved_groups",
-            "Groups without a signal",
+            "Groups all right or all wrong",
             _all,
             _Metrics(
                 {

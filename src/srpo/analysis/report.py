@@ -284,6 +284,7 @@ def _data(results: Results, name: str) -> dict[str, Any]:
         f"The reference's reading of tool calls can never reward {count} of {rows.get(split, '?')} {split} questions"
         + (", and this experiment uses that reading." if _reads_like_reference(results, name) else "; not used here.")
         for split, count in unscored.items()
+        if count
     ]
     return {"title": benchmark_title(results, name), "notes": notes}
 
