@@ -40,7 +40,8 @@ test-gpu: env-paper
 
 test-faults: env
 	$(BIN)/python -m pytest tests/test_survival.py tests/test_resume.py tests/test_cluster.py tests/test_sglang_server.py \
-		tests/test_servers.py tests/test_training.py tests/test_tracking.py tests/test_files.py $(PYTEST)
+		tests/test_servers.py tests/test_training.py tests/test_tracking.py tests/test_files.py tests/test_attempts.py \
+		tests/test_slurm.py $(PYTEST)
 
 lint: env
 	$(BIN)/ruff check
