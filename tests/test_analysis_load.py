@@ -70,3 +70,11 @@ def test_a_broken_file_is_named(tmp_path, name):
     path.write_text("{not: [valid\n")
     with pytest.raises(SrpoError, match=name):
         load_results(tmp_path)
+
+
+def test_a_score_without_its_questions_is_named(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    path = tmp_path / "runs/miniature-small/chemistry/srpo/seed1/validations.jsonl"
+    path.write_text(path.read_text().replace("question_scores", "other_scores"))
+    with pytest.raises(SrpoError, match=r"validations\.jsonl: the score of step 5 has no question_scores"):
+        load_results(tmp_path)

@@ -143,6 +143,38 @@ def test_partial_results_render(tmp_path, options):
     analysis.write_tables(analysis.load_results(tmp_path), tmp_path / "tables")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"clock": {"kind": "modelled"}, "budgets": {"only": 10}}},
+        {"matrix": [{**tiny_experiment()["matrix"][0], "methods": ["sdpo"], "benchmarks": ["miniature/physics"]}]},
+        {"matrix": [{**tiny_experiment()["matrix"][0], "methods": ["sdpo", "sdpo_failed_only", "sdpo_correct_only"]}]},
+    ],
+    ids=["one budget", "one method", "figure 1b"],
+)
+def test_small_experiments_render(tmp_path, changes):
+    experiment = load_experiment(tiny_experiment(**changes))
+    page = make(tmp_path, experiment)
+    parsed(page)
+    results = analysis.load_results(tmp_path)
+    analysis.write_tables(results, tmp_path / "tables")
+    analysis.write_figures(results, tmp_path / "figures")
+    assert "nan" not in (tmp_path / "tables/table1.md").read_text()
+
+
+def test_runs_of_another_test_split_are_left_out_not_compared(tmp_path):
+    """As while an experiment whose questions changed is trained anew."""
+    write_results(tmp_path, EXPERIMENT)
+    for name in ("validations.jsonl", "evaluation.json"):
+        path = tmp_path / "runs/miniature-small/physics/srpo/seed1" / name
+        path.write_text(re.sub(r'"question_scores": \[[^]]*\]', '"question_scores": [0.5, 1.0]', path.read_text()))
+    results = analysis.load_results(tmp_path)
+    frame = analysis.tables.build_tables(results)["differences"].frame.query("method == 'grpo' and budget == '10h'")
+    assert list(frame.set_index("benchmark")["difference"].isna()) == [False, True, False]
+    assert list(frame["benchmarks"]) == [1, 0, 1]
+    assert "avg@k is not the mean of its questions" in report(tmp_path)
+
+
 def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
     results = analysis.load_results(tmp_path, EXPERIMENT)
     paths = analysis.write_figures(results, tmp_path / "figures")

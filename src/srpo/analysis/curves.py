@@ -90,6 +90,8 @@ def _moment(moment: float, cells: list[list[tuple]], logs: Mapping, ends: Mappin
         if not found:
             return None
         groups.append(found)
+    if any(len({len(run) for run in runs}) > 1 for runs in groups):
+        return None  # not of one test split
     seeds = min(map(len, groups))
     units = [np.array([run.mean() for run in runs]) if seeds > 1 else np.mean(runs, axis=0) for runs in groups]
     scaled = [100 * values / len(groups) for values in units]

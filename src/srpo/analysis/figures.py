@@ -29,6 +29,7 @@ from srpo.analysis.table import benchmark_title, budgets_listed, count_range, me
 from srpo.files import write_text
 
 _HOUR = 3600.0
+_MARKERS = 20  # a line at least; hundreds would hide it
 
 Methods = Callable[[Results], list[str]]
 
@@ -372,7 +373,8 @@ def _plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **lo
         return
     if faint and not np.array_equal(line["value"], line["smooth"]):
         axes.plot(x, line["value"], color=look["color"], alpha=style.FAINT, linewidth=0.8)
-    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, **look)
+    some = max(1, len(line) // _MARKERS)
+    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **look)
     if line["low"].notna().any():
         axes.fill_between(x, line["low"], line["high"], color=look["color"], alpha=style.BAND, linewidth=0)
 

@@ -111,7 +111,8 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
     for model, benchmark in experiment.bases():
         key = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
         folder = root / "base" / model / benchmark
-        rows["bases"] += _evaluation_rows(_read_json(folder / "evaluation.json"), key, ["base"])
+        path = folder / "evaluation.json"
+        rows["bases"] += _evaluation_rows(path, _read_json(path), key, ["base"])
         rows["samples"] += _sample_rows(folder / "samples.jsonl", key)
     logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
     frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()} | logs
@@ -136,9 +137,11 @@ def _read_run(folder: Path, key: dict[str, Any], experiment: Experiment, rows: d
     evaluation = _read_json(folder / "evaluation.json")
     # A frame a run: as dictionaries, the steps of the paper's whole matrix would take gigabytes.
     rows["steps"].append(tidy([key | step for step in steps], _COLUMNS["steps"]))
-    rows["validations"].append(tidy([key | _with_array(v) for v in validations], _COLUMNS["validations"]))
+    rows["validations"].append(
+        tidy([key | _with_array(v, folder / "validations.jsonl") for v in validations], _COLUMNS["validations"])
+    )
     rows["budgets"] += _budget_rows(summary, key, experiment.training.budgets)
-    rows["evaluations"] += _evaluation_rows(evaluation, key, experiment.training.budgets)
+    rows["evaluations"] += _evaluation_rows(folder / "evaluation.json", evaluation, key, experiment.training.budgets)
     rows["samples"] += _sample_rows(folder / "samples.jsonl", key)
     rows["runs"].append(key | _run_row(steps, summary, evaluation))
 
@@ -167,13 +170,15 @@ def _budget_rows(summary: dict, key: dict[str, Any], budgets: dict[str, float]) 
     return [key | (selected.get(name) or {}) | {"budget": name, "seconds": s} for name, s in budgets.items()]
 
 
-def _evaluation_rows(evaluation: dict, key: dict[str, Any], budgets: Iterable[str]) -> list[dict[str, Any]]:
+def _evaluation_rows(path: Path, evaluation: dict, key: dict[str, Any], budgets: Iterable[str]) -> list[dict[str, Any]]:
     cells = evaluation.get("budgets") or {}
     shared = {"k": evaluation.get("k"), "questions": evaluation.get("questions")}
-    return [key | shared | _with_array(cells[name]) | {"budget": name} for name in budgets if cells.get(name)]
+    return [key | shared | _with_array(cells[name], path) | {"budget": name} for name in budgets if cells.get(name)]
 
 
-def _with_array(score: dict[str, Any]) -> dict[str, Any]:
+def _with_array(score: dict[str, Any], path: Path) -> dict[str, Any]:
+    if not score.get("question_scores"):
+        raise SrpoError(f"{path}: the score of step {score.get('step')} has no question_scores")
     return score | {"question_scores": np.asarray(score["question_scores"], dtype=float)}
 
 

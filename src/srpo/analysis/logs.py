@@ -77,6 +77,8 @@ class Logs:
             log = self._validations.get(key)
             if not self._finished[key] or log is None or len(log) <= 2 * STRETCH:
                 return None
+            if log["question_scores"].map(len).nunique() > 1:
+                return None
             scores = np.vstack(log["question_scores"])
             windows = np.lib.stride_tricks.sliding_window_view(scores, STRETCH, axis=0).mean(axis=-1)
             return 100 * (windows[windows.mean(axis=1).argmax()] - windows[-1])

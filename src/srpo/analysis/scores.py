@@ -36,17 +36,19 @@ Lookup = Callable[[str, str, str], Mapping[int, np.ndarray]]
 def combine(lookup: Lookup, terms: Terms, benchmarks: Iterable[str]) -> Estimate | None:
     """The contrast of ``terms`` averaged over ``benchmarks``; None unless every benchmark has every term.
 
+    None, too, if its runs are not of one test split, as while an experiment whose questions changed is trained anew.
     Terms of one method are combined run by run, so that early and late of the same run are compared; different
     methods are different runs.
     """
     strata = []
     for benchmark in benchmarks:
-        arms = []
+        arms, questions = [], set()
         for method in dict.fromkeys(method for method, _ in terms):
             weights = {when: weight for (name, when), weight in terms.items() if name == method}
             found = {when: lookup(benchmark, method, when) for when in weights}
             seeds = [seed for seed in next(iter(found.values())) if all(seed in of for of in found.values())]
-            if not seeds:
+            questions |= {len(by_seed[seed]) for by_seed in found.values() for seed in seeds}
+            if not seeds or len(questions) > 1:
                 return None
             runs = [sum(weight * found[when][seed] for when, weight in weights.items()) for seed in seeds]
             arms.append(Arm(np.array(runs), fixed=method == BASE))
@@ -110,9 +112,10 @@ class Scores:
                 for benchmark in benchmarks:
                     found = [by_seed for budget in budgets if (by_seed := lookup(benchmark, method, budget))]
                     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in found))) if found else []
-                    if seeds:
+                    if seeds and len({len(by_seed[seed]) for by_seed in found for seed in seeds}) == 1:
                         runs = [np.mean([by_seed[seed] for by_seed in found], axis=0) for seed in seeds]
                         arms.setdefault(benchmark, []).append(np.array(runs))
+        arms = {name: those for name, those in arms.items() if len({runs.shape[1] for runs in those}) == 1}
         return contrast([[Arm(runs / len(those)) for runs in those] for those in arms.values()]) if arms else None
 
 
