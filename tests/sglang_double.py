@@ -122,14 +122,14 @@ class Double:
             fault = self.options.fault if number <= self.options.times else None
             if fault == "error":
                 return 500, b"Internal Server Error", None
-            if fault == "hang":
-                time.sleep(3600)
             try:
                 answer = self.answer(body, fault)
             except BadRequest as error:
                 return 400, json.dumps({"error": {"message": str(error)}}).encode(), None
             except TypeError:  # SGLang's answer to a sampling parameter that it does not know
                 return 500, b"Internal Server Error", None
+            if fault == "hang":  # a request refused above is refused at once
+                time.sleep(3600)
             return 200, json.dumps(answer).encode(), fault
         finally:
             with self.lock:

@@ -212,11 +212,10 @@ def test_a_refused_request_is_not_repeated(serve, tmp_path):
         engine.generate([[5]], PARAMS, [[1]])
 
 
-def test_a_failure_ends_the_other_requests(serve):
-    start = time.monotonic()
-    with serve("--fault", "hang", "--times", 1, concurrency=2) as engine, pytest.raises(SrpoError, match="status 400"):
+def test_a_failure_ends_the_other_requests(serve, tmp_path):
+    with serve("--fault", "hang", "--times", 2, concurrency=2) as engine, pytest.raises(SrpoError, match="status 400"):
         engine.generate([[5], [999]], PARAMS, [[1], [1]])
-    assert time.monotonic() - start < 10
+    assert len(journal(tmp_path, "generate")) == 2  # the hanging one was not waited for and asked again
 
 
 def test_refusals(serve):
@@ -277,13 +276,11 @@ def test_a_server_that_never_gets_healthy(serve):
 
 
 def test_a_server_that_dies_at_start(serve):
-    start = time.monotonic()
     with (
         pytest.raises(SrpoError, match=r"ended with status 1 .*log.txt ends: .*\| torch.OutOfMemoryError: CUDA"),
         serve("--dies-at-start"),
     ):
         pass
-    assert time.monotonic() - start < 10
 
 
 def test_a_context_beyond_the_model(serve):
@@ -321,7 +318,7 @@ def test_a_server_that_ignores_sigterm_is_killed(serve, tmp_path, monkeypatch):
     start = time.monotonic()
     with serve("--stubborn"):
         pass
-    assert 0.5 < time.monotonic() - start < 10
+    assert time.monotonic() - start > 0.5
     assert not survivors(tmp_path)
 
 
