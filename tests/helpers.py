@@ -12,7 +12,16 @@ from torch import Tensor
 
 from srpo.config import CONFIG_ROOT, Method
 
-METHODS = ("grpo", "sdpo", "srpo", "srpo_without_weighting", "advantage_mix", "sdpo_failed_only", "sdpo_correct_only")
+METHODS = (
+    "grpo",
+    "sdpo",
+    "srpo",
+    "srpo_without_weighting",
+    "srpo_equal_loss_scale",
+    "advantage_mix",
+    "sdpo_failed_only",
+    "sdpo_correct_only",
+)
 
 ROUTES = {
     # (correct, teacher available): (True, True), (True, False), (False, True), (False, False)
@@ -20,6 +29,7 @@ ROUTES = {
     "sdpo": ("sdpo", "none", "sdpo", "none"),
     "srpo": ("grpo", "grpo", "sdpo", "grpo"),
     "srpo_without_weighting": ("grpo", "grpo", "sdpo", "grpo"),
+    "srpo_equal_loss_scale": ("grpo", "grpo", "sdpo", "grpo"),
     "advantage_mix": ("mix", "mix", "mix", "mix"),
     "sdpo_failed_only": ("none", "none", "sdpo", "none"),
     "sdpo_correct_only": ("sdpo", "none", "none", "none"),
@@ -73,22 +83,40 @@ def slow_divergence(p: Tensor, q: Tensor, ids: Sequence[int], alpha: float) -> T
     return total
 
 
-def slow_weights(samples: Sequence[Sample], distilled: Sequence[int], beta: float) -> dict[tuple[int, int], float]:
+def slow_weights(method: Method, samples: Sequence[Sample], distilled: Sequence[int]) -> dict[tuple[int, int], float]:
     """w~ of every distilled token of one mini-batch."""
+    beta = method.entropy_beta
     raw = {}
     for i in distilled:
         for t in range(len(samples[i].tokens)):
             raw[i, t] = math.exp(-beta * -math.fsum(math.exp(v) * v for v in samples[i].teacher[t].tolist()))
     total = math.fsum(raw.values())
-    return {key: value * len(raw) / total for key, value in raw.items()}
+    weights = {key: value * len(raw) / total for key, value in raw.items()}
+    if method.weights_keep == "mean" or not weights:
+        return weights
+    before = {}
+    for i, t in weights:
+        old = samples[i].old[t]
+        before[i, t] = slow_divergence(old, samples[i].teacher[t], slow_top_k(old, method), method.divergence_alpha)
+    scale = sum(before.values()) / sum(weights[key] * before[key] for key in weights)
+    return {key: value * scale.item() for key, value in weights.items()}
+
+
+def slow_top_k(old: Tensor, method: Method) -> list[int]:
+    return sorted(range(len(old)), key=lambda v: -old[v].item())[: min(method.top_k, len(old) - 1)]
 
 
 @dataclass(frozen=True)
 class SlowLoss:
-    """The objective's two parts; the divergence of each distilled token, and which policy tokens were clipped."""
+    """The objective's two parts; what each distilled token adds; which policy tokens were clipped.
+
+    Attributes:
+        by_token: a distilled token's part of the sum that ``distillation`` divides, by (rollout, position).
+    """
 
     policy: Tensor
     distillation: Tensor
+    by_token: dict[tuple[int, int], float]
     divergences: list[float]
     clipped: list[bool]
 
@@ -114,8 +142,9 @@ def slow_objective(
     kept = [i for i in mini_batch if branches[i] != "none"]
     if not kept:
         return None
-    weights = slow_weights(samples, [i for i in kept if branches[i] == "sdpo"], method.entropy_beta)
+    weights = slow_weights(method, samples, [i for i in kept if branches[i] == "sdpo"])
     policy = distillation = torch.zeros((), dtype=torch.float64)
+    by_token: dict[tuple[int, int], float] = {}
     count, divergences, clipped = 0, [], []
     for i in kept:
         sample = samples[i]
@@ -126,11 +155,13 @@ def slow_objective(
             log_p, old = student[i][t], sample.old[t].tolist()
             correction = min(math.exp(old[token] - sample.rollout_log_probs[t]), method.rollout_is_threshold)
             if branches[i] == "sdpo":
-                ids = sorted(range(len(old)), key=lambda v: -old[v])[: min(method.top_k, len(old) - 1)]
+                ids = slow_top_k(sample.old[t], method)
                 divergence = slow_divergence(log_p, sample.teacher[t], ids, method.divergence_alpha)
                 divergences.append(divergence.item())
                 ratio = min(math.exp(log_p[token].item() - old[token]), method.distillation_is_threshold)
-                distillation = distillation + weights[i, t] * ratio * correction * divergence
+                loss = weights[i, t] * ratio * correction * divergence
+                by_token[i, t] = loss.item()
+                distillation = distillation + loss
                 continue
             advantage = group_advantage
             if branches[i] == "mix":
@@ -140,7 +171,7 @@ def slow_objective(
             loss, is_clipped = slow_surrogate(ratio, advantage, method)
             clipped.append(is_clipped)
             policy = policy + correction * loss
-    return SlowLoss(policy / count, distillation / count, divergences, clipped)
+    return SlowLoss(policy / count, distillation / count, by_token, divergences, clipped)
 
 
 def slow_surrogate(ratio: Tensor, advantage: float, method: Method) -> tuple[Tensor, bool]:

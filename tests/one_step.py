@@ -22,6 +22,7 @@ from srpo.config import RunSpec
 from srpo.layout import Layout
 from srpo.policy.local import LocalPolicy
 from srpo.training.clock import Phases
+from srpo.training.diagnostics import response_parts
 from srpo.training.loop import Policy, _Run
 from srpo.training.step import Rollouts, mini_batches, targets
 
@@ -203,11 +204,13 @@ def score(run: _Run, rollouts: Rollouts) -> types.SimpleNamespace:
     run.phases = Phases()
     routes = route(rollouts.rewards, rollouts.question, run.method.routing)
     batches = mini_batches(rollouts, routes, run.method.mini_batch_questions)
-    old, top_k = run._score(rollouts, routes, batches)
-    teacher = run._teach(run.train_questions[:4], rollouts, routes, top_k)
-    constants = targets(run.method, rollouts, routes, batches, old, teacher)
+    student = run._score(rollouts, routes, batches)
+    teacher = run._teach(run.train_questions[:4], rollouts, routes, student)
+    constants = targets(run.method, rollouts, routes, batches, student, teacher)
+    parts = response_parts(run.tokenizer, dict(enumerate(rollouts.responses)))
+    entries = run._update_entries(routes, constants, student, teacher, parts)
     return types.SimpleNamespace(
-        routes=routes, batches=batches, old=old, top_k=top_k, teacher=teacher, constants=constants
+        routes=routes, batches=batches, student=student, teacher=teacher, constants=constants, entries=entries
     )
 
 
@@ -227,21 +230,29 @@ def update(run: _Run, rollouts: Rollouts, scored) -> tuple[dict[str, float], lis
 
 
 def update_with(run: _Run, rollouts: Rollouts, scored) -> dict[str, float]:
-    return run._update(
-        rollouts, scored.routes, scored.batches, scored.constants, scored.old, scored.top_k, scored.teacher
-    )
+    return run._update(rollouts, scored.batches, scored.constants.mask, scored.entries)
+
+
+def branch_gradients(run: _Run, rollouts: Rollouts, scored) -> dict[str, float]:
+    """The gradient norms of the first mini-batch's two branches."""
+    return run._branch_gradients(rollouts, scored.routes, scored.batches[0], scored.constants.mask, scored.entries)
 
 
 def numbers(run: _Run, rollouts: Rollouts) -> dict[str, Tensor]:
     """Every number that a step of ``run`` computes from rollouts, by name; top-K ids and buckets in the ids' order."""
     scored = score(run, rollouts)
+    branches = branch_gradients(run, rollouts, scored)
     metrics, gradients = update(run, rollouts, scored)
     engine = run.policy.worker.actor.engine
-    order = {row: ids.view(len(rollouts.responses[row]), -1).argsort(1) for row, ids in scored.top_k.ids.items()}
+    order = {
+        row: ids.view(len(rollouts.responses[row]), -1).argsort(1) for row, ids in scored.student.top_k_ids.items()
+    }
     by_row = {
-        "old_log_prob": scored.old,
-        "top_k_ids": {row: ids.view_as(order[row]).gather(1, order[row]) for row, ids in scored.top_k.ids.items()},
-        "top_k_mass": scored.top_k.mass,
+        "old_log_prob": scored.student.log_probs,
+        "top_k_ids": {
+            row: ids.view_as(order[row]).gather(1, order[row]) for row, ids in scored.student.top_k_ids.items()
+        },
+        "top_k_mass": scored.student.top_k_mass,
         "teacher_log_prob": scored.teacher.log_probs,
         "teacher_entropy": scored.teacher.entropy,
         "teacher_buckets": {row: _ordered(buckets, order[row]) for row, buckets in scored.teacher.buckets.items()},
@@ -251,6 +262,7 @@ def numbers(run: _Run, rollouts: Rollouts) -> dict[str, Tensor]:
     tensors |= {f"student/{name}": weight for name, weight in weights(engine.module).items()}
     if engine.teacher is not None:
         tensors |= {f"teacher/{name}": weight for name, weight in weights(engine.teacher).items()}
+    metrics |= branches
     return tensors | {f"metric/{name}": torch.tensor(v, dtype=torch.float64) for name, v in metrics.items()}
 
 

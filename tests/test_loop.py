@@ -101,7 +101,7 @@ def reference_gradient(run, seen):
             buckets = [torch.cat([d.gather(-1, top), 1 - d.gather(-1, top).sum(-1, keepdim=True)], -1) for d in (p, q_)]
             m = (buckets[0] + buckets[1]) / 2
             jsd = sum((b * (b.log() - m.log())).sum(-1) for b in buckets) / 2
-            distilled.append((jsd * correction, torch.exp(method.entropy_beta * (q_ * log_q).sum(-1))))
+            distilled.append((jsd, correction, torch.exp(method.entropy_beta * (q_ * log_q).sum(-1))))
             continue
         token_advantage = advantage.expand(len(response))
         if branch == "mix":
@@ -109,8 +109,12 @@ def reference_gradient(run, seen):
             token_advantage = 0.9 * token_advantage + 0.1 * gap
         total = total - ((y - y.detach()).exp() * token_advantage * correction).sum()
     if distilled:
-        mean = torch.cat([w for _, w in distilled]).mean()
-        total = total + sum((loss * w / mean).sum() for loss, w in distilled)
+        divergence, correction, weight = (torch.cat(parts) for parts in zip(*distilled, strict=True))
+        if method.weights_keep == "loss":
+            unit = (weight * divergence.detach()).sum() / divergence.detach().sum()
+        else:
+            unit = weight.mean()
+        total = total + (divergence * correction * weight / unit).sum()
     (total / denominator).backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
@@ -134,5 +138,5 @@ def test_rollout_engine_and_trainer_agree_on_log_probs(start):
     score = run._score
     run._score = lambda *args: scores.setdefault("old", score(*args))
     run.take_step()
-    for row, old in scores["old"][0].items():
+    for row, old in scores["old"].log_probs.items():
         torch.testing.assert_close(old, seen["rollouts"].rollout_log_probs[row], rtol=0, atol=1e-5)

@@ -16,7 +16,8 @@ from srpo.algorithm.objective import Tokens, branch_losses, policy_loss, truncat
 from srpo.algorithm.routing import route
 from srpo.policy.batches import jagged
 from srpo.policy.loss import srpo_loss
-from srpo.training.step import Rollouts, TeacherScores, mini_batches, targets
+from srpo.training.diagnostics import PARTS
+from srpo.training.step import Rollouts, StudentScores, TeacherScores, mini_batches, targets
 
 CLIP = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}
 
@@ -142,6 +143,11 @@ def world() -> dict[str, list[Tensor]]:
     }
 
 
+def cell_of(i: int, tokens: Tensor) -> Tensor:
+    """Some cell of part and quarter for each token of rollout ``i``."""
+    return (torch.arange(len(tokens)) + 5 * i) % 16
+
+
 def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int) -> list[tuple[Tensor, dict] | None]:
     """Loss and metrics of each mini-batch through the functions that a training step calls."""
     tokens, old_logits = world["tokens"], world["old"]
@@ -164,7 +170,12 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
         entropy={i: entropy(world["teacher"][i]) for i in taught},
         buckets={i: restrict(world["teacher"][i], ids[i]).flatten() for i in taught},
     )
-    scored = {i: old[i] for batch in batches for i in batch}
+    scored = StudentScores(
+        log_probs={i: old[i] for batch in batches for i in batch},
+        top_k_ids={},
+        top_k_mass={},
+        buckets={i: restrict(old_logits[i], ids[i]).flatten() for i in taught},
+    )
     constants = targets(method, rollouts, routes, batches, scored, teacher)
     results = []
     for rows in batches:
@@ -176,6 +187,7 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
             "in_policy_branch": constants.in_policy_branch,
             "in_distillation_branch": constants.in_distillation_branch,
             "divergence_weight": constants.divergence_weight,
+            "loss_cell": [(cell_of(i, ids) if routes.sdpo[i] else ids[:0]) for i, ids in enumerate(tokens)],
         }
         data = {name: jagged([values[i] for i in rows]) for name, values in fields.items()}
         data["batch_num_tokens"] = sum(int(constants.mask[i].sum()) for i in rows)
@@ -220,6 +232,14 @@ def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, 
         assert loss.item() == pytest.approx(slow.total.item(), abs=2e-6)
         assert metrics["loss/grpo"].aggregate() == pytest.approx(slow.policy.item(), abs=2e-6)
         assert metrics["loss/sdpo"].aggregate() == pytest.approx(slow.distillation.item(), abs=2e-6)
+        for axis, names in enumerate((PARTS, [f"quarter_{i}" for i in range(1, 5)])):
+            for index, name in enumerate(names):
+                chosen = [
+                    value
+                    for (i, t), value in slow.by_token.items()
+                    if divmod(int(cell_of(i, world["tokens"][i])[t]), 4)[axis] == index
+                ]
+                assert metrics[f"sum/share/{name}"].aggregate() == pytest.approx(sum(chosen), abs=2e-6)
     sum(loss for loss, _ in found).backward()
     sum(slow.total for slow in expected).backward()
     for i in range(16):

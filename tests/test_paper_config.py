@@ -264,6 +264,7 @@ def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, a
         "advantages": jagged([torch.tensor([advantage])]),
         "in_policy_branch": jagged([yes]),
         "in_distillation_branch": jagged([no]),
+        "loss_cell": jagged([torch.zeros(0, dtype=torch.int64)]),
         "batch_num_tokens": 1,
         "dp_size": 1,
     }

@@ -55,17 +55,19 @@ def test_both_scoring_passes_equal_transformers(start, temperature, execution):
     samples = Reference(run).samples(rollouts)
     scored = score(run, rollouts)
     taught = [0, 3, 8, 9, 11]
-    assert sorted(scored.old) == list(range(RUNS))
-    assert sorted(scored.top_k.ids) == sorted(scored.teacher.entropy) == taught
+    assert sorted(scored.student.log_probs) == list(range(RUNS))
+    assert sorted(scored.student.top_k_ids) == sorted(scored.teacher.entropy) == taught
     for i, sample in enumerate(samples):
         tokens = torch.tensor(sample.tokens)[:, None]
-        torch.testing.assert_close(scored.old[i].double(), sample.old.gather(1, tokens)[:, 0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            scored.student.log_probs[i].double(), sample.old.gather(1, tokens)[:, 0], rtol=0, atol=1e-5
+        )
     for i in taught:
         p, q, length = samples[i].old, samples[i].teacher, len(samples[i].tokens)
-        ids = scored.top_k.ids[i].view(length, 20)
+        ids = scored.student.top_k_ids[i].view(length, 20)
         torch.testing.assert_close(p.gather(1, ids), p.topk(20).values, rtol=0, atol=1e-5)
         expected_mass = p.topk(20).values.exp().sum(1)
-        torch.testing.assert_close(scored.top_k.mass[i].double(), expected_mass, rtol=0, atol=1e-5)
+        torch.testing.assert_close(scored.student.top_k_mass[i].double(), expected_mass, rtol=0, atol=1e-5)
         tokens = torch.tensor(samples[i].tokens)[:, None]
         torch.testing.assert_close(scored.teacher.log_probs[i].double(), q.gather(1, tokens)[:, 0], rtol=0, atol=1e-5)
         torch.testing.assert_close(scored.teacher.entropy[i].double(), -(q.exp() * q).sum(1), rtol=0, atol=1e-5)
@@ -81,7 +83,7 @@ def test_the_teacher_scores_the_tokens_of_the_student_with_its_own_weights(start
     for parameter in run.policy.worker.actor.engine.teacher.parameters():
         local(parameter).mul_(0.9)
     after = score(run, rollouts)
-    assert all(torch.equal(before.old[i], after.old[i]) for i in before.old)
+    assert all(torch.equal(before.student.log_probs[i], after.student.log_probs[i]) for i in before.student.log_probs)
     assert all((before.teacher.entropy[i] - after.teacher.entropy[i]).abs().min() > 1e-4 for i in after.teacher.entropy)
 
 

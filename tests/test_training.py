@@ -26,6 +26,7 @@ from srpo.training.clock import ModelCost, Phases, best_of_budgets, best_within
 from srpo.training.provenance import FINISHED, claim_folder
 from srpo.training.step import (
     Rollouts,
+    StudentScores,
     TeacherScores,
     mini_batches,
     questions_of_step,
@@ -227,7 +228,7 @@ def test_a_layout_is_undone():
 LENGTHS = [1, 3, 2, 4] * 4
 
 
-def scores_of(rollouts: Rollouts, routes) -> tuple[dict, TeacherScores]:
+def scores_of(rollouts: Rollouts, routes, kept) -> tuple[StudentScores, TeacherScores]:
     generator = torch.Generator().manual_seed(1)
     old = {i: -2 * torch.rand(n, generator=generator) for i, n in enumerate(LENGTHS)}
     taught = routes.taught.nonzero().flatten().tolist()
@@ -236,7 +237,13 @@ def scores_of(rollouts: Rollouts, routes) -> tuple[dict, TeacherScores]:
         entropy={i: 3 * torch.rand(LENGTHS[i], generator=generator) for i in taught},
         buckets={i: torch.rand(LENGTHS[i], 3, generator=generator).log_softmax(-1).flatten() for i in taught},
     )
-    return old, teacher
+    student = StudentScores(
+        log_probs={i: old[i] for i in kept},
+        top_k_ids={},
+        top_k_mass={i: torch.rand(LENGTHS[i], generator=generator) for i in taught},
+        buckets={i: torch.rand(LENGTHS[i], 3, generator=generator).log_softmax(-1).flatten() for i in taught},
+    )
+    return student, teacher
 
 
 def targets_of(name: str, mini_batch_questions: int):
@@ -244,9 +251,8 @@ def targets_of(name: str, mini_batch_questions: int):
     rollouts = rollouts_of(REWARDS, 4, LENGTHS)
     routes = route(rollouts.rewards, rollouts.question, method.routing)
     batches = mini_batches(rollouts, routes, mini_batch_questions)
-    old, teacher = scores_of(rollouts, routes)
-    old = {i: old[i] for batch in batches for i in batch}
-    return targets(method, rollouts, routes, batches, old, teacher), routes, old, teacher
+    student, teacher = scores_of(rollouts, routes, [i for batch in batches for i in batch])
+    return targets(method, rollouts, routes, batches, student, teacher), routes, student, teacher
 
 
 @pytest.mark.parametrize("questions", [1, 2, 4])
@@ -264,6 +270,26 @@ def test_weights_have_mean_one_over_each_mini_batch_and_not_over_less(questions)
     assert all(len(found.divergence_weight[i]) == 0 for i in range(16) if i not in distilled)
 
 
+@pytest.mark.parametrize("questions", [1, 2, 4])
+def test_weights_that_keep_the_loss_leave_each_mini_batch_its_size(questions):
+    found, routes, student, teacher = targets_of("srpo_equal_loss_scale", questions)
+    usual, *_ = targets_of("srpo", questions)
+    for first in range(0, 16, 4 * questions):
+        rows = [i for i in routes.sdpo.nonzero().flatten().tolist() if first <= i < first + 4 * questions]
+        if not rows:
+            continue
+        sizes = {"plain": 0.0, "weighted": 0.0}
+        for i in rows:
+            for t in range(LENGTHS[i]):
+                p, q = (scores.buckets[i].view(-1, 3)[t].double().exp() for scores in (student, teacher))
+                jsd = sum((x * (2 * x / (p + q)).log()).sum().item() for x in (p, q)) / 2
+                sizes["plain"] += jsd
+                sizes["weighted"] += found.divergence_weight[i][t].item() * jsd
+        assert sizes["weighted"] == pytest.approx(sizes["plain"], rel=1e-5)
+        ratios = torch.cat([found.divergence_weight[i] / usual.divergence_weight[i] for i in rows])
+        assert ratios.max() - ratios.min() < 1e-5 * ratios.max()  # the same relative weights
+
+
 def test_no_weighting_is_exactly_one():
     found, routes, _, _ = targets_of("srpo_without_weighting", 2)
     for i in routes.sdpo.nonzero().flatten().tolist():
@@ -278,9 +304,9 @@ def test_advantages_are_of_the_whole_group_whatever_is_routed_away():
 
 
 def test_rollout_correction_is_truncated():
-    found, _, old, _ = targets_of("grpo", 1)
+    found, _, student, _ = targets_of("grpo", 1)
     for i in range(16):
-        expected = [min(math.exp(x + 1.0), 2.0) for x in old[i].tolist()]
+        expected = [min(math.exp(x + 1.0), 2.0) for x in student.log_probs[i].tolist()]
         assert found.rollout_is_weight[i].tolist() == pytest.approx(expected)
 
 
@@ -296,9 +322,9 @@ def test_masks_of_each_branch():
 
 
 def test_advantage_mix_by_hand():
-    found, _, old, teacher = targets_of("advantage_mix", 4)
+    found, _, student, teacher = targets_of("advantage_mix", 4)
     for i, group_advantage in ((0, -0.5), (8, -0.25), (12, 0.0)):
-        gap = teacher.log_probs[i] - old[i]
+        gap = teacher.log_probs[i] - student.log_probs[i]
         torch.testing.assert_close(found.advantages[i], 0.9 * group_advantage + 0.1 * gap)
     assert found.advantages[10].tolist() == pytest.approx([0.9 * 0.75] * LENGTHS[10])  # the only success
     assert found.advantages[4].tolist() == [0.0] * LENGTHS[4]  # nobody succeeded
@@ -324,16 +350,25 @@ def test_metrics_of_a_batch_by_hand():
     )
 
 
-def test_metrics_of_the_teacher_are_means_over_tokens():
-    found, _, _, teacher = targets_of("srpo", 2)
-    metrics = target_metrics(found, teacher)
+def test_metrics_of_student_and_teacher_are_means_over_tokens():
+    found, _, student, teacher = targets_of("srpo", 2)
+    metrics = target_metrics(load_method("srpo"), found, student, teacher)
+    corrections = [w for row in found.rollout_is_weight for w in row.tolist()]
+    assert metrics["actor/rollout_is_weight"] == pytest.approx(sum(corrections) / len(corrections))
+    assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(0.1)
+    assert corrections.count(2.0) == len(corrections) / 10
+    own = [mass for row in student.top_k_mass.values() for mass in row.tolist()]
+    assert metrics["student/top_k_mass"] == pytest.approx(sum(own) / len(own))
     entropies = [h for row in teacher.entropy.values() for h in row.tolist()]
     assert metrics["teacher/entropy"] == pytest.approx(sum(entropies) / len(entropies))
     masses = [1 - math.exp(row[2]) for i in teacher.buckets for row in teacher.buckets[i].view(-1, 3).tolist()]
     assert metrics["teacher/top_k_mass"] == pytest.approx(sum(masses) / len(masses), abs=1e-6)
-    assert metrics["teacher/weight_max"] == max(w for row in found.divergence_weight for w in row.tolist())
-    found, _, _, teacher = targets_of("grpo", 2)
-    assert target_metrics(found, teacher).keys() == {"actor/rollout_is_weight"}
+    assert metrics["weights/max"] == max(w for row in found.divergence_weight for w in row.tolist())
+    found, _, student, teacher = targets_of("grpo", 2)
+    assert target_metrics(load_method("grpo"), found, student, teacher).keys() == {
+        "actor/rollout_is_weight",
+        "actor/rollout_is_truncated_fraction",
+    }
 
 
 # ---------------------------------------------------------------- logs

@@ -83,7 +83,15 @@ class Method(Config):
     distillation_is_threshold: Positive = 2.0
     teacher_ema_rate: Annotated[float, Field(gt=0, le=1)] = 0.05
     entropy_beta: Annotated[float, Field(ge=0)] = 0.0
+    # what the weights leave as it is: their own mean (the paper) or the size of the loss (a control)
+    weights_keep: Literal["mean", "loss"] = "mean"
     mix_lambda: Fraction = 0.9
+
+    @model_validator(mode="after")
+    def _weights_to_keep(self) -> Method:
+        if self.weights_keep != "mean" and self.entropy_beta == 0:
+            raise ValueError(f"weights_keep = {self.weights_keep}: entropy_beta = 0 makes all weights 1")
+        return self
 
 
 # ---------------------------------------------------------------- models

@@ -39,11 +39,13 @@ class Losses:
 
     Attributes:
         policy, distillation: scalars with gradients.
+        distillation_by_token: [distilled tokens] what ``distillation`` sums, without gradient.
         clipped: [] number of policy-branch tokens whose ratio was clipped.
     """
 
     policy: Tensor
     distillation: Tensor
+    distillation_by_token: Tensor
     clipped: Tensor
 
 
@@ -97,5 +99,5 @@ def branch_losses(
     distilled = tokens.in_distillation_branch
     importance = truncated_ratio(tokens.log_prob[distilled], tokens.old_log_prob[distilled], distillation_is_threshold)
     constants = importance * tokens.rollout_is_weight[distilled] * tokens.divergence_weight
-    distillation = (tokens.divergence * constants).sum()
-    return Losses(policy, distillation, (clipped & tokens.in_policy_branch).sum())
+    distillation = tokens.divergence * constants
+    return Losses(policy, distillation.sum(), distillation.detach(), (clipped & tokens.in_policy_branch).sum())

@@ -17,3 +17,20 @@ def dynamic_weights(entropy: Tensor, beta: float) -> Tensor:
     """
     # a softmax: exp(-beta H) alone would underflow where every entropy is large
     return (len(entropy) * torch.softmax(-beta * entropy.detach().double(), dim=0)).float()
+
+
+def keep_loss(weights: Tensor, divergence: Tensor) -> Tensor:
+    """Scale weights so that they change which tokens the distillation loss attends to, but not its size.
+
+    Weights of mean 1 shrink the loss, because the divergence is large where the teacher's entropy is. This control
+    divides by sum(w D) / sum(D); the paper has none.
+
+    Args:
+        weights: [S] w~_t of one mini-batch.
+        divergence: [S] D_t in nats, at the start of the batch.
+
+    Returns:
+        [S] float32; ``weights`` as they are if there is no divergence.
+    """
+    total = (weights.double() * divergence.double()).sum()
+    return (weights * (divergence.double().sum() / total)).float() if total > 0 else weights

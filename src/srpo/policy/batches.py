@@ -9,6 +9,9 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
+Entries = dict[str, tuple[Sequence[Tensor], Tensor]]
+"""By name, 1-D tensors of the rows of a step and what a filler row has instead."""
+
 
 @dataclass(frozen=True)
 class RowLayout:
@@ -82,7 +85,7 @@ def sequence_batch(
     prompts: Sequence[Tensor],
     responses: Sequence[Tensor],
     mask: Sequence[Tensor],
-    per_token: dict[str, tuple[Sequence[Tensor], Tensor]],
+    per_token: Entries,
     **options,
 ) -> TensorDict:
     """Assemble a batch for one of the engine's passes.
@@ -90,7 +93,7 @@ def sequence_batch(
     Args:
         prompts, responses: int64 token ids of each row.
         mask: [response] bool of each row: the tokens that the loss counts.
-        per_token: further 1-D entries of each row, and what a filler row (one response token) has instead.
+        per_token: further entries of each row; a filler row has one response token.
         options: non-tensor entries, e.g. ``pass_name`` and ``temperature``.
     """
     template = min((row for row in layout.rows if row is not None), key=lambda row: len(prompts[row]))

@@ -56,6 +56,10 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
         """One optimiser step per mini-batch."""
         return self.actor_rollout_wg.update_actor(batch)
 
+    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
+        """The gradient norm of an update that is not made."""
+        return self.actor_rollout_wg.compute_gradient_norm(batch)
+
     def save_checkpoint(self, folder: Path, step: int) -> None:
         """Write weights, optimiser, schedule and teacher below ``folder``, which all ranks must see."""
         self.actor_rollout_wg.save_checkpoint(str(folder.absolute()), None, step)

@@ -33,6 +33,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     teacher = None
     ema_rate = 0.0
     offload_teacher = False
+    _measures_only = False
 
     # ------------------------------------------------------------ EMA teacher
 
@@ -56,6 +57,9 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
     def optimizer_step(self) -> float:
         """verl's step (which skips non-finite gradients), then the teacher's where a step was taken."""
+        if self._measures_only:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
+            return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
         grad_norm = super().optimizer_step()
         if self.teacher is not None and torch.isfinite(torch.tensor(grad_norm)):
             self._move_teacher(self.ema_rate)
@@ -74,6 +78,21 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             _reshard(self.teacher)
             if self.offload_teacher:
                 _offload(self.teacher)
+
+    # ------------------------------------------------------------ gradients
+
+    @contextmanager
+    def measuring_gradients(self) -> Iterator[None]:
+        """Within this context updates compute the norm of their gradients and change nothing."""
+        self._measures_only = True
+        try:
+            yield
+        finally:
+            self._measures_only = False
+
+    def lr_scheduler_step(self) -> float:
+        """verl's step of the schedule, unless updates are only measured."""
+        return self.lr_scheduler.get_last_lr()[0] if self._measures_only else super().lr_scheduler_step()
 
     # ------------------------------------------------------------ checkpoints
 
@@ -131,12 +150,16 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             taught = micro_batch["taught"].values()
             top_k = tu.get_non_tensor_data(micro_batch, "top_k", default=0)
             ids = top_k_ids(logits[taught], top_k)
+            buckets = restrict(logits[taught], ids)
             taught_lengths = _lengths_where(taught, lengths)
-            return {
+            outputs = {
                 "log_probs": _jagged(token_log_probs(logits, responses), lengths),
                 "top_k_ids": _jagged(ids.flatten(), taught_lengths * ids.shape[1]),
-                "top_k_mass": _jagged(-restrict(logits[taught], ids)[:, -1].expm1(), taught_lengths),
+                "top_k_mass": _jagged(-buckets[:, -1].expm1(), taught_lengths),
             }
+            if tu.get_non_tensor_data(micro_batch, "return_buckets", default=False):
+                outputs["buckets"] = _jagged(buckets.flatten(), taught_lengths * buckets.shape[1])
+            return outputs
         if pass_name == "teacher":
             ids = micro_batch["top_k_ids"].values().unflatten(0, (len(responses), -1))
             buckets = restrict(logits, ids)

@@ -64,6 +64,10 @@ class LocalPolicy:
         """One optimiser step per mini-batch."""
         return self.worker.update_actor(batch)
 
+    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
+        """The gradient norm of an update that is not made."""
+        return self.worker.compute_gradient_norm(batch)
+
     def save_checkpoint(self, folder: Path, step: int) -> None:
         """Write weights, optimiser, schedule and teacher below ``folder``."""
         self.worker.save_checkpoint(str(folder), global_step=step)

@@ -7,6 +7,7 @@ from verl.utils.metric import AggregationType, Metric
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.objective import Tokens, branch_losses
 from srpo.config import Method
+from srpo.training.diagnostics import share_sums
 
 
 def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group=None) -> tuple[torch.Tensor, dict]:
@@ -47,10 +48,15 @@ def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group=Non
     sums = {
         "loss/grpo": losses.policy.detach() / denominator,
         "loss/sdpo": losses.distillation.detach() / denominator,
+        "sum/distillation": losses.distillation_by_token.sum(),
         "sum/divergence": divergence.detach().sum(),
+        "sum/weighted_divergence": (divergence.detach() * weight).sum(),
         "sum/distilled_tokens": distilled.sum(),
         "sum/clipped_tokens": losses.clipped,
         "sum/policy_tokens": data["in_policy_branch"].values().sum(),
     }
-    metrics = {name: Metric(value=value.item(), aggregation=AggregationType.SUM) for name, value in sums.items()}
+    values = {name: value.item() for name, value in sums.items()}
+    shares = share_sums(data["loss_cell"].values(), losses.distillation_by_token)
+    values |= {f"sum/share/{name}": value for name, value in shares.items()}
+    metrics = {name: Metric(value=value, aggregation=AggregationType.SUM) for name, value in values.items()}
     return (losses.policy + losses.distillation) / denominator, metrics

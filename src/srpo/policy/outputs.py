@@ -33,11 +33,22 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
         metrics["perf/device_memory_gb"] = memory
     for name, total, count in (
         ("loss/jsd", "sum/divergence", "sum/distilled_tokens"),
+        ("weights/loss_scale", "sum/weighted_divergence", "sum/divergence"),
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
+        *(
+            (f"distillation_share/{name.removeprefix('sum/share/')}", name, "sum/distillation")
+            for name in values
+            if name.startswith("sum/share/")
+        ),
     ):
         if values[count].sum() > 0:
             metrics[name] = (values[total].sum() / values[count].sum()).item()
     return metrics
+
+
+def gradient_norm(output: TensorDict) -> float:
+    """The gradient norm of the one mini-batch in ``output`` of ``compute_gradient_norm``, before clipping."""
+    return _numbers(output)["grad_norm"][0]
 
 
 def _numbers(output: TensorDict) -> dict[str, list[float]]:

@@ -39,6 +39,12 @@ class SRPOWorker(ActorRolloutRefWorker):
         self.actor.set_loss_fn(partial(srpo_loss, method))
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def compute_gradient_norm(self, data: TensorDict) -> TensorDict:
+        """An update's metrics, among them its gradient norm before clipping, without the update."""
+        with self.actor.engine.measuring_gradients():
+            return self.update_actor(data)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_teacher_log_prob(self, data: TensorDict) -> TensorDict:
         """Score responses under the teacher: its log-probs at given ids, tail, entropy and token log-probs."""
         with self.actor.engine.teacher_in_place():

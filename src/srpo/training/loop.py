@@ -9,7 +9,6 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,17 +26,19 @@ from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.files import append_event, only_writer, write_json
 from srpo.layout import Layout
-from srpo.policy.batches import RowLayout, lay_out, rows_of, sequence_batch
-from srpo.policy.outputs import update_metrics
+from srpo.policy.batches import Entries, RowLayout, lay_out, rows_of, sequence_batch
+from srpo.policy.outputs import gradient_norm, update_metrics
 from srpo.rollout.engine import RolloutEngine, SamplingParams
 from srpo.seeds import derive_seed
 from srpo.tracking import LiveMirror
 from srpo.training import checkpoints
 from srpo.training.clock import ModelCost, Phases, best_of_budgets
+from srpo.training.diagnostics import copying_metrics, loss_cells, response_parts
 from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.provenance import FINISHED, claim_folder, provenance
 from srpo.training.step import (
     Rollouts,
+    StudentScores,
     Targets,
     TeacherScores,
     mini_batches,
@@ -87,6 +88,10 @@ class Policy(Protocol):
         """One optimiser step per mini-batch, each followed by the teacher's."""
         ...
 
+    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
+        """The gradient norm that an update with one mini-batch would have; nothing is updated."""
+        ...
+
     def save_checkpoint(self, folder: Path, step: int) -> None:
         """Write weights, optimiser, schedule and teacher below ``folder``."""
         ...
@@ -94,19 +99,6 @@ class Policy(Protocol):
     def load_checkpoint(self, folder: Path) -> None:
         """Restore what :meth:`save_checkpoint` wrote."""
         ...
-
-
-@dataclass(frozen=True)
-class _TopK:
-    """The student's K most likely tokens at each position of taught rollouts, by rollout.
-
-    Attributes:
-        ids: [response * K] int64, flattened.
-        mass: [response] their probability.
-    """
-
-    ids: dict[int, Tensor]
-    mass: dict[int, Tensor]
 
 
 def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
@@ -241,11 +233,18 @@ class _Run:
         metrics = rollout_metrics(rollouts, routes)
         batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
         if batches:
-            old_log_probs, top_k = self._score(rollouts, routes, batches)
-            teacher = self._teach(questions, rollouts, routes, top_k)
-            constants = targets(self.method, rollouts, routes, batches, old_log_probs, teacher)
-            metrics |= target_metrics(constants, teacher)
-            metrics |= self._update(rollouts, routes, batches, constants, old_log_probs, top_k, teacher)
+            student = self._score(rollouts, routes, batches)
+            teacher = self._teach(questions, rollouts, routes, student)
+            constants = targets(self.method, rollouts, routes, batches, student, teacher)
+            metrics |= target_metrics(self.method, constants, student, teacher)
+            shown = {row: int(routes.teacher[row]) for row in routes.sdpo.nonzero().flatten().tolist()}
+            in_question = sorted({*shown, *shown.values()})
+            parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in in_question})
+            metrics |= copying_metrics(rollouts.responses, parts, shown, student.top_k_ids, teacher.buckets)
+            entries = self._update_entries(routes, constants, student, teacher, parts)
+            if self.step % self.training.validate_every == 0:
+                metrics |= self._branch_gradients(rollouts, routes, batches[0], constants.mask, entries)
+            metrics |= self._update(rollouts, batches, constants.mask, entries)
             self._check_updates(metrics, len(batches), rollouts)
         self._log_step(metrics)
 
@@ -288,26 +287,31 @@ class _Run:
             truncated=torch.tensor([c.finish_reason == "length" for c in completions]),
         )
 
-    def _score(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> tuple[dict[int, Tensor], _TopK]:
-        """Old log-probs of every kept rollout, and the student's top-K ids where the teacher will be asked."""
+    def _score(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> StudentScores:
+        """Old log-probs of every kept rollout, and the student's top-K where the teacher will be asked."""
         rows = [row for batch in batches for row in batch]
         taught = [flag.expand(len(response)) for flag, response in zip(routes.taught, rollouts.responses, strict=True)]
+        entries = {"taught": (taught, _FALSE)}
+        wanted = ["top_k_ids", "top_k_mass"]
+        if self.method.weights_keep == "loss":
+            wanted.append("buckets")
         with self.phases.measure("log_prob"):
             layout, batch = self._batch(
-                "old_log_prob", rows, rollouts.prompts, rollouts.responses, {"taught": (taught, _FALSE)}
+                "old_log_prob", rows, rollouts.prompts, rollouts.responses, entries, return_buckets="buckets" in wanted
             )
             output = self.policy.compute_log_prob(batch)
         self._count_dense("log_prob", rows, rollouts.prompts, rollouts.responses)
         is_taught = routes.taught.tolist()
-        ids, mass = (
-            {row: t for row, t in rows_of(layout, output[key]).items() if is_taught[row]}
-            for key in ("top_k_ids", "top_k_mass")
-        )
-        return rows_of(layout, output["log_probs"]), _TopK(ids, mass)
+        of_taught = {
+            key: {row: t for row, t in rows_of(layout, output[key]).items() if is_taught[row]} for key in wanted
+        }
+        return StudentScores(log_probs=rows_of(layout, output["log_probs"]), **{"buckets": {}, **of_taught})
 
-    def _teach(self, questions: list[Question], rollouts: Rollouts, routes: Routes, top_k: _TopK) -> TeacherScores:
+    def _teach(
+        self, questions: list[Question], rollouts: Rollouts, routes: Routes, student: StudentScores
+    ) -> TeacherScores:
         """Re-score taught rollouts under the enriched prompt with the teacher's weights."""
-        rows = sorted(top_k.ids)
+        rows = sorted(student.top_k_ids)
         if not rows:
             return TeacherScores({}, {}, {})
         with self.phases.measure("teacher"):
@@ -321,54 +325,78 @@ class _Run:
                         self.training.max_teacher_prompt_length,
                     )
                 )
-            ids = [top_k.ids.get(row) for row in range(len(rollouts))]
-            filler = torch.arange(len(top_k.ids[rows[0]]) // len(rollouts.responses[rows[0]]))
+            ids = [student.top_k_ids.get(row) for row in range(len(rollouts))]
+            filler = torch.arange(len(ids[rows[0]]) // len(rollouts.responses[rows[0]]))
             layout, batch = self._batch("teacher", rows, prompts, rollouts.responses, {"top_k_ids": (ids, filler)})
             output = self.policy.compute_teacher_log_prob(batch)
         self._count_dense("teacher", rows, prompts, rollouts.responses)
         return TeacherScores(*(rows_of(layout, output[key]) for key in ("log_probs", "entropy", "buckets")))
 
-    def _update(
+    def _update_entries(
         self,
-        rollouts: Rollouts,
         routes: Routes,
-        batches: list[list[int]],
         constants: Targets,
-        old_log_probs: dict[int, Tensor],
-        top_k: _TopK,
+        student: StudentScores,
         teacher: TeacherScores,
-    ) -> dict[str, float]:
-        """One optimiser step per mini-batch."""
-        distilled, everyone = routes.sdpo.tolist(), range(len(rollouts))
-        ids = [top_k.ids[row] if distilled[row] else _NO_IDS for row in everyone]
-        buckets = [teacher.buckets[row] if distilled[row] else _NOTHING for row in everyone]
-        entries = {
-            "old_log_probs": ([old_log_probs.get(row) for row in everyone], _ZERO),
+        parts: dict[int, Tensor],
+    ) -> Entries:
+        """What an update needs of each rollout beside its tokens."""
+        distilled = routes.sdpo.tolist()
+        everyone = range(len(distilled))
+        return {
+            "old_log_probs": ([student.log_probs.get(row) for row in everyone], _ZERO),
             "rollout_is_weight": (constants.rollout_is_weight, _ZERO),
             "advantages": (constants.advantages, _ZERO),
             "in_policy_branch": (constants.in_policy_branch, _FALSE),
             "in_distillation_branch": (constants.in_distillation_branch, _FALSE),
             "divergence_weight": (constants.divergence_weight, _NOTHING),
-            "top_k_ids": (ids, _NO_IDS),
-            "teacher_buckets": (buckets, _NOTHING),
+            "top_k_ids": ([student.top_k_ids[row] if distilled[row] else _NO_IDS for row in everyone], _NO_IDS),
+            "teacher_buckets": ([teacher.buckets[row] if distilled[row] else _NOTHING for row in everyone], _NOTHING),
+            "loss_cell": ([loss_cells(parts[row]) if distilled[row] else _NO_IDS for row in everyone], _NO_IDS),
         }
+
+    def _update(
+        self, rollouts: Rollouts, batches: list[list[int]], mask: list[Tensor], entries: Entries
+    ) -> dict[str, float]:
+        """One optimiser step per mini-batch."""
         with self.phases.measure("update"):
-            layout = self._lay_out(batches, rollouts.prompts, rollouts.responses)
-            batch = sequence_batch(
-                layout,
-                rollouts.prompts,
-                rollouts.responses,
-                constants.mask,
-                entries,
-                pass_name="update",
-                temperature=self.training.temperature,
-            )
-            metrics = update_metrics(self.policy.update_actor(batch))
+            output = self.policy.update_actor(self._update_batch(rollouts, batches, mask, entries))
         rows = [row for batch in batches for row in batch]
         self._count_dense("update", rows, rollouts.prompts, rollouts.responses, times=3)
-        if top_k.mass:
-            metrics["student/top_k_mass"] = torch.cat(list(top_k.mass.values())).mean().item()
+        return update_metrics(output)
+
+    def _branch_gradients(
+        self, rollouts: Rollouts, routes: Routes, rows: list[int], mask: list[Tensor], entries: Entries
+    ) -> dict[str, float]:
+        """The gradient norm of each branch's part of the loss on a mini-batch that has both; not on the clock."""
+        distilled = routes.sdpo.tolist()
+        branches = {
+            "grad_norm/policy": [row for row in rows if not distilled[row]],
+            "grad_norm/distillation": [row for row in rows if distilled[row]],
+        }
+        if not all(branches.values()):
+            return {}
+        metrics = {}
+        tokens = sum(len(rollouts.responses[row]) for row in rows)
+        for name, own in branches.items():
+            output = self.policy.compute_gradient_norm(self._update_batch(rollouts, [own], mask, entries))
+            # divided by its own tokens, where the loss divides by the mini-batch's
+            share = sum(len(rollouts.responses[row]) for row in own) / tokens
+            metrics[name] = share * gradient_norm(output)
         return metrics
+
+    def _update_batch(
+        self, rollouts: Rollouts, batches: list[list[int]], mask: list[Tensor], entries: Entries
+    ) -> TensorDict:
+        return sequence_batch(
+            self._lay_out(batches, rollouts.prompts, rollouts.responses),
+            rollouts.prompts,
+            rollouts.responses,
+            mask,
+            entries,
+            pass_name="update",
+            temperature=self.training.temperature,
+        )
 
     def _check_updates(self, metrics: dict[str, float], updates: int, rollouts: Rollouts) -> None:
         """verl skips an update whose gradients are not finite; give up when it skips everything."""
@@ -414,7 +442,8 @@ class _Run:
         rows: list[int],
         prompts: list[Tensor],
         responses: list[Tensor],
-        entries: dict[str, tuple[list[Tensor], Tensor]],
+        entries: Entries,
+        **options: bool,
     ) -> tuple[RowLayout, TensorDict]:
         """A forward-only batch of one of the engine's passes."""
         layout = self._lay_out([rows], prompts, responses)
@@ -429,6 +458,7 @@ class _Run:
             temperature=self.training.temperature,
             top_k=self.top_k,
             compute_loss=False,
+            **options,
         )
         return layout, batch
 

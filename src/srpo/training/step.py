@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from srpo.algorithm.advantage import group_advantages, mixed_advantages
+from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.objective import truncated_ratio
 from srpo.algorithm.routing import Routes
-from srpo.algorithm.weighting import dynamic_weights
+from srpo.algorithm.weighting import dynamic_weights, keep_loss
 from srpo.config import Method
 from srpo.errors import SrpoError
 from srpo.seeds import derive_seed
+from srpo.training.diagnostics import weight_metrics
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,23 @@ class Rollouts:
 
     def __len__(self) -> int:
         return len(self.responses)
+
+
+@dataclass(frozen=True)
+class StudentScores:
+    """The student's view before the update, by rollout index; all but ``log_probs`` of taught rollouts only.
+
+    Attributes:
+        log_probs: [response] log pi_old(y_t).
+        top_k_ids: [response * K] int64, the most likely tokens at each position, best first, flattened.
+        top_k_mass: [response] their probability.
+        buckets: [response * (K + 1)] log p on these ids and the tail, flattened; empty unless asked for.
+    """
+
+    log_probs: dict[int, Tensor]
+    top_k_ids: dict[int, Tensor]
+    top_k_mass: dict[int, Tensor]
+    buckets: dict[int, Tensor]
 
 
 @dataclass(frozen=True)
@@ -106,7 +125,7 @@ def targets(
     rollouts: Rollouts,
     routes: Routes,
     batches: Sequence[Sequence[int]],
-    old_log_probs: dict[int, Tensor],
+    student: StudentScores,
     teacher: TeacherScores,
 ) -> Targets:
     """Turn rewards, routes and scores into the constants of the loss (sections 3.1 to 3.3).
@@ -119,7 +138,7 @@ def targets(
     empty = torch.zeros(0)
     size = len(rollouts)
     result = Targets(*([torch.zeros(0, dtype=torch.bool) for _ in range(size)] for _ in range(6)))
-    for row, old in old_log_probs.items():
+    for row, old in student.log_probs.items():
         advantage = advantages[row].expand(len(old))
         if mixed[row]:
             advantage = mixed_advantages(advantage, teacher.log_probs.get(row, old), old, method.mix_lambda)
@@ -136,10 +155,18 @@ def targets(
         chosen = [row for row in rows if distilled[row]]
         if chosen:
             weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in chosen]), method.entropy_beta)
+            if method.weights_keep == "loss":
+                weights = keep_loss(weights, torch.cat([_divergence(method, student, teacher, row) for row in chosen]))
             lengths = [len(teacher.entropy[row]) for row in chosen]
             for row, weight in zip(chosen, weights.split(lengths), strict=True):
                 result.divergence_weight[row] = weight
     return result
+
+
+def _divergence(method: Method, student: StudentScores, teacher: TeacherScores, row: int) -> Tensor:
+    """[response] divergence of a distilled rollout at the start of the batch."""
+    shape = (len(teacher.entropy[row]), -1)
+    return generalised_jsd(student.buckets[row].view(shape), teacher.buckets[row].view(shape), method.divergence_alpha)
 
 
 def rollout_metrics(rollouts: Rollouts, routes: Routes) -> dict[str, float]:
@@ -162,14 +189,20 @@ def rollout_metrics(rollouts: Rollouts, routes: Routes) -> dict[str, float]:
     return {name: value.item() for name, value in values.items()}
 
 
-def target_metrics(result: Targets, teacher: TeacherScores) -> dict[str, float]:
-    """The rollout correction, and what the teacher and the weights look like where they exist."""
-    metrics = {"actor/rollout_is_weight": torch.cat(result.rollout_is_weight).float().mean().item()}
+def target_metrics(method: Method, result: Targets, student: StudentScores, teacher: TeacherScores) -> dict[str, float]:
+    """The rollout correction, and what student, teacher and weights look like where they exist."""
+    correction = torch.cat(result.rollout_is_weight)
+    metrics = {
+        "actor/rollout_is_weight": correction.mean().item(),
+        "actor/rollout_is_truncated_fraction": (correction >= method.rollout_is_threshold).float().mean().item(),
+    }
+    if student.top_k_mass:
+        metrics["student/top_k_mass"] = torch.cat(list(student.top_k_mass.values())).mean().item()
     if teacher.entropy:
         metrics["teacher/entropy"] = torch.cat(list(teacher.entropy.values())).mean().item()
     weights = torch.cat(result.divergence_weight)
     if len(weights):
         tail = torch.cat([row.view(len(teacher.entropy[i]), -1)[:, -1] for i, row in teacher.buckets.items()])
         metrics["teacher/top_k_mass"] = -tail.expm1().mean().item()
-        metrics["teacher/weight_max"] = weights.max().item()
+        metrics |= weight_metrics(weights)
     return metrics
