@@ -1,15 +1,18 @@
 """The Ray driver on CPUs and gloo (verl's trainer, FSDP2 workers, servers) against the driver in one process."""
 
+import asyncio
 import contextlib
 import math
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+import ray
 import torch
 from cluster_driver import experiment
 from safetensors.torch import load_file
@@ -19,6 +22,7 @@ from srpo.config import CONFIG_ROOT
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events
 from srpo.policy import cluster, local
+from srpo.policy.servers import ServerRollout
 from srpo.training import checkpoints, loop
 
 METHODS = sorted(path.stem for path in (CONFIG_ROOT / "methods").glob("*.yaml"))
@@ -113,6 +117,57 @@ def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, n
     assert psutil.wait_procs(compute, timeout=60)[1] == []
     loop.train(spec, layout)
     assert_same_run(layout.run(spec.id), expected, exactly=ranks == 1)
+
+
+def kill_a_server(replica: int) -> None:
+    """Kill the process of a rollout server's actor."""
+    server = ray.get_actor(f"embedded_server_{replica}")
+    os.kill(ray.get(server.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("ranks", "killed"), [(1, 0), (2, 1)])
+def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(ranks, killed, tmp_path, monkeypatch, caplog):
+    """Its samples come out the same, nothing is lost, and nothing of the old cluster stays."""
+    expected = trained(experiment(0), tmp_path / "local")
+    generate, batches, updates = ServerRollout._generate, [], []
+
+    async def generate_and_kill(self, *args):
+        batches.append(len(updates))
+        if len(batches) != 5:  # of step 4: after two steps, a validation and a step
+            return await generate(self, *args)
+        server = ray.get_actor(f"embedded_server_{killed}")
+        process = await server.__ray_call__.remote(lambda _: os.getpid())
+        os.kill(process, signal.SIGSTOP)  # so that it has not answered when it dies
+        asking = asyncio.ensure_future(generate(self, *args))
+        await asyncio.sleep(1)
+        assert not asking.done()
+        os.kill(process, signal.SIGKILL)
+        return await asking
+
+    update = cluster.SRPOTrainer.update_actor
+    monkeypatch.setattr(cluster.SRPOTrainer, "update_actor", lambda *args: updates.append(1) or update(*args))
+    monkeypatch.setattr(ServerRollout, "_generate", generate_and_kill)
+    found = trained(experiment(ranks), tmp_path / "ray")
+    assert "rollout servers failed after step 3, starting new ones (generating: ActorDiedError" in caplog.text
+    assert batches == [0, 1, 2, 2, 3, 3, 4]  # no step was taken twice
+    assert_same_run(found, expected, exactly=ranks == 1)
+
+
+def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint(tmp_path, monkeypatch, caplog):
+    expected = trained(experiment(0), tmp_path / "local")
+    update, updates = cluster.SRPOTrainer.update_actor, []
+
+    def update_and_kill(*args):
+        updates.append(1)
+        if len(updates) == 3:
+            kill_a_server(0)
+        return update(*args)
+
+    monkeypatch.setattr(cluster.SRPOTrainer, "update_actor", update_and_kill)
+    found = trained(experiment(1), tmp_path / "ray")
+    assert "rollout servers failed after step 3, starting new ones (sending weights: " in caplog.text
+    assert len(updates) == 5  # step 3 was taken again
+    assert_same_run(found, expected, exactly=True)
 
 
 def test_each_driver_loads_what_the_other_saved(tmp_path):

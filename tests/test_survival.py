@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events
 from srpo.policy.local import LocalPolicy
+from srpo.rollout.engine import ServersFailed
 from srpo.training import checkpoints, interruption, loop
 from srpo.training.interruption import Interrupted, Interruption, job_end
 
@@ -293,6 +295,92 @@ def test_a_prompt_that_is_too_long_is_found_before_anything_is_spent(prepared):
     with pytest.raises(SrpoError, match="prompt"):
         loop.train(short, layout)
     assert not (layout.run(spec.id) / "steps.jsonl").exists()
+
+
+# ---------------------------------------------------------------- rollout servers
+
+
+SAMPLINGS = {"first step": (1, 0), "second step": (2, 1), "validation": (3, 2)}
+"""Number of the sampling that fails, and steps before it."""
+
+
+def failing_servers(patch, calls: set[int], policy_is_whole: bool, also=lambda: None) -> list[int]:
+    """Let some samplings fail after the engine was asked; the list grows by one for each sampling."""
+    original, made = LocalPolicy.sampling, []
+
+    @contextmanager
+    def sampling(self):
+        with original(self) as engine:
+            made.append(len(made) + 1)
+            if made[-1] not in calls:
+                yield engine
+                return
+            also()
+            yield Failing(engine, policy_is_whole)
+
+    class Failing:
+        def __init__(self, engine, policy_is_whole) -> None:
+            self.engine, self.policy_is_whole = engine, policy_is_whole
+
+        def generate(self, *args):
+            self.engine.generate(*args)
+            raise ServersFailed("generating: ActorDiedError: killed", self.policy_is_whole)
+
+    patch.setattr(LocalPolicy, "sampling", sampling)
+    return made
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the policy is whole", "the policy is lost"])
+@pytest.mark.parametrize("moment", SAMPLINGS)
+def test_a_run_goes_on_with_new_servers_and_gives_the_same_bytes(
+    moment, whole, prepared, expected, monkeypatch, caplog
+):
+    spec, layout = prepared
+    number, step = SAMPLINGS[moment]
+    made = failing_servers(monkeypatch, {number}, whole)
+    loop.train(spec, layout)
+    assert_same(content(layout.run(spec.id)), expected)
+    assert f"rollout servers failed after step {step}, starting new ones (generating: ActorDied" in caplog.text
+    # four steps, two validations and the sampling that failed; a policy that is lost takes its steps with it
+    assert len(made) == 7 + (0 if whole else step)
+
+
+def test_servers_that_fail_again_and_again_end_the_run_in_one_line(prepared, expected, monkeypatch):
+    spec, layout = prepared
+    with monkeypatch.context() as patch:
+        made = failing_servers(patch, set(range(4, 99)), True)
+        with pytest.raises(SrpoError, match=r"servers failed 4 times after step 2; last: generating: Actor") as error:
+            loop.train(spec, layout)
+    assert "\n" not in str(error.value)
+    assert len(made) == 3 + 1 + loop.MAX_RESTARTS
+    loop.train(spec, layout)
+    assert_same(content(layout.run(spec.id)), expected)
+
+
+def test_servers_that_fail_after_every_step_do_not_end_a_run(prepared, expected, monkeypatch):
+    spec, layout = prepared
+    failing_servers(monkeypatch, {1, 2, 3, 5, 6, 7, 9, 10, 12}, True)  # at most three times after one step
+    loop.train(spec, layout)
+    assert_same(content(layout.run(spec.id)), expected)
+
+
+def test_a_signal_ends_a_run_whose_servers_have_failed(prepared, expected, monkeypatch):
+    spec, layout = prepared
+    with monkeypatch.context() as patch:
+        made = failing_servers(patch, {4}, True, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(Interrupted, match="SIGTERM received; stopped after step 2"):
+            loop.train(spec, layout)
+        assert len(made) == 4
+    loop.train(spec, layout)
+    assert_same(content(layout.run(spec.id)), expected)
+
+
+def test_an_error_that_no_server_made_starts_nothing_anew(prepared, monkeypatch):
+    spec, layout = prepared
+    at_call(monkeypatch, LocalPolicy, "sampling", 2, crash)
+    at_call(monkeypatch, LocalPolicy, "__init__", 2, lambda: pytest.fail("a second policy was started"))
+    with pytest.raises(RuntimeError):
+        loop.train(spec, layout)
 
 
 # ---------------------------------------------------------------- numbers and memory

@@ -21,7 +21,7 @@ from srpo.config import Clock
 from srpo.errors import SrpoError
 from srpo.files import append_event, read_events
 from srpo.policy.batches import RowLayout, lay_out, rows_of
-from srpo.training import checkpoints
+from srpo.training import checkpoints, provenance
 from srpo.training.clock import ModelCost, Phases, best_of_budgets, best_within
 from srpo.training.provenance import FINISHED, claim_folder
 from srpo.training.step import (
@@ -483,6 +483,19 @@ def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path):
     assert content(tmp_path) == before
 
 
+def test_a_checkpoint_is_on_the_disk_before_its_name_and_before_another_is_deleted(tmp_path, monkeypatch):
+    """A machine that crashes keeps what was flushed."""
+    flushed, names = [], []
+    monkeypatch.setattr(checkpoints, "flush_to_disk", lambda path: flushed.append(path.name))
+    replace = os.replace
+    monkeypatch.setattr(checkpoints.os, "replace", lambda *a: names.append((a[1].name, list(flushed))) or replace(*a))
+    save(tmp_path, 5)
+    before = dict(names)["step5"]
+    assert {"optimizer.pt", "huggingface", "model.safetensors", ".step5.partial"} == set(before)
+    assert before[-1] == ".step5.partial"
+    assert flushed[len(before) :] == ["checkpoints"]
+
+
 def test_a_truncated_checkpoint_is_passed_over_and_said(tmp_path, caplog):
     for step in (5, 10):
         save(tmp_path, step)
@@ -652,6 +665,33 @@ def test_a_finished_run_of_another_origin_is_set_aside(change, named, tmp_path, 
         assert yaml.safe_load((old / "run.yaml").read_text()) == origin()
         shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
         (tmp_path / "run.yaml").unlink()
+
+
+@pytest.mark.parametrize("killed_at", range(5))
+def test_what_is_set_aside_survives_a_kill(killed_at, tmp_path, monkeypatch):
+    trained(tmp_path, 3, 20.0)
+    with monkeypatch.context() as patch:
+        calls = itertools.count()
+
+        def kill(function):
+            def killed(*args, **kwargs):
+                if next(calls) == killed_at:
+                    raise KeyboardInterrupt
+                return function(*args, **kwargs)
+
+            return killed
+
+        patch.setattr(provenance.shutil, "copy2", kill(shutil.copy2))
+        patch.setattr(Path, "rename", kill(Path.rename))
+        patch.setattr(provenance, "write_text", kill(provenance.write_text))
+        with pytest.raises(KeyboardInterrupt):
+            claim_folder(tmp_path, origin(base_model="y"))
+    claim_folder(tmp_path, origin(base_model="y"))
+    assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin(base_model="y")
+    assert not [name for name in ("steps.jsonl", "validations.jsonl", FINISHED) if (tmp_path / name).exists()]
+    aside = {path.name: path for path in sorted(tmp_path.glob("superseded/*/*"))}
+    assert {"run.yaml", "steps.jsonl", "validations.jsonl"} <= aside.keys()
+    assert yaml.safe_load(aside["run.yaml"].read_text()) == origin()
 
 
 def test_a_folder_without_a_step_takes_any_origin(tmp_path):

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,35 @@ from filelock import FileLock, Timeout
 
 from srpo.errors import SrpoError
 
+_PARTIAL = ".partial"
+"""End of the name of a file that is being written."""
+
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace ``path`` atomically, creating its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(content)
-    flush_to_disk(partial)
-    os.replace(partial, path)
+    """Replace ``path`` atomically, creating its folder.
+
+    Raises:
+        SrpoError: if it cannot be written, on a full disk for example.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
+    with _intact(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(content)
+            flush_to_disk(partial)
+            os.replace(partial, path)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be written ({error.strerror}); what was there before is intact") from error
 
 
 def flush_to_disk(path: Path) -> None:
@@ -41,17 +62,32 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_event(path: Path, event: dict[str, Any]) -> None:
-    """Append one JSON line and flush it to the operating system.
+    """Append one JSON line and flush it to the operating system; a line that a kill cut off makes way for it.
 
     Raises:
         SrpoError: if it cannot be written, on a full disk for example.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("a") as log:
-            log.write(json.dumps(event, allow_nan=False) + "\n")
-    except OSError as error:
-        raise SrpoError(f"{path}: cannot be written ({error.strerror}); what was there before is intact") from error
+    line = (json.dumps(event, allow_nan=False) + "\n").encode()
+    with _intact(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as log:
+            if cut_off := _cut_off_bytes(path):
+                log.truncate(log.tell() - cut_off)
+            log.write(line)
+
+
+def _cut_off_bytes(path: Path, size: int = 4096) -> int:
+    """Length of a last line without its newline."""
+    with path.open("rb") as log:
+        if not log.seekable():  # a device
+            return 0
+        total = log.seek(0, os.SEEK_END)
+        while True:
+            log.seek(max(0, total - size))
+            end = log.read(size)
+            if b"\n" in end or size >= total:
+                return len(end) - end.rfind(b"\n") - 1
+            size *= 2
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
@@ -87,6 +123,8 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
 def only_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
     """Keep a second process from writing into ``folder``; a lock whose process was killed is free again.
 
+    What a process that was killed had begun to write with :func:`write_bytes` is deleted.
+
     Args:
         folder: created if it does not exist.
         patience: seconds to wait for a process that is about to end.
@@ -97,6 +135,8 @@ def only_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / ".lock", timeout=patience):
+            for abandoned in folder.glob(f".*{_PARTIAL}"):
+                abandoned.unlink()
             yield
     except Timeout:
         raise SrpoError(f"{folder}: another process is writing here; wait for it or end it") from None

@@ -1,6 +1,7 @@
 """The policy in a Ray cluster: verl's trainer starts workers and rollout servers, the project's loop drives them."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from srpo.config import RunSpec
 from srpo.errors import SrpoError
 from srpo.policy.outputs import model_cost
-from srpo.policy.servers import ServerRollout
+from srpo.policy.servers import ServerRollout, failing
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
 from srpo.policy.worker import SRPOWorker
@@ -38,11 +39,18 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
 
     @contextmanager
     def sampling(self) -> Iterator[ServerRollout]:
-        """The rollout servers with the present weights; afterwards they free their devices."""
-        self.checkpoint_manager.update_weights()
+        """The rollout servers with the present weights; afterwards they free their devices.
+
+        Raises:
+            ServersFailed: if a server has died or does not take the weights.
+        """
+        # not whole: ranks that gather weights for a server wait for the one whose server is gone
+        with failing("sending weights", policy_is_whole=False):
+            self.checkpoint_manager.update_weights()
         yield self._rollout
-        # not after an error, which ends the run: servers must not be put to sleep over requests
-        self.checkpoint_manager.sleep_replicas()
+        # not after an error, which ends this policy: servers must not be put to sleep over requests
+        with failing("putting servers to sleep", policy_is_whole=True):
+            self.checkpoint_manager.sleep_replicas()
 
     def compute_log_prob(self, batch: TensorDict) -> TensorDict:
         """The student's pass before the update."""
@@ -108,7 +116,10 @@ def _signals_for_this_process_only() -> Iterator[None]:
     Workers and servers would die of them in the middle of the step that this process finishes before it stops.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray has taken it for itself
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

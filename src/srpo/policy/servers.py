@@ -7,7 +7,8 @@ import asyncio
 import math
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 import ray
 import torch
@@ -21,12 +22,29 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 from srpo.errors import SrpoError
 from srpo.policy.verl_private import register_rollout_adapter
 from srpo.rollout.decoder import EmbeddedDecoder
-from srpo.rollout.engine import Completion, SamplingParams
+from srpo.rollout.engine import Completion, SamplingParams, ServersFailed
 
 ATTEMPTS = 3
 """How often a sample is asked for before a run gives up."""
 
 # ---------------------------------------------------------------- client
+
+
+@contextmanager
+def failing(doing: str, policy_is_whole: bool) -> Iterator[None]:
+    """Tell failures of servers from all others.
+
+    Raises:
+        ServersFailed: for an error of Ray's, which is what a remote process that dies or raises comes to here.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError:  # of a worker; starting anew does not help
+        raise
+    except ray.exceptions.RayError as error:
+        # the last line: before it come the traces of all processes involved
+        reason = str(error).strip().splitlines()[-1:] or [""]
+        raise ServersFailed(f"{doing}: {type(error).__name__}: {reason[0][:300]}", policy_is_whole) from error
 
 
 class ServerRollout:
@@ -50,8 +68,10 @@ class ServerRollout:
 
         Raises:
             SrpoError: if a sample comes back incomplete or aborted three times.
+            ServersFailed: if a server dies or raises.
         """
-        return asyncio.run(self._generate(prompt_ids, params, seeds))
+        with failing("generating", policy_is_whole=True):
+            return asyncio.run(self._generate(prompt_ids, params, seeds))
 
     async def _generate(self, prompt_ids, params, seeds) -> list[list[Completion]]:
         groups = [

@@ -12,6 +12,18 @@ from typing import Literal, Protocol
 from srpo.errors import SrpoError
 
 
+class ServersFailed(Exception):
+    """Servers that a run samples from have died or do not work; with new ones, it can go on from a checkpoint.
+
+    Attributes:
+        policy_is_whole: whether what trains the weights is untouched, so that it can still write a checkpoint.
+    """
+
+    def __init__(self, message: str, policy_is_whole: bool) -> None:
+        super().__init__(message)
+        self.policy_is_whole = policy_is_whole
+
+
 @dataclass(frozen=True)
 class SamplingParams:
     """How to sample.

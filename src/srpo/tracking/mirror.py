@@ -20,6 +20,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ def sync(folder: Path) -> None:
     try:
         Mirror(folder).sync_all()
     except Exception as error:
-        raise SrpoError(f"MLflow at {tracking_uri(folder)}: {_one_line(error)}") from error
+        raise SrpoError(f"MLflow at {without_password(tracking_uri(folder))}: {_one_line(error)}") from None
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def mirrored(folder: Path) -> Iterator[Mirror]:
     except Exception as error:
         logger.warning(
             "MLflow at %s is not up to date, `srpo track sync %s` mends it: %s",
-            tracking_uri(folder),
+            without_password(tracking_uri(folder)),
             folder,
             _one_line(error),
         )
@@ -373,7 +374,12 @@ def _hash(*parts: Any) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{type(error).__name__}: {without_password(' '.join(str(error).split()))[:300]}"
+
+
+def without_password(text: str) -> str:
+    """``text`` with what stands before the host in its URLs replaced: ``https://user:password@host``."""
+    return re.sub(r"://[^/@\s]+@", "://***@", text)
 
 
 def _flatten(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

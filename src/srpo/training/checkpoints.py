@@ -47,9 +47,11 @@ def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Pa
             flush_to_disk(path)
         write_json(partial / SIZES, _sizes(partial))
         write_json(partial / STATE, state)
+        flush_to_disk(partial)
         shutil.rmtree(target, ignore_errors=True)
         os.replace(partial, target)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+        flush_to_disk(target.parent)  # before any other is deleted
+    except (OSError, RuntimeError, SrpoError) as error:  # torch reports a full disk as RuntimeError
         free = shutil.disk_usage(run_folder).free / 2**30
         shutil.rmtree(partial, ignore_errors=True)
         reason = " ".join(str(error).split())[:200]

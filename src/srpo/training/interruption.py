@@ -58,19 +58,12 @@ class Interruption:
         if threading.current_thread() is not threading.main_thread():
             yield  # signals go to the main thread only
             return
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        self.listen()
+        before = {number: signal.signal(number, self._note) for number in SIGNALS}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def listen(self) -> None:
-        """Take the signals (again: ``ray.init`` takes SIGTERM for itself)."""
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                signal.signal(number, self._note)
 
     def _note(self, number: int, frame: object) -> None:
         if number == signal.SIGINT and self._signal is signal.SIGINT:

@@ -24,18 +24,18 @@ from srpo.benchmarks.splits import Question, read_split
 from srpo.config import RunSpec
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
-from srpo.files import append_event, only_writer, write_json
+from srpo.files import append_event, flush_to_disk, only_writer, write_json
 from srpo.layout import Layout
 from srpo.policy.batches import Entries, RowLayout, lay_out, rows_of, sequence_batch
 from srpo.policy.outputs import gradient_norm, update_metrics
-from srpo.rollout.engine import RolloutEngine, SamplingParams
+from srpo.rollout.engine import RolloutEngine, SamplingParams, ServersFailed
 from srpo.seeds import derive_seed
 from srpo.tracking import LiveMirror
 from srpo.training import checkpoints
 from srpo.training.clock import ModelCost, Phases, best_of_budgets
 from srpo.training.diagnostics import copying_metrics, loss_cells, response_parts
 from srpo.training.interruption import Interrupted, Interruption
-from srpo.training.provenance import FINISHED, claim_folder, provenance
+from srpo.training.provenance import FINISHED, LOGS, claim_folder, provenance
 from srpo.training.step import (
     Rollouts,
     StudentScores,
@@ -59,6 +59,11 @@ CHECKPOINT_SHARE = 0.05
 
 MAX_SKIPPED_STEPS = 3
 """Steps in a row without a finite gradient after which a run gives up."""
+
+MAX_RESTARTS = 3
+"""How often rollout servers that failed are started again without a step between."""
+
+logger = logging.getLogger(__name__)
 
 
 class Policy(Protocol):
@@ -112,16 +117,37 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
     Raises:
         Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
         SrpoError: if another process trains the run, its folder holds a run of another origin, no checkpoint can be
-            loaded or written, memory runs out, or no update of several steps in a row was finite.
+            loaded or written, memory runs out, no update of several steps in a row was finite, or rollout servers
+            failed again and again.
     """
     interruption = Interruption(stop_at)
     with only_writer(layout.run(spec.id)), interruption.listening():
         data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
         model = layout.model(spec.id.model)
         claim_folder(layout.run(spec.id), {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)})
-        with _start_policy(spec, model) as policy:
-            interruption.listen()
-            _train(_Run(spec, layout, policy), layout, interruption)
+        furthest, restarts = 0, 0
+        while failure := _train_until_servers_fail(spec, layout, interruption):
+            step, reason = failure
+            furthest, restarts = max(furthest, step), 1 if step > furthest else restarts + 1
+            name = spec.id.path
+            if restarts > MAX_RESTARTS:
+                raise SrpoError(f"{name}: rollout servers failed {restarts} times after step {step}; last: {reason}")
+            logger.warning("%s: rollout servers failed after step %d, starting new ones (%s)", name, step, reason)
+            if reason := interruption.reason():
+                raise Interrupted(f"{name}: {reason}; stopped after step {step}, start it again to go on")
+
+
+def _train_until_servers_fail(spec: RunSpec, layout: Layout, interruption: Interruption) -> tuple[int, str] | None:
+    """Train to the end with one policy, or until its servers fail: after which step and why."""
+    with _start_policy(spec, layout.model(spec.id.model)) as policy:
+        run = _Run(spec, layout, policy)
+        try:
+            _train(run, layout, interruption)
+        except ServersFailed as error:
+            if error.policy_is_whole:  # sampling changes no weights: they are those after the last step
+                run.save()
+            return run.step, str(error)
+    return None
 
 
 def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
@@ -218,6 +244,9 @@ class _Run:
             self.phases = Phases()
             try:
                 self._take_step()
+            except ServersFailed:
+                self.step -= 1  # rollouts come first: nothing of the step has happened
+                raise
             except torch.OutOfMemoryError as error:
                 raise SrpoError(f"step {self.step}, {self.phases.current}: {self._remedy()}") from error
 
@@ -527,6 +556,9 @@ class _Run:
                 "seconds_of": self.seconds_of,
             }
             with self._costing("checkpoint"):
+                for log in LOGS:  # a machine that crashes must not keep the checkpoint and lose its steps
+                    if (self.folder / log).exists():
+                        flush_to_disk(self.folder / log)
                 checkpoints.save(
                     self.folder, self.step, state, lambda folder: self.policy.save_checkpoint(folder, self.step)
                 )
@@ -551,7 +583,7 @@ class _Run:
         if state := checkpoints.load_newest(self.folder, self.policy.load_checkpoint):
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
             self.saved_step, self.seconds_of = self.step, state["seconds_of"]
-            logging.getLogger(__name__).info("resuming %s after step %d", self.spec.id.path, self.step)
+            logger.info("resuming %s after step %d", self.spec.id.path, self.step)
         steps = checkpoints.rewind_log(self.folder / "steps.jsonl", self.step)
         if len(steps) != self.step:
             raise SrpoError(

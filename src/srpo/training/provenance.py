@@ -135,7 +135,9 @@ def _set_aside(run_folder: Path, changed: dict[str, tuple[Any, Any]]) -> None:
     )
     shutil.rmtree(run_folder / "checkpoints", ignore_errors=True)  # first: they must not be resumed from without logs
     folder.mkdir(parents=True)
-    for name in (*LOGS, FINISHED, "run.yaml"):
+    # in this order: until the steps are moved, a kill leaves a finished run that is set aside again
+    shutil.copy2(run_folder / "run.yaml", folder / "run.yaml")
+    for name in (*reversed(LOGS), FINISHED):
         if (run_folder / name).exists():
             (run_folder / name).rename(folder / name)
 
