@@ -55,7 +55,7 @@ def final_weights(run: Path) -> dict[str, torch.Tensor]:
 
 def assert_same_run(run: Path, expected: Path, exactly: bool) -> None:
     """Equal logs and weights; if not exactly, up to the order of summation over ranks."""
-    for log in ("steps.jsonl", "validations.jsonl"):
+    for log in ("steps.jsonl", "validations.jsonl", "groups.jsonl"):
         found, wanted = events(run, log), events(expected, log)
         assert len(found) == len(wanted) > 0
         for event, reference in zip(found, wanted, strict=True):

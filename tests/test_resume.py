@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import multiprocessing
+import os
 import random
 import re
 import time
@@ -28,7 +29,8 @@ def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pytest", "resume_driver"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # Python 3.11's server has no other way to find it
+        # Python 3.11's server has no other way to find it
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         patch.setenv("OMP_NUM_THREADS", "1")
         forkserver.ensure_running()
     return context
@@ -132,15 +134,17 @@ def test_an_uninterrupted_run_is_deterministic_and_keeps_what_is_needed(uninterr
     assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
     assert len({step["metrics"]["loss/total"] for step in steps}) == 6
     assert [name for name in expected if name.count("/") == 1] == ["checkpoints/step4", "checkpoints/step6"]
+    groups = [json.loads(line) for line in expected["groups.jsonl"].splitlines()]
+    assert [group["step"] for group in groups] == [2, 4, 6]
     assert "checkpoints/step4/state.json" not in expected  # the weights of a budget's best checkpoint only
 
 
 @pytest.mark.parametrize(
     ("name", "crashes"),
     [
-        # events: step 1, step 2, validation 2, step 3, ...; a checkpoint after each validation
-        ("srpo", ["half_event 3", "after_event 4", "half_event 2"]),
-        ("grpo", ["after_event 5"]),
+        # events: step 1, step 2, group 2, validation 2, step 3, ...; a checkpoint at step 2 and each step from there
+        ("srpo", ["half_event 3", "half_event 4", "after_event 5", "half_event 2", "after_event 2"]),
+        ("grpo", ["after_event 6"]),
         # files of a checkpoint: model, optimiser, extra, teacher
         ("srpo", ["half_file 2", "before_state 1", "half_file 8", "before_rename 1"]),
         ("srpo", ["before_prune 3", "in_prune 1", "in_rmtree 1", "in_prune 2", "before_summary 1"]),

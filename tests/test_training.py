@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
+import json
 import math
 import os
 import shutil
@@ -17,17 +19,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srpo.algorithm.routing import route
+from srpo.benchmarks.splits import Question
 from srpo.config import Clock
 from srpo.errors import SrpoError
 from srpo.files import append_event, read_events
 from srpo.policy.batches import RowLayout, lay_out, rows_of
+from srpo.text import shortened
 from srpo.training import checkpoints, provenance
 from srpo.training.clock import ModelCost, Phases, best_of_budgets, best_within
-from srpo.training.provenance import FINISHED, claim_folder
+from srpo.training.provenance import FINISHED, LOGS, claim_folder
 from srpo.training.step import (
     Rollouts,
     StudentScores,
     TeacherScores,
+    group_record,
     mini_batches,
     questions_of_step,
     rollout_metrics,
@@ -371,6 +376,77 @@ def test_metrics_of_student_and_teacher_are_means_over_tokens():
     }
 
 
+# ---------------------------------------------------------------- the logged group
+
+QUESTIONS = [
+    Question(
+        index=70 + i,
+        messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"What is {i}?"}],
+        ground_truth=f"It is {i}",
+        reward="multiple_choice",
+        data_source="made up",
+    )
+    for i in range(3)
+]
+
+
+def record_of(name: str, rewards: list[float]):
+    rollouts = rollouts_of(rewards, 4, [1, 3, 2, 4] * 3)
+    rollouts = dataclasses.replace(rollouts, texts=[f"text {i}" for i in range(12)])
+    routes = route(rollouts.rewards, rollouts.question, load_method(name).routing)
+    record = json.loads(json.dumps(group_record(15, QUESTIONS, rollouts, routes), allow_nan=False))
+    return record, record.pop("rollouts")
+
+
+def test_the_logged_group_is_the_first_with_right_and_wrong_rollouts_by_hand():
+    record, rollouts = record_of("srpo", [0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0])
+    assert record == {"step": 15, "question": 71, "prompt": "What is 1?", "ground_truth": "It is 1"}
+    keys = ["reward", "truncated", "branch", "teacher", "advantage", "response_length", "response"]
+    assert [tuple(rollout[key] for key in keys) for rollout in rollouts] == [
+        (0.0, False, "sdpo", 1, -0.5, 1, "text 4"),
+        (1.0, False, "grpo", None, 0.5, 3, "text 5"),
+        (0.0, False, "sdpo", 1, -0.5, 2, "text 6"),
+        (1.0, True, "grpo", None, 0.5, 4, "text 7"),
+    ]
+    assert [list(rollout) for rollout in rollouts] == [keys] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "branches", "teachers"),
+    [
+        # every rollout that the self-teacher scores is shown the first correct one of the others
+        ("sdpo", ["sdpo"] * 4, [1, 3, 1, 1]),
+        ("advantage_mix", ["mix"] * 4, [1, 3, 1, 1]),
+        ("grpo", ["grpo"] * 4, [None] * 4),
+        ("sdpo_failed_only", ["sdpo", "none", "sdpo", "none"], [1, None, 1, None]),
+        ("sdpo_correct_only", ["none", "sdpo", "none", "sdpo"], [None, 3, None, 1]),
+    ],
+)
+def test_the_logged_group_names_branch_and_sibling_shown(name, branches, teachers):
+    _, rollouts = record_of(name, [0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0])
+    assert [rollout["branch"] for rollout in rollouts] == branches
+    assert [rollout["teacher"] for rollout in rollouts] == teachers
+
+
+def test_without_a_mixed_group_the_first_is_logged():
+    record, rollouts = record_of("srpo", [0] * 4 + [1] * 8)
+    assert record["question"] == 70
+    assert {(r["branch"], r["teacher"], r["advantage"]) for r in rollouts} == {("grpo", None, 0.0)}
+
+
+def test_long_texts_keep_their_beginning_and_end():
+    text = "".join(chr(ord("a") + i % 26) for i in range(5000))
+    short = shortened(text, 1000)
+    assert len(short) == 1000
+    head, gap, tail = short.partition(" … (5000 characters in all) … ")
+    assert gap
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert abs(len(head) - len(tail)) <= 1
+    assert shortened(text, 5000) == text
+    assert len(shortened(text, 40)) == 40
+
+
 # ---------------------------------------------------------------- logs
 
 
@@ -574,7 +650,7 @@ def trained(folder: Path, step: int, clock: float) -> None:
     """A folder with the logs and the checkpoint of a run of ``origin()``."""
     claim_folder(folder, origin())
     save(folder, step)
-    for log in ("steps.jsonl", "validations.jsonl"):
+    for log in LOGS:
         append_event(folder / log, {"step": step, "clock": clock})
     if clock >= 20:
         (folder / FINISHED).touch()
@@ -661,7 +737,7 @@ def test_a_finished_run_of_another_origin_is_set_aside(change, named, tmp_path, 
         assert checkpoints.newest(tmp_path) is None
         assert not (tmp_path / "steps.jsonl").exists()
         old = tmp_path / "superseded" / str(number)
-        assert sorted(path.name for path in old.iterdir()) == [FINISHED, "run.yaml", "steps.jsonl", "validations.jsonl"]
+        assert sorted(path.name for path in old.iterdir()) == sorted([FINISHED, "run.yaml", *LOGS])
         assert yaml.safe_load((old / "run.yaml").read_text()) == origin()
         shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
         (tmp_path / "run.yaml").unlink()

@@ -41,6 +41,7 @@ from srpo.training.step import (
     StudentScores,
     Targets,
     TeacherScores,
+    group_record,
     mini_batches,
     questions_of_step,
     rollout_metrics,
@@ -276,6 +277,8 @@ class _Run:
             metrics |= self._update(rollouts, batches, constants.mask, entries)
             self._check_updates(metrics, len(batches), rollouts)
         self._log_step(metrics)
+        if self.step % self.training.validate_every == 0:
+            append_event(self.folder / "groups.jsonl", group_record(self.step, questions, rollouts, routes))
 
     def _prompt_ids(self, question: Question) -> list[int]:
         return student_prompt_ids(self.tokenizer, question.messages, self.training.max_prompt_length)
@@ -590,6 +593,7 @@ class _Run:
                 f"{self.folder}: steps.jsonl holds {len(steps)} of the checkpoint's {self.step} steps; "
                 "restore it, or delete the folder to start over"
             )
+        checkpoints.rewind_log(self.folder / "groups.jsonl", self.step)
         self.validations = checkpoints.rewind_log(self.folder / "validations.jsonl", self.step)
         if not self.finished:
             # A run that had ended and got a longer budget: its last validation would not have been.

@@ -20,7 +20,7 @@ from srpo.errors import SrpoError
 from srpo.files import read_events, write_text
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
-LOGS = ("steps.jsonl", "validations.jsonl")
+LOGS = ("steps.jsonl", "validations.jsonl", "groups.jsonl")
 FINISHED = "finished"
 """A file beside the summary, which Snakemake deletes before it runs a job again."""
 

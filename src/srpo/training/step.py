@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +13,15 @@ from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.objective import truncated_ratio
 from srpo.algorithm.routing import Routes
 from srpo.algorithm.weighting import dynamic_weights, keep_loss
+from srpo.benchmarks.splits import Question
 from srpo.config import Method
 from srpo.errors import SrpoError
 from srpo.seeds import derive_seed
+from srpo.text import shortened
 from srpo.training.diagnostics import weight_metrics
+
+LOGGED_CHARACTERS = 1000
+"""Of a question or response in the log of groups."""
 
 
 @dataclass(frozen=True)
@@ -206,3 +212,37 @@ def target_metrics(method: Method, result: Targets, student: StudentScores, teac
         metrics["teacher/top_k_mass"] = -tail.expm1().mean().item()
         metrics |= weight_metrics(weights)
     return metrics
+
+
+def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, routes: Routes) -> dict[str, Any]:
+    """One group of a step as it was routed, for table 6: the first that has right and wrong rollouts, else the first.
+
+    ``teacher`` is the place within the group of the rollout shown to the self-teacher, None for rollouts that it does
+    not score; ``advantage`` is the whole group's, before any routing.
+    """
+    rewards = rollouts.rewards.view(len(questions), -1)
+    group = next((i for i, found in enumerate(rewards) if found.min() < found.max()), 0)
+    first = group * rewards.shape[1]
+    advantages = group_advantages(rollouts.rewards, rollouts.question)
+    branches = {"grpo": routes.grpo, "sdpo": routes.sdpo, "mix": routes.mix, "none": routes.dropped}
+    question = questions[group]
+    return {
+        "step": step,
+        "question": question.index,
+        "prompt": shortened(
+            next(m["content"] for m in reversed(question.messages) if m["role"] == "user"), LOGGED_CHARACTERS
+        ),
+        "ground_truth": shortened(question.ground_truth, LOGGED_CHARACTERS),
+        "rollouts": [
+            {
+                "reward": rollouts.rewards[row].item(),
+                "truncated": rollouts.truncated[row].item(),
+                "branch": next(name for name, taken in branches.items() if taken[row]),
+                "teacher": int(routes.teacher[row]) - first if routes.taught[row] else None,
+                "advantage": advantages[row].item(),
+                "response_length": len(rollouts.responses[row]),
+                "response": shortened(rollouts.texts[row], LOGGED_CHARACTERS),
+            }
+            for row in range(first, first + rewards.shape[1])
+        ],
+    }
