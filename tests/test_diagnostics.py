@@ -9,12 +9,15 @@ import pytest
 import torch
 from helpers import slow_objective
 from one_step import Reference, branch_gradients, build_base, build_run, draw_rollouts, local, score, update, weights
+from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo.benchmarks.families import FAMILIES
 from srpo.config import WarmStart
+from srpo.files import read_events
 from srpo.layout import Layout
 from srpo.models.corpus import FamiliesCorpus, corpus_texts
 from srpo.models.tokenizer import symbol_tokenizer
+from srpo.training import loop
 from srpo.training.diagnostics import (
     PARTS,
     copying_metrics,
@@ -232,3 +235,21 @@ def test_every_family_has_an_answer_to_copy(name, tokenizer):
         answer = response.answer.removeprefix("Action:").strip()
         assert answer.startswith(tokenizer.decode(ids[start]).strip())
         assert tokenizer.decode(ids[:start]).rstrip().endswith(("<answer>", "Action:"))
+
+
+# ---------------------------------------------------------------- in a run
+
+
+def test_a_run_measures_branches_every_so_many_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "compute_reward", hash_reward)
+    spec, layout = prepare(tiny_experiment("srpo", max_steps=5, branch_gradients_every=2), tmp_path)
+    loop.train(spec, layout)
+    steps = read_events(layout.run(spec.id) / "steps.jsonl")
+    assert [event["step"] for event in steps if "grad_norm/policy" in event["metrics"]] == [2, 4]
+    for event in steps:
+        metrics = event["metrics"]
+        if metrics["routing/sdpo_fraction"]:
+            assert sum(metrics[f"distillation_share/{part}"] for part in PARTS) == pytest.approx(1)
+            assert (
+                metrics["weights/p10"] <= metrics["weights/median"] <= metrics["weights/p90"] <= metrics["weights/max"]
+            )

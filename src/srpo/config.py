@@ -255,6 +255,7 @@ class Training(Config):
     micro_batch_size: Count = 64
     validate_every: Count = 5
     validation: Sampling = Sampling()
+    branch_gradients_every: Count = 50
     clock: Clock
     budgets: dict[str, Positive]
     max_steps: Count | None = None
@@ -335,7 +336,7 @@ class RunId(Config):
 
 
 MEMORY_SETTINGS = {
-    "training": {"micro_batch_size"},
+    "training": {"micro_batch_size", "branch_gradients_every"},
     "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
 }
 """Keys that a run may change while it is under way: they cost memory or time, not results."""

@@ -272,7 +272,7 @@ class _Run:
             parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in in_question})
             metrics |= copying_metrics(rollouts.responses, parts, shown, student.top_k_ids, teacher.buckets)
             entries = self._update_entries(routes, constants, student, teacher, parts)
-            if self.step % self.training.validate_every == 0:
+            if self.step % self.training.branch_gradients_every == 0:
                 metrics |= self._branch_gradients(rollouts, routes, batches[0], constants.mask, entries)
             metrics |= self._update(rollouts, batches, constants.mask, entries)
             self._check_updates(metrics, len(batches), rollouts)
