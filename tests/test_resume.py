@@ -33,9 +33,7 @@ def processes():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pytest", "resume_driver"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep
-        )
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         patch.setenv("OMP_NUM_THREADS", "1")
         forkserver.ensure_running()
     return context
