@@ -8,6 +8,10 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from multiprocessing import forkserver
 from pathlib import Path
@@ -173,3 +177,35 @@ def test_killed_again_and_again_at_any_moment(start, finish, uninterrupted):
         process.join()
         assert process.exitcode in (KILLED, 0)
     assert_same(content(finish("srpo", folder)), uninterrupted("srpo"))
+
+
+def namespaces() -> bool:
+    """Whether a process may mount a disk that only it sees."""
+    command = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
+    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not namespaces(), reason="unshare --map-root-user --mount is not allowed here")
+@pytest.mark.parametrize(
+    ("fault", "where", "count", "saved"),
+    [
+        ("full", "log", 2, 0),
+        ("full", "log", 5, 3),
+        ("full", "checkpoint", 1, 0),
+        ("full", "checkpoint", 3, 3),
+        ("full", "summary", 1, 6),
+        ("read-only", "log", 5, 3),
+        ("read-only", "checkpoint", 3, 3),
+    ],
+)
+def test_a_disk_that_takes_no_more(fault, where, count, saved, tmp_path, uninterrupted):
+    """What was there is intact, one line says so, and with room again the run ends as if nothing had been."""
+    driver = [sys.executable, Path(resume_driver.__file__).with_name("disk_driver.py")]
+    command = ["unshare", "--map-root-user", "--mount", *driver, tmp_path, fault, where, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    step, said = (tmp_path / "said").read_text().split("\n")  # on one line
+    reason = "Read-only file system" if fault == "read-only" else "No space left on device|with 0.0 GiB free"
+    assert int(step) == saved
+    assert re.search(rf"cannot be written.*({reason}).*what was there before is intact", said)
+    assert_same(content(run_folder("srpo", tmp_path / "results")), uninterrupted("srpo"))

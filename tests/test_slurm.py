@@ -25,6 +25,9 @@ from srpo.files import read_events
 
 ROOT = CONFIG_ROOT.parent
 PROFILE = ROOT / "workflow" / "profiles" / "slurm" / "config.yaml"
+PATIENCE = 3600.0
+"""Seconds until something hangs, however busy the machine."""
+
 RUNS = "results/segments/runs/miniature-tiny/materials"
 
 # Long enough for several segments of a minute, of which the start of Python and the margin at the end take a third.
@@ -119,7 +122,7 @@ def submit(folder: Path, cluster: Cluster) -> Iterator[subprocess.Popen]:
 
 def finish(process: subprocess.Popen, folder: Path, local: Path) -> str:
     """Wait for the workflow, compare its tables with the local run's and return what it printed."""
-    status = process.wait(timeout=900)
+    status = process.wait(timeout=PATIENCE)
     log = (folder / "snakemake.log").read_text()
     assert status == 0, log
     tables = {path.name: path.read_bytes() for path in (local / "results/segments/tables").iterdir()}
@@ -147,7 +150,7 @@ def attempts(folder: Path, method: str = "srpo") -> list[dict]:
     return list(read_events(folder / RUNS / method / "seed1" / "attempts.jsonl"))
 
 
-def wait_for(condition: Callable[[], object], process: subprocess.Popen, seconds: float = 300.0) -> None:
+def wait_for(condition: Callable[[], object], process: subprocess.Popen, seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, "the workflow ended too early"
@@ -200,8 +203,8 @@ def test_ctrl_c_ends_the_jobs(folder: Path, local: Path, cluster: Cluster) -> No
     with submit(folder, cluster) as process:
         wait_for(lambda: steps(folder) >= 6 and training(cluster), process)
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=60)
-        end = time.monotonic() + 60
+        process.wait(timeout=PATIENCE)
+        end = time.monotonic() + PATIENCE
         while cluster.command("squeue", "--noheader"):
             assert time.monotonic() < end
             time.sleep(1)

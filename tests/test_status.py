@@ -77,6 +77,18 @@ def test_in_training(experiment: Experiment, layout: Layout, run: RunId) -> None
     assert found.seconds_left == pytest.approx(3600 * left / found.steps_per_hour, rel=0.1)
 
 
+@pytest.mark.parametrize("jump", [-1e9, 1e9])
+def test_a_clock_that_jumped(
+    jump: float, experiment: Experiment, layout: Layout, run: RunId, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(layout.folder, experiment, stop_at=8.0)
+    record(layout, run, (0, 75), (1, None), start=(layout.run(run) / "steps.jsonl").stat().st_mtime + jump)
+    found = only(experiment, layout)
+    assert found.stage == "training"
+    assert found.steps_per_hour is None or found.steps_per_hour > 0
+    assert cli.main(["status", str(layout.folder)]) == 0
+
+
 @pytest.mark.parametrize(
     ("ended", "stage"), [(None, "training"), (75, "waiting"), (1, "failed"), (137, "failed"), (2, "failed")]
 )

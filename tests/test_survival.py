@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -171,6 +176,57 @@ def test_a_run_goes_on_where_its_results_were_moved_to(prepared, expected, monke
     shutil.move(layout.folder, moved)
     loop.train(spec, type(layout)(moved))
     assert_same(content(type(layout)(moved).run(spec.id)), expected)
+
+
+def test_a_clock_that_jumps_changes_nothing(prepared, expected, monkeypatch):
+    spec, layout = prepared
+    now, jumps = time.time, itertools.cycle([0.0, -3.2e7, 3600.0, 3.2e7, -5.0])
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    loop.train(spec, layout)
+    assert_same(content(layout.run(spec.id)), expected)
+
+
+def test_a_clock_that_is_set_forward_ends_a_segment_and_nothing_else(prepared, expected, monkeypatch):
+    spec, layout = prepared
+    times = itertools.chain([1000.0] * 3, itertools.repeat(9e9))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "Interruption", lambda stop_at: Interruption(stop_at, lambda: next(times)))
+        with pytest.raises(Interrupted, match="the job ends in 0 s; stopped after step"):
+            loop.train(spec, layout, stop_at=1e6)
+    loop.train(spec, layout)
+    assert_same(content(layout.run(spec.id)), expected)
+
+
+def test_the_training_clock_is_not_the_time_of_day(tmp_path, monkeypatch):
+    spec, layout = prepare(experiment(clock={"kind": "wall"}), tmp_path)
+    now, jumps = time.time, itertools.cycle([0.0, -3.2e7, 3.2e7])
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    start = time.perf_counter()
+    loop.train(spec, layout)
+    *_, last = read_events(layout.run(spec.id) / "steps.jsonl")
+    assert 0 < last["clock"] < time.perf_counter() - start
+
+
+def test_a_second_process_on_a_run_stops_and_leaves_the_first_alone(prepared, expected, monkeypatch):
+    spec, layout = prepared
+
+    def second() -> None:
+        command = ["import sys, tiny; from pathlib import Path; from functools import partial"]
+        command += ["from srpo.layout import Layout; from srpo.training import loop"]
+        command += ["loop.only_writer = partial(loop.only_writer, patience=0.1)"]
+        command += ["experiment = tiny.tiny_experiment('srpo', max_steps=4, validate_every=2)"]
+        command += ["loop.train(experiment.run(experiment.runs()[0]), Layout(Path(sys.argv[1])))"]
+        done = subprocess.run(
+            [sys.executable, "-c", "\n".join(command), layout.folder],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+        )
+        assert "another process is writing here; wait for it or end it" in done.stderr
+
+    at_call(monkeypatch, LocalPolicy, "update_actor", 3, second)
+    loop.train(spec, layout)
+    assert_same(content(layout.run(spec.id)), expected)
 
 
 @pytest.mark.parametrize("steps", [2, 3], ids=["which ended at a validation", "which ended between validations"])

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import multiprocessing
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
+import tiny
+from resume_driver import NoMirror
 from synthetic import tiny_experiment, write_results
+from test_resume import assert_same, content
+from tiny import hash_reward
 
 from srpo.config import Experiment, RunId, load_experiment
 from srpo.errors import SrpoError
+from srpo.evaluation import avg_at_k
 from srpo.files import append_event, read_events
 from srpo.tracking import LiveMirror, Mirror, mirrored, sync
+from srpo.training import loop
 
 RUN = RunId(model="miniature-small", benchmark="physics", method="srpo", seed=1)
 AWAY = "http://127.0.0.1:9"
@@ -214,3 +230,115 @@ def test_live_mirror_waits_its_interval(results: Path, monkeypatch: pytest.Monke
     for seconds in (10.0, 29.0, 30.0, 31.0, 59.0, 61.0):  # noqa: B007 read by the lambda
         live.step()
     assert len(calls) == 2
+
+
+# ---------------------------------------------------------------- a real store that goes away and comes back
+
+
+class Server:
+    """An MLflow server in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen | None = None
+
+    def back(self) -> None:
+        store = [f"--backend-store-uri=sqlite:///{self.folder}/server.db", f"--artifacts-destination={self.folder}/art"]
+        command = [sys.executable, "-m", "mlflow", "server", *store, f"--port={self.port}", "--workers=1"]
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        while not self.answers():
+            assert self.process.poll() is None, (self.folder / "server.log").read_text()
+            time.sleep(0.2)
+
+    def answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.uri}/health", trust_env=False, timeout=60).is_success
+        except httpx.TransportError:
+            return False
+
+    def away(self) -> None:
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+class Locked:
+    """A SQLite file that somebody else holds, while it is away."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uri = f"sqlite:///{folder}/locked.db"
+        self.path = folder / "locked.db"
+        self.holder: sqlite3.Connection | None = None
+
+    def away(self) -> None:
+        if self.holder is None:
+            self.holder = sqlite3.connect(self.path, isolation_level=None)
+            self.holder.execute("BEGIN EXCLUSIVE")
+
+    def back(self) -> None:
+        if self.holder is not None:
+            self.holder.close()
+            self.holder = None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("away_from", "until"),
+    [(0, 3), (2, 5), (4, 99)],
+    ids=["at the start", "in the middle", "at the end"],
+)
+@pytest.mark.parametrize("kind", [Server, Locked])
+def test_a_store_that_goes_away_changes_nothing_and_catches_up(
+    kind: type, away_from: int, until: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    """Events of the run: step 1, step 2, validation, step 3, step 4, validation."""
+    from mlflow import MlflowClient
+
+    monkeypatch.setattr(loop, "compute_reward", hash_reward)
+    monkeypatch.setattr(avg_at_k, "compute_reward", hash_reward)
+    settings = tiny.tiny_experiment("srpo", validate_every=2)
+    spec, layout = tiny.prepare(settings, tmp_path / "undisturbed")
+    monkeypatch.setattr(loop, "LiveMirror", NoMirror)
+    loop.train(spec, layout)
+    expected = content(layout.run(spec.id))
+
+    spec, layout = tiny.prepare(settings, tmp_path / "disturbed")
+    store = kind(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    monkeypatch.setattr(loop, "LiveMirror", partial(LiveMirror, interval=0.0))  # after every step
+    append, events = loop.append_event, itertools.count(1)
+
+    def disturb(number: int) -> None:
+        if number == away_from:
+            store.away()
+        elif number == until:
+            store.back()
+
+    monkeypatch.setattr(loop, "append_event", lambda *args: (append(*args), disturb(next(events))))
+    try:
+        if away_from:
+            store.back()
+        disturb(0)
+        loop.train(spec, layout)
+        assert_same(content(layout.run(spec.id)), expected)
+        warned = [record.message for record in caplog.records if "goes on without MLflow" in record.message]
+        assert len(warned) == 1
+        assert "\n" not in warned[0]
+        if store.uri.startswith("http") and until == 99:
+            with pytest.raises(SrpoError, match="MLflow at http"):
+                sync(layout.folder)
+        if until == 99:
+            store.back()
+        sync(layout.folder)
+        client = MlflowClient(store.uri)
+        (run,) = client.search_runs([client.get_experiment_by_name("tiny").experiment_id], "tags.stage = 'training'")
+        assert run.info.status == "FINISHED"
+        found = client.get_metric_history(run.info.run_id, "reward/mean")
+        assert sorted((point.step, point.value) for point in found) == logged(layout.run(spec.id), "reward/mean")
+    finally:
+        store.away() if kind is Server else store.back()

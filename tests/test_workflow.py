@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,28 @@ def test_results_that_cannot_be_written(tmp_path: Path) -> None:
     result = snakemake(tmp_path, "--dry-run", "--config", f"results={tmp_path / 'file'}")
     assert result.returncode != 0
     assert "is not a directory" in result.stdout + result.stderr
+
+
+def test_a_second_workflow_on_the_same_results_stops(tmp_path: Path) -> None:
+    """The first one's jobs go on."""
+    fake = tmp_path / "bin" / "srpo"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.1; done\nexit 1\n")
+    fake.chmod(0o755)
+    arguments = ("--configfile", write_experiment(tmp_path), "--cores", 1, "results/tiny/data/physics/train.parquet")
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(snakemake, tmp_path, *arguments, path=fake.parent)
+        while not (tmp_path / "begun").exists():
+            assert not first.done(), first.result().stderr
+            time.sleep(0.1)
+        try:
+            second = snakemake(tmp_path, *arguments, path=fake.parent)
+            assert not first.done()
+        finally:
+            (tmp_path / "go").touch()
+    assert second.returncode != 0
+    assert "LockException" in second.stderr
+    assert "split" in first.result().stderr
 
 
 def test_lint_is_clean(tmp_path: Path) -> None:
