@@ -27,6 +27,7 @@ CURVES = {
 }
 BASE_SCORE = 0.35
 QUESTIONS = 32
+GROUP = (2, 5)
 PAPER_BENCHMARKS = ("chemistry", "physics", "biology", "materials", "tooluse")
 
 
@@ -100,6 +101,7 @@ def _write_run(
         if step % training.validate_every == 0:
             validations.append(_validation(rng, step, clock, run, experiment))
             append_event(folder / "validations.jsonl", validations[-1])
+            append_event(folder / "groups.jsonl", _group(method, step, run, response))
     if stop_at is not None:
         return
     budgets = {name: _best(validations, seconds) for name, seconds in training.budgets.items()}
@@ -183,6 +185,31 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
         "phase_tokens": {phase: round(256 * length) for phase in phases},
         "metrics": metrics,
     }
+
+
+def _group(method: Method, step: int, run: RunId, response: str | None) -> dict[str, Any]:
+    """Eight rollouts of one question, those at GROUP right; all wrong at the first validation."""
+    right = GROUP if step > 5 else ()
+    cell = "{}_{}_teacher".format
+    rollouts = []
+    for i in range(8):
+        others = [j for j in right if j != i]
+        case = cell("correct" if i in right else "wrong", "with" if others else "without")
+        branch = getattr(method.routing, case)
+        invented = f"Rollout {i} of {run.benchmark}.\n<answer>{'larger' if i in right else 'smaller'}</answer>"
+        rollouts.append(
+            {
+                "reward": float(i in right),
+                "truncated": i == 7,
+                "branch": branch,
+                "teacher": others[0] if others and branch in ("sdpo", "mix") else None,
+                "advantage": (i in right) - len(right) / 8,
+                "response_length": 20 + i,
+                "response": invented if response is None else response,
+            }
+        )
+    question = f"Is quantity {step} of {run.benchmark} larger or smaller?" if response is None else response
+    return {"step": step, "question": step, "prompt": question, "ground_truth": "larger", "rollouts": rollouts}
 
 
 def _validation(rng: random.Random, step: int, clock: float, run: RunId, experiment: Experiment) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 
 from srpo.analysis import style
 from srpo.analysis.curves import Series, average_curves, metric_curves, validation_curves
-from srpo.analysis.load import PHASES, Results
+from srpo.analysis.load import PHASES, Results, routed_methods
 from srpo.analysis.run_tables import step_seconds
 from srpo.analysis.score_tables import ablated
 from srpo.analysis.scores import ABLATIONS, AVERAGE, main_methods, planned
@@ -135,8 +135,7 @@ def _weighted(results: Results) -> list[str]:
 
 
 def _routed(results: Results) -> list[str]:
-    """Methods that send some rollouts to each of the two branches."""
-    return [n for n, m in results.experiment.methods.items() if {"sdpo", "grpo"} <= {*m.routing.branches}]
+    return routed_methods(results.experiment)
 
 
 # ---------------------------------------------------------------- curves

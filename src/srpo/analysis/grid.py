@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
@@ -133,4 +134,6 @@ def _line(texts: Iterable[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Text as a cell that shows it as it is: no markup, no link, no image, no further cell."""
+    text = re.sub(r"[\\`*_<|]|\](?=[(\[])", r"\\\g<0>", text)
+    return re.sub(r"\s*\n\s*", " ", text)

@@ -71,6 +71,7 @@ class Results:
         samples: the first sample of the first few test questions.
         statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
         specs, provenance: the halves of ``run.yaml`` by run.
+        routed_group: the run and the logged group that table 6 shows; None if there is none.
     """
 
     root: Path
@@ -86,6 +87,7 @@ class Results:
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
+    routed_group: tuple[RunId, dict[str, Any]] | None = None
 
 
 def load_results(results_dir: Path, experiment: Experiment | None = None) -> Results:
@@ -124,6 +126,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         models=_read_each(root / "models", experiment.models, "base.json"),
         specs=specs,
         provenance=provenance,
+        routed_group=_routed_group(root, experiment),
     )
 
 
@@ -184,11 +187,33 @@ def _with_array(score: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
     kept = (s for s in _events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS)
-    return [key | {name: _encodable(value) for name, value in sample.items()} for sample in kept]
+    return [key | _encodable(sample) for sample in kept]
+
+
+def routed_methods(experiment: Experiment) -> list[str]:
+    """Methods that send some rollouts to each of the two branches."""
+    return [name for name, method in experiment.methods.items() if {"sdpo", "grpo"} <= {*method.routing.branches}]
+
+
+def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, Any]] | None:
+    """The first logged group with rollouts in both branches, of the first run that has one.
+
+    SRPO's runs come first. The first group and not the last, so that it stays the same while the run goes on.
+    """
+    runs = [run for run in experiment.runs() if run.method in routed_methods(experiment)]
+    for run in sorted(runs, key=lambda run: run.method != "srpo"):
+        for group in _events(root / "runs" / run.path / "groups.jsonl"):
+            if {"grpo", "sdpo"} <= {rollout["branch"] for rollout in group["rollouts"]}:
+                return run, _encodable(group)
+    return None
 
 
 def _encodable(value: Any) -> Any:
     """Write out lone surrogates, which JSON can hold and UTF-8 cannot: a model may have sampled anything."""
+    if isinstance(value, dict):
+        return {name: _encodable(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_encodable(inner) for inner in value]
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""What was run, as tables: settings (3), data (4), examples (5), routing (7), seconds a step, cost."""
+"""What was run, as tables: settings (3), data (4), examples (5), routing (6, 7), seconds a step, cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from srpo.analysis import paper
 from srpo.analysis.grid import MISSING, Cell, Grid, Row, interval, number, text_grid
-from srpo.analysis.load import PHASES, Results
+from srpo.analysis.load import PHASES, Results, routed_methods
 from srpo.analysis.logs import Logs
 from srpo.analysis.scores import available, columns, combine, planned
 from srpo.analysis.table import (
@@ -26,6 +26,7 @@ from srpo.analysis.table import (
 )
 from srpo.analysis.text import printable
 from srpo.config import Method, Training
+from srpo.text import shortened
 
 # ---------------------------------------------------------------- table 3: settings
 
@@ -100,6 +101,89 @@ _SETTINGS: list[tuple[str, str, Callable[[Method, Training], str]]] = [
 ]
 
 
+# ---------------------------------------------------------------- table 6: routing of one group
+
+_BRANCHES = {"grpo": "GRPO", "sdpo": "SDPO", "mix": "mix", "none": "dropped"}
+_ROUTED = [
+    *("model", "benchmark", "method", "seed", "step", "question", "prompt", "ground_truth", "rollout", "correct"),
+    *("teacher_available", "branch", "sibling_shown", "advantage", "response_length", "truncated", "response"),
+]
+
+
+def group_table(results: Results) -> Table:
+    """Table 6: how one group of this experiment was routed, rollout by rollout, and what was shown to the teacher."""
+    title = "Table 6. The routing decision on a real group"
+    if results.routed_group is None:
+        return Table("table6", title, [_why_no_group(results)], pd.DataFrame(columns=_ROUTED), {}, [])
+    run, group = results.routed_group
+    correct = [rollout["reward"] == 1 for rollout in group["rollouts"]]
+    shared = run.model_dump() | {"step": group["step"], "question": group["question"]}
+    shared |= {name: printable(group[name]) for name in ("prompt", "ground_truth")}
+    rows, body = [], []
+    for i, rollout in enumerate(group["rollouts"]):
+        teacher = rollout["teacher"]
+        row = {
+            **shared,
+            "rollout": i + 1,
+            "correct": correct[i],
+            "teacher_available": any(correct[:i] + correct[i + 1 :]),
+            "branch": rollout["branch"],
+            "sibling_shown": None if teacher is None else teacher + 1,
+            "advantage": rollout["advantage"],
+            "response_length": rollout["response_length"],
+            "truncated": rollout["truncated"],
+            "response": printable(rollout["response"]),
+        }
+        cells = [
+            "yes" if row["correct"] else "no",
+            "yes" if row["teacher_available"] else "no",
+            _BRANCHES[row["branch"]],
+            _why_routed(row),
+            number(row["advantage"], 3, sign=True),
+            f"{row['response_length']}{' (cut off)' if row['truncated'] else ''}",
+            _one_line(rollout["response"]),
+        ]
+        rows.append(row)
+        body.append(Row(f"Rollout {i + 1}", [Cell(text) for text in cells]))
+    asked = f"Question: {_one_line(group['prompt'])} Correct answer: {_one_line(group['ground_truth'])}"
+    heads = ["Correct?", "Teacher available?", "Route", "Explanation", "Advantage", "Tokens", "Response"]
+    grid = Grid("Rollout", [("", head) for head in heads], [Row(asked, heading=True), *body], numeric=False)
+    notes = [
+        f"{results.experiment.models[run.model].title}, {benchmark_title(results, run.benchmark)}, "
+        f"{method_title(results, run.method)}, seed {run.seed}, training step {group['step']}. Not chosen for what it "
+        "says: one group is logged at each validation, the first of its step with right and wrong rollouts; this is "
+        "the first logged one with rollouts in both branches, of the first run that has one.",
+        "Advantage: reward minus the group's mean, before any routing; only rollouts in the GRPO branch are trained "
+        "with it. Long texts are cut in the middle; the CSV holds more of them.",
+    ]
+    frame = pd.DataFrame(rows, columns=_ROUTED).astype({"sibling_shown": "Int64"})
+    return Table("table6", title, notes, frame, {"advantage": 4}, [grid])
+
+
+def _why_no_group(results: Results) -> str:
+    if not routed_methods(results.experiment):
+        return "No method of this experiment sends rollouts to both branches."
+    return (
+        "No group with rollouts in both branches is logged (yet): a run logs one at each validation, runs of older "
+        "versions did not."
+    )
+
+
+def _why_routed(row: dict[str, Any]) -> str:
+    """The decision in words, from the rollout's own record."""
+    if row["sibling_shown"] is not None:
+        return f"The self-teacher is shown rollout {row['sibling_shown']}"
+    if row["branch"] == "none":
+        return "Not trained on"
+    if row["teacher_available"]:
+        return f"{'Correct' if row['correct'] else 'Wrong'}; a teacher is available but unused"
+    return "The only correct rollout: no teacher" if row["correct"] else "No correct rollout: no teacher"
+
+
+def _one_line(text: str) -> str:
+    return printable(shortened(" ".join(text.split()), _EXCERPT))
+
+
 # ---------------------------------------------------------------- table 7: routing
 
 _CASES = {
@@ -115,17 +199,12 @@ def routing_table(results: Results) -> Table:
     routings = {name: method_spec(results, name)[0].routing for name in results.experiment.methods}
     rows = [{"method": name, **{case: getattr(routing, case) for case in _CASES}} for name, routing in routings.items()]
     frame = pd.DataFrame(rows, columns=["method", *_CASES])
-    shown = {"grpo": "GRPO", "sdpo": "SDPO", "mix": "mix", "none": "dropped"}
     body = [
-        Row(method_title(results, name), [Cell(shown[getattr(routing, case)]) for case in _CASES])
+        Row(method_title(results, name), [Cell(_BRANCHES[getattr(routing, case)]) for case in _CASES])
         for name, routing in routings.items()
     ]
     grids = [Grid("Method", list(_CASES.values()), body, "Branch", numeric=False)] if body else []
-    notes = [
-        "A teacher is available if another rollout of the same question is correct.",
-        "Table 6, the routing of one real group, is left out: the logs hold shares of a step's rollouts. It would take "
-        "one line a rollout (step, question, reward, index of the sibling shown to the teacher, branch, advantage).",
-    ]
+    notes = ["A teacher is available if another rollout of the same question is correct."]
     return Table("table7", "Table 7. The branch a rollout takes", notes, frame, {}, grids)
 
 

@@ -31,6 +31,11 @@ class Table:
     digits: dict[str, int]
     grids: list[Grid]
 
+    @property
+    def nothing(self) -> str:
+        """What stands in the place of a table without grids."""
+        return "No data (yet)." if self.notes else "Not part of this experiment."
+
 
 def write_table(table: Table, folder: Path) -> list[Path]:
     """Write ``<name>.csv``, ``<name>.md``, ``<name>.tex`` and its caption ``<name>.rst``; return the paths."""
@@ -53,14 +58,14 @@ def csv_text(frame: pd.DataFrame, digits: dict[str, int]) -> str:
 def _markdown(table: Table) -> str:
     parts = [f"## {table.title}", *(markdown(grid).rstrip() for grid in table.grids), *table.notes]
     if not table.grids:
-        parts.append("Not part of this experiment.")
+        parts.append(table.nothing)
     return "\n\n".join(parts) + "\n"
 
 
 def _latex(table: Table) -> str:
     """Needs the packages booktabs and multirow; notes are comments, for the author to take up."""
     title = table.title.split(". ", 1)[-1]  # LaTeX numbers tables itself
-    notes = [f"% {note}" for note in table.notes] or ["% Not part of this experiment."]
+    notes = [f"% {note}" for note in table.notes] or [f"% {table.nothing}"]
     captions = [". ".join(filter(None, (title, grid.title))) for grid in table.grids]
     labels = [f"tab:{table.name}" + (f"-{i}" if i > 1 else "") for i in range(1, len(captions) + 1)]
     bodies = [latex(*parts) for parts in zip(table.grids, captions, labels, strict=True)]
