@@ -12,7 +12,7 @@ from tiny import hash_reward, tiny_experiment
 
 from srpo.evaluation import avg_at_k
 from srpo.layout import Layout
-from srpo.training import loop
+from srpo.training import loop, phases
 from srpo.training.interruption import Interrupted
 
 
@@ -34,7 +34,7 @@ if __name__ == "__main__":
             os.killpg(0, number) if number != signal.SIGKILL else os.kill(os.getpid(), number)
 
     loop.append_event = append_and_signal
-    loop.compute_reward = avg_at_k.compute_reward = hash_reward
+    phases.compute_reward = avg_at_k.compute_reward = hash_reward
     spec = experiment(ranks).run(experiment(ranks).runs()[0])
     try:
         loop.train(spec, Layout(folder))

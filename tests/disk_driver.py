@@ -16,7 +16,7 @@ from tiny import hash_reward, prepare
 
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
-from srpo.training import checkpoints, loop
+from srpo.training import checkpoints, loop, phases
 
 MEBIBYTES = 24
 
@@ -64,7 +64,7 @@ def main(folder: Path, fault: str, where: str, count: int) -> None:
     spec, layout = prepare(experiment("srpo"), disk)
     loop.LiveMirror = NoMirror
     loop.CHECKPOINT_SHARE = float("inf")
-    loop.compute_reward = avg_at_k.compute_reward = hash_reward
+    phases.compute_reward = avg_at_k.compute_reward = hash_reward
     owner, name = WHERE[where]
     spoil, mend = FAULTS[fault]
     original, calls = getattr(owner, name), iter(range(1, 1000))

@@ -6,7 +6,7 @@ import copy
 import shutil
 import types
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,12 +18,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from srpo.algorithm.routing import route
 from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
-from srpo.config import RunSpec
+from srpo.benchmarks.splits import Question, read_split
+from srpo.config import Method, RunSpec, Training
 from srpo.layout import Layout
 from srpo.policy.local import LocalPolicy
-from srpo.training.clock import Phases
 from srpo.training.diagnostics import response_parts
-from srpo.training.loop import Policy, _Run
+from srpo.training.phases import Policy, Step
 from srpo.training.step import Rollouts, mini_batches, targets
 
 REWARDS = [0, 1, 1, 0] + [0] * 4 + [0, 0, 1, 0] + [1] * 4  # mixed, all wrong, a single success, all right
@@ -42,6 +42,31 @@ def build_base(folder: Path) -> Layout:
     return layout
 
 
+@dataclass(frozen=True)
+class OneStep:
+    """A step of a run and what it is taken with."""
+
+    spec: RunSpec
+    policy: Policy
+    train_questions: list[Question]
+
+    @property
+    def step(self) -> Step:
+        return Step(self.spec, self.policy, 1)
+
+    @property
+    def method(self) -> Method:
+        return self.spec.method
+
+    @property
+    def training(self) -> Training:
+        return self.spec.training
+
+    @property
+    def tokenizer(self):
+        return self.policy.tokenizer
+
+
 def build_run(
     base: Layout,
     root: Path,
@@ -51,16 +76,17 @@ def build_run(
     execution: dict | None = None,
     policy: Callable[[RunSpec, Path], Policy] = LocalPolicy,
     **training,
-) -> _Run:
-    """A run of method ``name`` below ``root``; its teacher is a little off the student, as after some training."""
+) -> OneStep:
+    """A step of method ``name`` with inputs below ``root``; its teacher is a little off the student."""
     experiment = tiny_experiment(name, execution, **{"warmup_steps": 0, "max_teacher_prompt_length": 108, **training})
     root.mkdir(parents=True, exist_ok=True)
     for part in ("data", "models"):
         if not (root / part).exists():
             (root / part).symlink_to(base.folder / (part if tied or part == "data" else "untied"))
     spec, layout = experiment.run(experiment.runs()[0]), Layout(root)
-    run = _Run(spec, layout, policy(spec, layout.model(spec.id.model)))
-    run.method = run.method.model_copy(update={"mini_batch_questions": mini_batch_questions})
+    method = spec.method.model_copy(update={"mini_batch_questions": mini_batch_questions})
+    spec = spec.model_copy(update={"method": method})
+    run = OneStep(spec, policy(spec, layout.model(spec.id.model)), read_split(layout.split(spec.id.benchmark, "train")))
     teacher = run.policy.worker.actor.engine.teacher
     if teacher is not None:
         generator = torch.Generator().manual_seed(11)
@@ -111,7 +137,7 @@ def mean(values) -> float:
 class Reference:
     """The same run without verl: float64 models of transformers, AdamW and clipping of torch."""
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: OneStep) -> None:
         self.run, self.method = run, run.method
         path = run.policy.worker.actor.engine.model_config.local_path
         self.student = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
@@ -172,7 +198,7 @@ class Reference:
         return losses, gradients, norms
 
 
-def draw_rollouts(run: _Run, seed: int = 3) -> Rollouts:
+def draw_rollouts(run: OneStep, seed: int = 3) -> Rollouts:
     """Random responses of 1 to 12 tokens with fixed rewards; the rollout engine is a little off the trainer."""
     generator = torch.Generator().manual_seed(seed)
     lengths = [1 + (5 * i) % 12 for i in range(RUNS)]
@@ -199,22 +225,21 @@ def draw_rollouts(run: _Run, seed: int = 3) -> Rollouts:
     )
 
 
-def score(run: _Run, rollouts: Rollouts) -> types.SimpleNamespace:
+def score(run: OneStep, rollouts: Rollouts) -> types.SimpleNamespace:
     """What the driver computes between generation and update."""
-    run.phases = Phases()
     routes = route(rollouts.rewards, rollouts.question, run.method.routing)
     batches = mini_batches(rollouts, routes, run.method.mini_batch_questions)
-    student = run._score(rollouts, routes, batches)
-    teacher = run._teach(run.train_questions[:4], rollouts, routes, student)
+    student = run.step.score(rollouts, routes, batches)
+    teacher = run.step.teach(run.train_questions[:4], rollouts, routes, student)
     constants = targets(run.method, rollouts, routes, batches, student, teacher)
     parts = response_parts(run.tokenizer, dict(enumerate(rollouts.responses)))
-    entries = run._update_entries(routes, constants, student, teacher, parts)
+    entries = run.step.update_entries(routes, constants, student, teacher, parts)
     return types.SimpleNamespace(
         routes=routes, batches=batches, student=student, teacher=teacher, constants=constants, entries=entries
     )
 
 
-def update(run: _Run, rollouts: Rollouts, scored) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
+def update(run: OneStep, rollouts: Rollouts, scored) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
     """The driver's update: its metrics, and the gradients of every optimiser step before clipping."""
     engine, gradients = run.policy.worker.actor.engine, []
     step = type(engine).optimizer_step
@@ -229,16 +254,16 @@ def update(run: _Run, rollouts: Rollouts, scored) -> tuple[dict[str, float], lis
     return metrics, gradients
 
 
-def update_with(run: _Run, rollouts: Rollouts, scored) -> dict[str, float]:
-    return run._update(rollouts, scored.batches, scored.constants.mask, scored.entries)
+def update_with(run: OneStep, rollouts: Rollouts, scored) -> dict[str, float]:
+    return run.step.update(rollouts, scored.batches, scored.constants.mask, scored.entries)
 
 
-def branch_gradients(run: _Run, rollouts: Rollouts, scored) -> dict[str, float]:
+def branch_gradients(run: OneStep, rollouts: Rollouts, scored) -> dict[str, float]:
     """The gradient norms of the first mini-batch's two branches."""
-    return run._branch_gradients(rollouts, scored.routes, scored.batches[0], scored.constants.mask, scored.entries)
+    return run.step.branch_gradients(rollouts, scored.routes, scored.batches[0], scored.constants.mask, scored.entries)
 
 
-def numbers(run: _Run, rollouts: Rollouts) -> dict[str, Tensor]:
+def numbers(run: OneStep, rollouts: Rollouts) -> dict[str, Tensor]:
     """Every number that a step of ``run`` computes from rollouts, by name; top-K ids and buckets in the ids' order."""
     scored = score(run, rollouts)
     branches = branch_gradients(run, rollouts, scored)

@@ -21,7 +21,7 @@ from srpo.policy.worker import SRPOWorker
 
 
 class RankPolicy:
-    """:class:`srpo.training.loop.Policy` on every rank: each computes its part, all see the whole.
+    """:class:`srpo.training.phases.Policy` on every rank: each computes its part, all see the whole.
 
     Parts are cut and joined by what verl's dispatch does in a cluster.
     """

@@ -12,7 +12,7 @@ from tiny import hash_reward, tiny_experiment
 
 from srpo.evaluation import avg_at_k
 from srpo.layout import Layout
-from srpo.training import checkpoints, loop
+from srpo.training import checkpoints, loop, phases
 
 STEPS = 6
 
@@ -38,7 +38,7 @@ def train(name: str, folder: Path, crash: str | None = None) -> None:
     spec = experiment(name).run(experiment(name).runs()[0])
     loop.LiveMirror = NoMirror
     loop.CHECKPOINT_SHARE = float("inf")  # a checkpoint after each step, once one has been made
-    loop.compute_reward = avg_at_k.compute_reward = hash_reward
+    phases.compute_reward = avg_at_k.compute_reward = hash_reward
     if crash:
         function, count = crash.split()
         globals()[function](int(count))

@@ -23,7 +23,7 @@ from srpo.evaluation import avg_at_k
 from srpo.files import read_events
 from srpo.policy import cluster, local
 from srpo.policy.servers import ServerRollout
-from srpo.training import checkpoints, loop
+from srpo.training import checkpoints, loop, phases
 
 METHODS = sorted(path.stem for path in (CONFIG_ROOT / "methods").glob("*.yaml"))
 WALL = ("wall_seconds",)
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _rewards(monkeypatch):
-    monkeypatch.setattr(loop, "compute_reward", hash_reward)
+    monkeypatch.setattr(phases, "compute_reward", hash_reward)
     monkeypatch.setattr(avg_at_k, "compute_reward", hash_reward)
 
 

@@ -17,7 +17,7 @@ from srpo.files import read_events
 from srpo.layout import Layout
 from srpo.models.corpus import FamiliesCorpus, corpus_texts
 from srpo.models.tokenizer import symbol_tokenizer
-from srpo.training import loop
+from srpo.training import loop, phases
 from srpo.training.diagnostics import (
     PARTS,
     copying_metrics,
@@ -241,7 +241,7 @@ def test_every_family_has_an_answer_to_copy(name, tokenizer):
 
 
 def test_a_run_measures_branches_every_so_many_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "compute_reward", hash_reward)
+    monkeypatch.setattr(phases, "compute_reward", hash_reward)
     spec, layout = prepare(tiny_experiment("srpo", max_steps=5, branch_gradients_every=2), tmp_path)
     loop.train(spec, layout)
     steps = read_events(layout.run(spec.id) / "steps.jsonl")

@@ -26,7 +26,7 @@ from srpo.algorithm import distribution
 from srpo.files import read_events
 from srpo.layout import Layout
 from srpo.policy.local import LocalPolicy
-from srpo.training import loop
+from srpo.training import loop, phases
 
 METHODS = ["grpo", "sdpo", "srpo", "advantage_mix"]
 BFLOAT16 = {"precision": "bfloat16", "remove_padding": True, "max_tokens_per_rank": 120}
@@ -175,7 +175,7 @@ def allocated(device: str) -> int:
 def test_reward_rises_in_bfloat16(name, device, tmp_path, monkeypatch):
     """A random model learns to write digits; the teacher goes between device and host."""
     monkeypatch.setattr(
-        loop, "compute_reward", lambda kind, response, truth: float(sum(map(str.isdigit, response)) > 1)
+        phases, "compute_reward", lambda kind, response, truth: float(sum(map(str.isdigit, response)) > 1)
     )
     execution = {**BFLOAT16, "max_tokens_per_rank": 400, "offload_teacher": True}
     spec, layout = prepare(tiny_experiment(name, execution), tmp_path)

@@ -7,8 +7,9 @@ from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo.benchmarks.prompts import teacher_messages
 from srpo.policy.local import LocalPolicy
-from srpo.training import loop
+from srpo.training import phases
 from srpo.training.loop import _Run
+from srpo.training.phases import Step
 
 METHODS = [
     "grpo",
@@ -23,13 +24,15 @@ METHODS = [
 
 @pytest.fixture(autouse=True)
 def _rewards(monkeypatch):
-    monkeypatch.setattr(loop, "compute_reward", hash_reward)
+    monkeypatch.setattr(phases, "compute_reward", hash_reward)
 
 
 @pytest.fixture
 def start(tmp_path):
     def start(method, **training):
         spec, layout = prepare(tiny_experiment(method, **training), tmp_path / f"{method}{training}".replace("/", "-"))
+        if method == "grpo":  # one update, so that the policy of the update is the base model
+            spec = spec.model_copy(update={"method": spec.method.model_copy(update={"mini_batch_questions": 4})})
         run = _Run(spec, layout, LocalPolicy(spec, layout.model(spec.id.model)))
         run.resume()
         return run
@@ -37,20 +40,31 @@ def start(tmp_path):
     return start
 
 
-def spy(run):
-    """Record the rollouts of the next step and the gradients of each of its updates."""
-    seen, engine = {"gradients": []}, run.policy.worker.actor.engine
-    generate, step = run._generate, engine.optimizer_step
+@pytest.fixture
+def spy(monkeypatch):
+    return lambda run: record(run, monkeypatch)
 
-    def generating(questions):
-        seen["questions"], seen["rollouts"] = questions, generate(questions)
+
+def record(run, monkeypatch):
+    """Record the rollouts and scores of the next step and the gradients of each of its updates."""
+    seen, engine = {"gradients": []}, run.policy.worker.actor.engine
+    generate, score, step = Step.generate, Step.score, engine.optimizer_step
+
+    def generating(self, questions):
+        seen["questions"], seen["rollouts"] = questions, generate(self, questions)
         return seen["rollouts"]
+
+    def scoring(self, *args):
+        seen["scores"] = score(self, *args)
+        return seen["scores"]
 
     def stepping():
         seen["gradients"].append({n: local(p.grad).clone() for n, p in engine.module.named_parameters()})
         return step()
 
-    run._generate, engine.optimizer_step = generating, stepping
+    monkeypatch.setattr(Step, "generate", generating)
+    monkeypatch.setattr(Step, "score", scoring)
+    engine.optimizer_step = stepping
     return seen
 
 
@@ -64,7 +78,7 @@ def reference_gradient(run, seen):
 
     path = run.policy.worker.actor.engine.model_config.local_path
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
-    method, rollouts, questions = run.method, seen["rollouts"], seen["questions"]
+    method, rollouts, questions = run.spec.method, seen["rollouts"], seen["questions"]
     rewards = rollouts.rewards.double().view(len(questions), -1)
     rows = []
     for q in range(len(questions)):
@@ -92,9 +106,9 @@ def reference_gradient(run, seen):
         denominator += len(response)
         if sibling is not None and branch in ("sdpo", "mix"):
             messages = teacher_messages(questions[q].messages, rollouts.texts[q * rewards.shape[1] + sibling])
-            text = run.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            text = run.policy.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             with torch.no_grad():
-                log_q = logits(torch.tensor(run.tokenizer.encode(text)), response).log_softmax(-1)
+                log_q = logits(torch.tensor(run.policy.tokenizer.encode(text)), response).log_softmax(-1)
         if branch == "sdpo":
             p, q_ = log_p.exp(), log_q.exp()
             top = log_p.detach().topk(method.top_k).indices
@@ -120,10 +134,8 @@ def reference_gradient(run, seen):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_gradient_of_a_step_matches_an_independent_implementation(start, method):
+def test_gradient_of_a_step_matches_an_independent_implementation(start, spy, method):
     run = start(method)
-    if method == "grpo":  # one update, so that the policy of the update is the base model
-        run.method = run.method.model_copy(update={"mini_batch_questions": 4})
     seen = spy(run)
     run.take_step()
     (gradients,) = seen["gradients"]
@@ -131,12 +143,9 @@ def test_gradient_of_a_step_matches_an_independent_implementation(start, method)
         np.testing.assert_allclose(gradients[name], expected, rtol=2e-3, atol=2e-6, err_msg=name)
 
 
-def test_rollout_engine_and_trainer_agree_on_log_probs(start):
+def test_rollout_engine_and_trainer_agree_on_log_probs(start, spy):
     run = start("srpo")
     seen = spy(run)
-    scores = {}
-    score = run._score
-    run._score = lambda *args: scores.setdefault("old", score(*args))
     run.take_step()
-    for row, old in scores["old"].log_probs.items():
+    for row, old in seen["scores"].log_probs.items():
         torch.testing.assert_close(old, seen["rollouts"].rollout_log_probs[row], rtol=0, atol=1e-5)

@@ -25,10 +25,9 @@ from one_step import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from srpo.files import read_events
 from srpo.layout import Layout
 from srpo.policy.batches import RowLayout, lay_out
-from srpo.training import loop
+from srpo.training import phases
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +155,7 @@ def test_fillers_change_nothing(start, monkeypatch):
 
     padded = start("srpo", folder="padded")
     scored = score(padded, rollouts)
-    monkeypatch.setattr(loop, "lay_out", with_fillers)
+    monkeypatch.setattr(phases, "lay_out", with_fillers)
     found, padded_gradients = update(padded, rollouts, scored)
     assert found == pytest.approx(expected, abs=1e-6)
     assert largest_difference(gradients[0], padded_gradients[0]) < 1e-6
@@ -200,10 +199,6 @@ def test_a_step_with_gradients_that_are_not_finite_moves_nobody(start, poison):
     assert not math.isfinite(metrics["actor/grad_norm"])
     assert largest_difference(weights(engine.module), before[0]) == 0
     assert largest_difference(weights(engine.teacher), before[1]) == 0
-    run._log_step({**metrics, "reward/mean": 0.5})  # JSON has no NaN; the number is left out, the run goes on
-    [event] = read_events(run.folder / "steps.jsonl")
-    assert "actor/grad_norm" not in event["metrics"]
-    assert event["metrics"]["reward/mean"] == 0.5
     scored.constants.rollout_is_weight[2] = healthy
     assert math.isfinite(update_with(run, rollouts, scored)["actor/grad_norm"])
     assert largest_difference(weights(engine.module), before[0]) > 0

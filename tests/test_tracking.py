@@ -29,7 +29,7 @@ from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import append_event, read_events
 from srpo.tracking import LiveMirror, Mirror, mirrored, sync
-from srpo.training import loop
+from srpo.training import loop, phases
 
 RUN = RunId(model="miniature-small", benchmark="physics", method="srpo", seed=1)
 AWAY = "http://127.0.0.1:9"
@@ -299,7 +299,7 @@ def test_a_store_that_goes_away_changes_nothing_and_catches_up(
     """Events of the run: step 1, step 2, validation, step 3, step 4, validation."""
     from mlflow import MlflowClient
 
-    monkeypatch.setattr(loop, "compute_reward", hash_reward)
+    monkeypatch.setattr(phases, "compute_reward", hash_reward)
     monkeypatch.setattr(avg_at_k, "compute_reward", hash_reward)
     settings = tiny.tiny_experiment("srpo", validate_every=2)
     spec, layout = tiny.prepare(settings, tmp_path / "undisturbed")

@@ -25,7 +25,7 @@ from srpo.rollout.sglang_server import stop_token_ids
 
 @register_trainer("srpo")
 class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
-    """A run's policy (:class:`srpo.training.loop.Policy`): one worker a device, rollout servers on the same devices.
+    """A run's policy (:class:`srpo.training.phases.Policy`): one worker a device, rollout servers on the same devices.
 
     verl's own ``fit`` is not used: ``training/loop.py`` is the one training loop, here as in one process. Batches
     are as large as one step and go to the workers directly.

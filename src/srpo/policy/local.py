@@ -29,7 +29,7 @@ _ONE_RANK = {
 
 
 class LocalPolicy:
-    """A run's policy (:class:`srpo.training.loop.Policy`); one torch thread, as runs share a machine's cores."""
+    """A run's policy (:class:`srpo.training.phases.Policy`); one torch thread, as runs share a machine's cores."""
 
     def __init__(self, spec: RunSpec, model: Path) -> None:
         os.environ.update(_ONE_RANK)

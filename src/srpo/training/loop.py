@@ -1,6 +1,7 @@
 """The training loop of a run, whatever computes its policy: one process or a Ray cluster.
 
-Reads top to bottom: :func:`train` is a run, :meth:`_Run.take_step` a step, one method per phase.
+Reads top to bottom: :func:`train` is a run, :meth:`_Run.take_step` a step, whose phases are in
+``training/phases.py``.
 """
 
 import logging
@@ -10,50 +11,29 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from tensordict import TensorDict
-from torch import Tensor
 from tqdm import tqdm
 
-from srpo.algorithm.routing import Routes, route
-from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
-from srpo.benchmarks.rewards import compute_reward
-from srpo.benchmarks.splits import Question, read_split
+from srpo.benchmarks.prompts import student_prompt_ids
+from srpo.benchmarks.splits import read_split
 from srpo.config import RunSpec
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.files import append_event, flush_to_disk, only_writer, write_json
 from srpo.layout import Layout
-from srpo.policy.batches import Entries, RowLayout, lay_out, rows_of, sequence_batch
-from srpo.policy.outputs import gradient_norm, update_metrics
-from srpo.rollout.engine import RolloutEngine, SamplingParams, ServersFailed
-from srpo.seeds import derive_seed
+from srpo.rollout.engine import ServersFailed
 from srpo.tracking import LiveMirror
 from srpo.training import checkpoints
-from srpo.training.clock import ModelCost, Phases, best_of_budgets
-from srpo.training.diagnostics import copying_metrics, loss_cells, response_parts
+from srpo.training.clock import Phases, best_of_budgets
 from srpo.training.interruption import Interrupted, Interruption
+from srpo.training.phases import Policy, Step, Taken
 from srpo.training.provenance import FINISHED, LOGS, claim_folder, provenance
 from srpo.training.step import (
-    Rollouts,
-    StudentScores,
-    Targets,
-    TeacherScores,
     group_record,
-    mini_batches,
     questions_of_step,
-    rollout_metrics,
-    target_metrics,
-    targets,
 )
-
-_FALSE = torch.zeros(1, dtype=torch.bool)
-_ZERO = torch.zeros(1)
-_NOTHING = torch.zeros(0)
-_NO_IDS = torch.zeros(0, dtype=torch.int64)
-
 
 CHECKPOINT_SHARE = 0.05
 """Of the time between two checkpoints that the second may take, those of selected steps aside."""
@@ -65,46 +45,6 @@ MAX_RESTARTS = 3
 """How often rollout servers that failed are started again without a step between."""
 
 logger = logging.getLogger(__name__)
-
-
-class Policy(Protocol):
-    """The student and its self-teacher, wherever they are computed.
-
-    Attributes:
-        tokenizer: the model's.
-        cost: what a forward pass costs.
-    """
-
-    tokenizer: Any
-    cost: ModelCost
-
-    def sampling(self) -> AbstractContextManager[RolloutEngine]:
-        """A rollout engine with the present weights, for the duration of the context."""
-        ...
-
-    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
-        """The student's pass before the update (``pass_name`` "old_log_prob" of the engine)."""
-        ...
-
-    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
-        """The teacher's pass (``pass_name`` "teacher")."""
-        ...
-
-    def update_actor(self, batch: TensorDict) -> TensorDict:
-        """One optimiser step per mini-batch, each followed by the teacher's."""
-        ...
-
-    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
-        """The gradient norm that an update with one mini-batch would have; nothing is updated."""
-        ...
-
-    def save_checkpoint(self, folder: Path, step: int) -> None:
-        """Write weights, optimiser, schedule and teacher below ``folder``."""
-        ...
-
-    def load_checkpoint(self, folder: Path) -> None:
-        """Restore what :meth:`save_checkpoint` wrote."""
-        ...
 
 
 def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
@@ -195,21 +135,19 @@ class _Run:
     """A training run and its state."""
 
     def __init__(self, spec: RunSpec, layout: Layout, policy: Policy) -> None:
-        self.spec, self.training, self.method = spec, spec.training, spec.method
-        self.policy = policy
-        self.tokenizer, self.cost = policy.tokenizer, policy.cost
+        self.spec, self.training, self.policy = spec, spec.training, policy
         self.folder = layout.run(spec.id)
         self.train_questions = read_split(layout.split(spec.id.benchmark, "train"))
         self.test_questions = read_split(layout.split(spec.id.benchmark, "test"))
         for question in (*self.train_questions, *self.test_questions):
-            self._prompt_ids(question)  # one that is too long is found before anything is spent
+            # one that is too long is found before anything is spent
+            student_prompt_ids(policy.tokenizer, question.messages, self.training.max_prompt_length)
         self.horizon = max(self.training.budgets.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []
         self.saved_step, self.saved_at = 0, time.perf_counter()
         self.skipped_steps = 0
         self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # measured, the last ones
-        self.top_k = self.method.top_k if self.method.routing.needs_teacher else 0
 
     @property
     def finished(self) -> bool:
@@ -239,208 +177,40 @@ class _Run:
     # ------------------------------------------------------------ a step
 
     def take_step(self) -> None:
-        """Generate, reward, route, score, teach, update; append one event to the step log."""
-        with self._costing("step"):
-            self.step += 1
-            self.phases = Phases()
-            try:
-                self._take_step()
-            except ServersFailed:
-                self.step -= 1  # rollouts come first: nothing of the step has happened
-                raise
-            except torch.OutOfMemoryError as error:
-                raise SrpoError(f"step {self.step}, {self.phases.current}: {self._remedy()}") from error
-
-    def _take_step(self) -> None:
+        """Take the next step and append it to the logs."""
+        number = self.step + 1
         questions = [
             self.train_questions[i]
             for i in questions_of_step(
-                self.step, len(self.train_questions), self.training.questions_per_batch, self.spec.id.seed
+                number, len(self.train_questions), self.training.questions_per_batch, self.spec.id.seed
             )
         ]
-        rollouts = self._generate(questions)
-        routes = route(rollouts.rewards, rollouts.question, self.method.routing)
-        metrics = rollout_metrics(rollouts, routes)
-        batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
-        if batches:
-            student = self._score(rollouts, routes, batches)
-            teacher = self._teach(questions, rollouts, routes, student)
-            constants = targets(self.method, rollouts, routes, batches, student, teacher)
-            metrics |= target_metrics(self.method, constants, student, teacher)
-            shown = {row: int(routes.teacher[row]) for row in routes.sdpo.nonzero().flatten().tolist()}
-            in_question = sorted({*shown, *shown.values()})
-            parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in in_question})
-            metrics |= copying_metrics(rollouts.responses, parts, shown, student.top_k_ids, teacher.buckets)
-            entries = self._update_entries(routes, constants, student, teacher, parts)
-            if self.step % self.training.branch_gradients_every == 0:
-                metrics |= self._branch_gradients(rollouts, routes, batches[0], constants.mask, entries)
-            metrics |= self._update(rollouts, batches, constants.mask, entries)
-            self._check_updates(metrics, len(batches), rollouts)
-        self._log_step(metrics)
-        if self.step % self.training.validate_every == 0:
-            append_event(self.folder / "groups.jsonl", group_record(self.step, questions, rollouts, routes))
+        with self._costing("step"):
+            step = Step(self.spec, self.policy, number)
+            try:
+                taken = step.take(questions)
+            except torch.OutOfMemoryError as error:
+                raise SrpoError(f"step {number}, {step.phases.current}: {self._remedy()}") from error
+            self.step = number
+            if taken.updates:
+                self._check_updates(taken)
+            self._log_step(step.phases, taken.metrics)
+            if number % self.training.validate_every == 0:
+                record = group_record(number, questions, taken.rollouts, taken.routes)
+                append_event(self.folder / "groups.jsonl", record)
 
-    def _prompt_ids(self, question: Question) -> list[int]:
-        return student_prompt_ids(self.tokenizer, question.messages, self.training.max_prompt_length)
-
-    def _generate(self, questions: list[Question]) -> Rollouts:
-        samples = self.training.rollouts_per_question
-        with self.phases.measure("generate"):
-            prompts = [self._prompt_ids(question) for question in questions]
-            seeds = [
-                [derive_seed("rollout", self.spec.id.seed, self.step, question.index, j) for j in range(samples)]
-                for question in questions
-            ]
-            params = SamplingParams(self.training.temperature, self.training.max_response_length)
-            with self.policy.sampling() as engine:
-                completions = [c for group in engine.generate(prompts, params, seeds) for c in group]
-        with self.phases.measure("reward"):
-            texts = self.tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
-            rewards = [
-                compute_reward(questions[i // samples].reward, text, questions[i // samples].ground_truth)
-                for i, text in enumerate(texts)
-            ]
-        lengths = [len(c.token_ids) for c in completions]
-        prompt_tensors = [torch.tensor(ids) for ids in prompts]
-        prompt_lengths = [len(prompts[i // samples]) for i in range(len(completions))]
-        self.phases.count(
-            "generate",
-            tokens=sum(lengths),
-            dense_flops=self.cost.forward_flops(map(len, prompts)),
-            decode_flops=self.cost.decode_flops(prompt_lengths, lengths),
-        )
-        return Rollouts(
-            question=torch.arange(len(questions)).repeat_interleave(samples),
-            prompts=[prompt_tensors[i // samples] for i in range(len(completions))],
-            responses=[torch.tensor(c.token_ids) for c in completions],
-            texts=texts,
-            rollout_log_probs=[torch.tensor(c.log_probs) for c in completions],
-            rewards=torch.tensor(rewards, dtype=torch.float32),
-            truncated=torch.tensor([c.finish_reason == "length" for c in completions]),
-        )
-
-    def _score(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> StudentScores:
-        """Old log-probs of every kept rollout, and the student's top-K where the teacher will be asked."""
-        rows = [row for batch in batches for row in batch]
-        taught = [flag.expand(len(response)) for flag, response in zip(routes.taught, rollouts.responses, strict=True)]
-        entries = {"taught": (taught, _FALSE)}
-        wanted = ["top_k_ids", "top_k_mass"]
-        if self.method.weights_keep == "loss":
-            wanted.append("buckets")
-        with self.phases.measure("log_prob"):
-            layout, batch = self._batch(
-                "old_log_prob", rows, rollouts.prompts, rollouts.responses, entries, return_buckets="buckets" in wanted
-            )
-            output = self.policy.compute_log_prob(batch)
-        self._count_dense("log_prob", rows, rollouts.prompts, rollouts.responses)
-        is_taught = routes.taught.tolist()
-        of_taught = {
-            key: {row: t for row, t in rows_of(layout, output[key]).items() if is_taught[row]} for key in wanted
-        }
-        return StudentScores(log_probs=rows_of(layout, output["log_probs"]), **{"buckets": {}, **of_taught})
-
-    def _teach(
-        self, questions: list[Question], rollouts: Rollouts, routes: Routes, student: StudentScores
-    ) -> TeacherScores:
-        """Re-score taught rollouts under the enriched prompt with the teacher's weights."""
-        rows = sorted(student.top_k_ids)
-        if not rows:
-            return TeacherScores({}, {}, {})
-        with self.phases.measure("teacher"):
-            prompts: list[Tensor | None] = [None] * len(rollouts)
-            for row in rows:
-                prompts[row] = torch.tensor(
-                    teacher_prompt_ids(
-                        self.tokenizer,
-                        questions[rollouts.question[row]].messages,
-                        rollouts.texts[routes.teacher[row]],
-                        self.training.max_teacher_prompt_length,
-                    )
-                )
-            ids = [student.top_k_ids.get(row) for row in range(len(rollouts))]
-            filler = torch.arange(len(ids[rows[0]]) // len(rollouts.responses[rows[0]]))
-            layout, batch = self._batch("teacher", rows, prompts, rollouts.responses, {"top_k_ids": (ids, filler)})
-            output = self.policy.compute_teacher_log_prob(batch)
-        self._count_dense("teacher", rows, prompts, rollouts.responses)
-        return TeacherScores(*(rows_of(layout, output[key]) for key in ("log_probs", "entropy", "buckets")))
-
-    def _update_entries(
-        self,
-        routes: Routes,
-        constants: Targets,
-        student: StudentScores,
-        teacher: TeacherScores,
-        parts: dict[int, Tensor],
-    ) -> Entries:
-        """What an update needs of each rollout beside its tokens."""
-        distilled = routes.sdpo.tolist()
-        everyone = range(len(distilled))
-        return {
-            "old_log_probs": ([student.log_probs.get(row) for row in everyone], _ZERO),
-            "rollout_is_weight": (constants.rollout_is_weight, _ZERO),
-            "advantages": (constants.advantages, _ZERO),
-            "in_policy_branch": (constants.in_policy_branch, _FALSE),
-            "in_distillation_branch": (constants.in_distillation_branch, _FALSE),
-            "divergence_weight": (constants.divergence_weight, _NOTHING),
-            "top_k_ids": ([student.top_k_ids[row] if distilled[row] else _NO_IDS for row in everyone], _NO_IDS),
-            "teacher_buckets": ([teacher.buckets[row] if distilled[row] else _NOTHING for row in everyone], _NOTHING),
-            "loss_cell": ([loss_cells(parts[row]) if distilled[row] else _NO_IDS for row in everyone], _NO_IDS),
-        }
-
-    def _update(
-        self, rollouts: Rollouts, batches: list[list[int]], mask: list[Tensor], entries: Entries
-    ) -> dict[str, float]:
-        """One optimiser step per mini-batch."""
-        with self.phases.measure("update"):
-            output = self.policy.update_actor(self._update_batch(rollouts, batches, mask, entries))
-        rows = [row for batch in batches for row in batch]
-        self._count_dense("update", rows, rollouts.prompts, rollouts.responses, times=3)
-        return update_metrics(output)
-
-    def _branch_gradients(
-        self, rollouts: Rollouts, routes: Routes, rows: list[int], mask: list[Tensor], entries: Entries
-    ) -> dict[str, float]:
-        """The gradient norm of each branch's part of the loss on a mini-batch that has both; not on the clock."""
-        distilled = routes.sdpo.tolist()
-        branches = {
-            "grad_norm/policy": [row for row in rows if not distilled[row]],
-            "grad_norm/distillation": [row for row in rows if distilled[row]],
-        }
-        if not all(branches.values()):
-            return {}
-        metrics = {}
-        tokens = sum(len(rollouts.responses[row]) for row in rows)
-        for name, own in branches.items():
-            output = self.policy.compute_gradient_norm(self._update_batch(rollouts, [own], mask, entries))
-            # divided by its own tokens, where the loss divides by the mini-batch's
-            share = sum(len(rollouts.responses[row]) for row in own) / tokens
-            metrics[name] = share * gradient_norm(output)
-        return metrics
-
-    def _update_batch(
-        self, rollouts: Rollouts, batches: list[list[int]], mask: list[Tensor], entries: Entries
-    ) -> TensorDict:
-        return sequence_batch(
-            self._lay_out(batches, rollouts.prompts, rollouts.responses),
-            rollouts.prompts,
-            rollouts.responses,
-            mask,
-            entries,
-            pass_name="update",
-            temperature=self.training.temperature,
-        )
-
-    def _check_updates(self, metrics: dict[str, float], updates: int, rollouts: Rollouts) -> None:
+    def _check_updates(self, taken: Taken) -> None:
         """verl skips an update whose gradients are not finite; give up when it skips everything."""
-        self.skipped_steps = self.skipped_steps + 1 if metrics["actor/skipped_updates"] == updates else 0
+        self.skipped_steps = self.skipped_steps + 1 if taken.metrics["actor/skipped_updates"] == taken.updates else 0
         if self.skipped_steps < MAX_SKIPPED_STEPS:
             return
         evidence = self.folder / "evidence" / f"step{self.step}.json"
+        rollouts = taken.rollouts
         samples = zip(rollouts.texts, rollouts.rewards.tolist(), rollouts.rollout_log_probs, strict=True)
         write_json(
             evidence,
             {
-                "metrics": {name: repr(value) for name, value in metrics.items()},
+                "metrics": {name: repr(value) for name, value in taken.metrics.items()},
                 "rollouts": [
                     {"response": text, "reward": reward, "log_prob": repr(log_probs.sum().item())}
                     for text, reward, log_probs in samples
@@ -468,55 +238,17 @@ class _Run:
         yield
         self.seconds_of[what] = time.perf_counter() - start
 
-    def _batch(
-        self,
-        pass_name: str,
-        rows: list[int],
-        prompts: list[Tensor],
-        responses: list[Tensor],
-        entries: Entries,
-        **options: bool,
-    ) -> tuple[RowLayout, TensorDict]:
-        """A forward-only batch of one of the engine's passes."""
-        layout = self._lay_out([rows], prompts, responses)
-        mask = [torch.ones(len(response), dtype=torch.bool) for response in responses]
-        batch = sequence_batch(
-            layout,
-            prompts,
-            responses,
-            mask,
-            entries,
-            pass_name=pass_name,
-            temperature=self.training.temperature,
-            top_k=self.top_k,
-            compute_loss=False,
-            **options,
-        )
-        return layout, batch
-
-    def _lay_out(self, batches: list[list[int]], prompts: list[Tensor], responses: list[Tensor]) -> RowLayout:
-        # a rollout without a prompt is in no batch
-        lengths = [0 if p is None else len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
-        execution = self.spec.execution
-        return lay_out(batches, lengths, self.training.micro_batch_size, execution.ranks, execution.max_tokens_per_rank)
-
-    def _count_dense(
-        self, phase: str, rows: list[int], prompts: list[Tensor], responses: list[Tensor], times: int = 1
-    ) -> None:
-        lengths = [len(prompts[row]) + len(responses[row]) for row in rows]
-        self.phases.count(phase, tokens=sum(lengths), dense_flops=times * self.cost.forward_flops(lengths))
-
-    def _log_step(self, metrics: dict[str, float]) -> None:
-        seconds = self.phases.seconds(self.training.clock)
+    def _log_step(self, phases: Phases, metrics: dict[str, float]) -> None:
+        seconds = phases.seconds(self.training.clock)
         self.clock += sum(seconds.values())
-        self.wall_seconds += sum(self.phases.wall.values())
+        self.wall_seconds += sum(phases.wall.values())
         event = {
             "step": self.step,
             "clock": self.clock,
             "step_seconds": sum(seconds.values()),
-            "wall_seconds": sum(self.phases.wall.values()),
+            "wall_seconds": sum(phases.wall.values()),
             "phase_seconds": seconds,
-            "phase_tokens": self.phases.tokens,
+            "phase_tokens": phases.tokens,
             # not finite: a number of an update that was skipped for its gradients
             "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         }
@@ -529,7 +261,7 @@ class _Run:
         with self._costing("validation"), self.policy.sampling() as engine:
             result = evaluate_questions(
                 engine,
-                self.tokenizer,
+                self.policy.tokenizer,
                 self.test_questions,
                 self.training.validation,
                 self.training.max_prompt_length,
