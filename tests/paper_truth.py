@@ -258,7 +258,7 @@ def _step(truth: Truth, run: RunId, method: Method, number: int, steps: int) -> 
     if method.routing.needs_teacher:
         metrics |= {
             "teacher/entropy": between(truth.entropy),
-            "teacher/weight_max": 1.5,
+            "weights/max": 1.5,
             "teacher/top_k_mass": 0.99,
             "student/top_k_mass": 0.999,
             "loss/jsd": noise.random(),
