@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -228,7 +229,7 @@ def test_our_questions_are_not_taken_for_the_papers_claims(tmp_path):
     page = make(tmp_path)
     ours = [claim for claim in load_claims() if claim.ours]
     rest = len(load_claims()) - len(ours)
-    assert f"Of the paper's {rest} claims listed below" in page
+    assert f"Of the paper's {rest} claims listed below" in unescape(page)
     before, after = page.split("<h3>Our questions</h3>")
     for claim in load_claims():
         assert f'id="claim-{claim.id}"' in (after if claim.ours else before)

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from srpo.analysis import style
 from srpo.analysis.curves import Series, average_curves, metric_curves, validation_curves
@@ -343,6 +344,10 @@ class _Panels:
             heights = [value for axes in row for line in axes.lines for value in line.get_ydata() if value > 0]
             for axes in row if heights else ():
                 axes.set_yscale("log")
+                narrow = max(heights) < 100 * min(heights)
+                axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.yaxis.set_minor_formatter(NullFormatter())
                 axes.set_ylim(min(heights) / 1.3, max(heights) * 1.3)
 
     def _lowest(self) -> Iterable[Axes]:
@@ -628,7 +633,7 @@ FIGURES = {
             _distilling,
             _Metrics(
                 {"student": _percent("copying/student"), "teacher": _percent("copying/teacher")},
-                "share of distilled rollouts, %",
+                "share of rollouts, %",
             ),
             "Share of distilled rollouts after whose own reasoning the most likely first answer token, to the student "
             "and to the self-teacher, is the one of the sibling that the teacher is shown.",
@@ -659,7 +664,7 @@ FIGURES = {
                     "effective share of tokens": _percent("weights/effective_fraction"),
                     "weighted loss, of unweighted": _percent("weights/loss_scale"),
                 },
-                "%",
+                "percent",
             ),
             "How many tokens the weights leave, as a share of the distilled ones: (sum of weights)² / (number x sum of "
             "squared weights), 100 % if all weigh the same. And the step's weighted divergence in percent of the "
