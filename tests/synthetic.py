@@ -173,7 +173,7 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
             "loss/sdpo": rng.random(),
             "loss/jsd": rng.random() / 10,
         }
-    metrics |= _diagnostics(rng, method, step)
+    metrics |= diagnostics(rng, method, step)
     return {
         "step": step,
         "clock": clock + seconds,
@@ -185,7 +185,7 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
     }
 
 
-def _diagnostics(rng: random.Random, method: Method, step: int) -> dict[str, float]:
+def diagnostics(rng: random.Random, method: Method, step: int) -> dict[str, float]:
     """Invented: shares that sum to 1, quantiles in their order, norms at validations only."""
     branches, done = {*method.routing.branches}, step / (step + 20)
     metrics = {

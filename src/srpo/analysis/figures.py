@@ -386,7 +386,8 @@ class _Panels:
 
     def legend(self, handles: list[Line2D]) -> None:
         """One legend for the figure, below the panels."""
-        self.figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+        lines = -(-len(handles) // 5)
+        self.figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // lines))
 
 
 def _plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **look: Any) -> None:
