@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from synthetic import tiny_experiment
+from synthetic import diagnostics, tiny_experiment
 
 from srpo.config import Block, Experiment, LocalModel, Method, RunId, load_experiment
 from srpo.files import write_json, write_text
@@ -252,17 +252,15 @@ def _step(truth: Truth, run: RunId, method: Method, number: int, steps: int) -> 
         "loss/sdpo": noise.random(),
         "actor/grad_norm": noise.random(),
         "actor/learning_rate": method.learning_rate,
-        "actor/clip_fraction": noise.random() / 100,
-        "actor/rollout_is_weight": 1 + noise.gauss(0, 0.01),
     }
     if method.routing.needs_teacher:
         metrics |= {
             "teacher/entropy": between(truth.entropy),
-            "teacher/weight_max": 1.5,
             "teacher/top_k_mass": 0.99,
             "student/top_k_mass": 0.999,
             "loss/jsd": noise.random(),
         }
+    metrics |= diagnostics(noise, method, number)
     phases = {"generate": 0.5, "reward": 0.01, "log_prob": 0.1, "teacher": 0.09, "update": 0.3}
     return {
         "step": number,

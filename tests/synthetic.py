@@ -168,14 +168,12 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
     if teacher_share:
         metrics |= {
             "teacher/entropy": 0.4 - 0.003 * step + rng.gauss(0, 0.02),
-            "teacher/weight_max": 1.5,
             "teacher/top_k_mass": 0.99,
             "student/top_k_mass": 0.999,
-            "actor/clip_fraction": 0.01,
-            "actor/rollout_is_weight": 1.0,
             "loss/sdpo": rng.random(),
             "loss/jsd": rng.random() / 10,
         }
+    metrics |= diagnostics(rng, method, step)
     return {
         "step": step,
         "clock": clock + seconds,
@@ -185,6 +183,34 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
         "phase_tokens": {phase: round(256 * length) for phase in phases},
         "metrics": metrics,
     }
+
+
+def diagnostics(rng: random.Random, method: Method, step: int) -> dict[str, float]:
+    """Invented: shares that sum to 1, quantiles in their order, norms at validations only."""
+    branches, done = {*method.routing.branches}, step / (step + 20)
+    metrics = {
+        "actor/clip_fraction": 0.01 + 0.01 * rng.random(),
+        "actor/rollout_is_weight": 1 + rng.gauss(0, 0.001),
+        "actor/rollout_is_truncated_fraction": 0.002 * rng.random(),
+    }
+    if "sdpo" in branches:
+        shares = [0.6 - 0.3 * done, 0.2 + 0.2 * done, 0.15, 0.05 + 0.1 * done]
+        names = ("reasoning", "answer_start", "answer_rest", "format")
+        metrics |= {f"distillation_share/{name}": share for name, share in zip(names, shares, strict=True)}
+        metrics |= {f"distillation_share/quarter_{i}": 0.1 * i for i in range(1, 5)}
+        metrics |= {"copying/student": 0.3 + 0.1 * rng.random(), "copying/teacher": 0.8 + 0.1 * rng.random()}
+    if method.entropy_beta > 0:
+        metrics |= {
+            "weights/p10": 0.2 + 0.1 * done,
+            "weights/median": 1.0,
+            "weights/p90": 1.4,
+            "weights/max": 1.5 + 0.1 * rng.random(),
+            "weights/effective_fraction": 0.7 + 0.1 * rng.random(),
+            "weights/loss_scale": 0.6 + 0.1 * rng.random(),
+        }
+    if {"grpo", "sdpo"} <= branches and step % 5 == 0:
+        metrics |= {"grad_norm/policy": 0.3 + 0.1 * rng.random(), "grad_norm/distillation": 0.5 + done}
+    return metrics
 
 
 def _group(method: Method, step: int, run: RunId, response: str | None) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 import base64
 import hashlib
+import json
 import re
+from html import unescape
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
-from synthetic import paper_experiment, tiny_experiment, write_results
+from synthetic import CURVES, paper_experiment, tiny_experiment, write_results
 
 from srpo import analysis
-from srpo.analysis.claims import findings
+from srpo.analysis.claims import findings, load_claims
 from srpo.analysis.figures import FIGURES
 from srpo.analysis.report import contents
 from srpo.analysis.summary import remarks
@@ -92,7 +95,7 @@ def test_the_page_asks_for_nothing_and_runs_one_script_named_by_its_hash(tmp_pat
     for tag, attributes in tags:
         assert tag not in ("link", "iframe", "object", "embed")
         if "href" in attributes:
-            assert attributes["href"].startswith(("#", "data:text/csv;base64,"))
+            assert attributes["href"].startswith(("#", "data:text/csv;charset=utf-8,"))
         assert not any(name.startswith("on") for name in attributes)
         if "src" in attributes:
             assert attributes["src"].startswith("data:")
@@ -181,7 +184,7 @@ def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
     assert all(path.stat().st_size for path in paths)
     page = report(tmp_path)
     assert "0 of 6 training runs are finished" in page
-    assert page.count("No data (yet).") == len(FIGURES)
+    assert page.count(": No data (yet).") == len(FIGURES)
     assert set(verdicts(tmp_path).values()) == {"not tested"}
     assert "No claim of the paper can be tested yet." in page
 
@@ -221,6 +224,38 @@ def test_claims_follow_the_logs(tmp_path):
     assert "Numbers are means over 3 seeds; intervals cover another training seed." in page
 
 
+def test_our_questions_are_not_taken_for_the_papers_claims(tmp_path):
+    """They stand in a table of their own, and the summary's count is the paper's alone."""
+    page = make(tmp_path)
+    ours = [claim for claim in load_claims() if claim.ours]
+    rest = len(load_claims()) - len(ours)
+    assert f"Of the paper's {rest} claims listed below" in unescape(page)
+    before, after = page.split("<h3>Our questions</h3>")
+    for claim in load_claims():
+        assert f'id="claim-{claim.id}"' in (after if claim.ours else before)
+
+
+def test_our_questions_are_answered_where_the_controls_were_run(tmp_path):
+    """A control that is SRPO under another name and one that is GRPO: the intervals say so."""
+    names = ["srpo", "srpo_without_weighting"]
+    matrix = [{**tiny_experiment()["matrix"][0], "methods": names, "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(matrix=matrix))
+    controls = {"srpo_equal_loss_scale": "srpo", "grpo_at_srpo_settings": "srpo"}
+    methods = experiment.methods | {
+        name: experiment.methods[like].model_copy(update={"name": name, "title": name})
+        for name, like in controls.items()
+    }
+    block = experiment.matrix[0].model_copy(update={"methods": list(methods)})
+    experiment = experiment.model_copy(update={"methods": methods, "matrix": [block]})
+    CURVES.update({"srpo_equal_loss_scale": CURVES["srpo"], "grpo_at_srpo_settings": (0.5, 20.0, 0.0)})
+    write_results(tmp_path, experiment)
+    seen = verdicts(tmp_path, experiment)
+    assert seen["srpo_over_grpo_at_its_settings"] == "holds"
+    assert {seen["weighting_at_equal_loss_scale"], seen["scale_explains_no_gain"]} <= {"holds", "undecided"}
+    page = report(tmp_path, experiment)
+    assert "SRPO minus grpo_at_srpo_settings" in page
+
+
 def test_no_collapse_is_no_collapse(tmp_path):
     short = {"clock": {"kind": "modelled"}, "budgets": {"1h": 5, "5h": 15, "10h": 27}, "validate_every": 2}
     experiment = load_experiment(tiny_experiment(training=short))
@@ -250,8 +285,8 @@ def test_embedded_data_is_what_the_figure_was_drawn_from(tmp_path):
     tags = parsed(report(tmp_path))
     links = {a["download"]: a["href"] for _, a in tags if "download" in a}
     for name in set(FIGURES) - ABSENT - {"step_seconds"}:
-        embedded = base64.b64decode(links[f"{name}.csv"].split(",", 1)[1])
-        assert embedded == (tmp_path / f"figures/{name}.csv").read_bytes()
+        embedded = unquote(links[f"{name}.csv"].split(",", 1)[1])
+        assert embedded.encode() == (tmp_path / f"figures/{name}.csv").read_bytes()
     drawn = pd.read_csv(tmp_path / "figures/learning_curves.csv")
     logged = results.validations
     merged = drawn.merge(logged, on=["model", "benchmark", "method", "step"])
@@ -270,3 +305,40 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     assert "differ from the experiment's: miniature-small/physics/srpo/seed1." in found
     assert "before the last budget" in found
     assert "disagrees" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "methods", "metrics"),
+    [
+        ("branch_norms", {"srpo"}, {"GRPO branch": "grad_norm/policy", "SDPO branch": "grad_norm/distillation"}),
+        (
+            "loss_by_token",
+            {"sdpo", "srpo"},
+            {
+                "reasoning": "distillation_share/reasoning",
+                "first answer token": "distillation_share/answer_start",
+                "rest of the answer": "distillation_share/answer_rest",
+                "format": "distillation_share/format",
+            },
+        ),
+        ("copying", {"sdpo", "srpo"}, {"student": "copying/student", "teacher": "copying/teacher"}),
+        ("weights", {"srpo"}, {"largest": "weights/max", "10 % quantile": "weights/p10", "median": "weights/median"}),
+        ("rollout_truncated", {"grpo", "sdpo", "srpo"}, {"": "actor/rollout_is_truncated_fraction"}),
+    ],
+)
+def test_diagnostic_figures_show_the_logged_numbers(tmp_path, name, methods, metrics):
+    """Every drawn number against the raw log of its run and step: shares as percent, the rest as logged."""
+    write_results(tmp_path, EXPERIMENT)
+    frame = FIGURES[name].data(analysis.load_results(tmp_path))
+    factor = 1 if name in ("branch_norms", "weights") else 100
+    assert set(frame["method"]) == methods
+    assert set(metrics) <= set(frame["series"])
+    for method in methods:
+        for series, metric in metrics.items():
+            path = tmp_path / f"runs/miniature-small/physics/{method}/seed1/steps.jsonl"
+            events = [json.loads(line) for line in path.read_text().splitlines()]
+            logged = {e["step"]: factor * e["metrics"][metric] for e in events if metric in e["metrics"]}
+            drawn = frame[(frame["method"] == method) & (frame["series"] == series)].query("benchmark == 'physics'")
+            assert dict(zip(drawn["step"], drawn["value"], strict=True)) == pytest.approx(logged)
+    if name == "branch_norms":
+        assert (frame["step"] % 5 == 0).all()

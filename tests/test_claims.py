@@ -14,7 +14,8 @@ from srpo.analysis.statistics import Estimate
 from srpo.analysis.tables import TABLES, build_tables
 from srpo.errors import SrpoError
 
-NOT_IN_THE_MATRIX = {"failed_only_keeps_benefit", "correct_only_degrades"}
+OURS = {"weighting_at_equal_loss_scale", "scale_explains_no_gain", "srpo_over_grpo_at_its_settings"}
+NOT_IN_THE_MATRIX = {"failed_only_keeps_benefit", "correct_only_degrades"} | OURS
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +164,10 @@ def test_a_claim_that_cannot_be_is_named(tmp_path, change, message):
     path.write_text(yaml.safe_dump([claim | change]))
     with pytest.raises(SrpoError, match=message):
         load_claims(path)
+
+
+def test_our_questions_are_marked():
+    assert {claim.id for claim in load_claims() if claim.ours} == OURS
 
 
 def test_no_verdict_is_typed():

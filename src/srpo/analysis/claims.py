@@ -76,7 +76,7 @@ class Rule(Config):
 
 
 class Claim(Config):
-    """One claim of the paper."""
+    """One claim of the paper, or with ``ours`` a question of ours about one that the paper does not test."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     statement: str
@@ -86,6 +86,7 @@ class Claim(Config):
     rule: Rule
     paper: dict[str, float] | str
     evidence: str
+    ours: bool = False
 
     @property
     def digits(self) -> int:

@@ -85,7 +85,8 @@ def _verdicts(sides: list[Results], labels: list[str]) -> Grid:
         chosen = [pair for pair in pairs if (pair[0].verdict != pair[1].verdict) is changed]
         rows += [Row(f"{heading}: {len(chosen)}", heading=True)]
         for a, b in chosen:
-            rows.append(Row(a.claim.statement, [Cell(_said(f, side)) for f, side in zip((a, b), sides, strict=True)]))
+            label = f"{a.claim.statement}{' (our question)' if a.claim.ours else ''}"
+            rows.append(Row(label, [Cell(_said(f, side)) for f, side in zip((a, b), sides, strict=True)]))
     return Grid("Claim", [("", label) for label in labels], rows, "Verdicts", numeric=False)
 
 

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from srpo.analysis import style
 from srpo.analysis.curves import Series, average_curves, metric_curves, validation_curves
@@ -130,6 +131,11 @@ def _taught(results: Results) -> list[str]:
     return [name for name, method in results.experiment.methods.items() if method.routing.needs_teacher]
 
 
+def _distilling(results: Results) -> list[str]:
+    """Methods with a distillation loss; the mix of advantages has none."""
+    return [name for name, method in results.experiment.methods.items() if "sdpo" in method.routing.branches]
+
+
 def _weighted(results: Results) -> list[str]:
     return [name for name, method in results.experiment.methods.items() if method.entropy_beta > 0]
 
@@ -181,8 +187,8 @@ class _Metrics:
                     line = here[(here["method"] == method) & (here["series"] == series)]
                     look = {"linestyle": style.method_line(method)["linestyle"] if len(dashes) == 1 else dashes[series]}
                     _plot(axes, line, line[self.against] / unit, len(dashes) == 1, color=panels.colours[method], **look)
-            if self.log and (here["smooth"] > 0).any():
-                axes.set_yscale("log")
+        if self.log:
+            panels.log_y()
         panels.share_y(self.label)
         if self.against == "clock":
             panels.clock_axis()
@@ -195,29 +201,34 @@ class _Metrics:
         return panels.figure
 
 
-# ---------------------------------------------------------------- routing
+@dataclass(frozen=True)
+class _Parts:
+    """How a figure of step metrics looks that are compared with each other: a row a model and method, a look a series.
 
-_SHARES = {
-    "routed to GRPO": ("routing/grpo_fraction", {"color": "#0072B2", "linewidth": 2.4}),
-    "routed to SDPO": ("routing/sdpo_fraction", {"color": "#D55E00", "linewidth": 2.4}),
-    # often on top of the share routed to GRPO, so that it must let that line through
-    "correct": ("routing/correct_fraction", {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))}),
-    "teacher available": ("routing/teacher_available_fraction", {"color": "#888888", "linestyle": ":"}),
-}
+    ``looks`` are as matplotlib takes them; ``limits`` are of the y axis, by default what the lines need.
+    """
 
+    series: dict[str, Series]
+    looks: list[dict[str, Any]]
+    label: str
+    limits: tuple[float, float] | None = None
+    log: bool = False
 
-def _draw_routing(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Figure:
-    """Shares of rollouts by branch, correct, and with a teacher, one row a model and routed method."""
-    panels = _Panels(spec, results, frame, row_a_method=True)
-    for axes, _, _, here in panels:
-        for name, (_, look) in _SHARES.items():
-            line = here[here["series"] == name]
-            _plot(axes, line, line["step"], **look)
-        axes.set_ylim(-3, 103)
-    panels.share_y("share of rollouts, %")
-    panels.label_x("training step")
-    panels.legend([Line2D([], [], label=name, **look) for name, (_, look) in _SHARES.items()])
-    return panels.figure
+    def draw(self, spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Figure:
+        panels = _Panels(spec, results, frame, row_a_method=True)
+        looks = dict(zip(self.series, self.looks, strict=True))
+        for axes, _, _, here in panels:
+            for name, look in looks.items():
+                line = here[here["series"] == name]
+                _plot(axes, line, line["step"], **look)
+            if self.limits:
+                axes.set_ylim(*self.limits)
+        if self.log:
+            panels.log_y()
+        panels.share_y(self.label)
+        panels.label_x("training step")
+        panels.legend([Line2D([], [], label=name, **look) for name, look in looks.items()])
+        return panels.figure
 
 
 # ---------------------------------------------------------------- seconds a step
@@ -327,6 +338,18 @@ class _Panels:
                 self.grid[i][-1], f"{name}\n{_wrapped(method_title(self.results, method), 16)}" if method else name
             )
 
+    def log_y(self) -> None:
+        """Logarithmic axes as high as the lines need: the lower ends of bands may lie below 0."""
+        for row in self.grid:
+            heights = [value for axes in row for line in axes.lines for value in line.get_ydata() if value > 0]
+            for axes in row if heights else ():
+                axes.set_yscale("log")
+                narrow = max(heights) < 100 * min(heights)
+                axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.yaxis.set_minor_formatter(NullFormatter())
+                axes.set_ylim(min(heights) / 1.3, max(heights) * 1.3)
+
     def _lowest(self) -> Iterable[Axes]:
         return self.grid[:, 0] if self.turned else self.grid[-1]
 
@@ -363,7 +386,8 @@ class _Panels:
 
     def legend(self, handles: list[Line2D]) -> None:
         """One legend for the figure, below the panels."""
-        self.figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+        lines = -(-len(handles) // 5)
+        self.figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // lines))
 
 
 def _plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **look: Any) -> None:
@@ -465,17 +489,19 @@ def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
     return FigureSpec(name, title, data, _draw_scores, partial(_average_caption, what))
 
 
-def _metrics(name: str, title: str, methods: Methods, looks: _Metrics, what: str) -> FigureSpec:
+def _metrics(name: str, title: str, methods: Methods, looks: _Metrics | _Parts, what: str) -> FigureSpec:
     data = lambda results: metric_curves(results, methods(results), looks.series)  # noqa: E731
-    caption = partial(_metric_caption, what, len(looks.series) == 1, looks.against == "clock")
-    return FigureSpec(name, title, data, looks.draw, caption)
+    faint = isinstance(looks, _Parts) or len(looks.series) == 1
+    clock = isinstance(looks, _Metrics) and looks.against == "clock"
+    return FigureSpec(name, title, data, looks.draw, partial(_metric_caption, what, faint, clock))
 
 
 def _percent(metric: str) -> Series:
     return Series(metric, 100.0)
 
 
-_ROUTING = {name: _percent(metric) for name, (metric, _) in _SHARES.items()}
+_BRANCH_LOOKS = [{"color": colour, "linewidth": 2.4} for colour in style.BRANCH_COLOURS.values()]
+_SHARES = (-3.0, 103.0)
 
 FIGURES = {
     spec.name: spec
@@ -509,18 +535,28 @@ FIGURES = {
             _draw_step_seconds,
             _step_seconds_caption,
         ),
-        FigureSpec(
+        _metrics(
             "routing",
             "Where rollouts go (figure 5)",
-            lambda results: metric_curves(results, _routed(results), _ROUTING),
-            _draw_routing,
-            partial(
-                _metric_caption,
-                "Shares of each step's rollouts: routed to either branch, correct, and with a teacher available "
-                "(another rollout of the question is correct).",
-                True,
-                False,
+            _routed,
+            _Parts(
+                {
+                    "routed to GRPO": _percent("routing/grpo_fraction"),
+                    "routed to SDPO": _percent("routing/sdpo_fraction"),
+                    "correct": _percent("routing/correct_fraction"),
+                    "teacher available": _percent("routing/teacher_available_fraction"),
+                },
+                [
+                    *_BRANCH_LOOKS,
+                    # often on top of the share routed to GRPO, so that it must let that line through
+                    {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
+                    {"color": "#888888", "linestyle": ":"},
+                ],
+                "share of rollouts, %",
+                _SHARES,
             ),
+            "Shares of each step's rollouts: routed to either branch, correct, and with a teacher available (another "
+            "rollout of the question is correct).",
         ),
         _metrics(
             "teacher_entropy",
@@ -561,11 +597,79 @@ FIGURES = {
             "divergence sees as one bucket.",
         ),
         _metrics(
-            "weight_max",
-            "Largest token weight",
+            "loss_by_token",
+            "Where the distillation loss falls: kinds of token",
+            _distilling,
+            _Parts(
+                {
+                    "reasoning": _percent("distillation_share/reasoning"),
+                    "first answer token": _percent("distillation_share/answer_start"),
+                    "rest of the answer": _percent("distillation_share/answer_rest"),
+                    "format": _percent("distillation_share/format"),
+                },
+                style.SERIES_LOOKS,
+                "share of the loss, %",
+                _SHARES,
+            ),
+            "Shares of a step's distillation loss by the token it falls on: before the answer, the first token after "
+            "<answer>, the rest of the answer, and format (tags, end of sequence); together 100 %.",
+        ),
+        _metrics(
+            "loss_by_position",
+            "Where the distillation loss falls: position",
+            _distilling,
+            _Parts(
+                {
+                    f"{name} quarter": _percent(f"distillation_share/quarter_{i}")
+                    for i, name in enumerate(("first", "second", "third", "last"), 1)
+                },
+                style.SERIES_LOOKS,
+                "share of the loss, %",
+            ),
+            "Shares of a step's distillation loss by the quarter of its response that a token lies in; together 100 %.",
+        ),
+        _metrics(
+            "copying",
+            "Copying the sibling's answer",
+            _distilling,
+            _Metrics(
+                {"student": _percent("copying/student"), "teacher": _percent("copying/teacher")},
+                "share of rollouts, %",
+            ),
+            "Share of distilled rollouts after whose own reasoning the most likely first answer token, to the student "
+            "and to the self-teacher, is the one of the sibling that the teacher is shown.",
+        ),
+        _metrics(
+            "weights",
+            "Dynamic weights",
             _weighted,
-            _Metrics({"": Series("teacher/weight_max")}, "largest weight"),
-            "Largest dynamic weight of a distilled token in a step; the mean is 1.",
+            _Parts(
+                {
+                    "largest": Series("weights/max"),
+                    "90 % quantile": Series("weights/p90"),
+                    "median": Series("weights/median"),
+                    "10 % quantile": Series("weights/p10"),
+                },
+                style.SERIES_LOOKS,
+                "token weight",
+                log=True,
+            ),
+            "Quantiles of the dynamic weights of a step's distilled tokens.",
+        ),
+        _metrics(
+            "weighting_effect",
+            "What weighting does",
+            _weighted,
+            _Metrics(
+                {
+                    "effective share of tokens": _percent("weights/effective_fraction"),
+                    "weighted loss, of unweighted": _percent("weights/loss_scale"),
+                },
+                "percent",
+            ),
+            "How many tokens the weights leave, as a share of the distilled ones: (sum of weights)² / (number x sum of "
+            "squared weights), 100 % if all weigh the same. And the step's weighted divergence in percent of the "
+            "unweighted one: below 100 %, weighting makes the distillation loss smaller as a whole.",
         ),
         _metrics(
             "clip_fraction",
@@ -583,11 +687,31 @@ FIGURES = {
             "agree.",
         ),
         _metrics(
+            "rollout_truncated",
+            "Truncated rollout corrections",
+            _all,
+            _Metrics({"": _percent("actor/rollout_is_truncated_fraction")}, "truncated tokens, %"),
+            "Share of tokens whose ratio of the trainer's to the rollout engine's probability was cut to its limit.",
+        ),
+        _metrics(
             "gradient_norm",
             "Gradient norm",
             _all,
             _Metrics({"": Series("actor/grad_norm")}, "gradient norm"),
             "Norm of a step's gradient before clipping.",
+        ),
+        _metrics(
+            "branch_norms",
+            "Gradient norm of each branch",
+            _routed,
+            _Parts(
+                {"GRPO branch": Series("grad_norm/policy"), "SDPO branch": Series("grad_norm/distillation")},
+                _BRANCH_LOOKS,
+                "gradient norm",
+                log=True,
+            ),
+            "Norm of the gradient of each branch's part of the loss, before clipping, over the first mini-batch of "
+            "steps that end in a validation, if it holds rollouts of both branches.",
         ),
     )
 }

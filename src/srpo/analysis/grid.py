@@ -135,5 +135,6 @@ def _line(texts: Iterable[str]) -> str:
 
 def _escape(text: str) -> str:
     """Text as a cell that shows it as it is: no markup, no link, no image, no further cell."""
-    text = re.sub(r"[\\`*_<|]|\](?=[(\[])", r"\\\g<0>", text)
+    # an underscore within a word is none of Markdown's
+    text = re.sub(r"[\\`*<|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[])", r"\\\g<0>", text)
     return re.sub(r"\s*\n\s*", " ", text)

@@ -33,7 +33,6 @@ METRICS = [
     "routing/all_wrong_groups",
     "routing/all_correct_groups",
     "teacher/entropy",
-    "teacher/weight_max",
     "teacher/top_k_mass",
     "student/top_k_mass",
     "actor/clip_fraction",

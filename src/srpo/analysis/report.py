@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 import pandas as pd
@@ -113,7 +114,8 @@ def render(results: Results, figures_dir: Path) -> str:
             sections=contents(),
             not_comparable=None if results.experiment.comparable_with_paper else NOT_COMPARABLE,
             headlines=headlines(results, found),
-            claims=[claim_row(finding, results) for finding in found],
+            claims=[claim_row(finding, results) for finding in found if not finding.claim.ours],
+            questions=[claim_row(finding, results) for finding in found if finding.claim.ours],
             remarks=remarks(results),
             tables=tables,
             pictures={name: _picture(drawn, figures_dir) for name, drawn in figures.prepare(results).items()},
@@ -151,13 +153,13 @@ def css() -> Any:
     return jinja2.utils.markupsafe.Markup((TEMPLATES / "report.css").read_text())
 
 
-def data_uri(content: bytes, kind: str) -> str:
-    """Content embedded in the page."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+def _csv_uri(text: str) -> str:
+    """CSV embedded in the page; not as base64, which would take a third more."""
+    return f"data:text/csv;charset=utf-8,{quote(text, safe=',.+-_ ()')}"
 
 
 def _table_csv(table: Table) -> str:
-    return data_uri(csv_text(table.frame, table.digits).encode(), "text/csv")
+    return _csv_uri(csv_text(table.frame, table.digits))
 
 
 # ---------------------------------------------------------------- claims
@@ -223,9 +225,9 @@ def _picture(drawn: figures.Drawn, folder: Path) -> Picture:
         return Picture(spec.name, spec.title, drawn.caption, missing=f"{path.name} has not been drawn.")
     content = path.read_bytes()
     (pixels,) = struct.unpack(">I", content[16:20])  # a PNG's width stands at this place
-    data = data_uri(figures.csv_text(drawn.frame).encode(), "text/csv")
+    image = f"data:image/png;base64,{base64.b64encode(content).decode()}"
     width = round(pixels / _DOTS_PER_CSS_PIXEL)
-    return Picture(spec.name, spec.title, drawn.caption, data, data_uri(content, "image/png"), width)
+    return Picture(spec.name, spec.title, drawn.caption, _csv_uri(figures.csv_text(drawn.frame)), image, width)
 
 
 # ---------------------------------------------------------------- samples

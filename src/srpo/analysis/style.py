@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import seaborn as sns
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 # Okabe and Ito's palette, which people with colour blindness can tell apart. A method keeps its colour
 # in every figure; methods that are not named here take the spare ones in the experiment's order.
@@ -21,11 +23,20 @@ _METHOD_COLOURS = {
     "advantage_mix": "#E69F00",
     "sdpo_failed_only": "#56B4E9",
     "sdpo_correct_only": "#7A5195",
+    # controls: a shade of their method
+    "grpo_at_srpo_settings": "#003A5C",
+    "srpo_equal_loss_scale": "#73C9AD",
 }
 _SPARE_COLOURS = ["#332288", "#999933", "#882255", "#44AA99", "#555555"]
 # Lines differ in dash as well as in colour, for print in grey.
-_METHOD_DASHES = {"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)}
-_METHOD_MARKERS = {"grpo": "o", "sdpo": "s", "srpo": "D", "srpo_without_weighting": "^", "advantage_mix": "v"}
+_METHOD_DASHES = {
+    **{"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)},
+    **{"grpo_at_srpo_settings": (1, 1), "srpo_equal_loss_scale": (1, 1)},
+}
+_METHOD_MARKERS = {
+    **{"grpo": "o", "sdpo": "s", "srpo": "D", "srpo_without_weighting": "^", "advantage_mix": "v"},
+    **{"grpo_at_srpo_settings": "X", "srpo_equal_loss_scale": "d"},
+}
 PHASE_COLOURS = {
     "generate": "#BBCCEE",
     "reward": "#CCDDAA",
@@ -37,6 +48,14 @@ BASE_COLOUR = "#444444"
 FAINT = 0.22
 BAND = 0.14
 SERIES_DASHES = ["-", (0, (2, 1.2)), ":"]
+BRANCH_COLOURS = {"grpo": _METHOD_COLOURS["grpo"], "sdpo": _METHOD_COLOURS["sdpo"]}
+# Series that are no methods, in their order: from dark to light, and each with a dash of its own.
+SERIES_LOOKS = [
+    {"color": "#2B1C3B", "linestyle": "-"},
+    {"color": "#40498E", "linestyle": (0, (5, 1.2))},
+    {"color": "#3497A9", "linestyle": (0, (3, 1.2, 1, 1.2))},
+    {"color": "#78C9A4", "linestyle": (0, (1, 0.8)), "linewidth": 2.2},
+]
 _DOTS_PER_INCH = 150
 _SVG_SALT = "srpo"
 
@@ -81,7 +100,7 @@ def rc() -> dict[str, Any]:
 
 def new_figure(width: float, height: float, title: str) -> Figure:
     """A titled figure of ``width`` x ``height`` inches. Call within ``mpl.rc_context(rc())``."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=_DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(w_pad=0.05, h_pad=0.06)
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
@@ -92,7 +111,11 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write PNG and SVG without dates or random ids."""
     folder.mkdir(parents=True, exist_ok=True)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    figure.savefig(png, dpi=_DOTS_PER_INCH, metadata={"Software": None})
-    figure.set_layout_engine("none")  # laid out once: placing text takes longer than drawing
+    figure.canvas.draw()
+    # few colours are used: a palette of them takes a third of the bytes, which the report embeds
+    drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+    palette = drawn.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    palette.save(png, optimize=True, dpi=(_DOTS_PER_INCH, _DOTS_PER_INCH))
+    figure.set_layout_engine(None)  # laid out once: placing text takes longer than drawing
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return [png, svg]

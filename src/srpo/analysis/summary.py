@@ -16,7 +16,7 @@ from srpo.config import MEMORY_SETTINGS, Execution
 def headlines(results: Results, findings: list[Finding]) -> list[str]:
     """What was run, what it says about the paper, and how sure that is."""
     sentences = [
-        _verdicts(findings),
+        _verdicts([finding for finding in findings if not finding.claim.ours]),
         *_best_scores(results),
         _selection_bias(results),
         _progress(results),

@@ -104,6 +104,8 @@ _UNITS = {
 def intervals_note(units: Iterable[str]) -> str:
     """What the 95 % intervals of a table or figure generalise over, from the units they were computed with."""
     there = set(units)
+    if not there:
+        return ""
     named = [text for unit, text in _UNITS.items() if unit in there]
     if not named:
         return "No intervals: there is one run of each."

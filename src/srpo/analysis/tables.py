@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from srpo.analysis.diagnostics import diagnostics_table
 from srpo.analysis.load import Results
 from srpo.analysis.run_tables import (
     cases_table,
@@ -34,6 +35,7 @@ TABLES = {
     "table7": routing_table,
     "routing_cases": cases_table,
     "step_seconds": step_seconds_table,
+    "diagnostics": diagnostics_table,
 }
 
 
