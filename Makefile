@@ -38,10 +38,14 @@ test: env
 test-gpu: env-paper
 	$(PAPER_BIN)/python -m pytest -m gpu $(PYTEST)
 
+# The plugin is in no environment for CPUs: it goes where only these tests see it. Without slurm-wlm they are skipped.
 test-faults: env
-	$(BIN)/python -m pytest tests/test_survival.py tests/test_resume.py tests/test_cluster.py tests/test_sglang_server.py \
-		tests/test_servers.py tests/test_training.py tests/test_tracking.py tests/test_files.py tests/test_attempts.py \
-		tests/test_slurm.py $(PYTEST)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/slurm \
+		$$(grep '^snakemake-executor-plugin-slurm' envs/paper.txt)
+	PYTHONPATH="$(abspath $(VENV))/slurm$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest tests/test_survival.py \
+		tests/test_resume.py tests/test_cluster.py tests/test_sglang_server.py tests/test_servers.py tests/test_policy.py \
+		tests/test_training.py tests/test_tracking.py tests/test_secrets.py tests/test_files.py tests/test_attempts.py \
+		tests/test_status.py tests/test_workflow.py tests/test_slurm.py $(PYTEST)
 
 lint: env
 	$(BIN)/ruff check

@@ -22,6 +22,7 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 
 # More CPUs than there are, and GPUs that are none: what is tested is what jobs ask for and where they go.
+# OverTimeLimit: a job ends by its own clock; on a busy machine it may come too late, and that is another fault.
 # MinJobAge: so that a test can look at jobs that have ended; 300 unless set.
 # cred_expire: SLURM starts a requeued job that many seconds later, in its own defaults 120.
 CONFIGURATION = """\
@@ -51,6 +52,7 @@ MpiDefault=none
 ReturnToService=0
 JobRequeue=1
 KillWait=10
+OverTimeLimit=30
 MinJobAge=3600
 SlurmdTimeout=300
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0

@@ -170,6 +170,28 @@ def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint
     assert_same_run(found, expected, exactly=True)
 
 
+def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    """Weights die with it: nothing is saved of them, and nothing starts anew inside the run."""
+    expected = trained(experiment(0), tmp_path / "local")
+    spec, layout = prepare(experiment(1), tmp_path / "ray")
+    score, scored = cluster.SRPOTrainer.compute_log_prob, []
+
+    def kill_and_score(self, batch):
+        scored.append(1)
+        if len(scored) == 3:
+            (worker,) = self.actor_rollout_wg.workers
+            os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+        return score(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.SRPOTrainer, "compute_log_prob", kill_and_score)
+        with pytest.raises(ray.exceptions.RayActorError):
+            loop.train(spec, layout)
+    assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
+    loop.train(spec, layout)
+    assert_same_run(layout.run(spec.id), expected, exactly=True)
+
+
 def test_each_driver_loads_what_the_other_saved(tmp_path):
     spec, layout = prepare(experiment(0), tmp_path)
     loop.train(spec, layout)
