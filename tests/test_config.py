@@ -59,6 +59,88 @@ def test_overrides_change_one_method() -> None:
     assert experiment.methods["sdpo"].learning_rate == 1e-5
 
 
+BETA = {"of": "srpo", "key": "entropy_beta", "values": [0, 0.5, 1], "label": "β"}
+BREVITY = {"of": "miniature-small", "key": "warm_start.brevity", "values": [0, 0.3], "label": "teacher brevity"}
+
+
+def test_a_sweep_of_a_method_puts_variants_in_its_place() -> None:
+    overrides = {"srpo": {"learning_rate": 0.25}}
+    plain = load_experiment(tiny_experiment(overrides=overrides))
+    experiment = load_experiment(tiny_experiment(overrides=overrides, sweep=BETA))
+    names = ["srpo-entropy_beta-0", "srpo-entropy_beta-0.5", "srpo-entropy_beta-1"]
+    assert list(experiment.methods) == experiment.matrix[0].methods == ["grpo", "sdpo", *names]
+    assert {run.method for run in experiment.runs()} == {"grpo", "sdpo", *names}
+    assert [experiment.methods[name].entropy_beta for name in names] == [0, 0.5, 1]
+    assert [experiment.methods[name].title for name in names] == ["SRPO, β = 0", "SRPO, β = 0.5", "SRPO, β = 1"]
+    for name in names:  # nothing else differs
+        other = {"name", "title", "entropy_beta"}
+        assert experiment.methods[name].name == name
+        assert experiment.methods[name].model_dump(exclude=other) == plain.methods["srpo"].model_dump(exclude=other)
+    assert {name: (v.of, v.value) for name, v in experiment.sweep.variants.items()} == {
+        name: ("srpo", value) for name, value in zip(names, BETA["values"], strict=True)
+    }
+    assert experiment.models == plain.models
+
+
+def test_a_sweep_of_a_model_makes_base_models() -> None:
+    experiment = load_experiment(tiny_experiment(sweep=BREVITY))
+    names = ["miniature-small-brevity-0", "miniature-small-brevity-0.3"]
+    assert list(experiment.models) == names
+    assert [experiment.models[name].warm_start.brevity for name in names] == [0, 0.3]
+    assert experiment.models[names[0]].warm_start.steps == experiment.models[names[1]].warm_start.steps
+    assert {model for model, _ in experiment.bases()} == {run.model for run in experiment.runs()} == {*names}
+    assert len(experiment.runs()) == 2 * len(load_experiment(tiny_experiment()).runs())
+
+
+def test_a_sweep_of_several_methods_keeps_the_order_of_the_matrix() -> None:
+    sweep = {"of": ["srpo", "sdpo"], "key": "top_k", "values": [5, 100], "label": "K"}
+    experiment = load_experiment(tiny_experiment(sweep=sweep))
+    assert list(experiment.methods) == ["grpo", "sdpo-top_k-5", "sdpo-top_k-100", "srpo-top_k-5", "srpo-top_k-100"]
+    assert experiment.methods["sdpo-top_k-5"].top_k == 5
+
+
+def test_sweep_names_are_path_components() -> None:
+    values = [1e-7, 2.5, 1e20]
+    experiment = load_experiment(tiny_experiment(sweep=BETA | {"values": values}))
+    assert list(experiment.sweep.variants) == [f"srpo-entropy_beta-{v}" for v in ("1e-07", "2.5", "1e+20")]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"of": "ppo"}, ["sweep.of = ppo", "methods grpo, sdpo, srpo", "models miniature-small"]),
+        ({"of": "advantage_mix"}, ["sweep.of = advantage_mix", "grpo, sdpo, srpo"]),  # exists, is not in the matrix
+        ({"of": ["srpo", "miniature-small"]}, ["sweep.of = srpo, miniature-small"]),
+        ({"of": ["srpo", "srpo"]}, ["sweep.of = srpo, srpo", "once"]),
+        ({"of": []}, ["sweep.of", "at least 1"]),
+        ({"key": "beta"}, ["sweep.key = beta", "method srpo", "entropy_beta", "top_k"]),
+        ({"key": "title"}, ["sweep.key = title", "entropy_beta"]),
+        ({"key": "routing.correct_with_teacher"}, ["sweep.key = routing.correct_with_teacher"]),
+        ({"of": "miniature-small"}, ["sweep.key = entropy_beta", "model miniature-small", "warm_start.brevity"]),
+        ({"values": [1]}, ["sweep.values = [1]", "at least 2"]),
+        ({"values": [0, 1, 1.0]}, ["sweep.values = 1: given twice"]),
+        ({"values": [0, -1]}, ["sweep.values = -1", "entropy_beta of srpo", "greater than or equal to 0"]),
+        ({"values": [0, "high"]}, ["sweep.values.1 = 'high'", "number"]),
+        ({"values": [0, float("nan")]}, ["sweep.values.1", "finite"]),
+        ({"key": "top_k", "values": [1, 1.5]}, ["sweep.values = 1.5 for top_k of srpo", "integer"]),
+        ({"key": "mini_batch_questions", "values": [8, 7]}, ["mini_batch_questions = 7", "must divide"]),
+        ({"colour": "red"}, ["sweep.colour: unknown key"]),
+    ],
+)
+def test_mistakes_in_a_sweep_are_one_line(change: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(SrpoError) as caught:
+        load_experiment(tiny_experiment(sweep=BETA | change))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_an_override_does_not_contradict_the_sweep() -> None:
+    with pytest.raises(SrpoError, match=r"overrides\.srpo\.entropy_beta: the sweep sets it"):
+        load_experiment(tiny_experiment(sweep=BETA, overrides={"srpo": {"entropy_beta": 2.0}}))
+
+
 def test_run_outside_the_matrix() -> None:
     run = RunId(model="miniature-small", benchmark="physics", method="grpo", seed=7)
     with pytest.raises(SrpoError, match="seed7 is not in the matrix"):

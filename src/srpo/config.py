@@ -8,11 +8,20 @@ sees one frozen :class:`Experiment` and, per training run, one :class:`RunSpec`.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from srpo.errors import SrpoError
 
@@ -303,6 +312,8 @@ class Execution(Config):
 
 # ---------------------------------------------------------------- experiment
 
+SweptKind = Literal["methods", "models"]
+
 
 class Block(Config):
     """A rectangle of the run matrix. Without methods it only evaluates the base models."""
@@ -320,6 +331,36 @@ class Block(Config):
             and run.model in self.models
             and run.benchmark in map(_short, self.benchmarks)
         )
+
+
+class Variant(Config):
+    """A method or model that differs from the one it is a variant of in a sweep's key alone."""
+
+    of: str
+    value: float
+
+
+class Sweep(Config):
+    """What a sweep has become: its key, what to call it, and the methods or models generated from it, by name."""
+
+    kind: SweptKind
+    key: str
+    label: str
+    variants: dict[str, Variant]
+
+
+class SweepRequest(Config):
+    """A sweep as an experiment file asks for it: methods or models of the matrix, a key of theirs, its values."""
+
+    of: list[str] = Field(min_length=1)
+    key: str
+    values: list[FiniteFloat] = Field(min_length=2)
+    label: str
+
+    @field_validator("of", mode="before")
+    @classmethod
+    def _one_or_several(cls, of: Any) -> Any:
+        return [of] if isinstance(of, str) else of
 
 
 class RunId(Config):
@@ -373,6 +414,7 @@ class Experiment(Config):
     methods: dict[str, Method]
     models: dict[str, Model]
     benchmarks: dict[str, Benchmark]
+    sweep: Sweep | None = None
 
     @model_validator(mode="after")
     def _mini_batches_divide(self) -> Experiment:
@@ -439,8 +481,9 @@ def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIG_RO
     """Read an experiment file, or the mapping Snakemake made of it, and resolve the names in it.
 
     ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
-    ``overrides: {grpo: {learning_rate: 1.0e-4}}``. A mapping that :meth:`Experiment.model_dump` made is
-    already resolved and loads as it is.
+    ``overrides: {grpo: {learning_rate: 1.0e-4}}``; ``sweep`` puts variants in the place of a method or model, e.g.
+    ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
+    :meth:`Experiment.model_dump` made is already resolved and loads as it is.
 
     Raises:
         SrpoError: on an unknown key or name, a missing key or an impossible value.
@@ -485,7 +528,97 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, An
         if not isinstance(values, dict) or {"name", "title", "routing"} & values.keys():
             raise SrpoError(f"{where}: overrides.{name} = {values!r}: give hyper-parameters of the method")
         raw["methods"][name] = {**raw["methods"][name], **values}
+    if raw.get("sweep") is not None:
+        raw |= _expand(raw, overrides, where)
     return raw
+
+
+def _expand(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
+    """What a sweep changes of an experiment: its variants stand where the swept names stood.
+
+    Everything after this sees ordinary methods and models; the report finds in ``sweep`` which belong together.
+    """
+    request: SweepRequest = _validate(_Asked, {"sweep": raw["sweep"]}, where).sweep
+    kind = next((kind for kind in ("methods", "models") if {*request.of} <= raw[kind].keys()), None)
+    if kind is None or len({*request.of}) < len(request.of):
+        known = " or ".join(f"of the {kind} {', '.join(raw[kind])}" for kind in ("methods", "models") if raw[kind])
+        raise SrpoError(f"{where}: sweep.of = {', '.join(request.of)}: give one or more {known}, each once")
+    variants: dict[str, dict[str, dict[str, Any]]] = {}  # by what they are of, then by name
+    for of in request.of:
+        definition = _sweepable(raw[kind][of], kind, of, request.key, where)
+        if request.key in overrides.get(of, {}):
+            raise SrpoError(f"{where}: overrides.{of}.{request.key}: the sweep sets it; change sweep.values")
+        variants[of] = {}
+        for value in request.values:
+            title = f"{definition['title']}, {request.label} = {value:.12g}"
+            name = f"{of}-{request.key.rsplit('.', 1)[-1]}-{value:.12g}"
+            if name in variants[of]:
+                raise SrpoError(f"{where}: sweep.values = {value:.12g}: given twice")
+            variant = _with(definition, request.key, value) | {"name": name, "title": title}
+            try:
+                _Swept.model_validate({kind: {name: variant}})
+            except ValidationError as error:
+                reason = _reason(error.errors(include_url=False)[0])
+                raise SrpoError(f"{where}: sweep.values = {value:.12g} for {request.key} of {of}: {reason}") from error
+            variants[of][name] = variant
+    replaced: dict[str, Any] = {}
+    for name, definition in raw[kind].items():
+        replaced |= variants.get(name) or {name: definition}
+    blocks = [
+        block | {kind: [new for name in block.get(kind) or [] for new in variants.get(str(name), [name])]}
+        for block in raw["matrix"]
+    ]
+    of_each = {
+        name: {"of": of, "value": value}
+        for of, named in variants.items()
+        for name, value in zip(named, request.values, strict=True)
+    }
+    sweep = {"kind": kind, "key": request.key, "label": request.label, "variants": of_each}
+    return {kind: replaced, "matrix": blocks, "sweep": sweep}
+
+
+class _Asked(Config):
+    """The file's key around a sweep, so that a mistake in it is named ``sweep.<key>``."""
+
+    sweep: SweepRequest
+
+
+class _Swept(Config):
+    """The same around what can be swept."""
+
+    methods: dict[str, Method] = {}
+    models: dict[str, Model] = {}
+
+
+def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where: str) -> dict[str, Any]:
+    """A method or model with its defaults, if ``key`` is a number of it.
+
+    Raises:
+        SrpoError: if it is none, with the keys that are.
+    """
+    checked = getattr(_validate(_Swept, {kind: {name: definition}}, where), kind)[name].model_dump(mode="json")
+    numbers = _numbers(checked)
+    if key not in numbers:
+        what = f"a number of {kind[:-1]} {name}; " + (f"there is {', '.join(numbers)}" if numbers else "it has none")
+        raise SrpoError(f"{where}: sweep.key = {key}: not {what}")
+    return checked
+
+
+def _numbers(definition: dict[str, Any], prefix: str = "") -> list[str]:
+    """The keys of all numbers, those of nested mappings with dots."""
+    found = []
+    for key, value in definition.items():
+        if isinstance(value, dict):
+            found += _numbers(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append(f"{prefix}{key}")
+    return found
+
+
+def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy with another value of ``key``, a path with dots."""
+    first, _, rest = key.partition(".")
+    return definition | {first: _with(definition[first], rest, value) if rest else value}
 
 
 def _load_named(kind: str, name: str, config_root: Path) -> dict[str, Any]:
@@ -516,7 +649,12 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         value = "" if not key or first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
-        message = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         value = value if len(value) < 200 else ""
         subject = f"{key}{value}: " if key else ""
-        raise SrpoError(f"{where}: {subject}{message[0].lower()}{message[1:]}") from error
+        raise SrpoError(f"{where}: {subject}{_reason(first)}") from error
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    """What pydantic holds against a value, in our words."""
+    message = "unknown key" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
+    return f"{message[0].lower()}{message[1:]}"
