@@ -710,8 +710,8 @@ FIGURES = {
                 "gradient norm",
                 log=True,
             ),
-            "Norm of the gradient of each branch's part of the loss, before clipping, over the first mini-batch of "
-            "steps that end in a validation, if it holds rollouts of both branches.",
+            "Norm of the gradient of each branch's part of the loss, before clipping, over a step's first mini-batch. "
+            "Measured every few steps (training.branch_gradients_every), if both branches have rollouts there.",
         ),
     )
 }
