@@ -8,6 +8,7 @@ import re
 import pytest
 from synthetic import paper_experiment, tiny_experiment, write_results
 
+from srpo.analysis.grid import latex, text_grid
 from srpo.analysis.load import load_results
 from srpo.analysis.tables import build_tables, write_tables
 from srpo.config import load_experiment
@@ -259,6 +260,14 @@ def test_latex_is_booktabs_and_escaped(tmp_path):
     for path in (tmp_path / "tables").glob("*.tex"):
         body = [line for line in path.read_text().splitlines() if not line.startswith("%")]
         assert "\n".join(body).count(r"\begin{") == "\n".join(body).count(r"\end{")
+
+
+def test_long_texts_break_their_lines_in_latex():
+    rows = [("short", ["x" * 40, "4 " * 50, "1"]), ("other", ["y", "9 " * 200, "2"])]
+    text = latex(text_grid("a", ["b", "c", "d"], rows, numeric=False), "caption", "label")
+    assert r"\begin{tabular}{llp{0.75\linewidth}l}" in text
+    wide = latex(text_grid("a", ["b", "c"], [("x", ["4 " * 50, "9 " * 200])], numeric=False), "caption", "label")
+    assert r"\begin{tabular}{lp{0.25\linewidth}p{0.50\linewidth}}" in wide
 
 
 # ---------------------------------------------------------------- table 6

@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 
 MISSING = "–"
+LONG_TEXT = 48
+"""Characters above which a column's texts are set over several lines."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,23 @@ def latex(grid: Grid, caption: str, label: str) -> str:
     style = texts.style.format(escape="latex").format_index(escape="latex", axis="columns").hide(axis="index")
     return style.apply(lambda _: bold, axis=None).to_latex(
         hrules=True,
-        column_format="l" + ("r" if grid.numeric else "l") * len(grid.columns),
+        column_format=_column_format(texts, "r" if grid.numeric else "l"),
         multicol_align="c",
         caption=caption,
         label=label,
         position_float="centering",
+    )
+
+
+def _column_format(texts: pd.DataFrame, usual: str) -> str:
+    """``usual`` columns after a left one; columns of long texts break their lines and share most of a line's width."""
+    longest = [int(texts.iloc[:, i].str.len().max()) if len(texts) else 0 for i in range(texts.shape[1])]
+    # the square root: a text ten times as long would leave the other no room
+    widths = {i: math.sqrt(length) for i, length in enumerate(longest) if length > LONG_TEXT}
+    total = sum(widths.values())
+    columns = ["l", *[usual] * (texts.shape[1] - 1)]
+    return "".join(
+        f"p{{{0.75 * widths[i] / total:.2f}\\linewidth}}" if i in widths else column for i, column in enumerate(columns)
     )
 
 
