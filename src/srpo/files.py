@@ -79,12 +79,10 @@ def append_event(path: Path, event: dict[str, Any]) -> None:
 def _cut_off_bytes(path: Path, size: int = 4096) -> int:
     """Length of a last line without its newline."""
     with path.open("rb") as log:
-        if not log.seekable():  # a device
-            return 0
         total = log.seek(0, os.SEEK_END)
         while True:
             log.seek(max(0, total - size))
-            end = log.read(size)
+            end = log.read(min(size, total))  # a device has no end and no bytes
             if b"\n" in end or size >= total:
                 return len(end) - end.rfind(b"\n") - 1
             size *= 2
