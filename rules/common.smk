@@ -4,14 +4,15 @@ import json
 import shlex
 import sys
 
-import yaml
 from snakemake.exceptions import WorkflowError
 
 import srpo
 from srpo.cli import write_resolved
 from srpo.config import RunId, load_experiment
+from srpo.contents import figures_of, tables_of
 from srpo.errors import SrpoError
 from srpo.layout import Layout, check_writable
+from srpo.plan import headline, make_plan
 
 RESULTS_ROOT = config.pop("results", "results")
 
@@ -54,10 +55,17 @@ DEVICES = {
 HORIZON = max(EXPERIMENT.training.budgets.values())
 RUNTIME = int(2 * HORIZON / 60) + 60 if EXPERIMENT.training.clock.kind == "wall" else 60
 
+if workflow.is_main_process:  # before anything runs, in a dry run too; not in each job of a cluster
+    at_once = workflow.resource_settings.nodes or (workflow.resource_settings.cores or 1) // DEVICES["threads"] or 1
+    try:
+        estimate = headline(make_plan(EXPERIMENT, 1 if ON_GPUS else at_once))
+    except SrpoError as error:  # a model whose shape is not known yet
+        estimate = f"{EXPERIMENT.name}: no estimate, {error}"
+    print(estimate, file=sys.stderr)
+
 # One list for the workflow and the page, which is laid out from it.
-CONTENTS = yaml.safe_load(Path(workflow.basedir, "reports", "contents.yaml").read_text())
-TABLES = [table for section in CONTENTS for table in section.get("tables", [])]
-FIGURES = [figure for section in CONTENTS for figure in section.get("figures", [])]
+TABLES = tables_of(EXPERIMENT)
+FIGURES = figures_of(EXPERIMENT)
 EVALUATIONS = [f"{LAYOUT.run(run)}/evaluation.json" for run in RUNS]
 EVALUATIONS += [f"{LAYOUT.base(*base)}/evaluation.json" for base in BASES]
 STATISTICS = [str(LAYOUT.statistics(benchmark)) for benchmark in EXPERIMENT.benchmarks]

@@ -15,15 +15,16 @@ from synthetic import CURVES, paper_experiment, tiny_experiment, write_results
 from srpo import analysis
 from srpo.analysis.claims import findings, load_claims
 from srpo.analysis.figures import FIGURES
-from srpo.analysis.report import contents
 from srpo.analysis.summary import remarks
 from srpo.analysis.tables import TABLES
 from srpo.analysis.text import printable
 from srpo.config import load_experiment
+from srpo.contents import all_sections, figures_of
 
 EXPERIMENT = load_experiment(tiny_experiment())
 
 
+SHOWN = figures_of(EXPERIMENT)
 ABSENT = {"ablation_curves", "sdpo_variants"}  # EXPERIMENT has none of their methods
 
 
@@ -77,10 +78,10 @@ def test_figures_and_report_twice_give_the_same_bytes(tmp_path):
         analysis.write_report(results, tmp_path / f"{attempt}.html", figures_dir=tmp_path / attempt)
         written[attempt] = [path.read_bytes() for path in paths], (tmp_path / f"{attempt}.html").read_bytes()
         kinds = ("png", "svg", "csv", "rst")
-        assert {path.name for path in paths} == {f"{name}.{kind}" for name in FIGURES for kind in kinds}
+        assert {path.name for path in paths} == {f"{name}.{kind}" for name in SHOWN for kind in kinds}
     assert written["a"] == written["b"]
     images = [attributes for tag, attributes in parsed(written["a"][1].decode()) if tag == "img"]
-    assert len(images) == len(FIGURES) - len(ABSENT)
+    assert len(images) == len(SHOWN) - len(ABSENT)
     assert all(image["src"].startswith("data:image/png;base64,") for image in images)
 
 
@@ -184,7 +185,7 @@ def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
     assert all(path.stat().st_size for path in paths)
     page = report(tmp_path)
     assert "0 of 6 training runs are finished" in page
-    assert page.count(": No data (yet).") == len(FIGURES)
+    assert page.count(": No data (yet).") == len(SHOWN)
     assert set(verdicts(tmp_path).values()) == {"not tested"}
     assert "No claim of the paper can be tested yet." in page
 
@@ -264,8 +265,8 @@ def test_no_collapse_is_no_collapse(tmp_path):
 
 
 def test_every_table_and_figure_has_one_place_and_every_claim_its_evidence():
-    tables = [table for section in contents() for table in section.tables]
-    figures = [figure for section in contents() for figure in section.figures]
+    tables = [table for section in all_sections() for table in section.tables]
+    figures = [figure for section in all_sections() for figure in section.figures]
     assert sorted(tables) == sorted(TABLES)
     assert sorted(figures) == sorted(FIGURES)
 
@@ -284,7 +285,7 @@ def test_embedded_data_is_what_the_figure_was_drawn_from(tmp_path):
     analysis.write_figures(results, tmp_path / "figures")
     tags = parsed(report(tmp_path))
     links = {a["download"]: a["href"] for _, a in tags if "download" in a}
-    for name in set(FIGURES) - ABSENT - {"step_seconds"}:
+    for name in set(SHOWN) - ABSENT - {"step_seconds"}:
         embedded = unquote(links[f"{name}.csv"].split(",", 1)[1])
         assert embedded.encode() == (tmp_path / f"figures/{name}.csv").read_bytes()
     drawn = pd.read_csv(tmp_path / "figures/learning_curves.csv")

@@ -74,6 +74,48 @@ def test_a_limit_of_steps_ends_a_run() -> None:
     assert run.seconds["training"] == pytest.approx(4 * run.step_seconds["10h"])
 
 
+@pytest.mark.parametrize(("model", "cpu_seconds"), [("miniature-small", 201), ("miniature-large", 208)])
+def test_base_models_take_what_was_measured(model: str, cpu_seconds: float) -> None:
+    """docs/miniature.md."""
+    planned = plan.make_plan(EMBEDDED)
+    found = dict(zip(EMBEDDED.models, planned.model_seconds, strict=True))
+    assert found[model] == pytest.approx(cpu_seconds, rel=0.02)
+
+
+def test_base_models_come_before_the_rest_and_count() -> None:
+    planned = plan.make_plan(EMBEDDED)
+    assert planned.device_hours * 3600 == pytest.approx(planned.busy_seconds + sum(planned.model_seconds))
+    assert planned.wall_seconds == pytest.approx(planned.device_hours * 3600)
+    many = plan.make_plan(EMBEDDED, nodes=1000)
+    assert many.wall_seconds == max(planned.model_seconds) + max(run.total_seconds for run in planned.runs)
+    assert plan.make_plan(PAPER).model_seconds == []
+
+
+def test_the_embedded_experiment_takes_what_was_measured() -> None:
+    """58 CPU minutes (docs/miniature.md)."""
+    assert plan.make_plan(EMBEDDED).device_hours * 60 == pytest.approx(58, rel=0.15)
+
+
+def test_each_sweep_stays_below_twenty_minutes_on_two_cores() -> None:
+    sweeps = [name for name in EXPERIMENTS if name.startswith("sweep-")]
+    assert len(sweeps) == 6
+    for name in sweeps:
+        experiment = load_experiment(CONFIG_ROOT / "experiments" / f"{name}.yaml")
+        assert plan.make_plan(experiment, nodes=2).wall_seconds < 20 * 60, name
+
+
+def test_headline() -> None:
+    lines = plan.headline(plan.make_plan(EMBEDDED, nodes=2)).splitlines()
+    assert re.fullmatch(
+        r"embedded: 2 base models, 40 runs; from nothing about \d\d CPU minutes, \d\d minutes with 2 runs at a time",
+        lines[0],
+    )
+    assert lines[1].startswith("An estimate from FLOPs")
+    paper = plan.headline(plan.make_plan(PAPER)).splitlines()
+    assert paper[0].startswith("paper: 42 runs; from nothing about 4482 GPU-hours, 23.3 days with 1 run")
+    assert "the paper's seconds a step" in paper[1]
+
+
 # ---------------------------------------------------------------- disk and memory
 
 

@@ -132,12 +132,30 @@ def test_lint_is_clean(tmp_path: Path) -> None:
 
 
 def test_outputs_are_what_the_analysis_writes(tmp_path: Path) -> None:
-    from srpo.analysis.figures import FIGURES
-    from srpo.analysis.tables import TABLES
+    from srpo.contents import figures_of, tables_of
 
-    plan = snakemake(tmp_path, "--dry-run", "--forcerun", "tables").stdout
-    assert set(re.findall(r"tables/(\w+)\.csv", plan)) == set(TABLES)
-    assert set(re.findall(r"figures/(\w+)\.png", plan)) == set(FIGURES)
+    sweep = {"of": "srpo", "key": "entropy_beta", "values": [0, 1], "label": "β"}
+    for changes in ({}, {"sweep": sweep}, {"matrix": matrix(["grpo"], [1, 2])}):
+        path = write_experiment(tmp_path, **changes)
+        experiment = load_experiment(path)
+        plan = snakemake(tmp_path, "--dry-run", "--configfile", path, "--forcerun", "tables").stdout
+        assert set(re.findall(r"tables/(\w+)\.csv", plan)) == set(tables_of(experiment))
+        assert set(re.findall(r"figures/(\w+)\.png", plan)) == set(figures_of(experiment))
+        assert ("sweep" in tables_of(experiment), "seeds" in tables_of(experiment)) == (
+            "sweep" in changes,
+            "matrix" in changes,
+        )
+
+
+def test_the_cost_is_said_before_anything_runs(tmp_path: Path) -> None:
+    from srpo.plan import headline, make_plan
+
+    path = write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1, 2]))
+    result = snakemake(tmp_path, "--dry-run", "--configfile", path, "--cores", "3")
+    expected = headline(make_plan(load_experiment(path), nodes=3))
+    assert expected in result.stderr
+    assert "1 base model, 4 runs" in expected
+    assert result.stderr.index(expected) < (result.stdout + result.stderr).index("Job stats")
 
 
 def settings(*arguments: str) -> dict[str, str]:

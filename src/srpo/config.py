@@ -341,11 +341,15 @@ class Variant(Config):
 
 
 class Sweep(Config):
-    """What a sweep has become: its key, what to call it, and the methods or models generated from it, by name."""
+    """What a sweep has become: its key, what to call it, and the methods or models generated from it, by name.
+
+    ``titles`` are those of the methods or models that the variants stand for.
+    """
 
     kind: SweptKind
     key: str
     label: str
+    titles: dict[str, str]
     variants: dict[str, Variant]
 
 
@@ -573,7 +577,8 @@ def _expand(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[
         for of, named in variants.items()
         for name, value in zip(named, request.values, strict=True)
     }
-    sweep = {"kind": kind, "key": request.key, "label": request.label, "variants": of_each}
+    titles = {of: raw[kind][of]["title"] for of in request.of}
+    sweep = {"kind": kind, "key": request.key, "label": request.label, "titles": titles, "variants": of_each}
     return {kind: replaced, "matrix": blocks, "sweep": sweep}
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srpo import memory
-from srpo.config import Experiment, Method, RunId, SourcedBenchmark, TransformerShape
+from srpo.config import Experiment, Method, MiniatureModel, Model, RunId, SourcedBenchmark, TransformerShape
 from srpo.training.clock import ModelCost, modelled_seconds
 
 STEP_SECONDS = Path(__file__).resolve().parents[2] / "reports" / "reference" / "fig4b_step_seconds.csv"
@@ -36,6 +36,10 @@ START_SECONDS = {"in_process": 15.0, "ray": 60.0}
 
 SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 """Assumed start of rollout servers, with loading the model."""
+
+WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9), "splits": (5.4e-3, 2.8e-8)}
+"""CPU seconds of an example of a warm start, and more for each parameter: the line through Miniature-S and -L
+(docs/miniature.md); examples of real splits are four times as long."""
 
 WRITE_BYTES_PER_SECOND = 2e9
 """Assumed of the results' file system."""
@@ -83,28 +87,31 @@ class Plan:
         shapes: its models' shapes, by name.
         nodes: runs at a time.
         runs: its training runs.
+        model_seconds: wall time of building each base model, on one core; none of models that are not built here.
         base_seconds: wall time of each evaluation of an untrained model.
         base_bytes: the published weights of its models.
-        wall_seconds: from start to end, jobs given to the node that is free first, the longest first.
+        wall_seconds: from start to end: base models, then the rest, each time the longest job that is left for the
+            node that is free first.
     """
 
     experiment: Experiment
     shapes: dict[str, TransformerShape]
     nodes: int
     runs: list[RunPlan]
+    model_seconds: list[float]
     base_seconds: list[float]
     base_bytes: float
     wall_seconds: float
 
     @property
     def busy_seconds(self) -> float:
-        """Wall time of all jobs, one after the other."""
+        """Wall time of all jobs that take a run's devices, one after the other."""
         return sum(run.total_seconds for run in self.runs) + sum(self.base_seconds)
 
     @property
     def device_hours(self) -> float:
         """Hours of all jobs times the devices of each: GPUs, or cores where there is none."""
-        return self.busy_seconds / 3600 * self.experiment.execution.ranks
+        return (self.busy_seconds * self.experiment.execution.ranks + sum(self.model_seconds)) / 3600
 
     @property
     def disk_end(self) -> float:
@@ -133,8 +140,9 @@ def make_plan(experiment: Experiment, nodes: int = 1) -> Plan:
     runs = [_plan_run(experiment, run, shapes[run.model], paper) for run in experiment.runs()]
     base = [_base_seconds(experiment, shapes[model], benchmark, paper) for model, benchmark in experiment.bases()]
     base_bytes = sum(memory.BFLOAT16 * memory.parameters(shape) for shape in shapes.values())
-    wall = _makespan([*(run.total_seconds for run in runs), *base], nodes)
-    return Plan(experiment, shapes, nodes, runs, base, base_bytes, wall)
+    models = [seconds for name in shapes if (seconds := _warm_start_seconds(experiment.models[name], shapes[name]))]
+    wall = _makespan(models, nodes) + _makespan([*(run.total_seconds for run in runs), *base], nodes)
+    return Plan(experiment, shapes, nodes, runs, models, base, base_bytes, wall)
 
 
 # ---------------------------------------------------------------- a run
@@ -173,6 +181,15 @@ def _plan_run(experiment: Experiment, run: RunId, shape: TransformerShape, paper
         disk_peak=WHOLE_CHECKPOINTS["writing"] * sizes.whole + selected,
         disk_end=WHOLE_CHECKPOINTS["finished"] * sizes.whole + selected,
     )
+
+
+def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:
+    """CPU time of a base model that is built here."""
+    if not isinstance(model, MiniatureModel):
+        return 0.0
+    example, parameter = WARM_START_SECONDS[model.warm_start.corpus]
+    examples = model.warm_start.steps * model.warm_start.batch_size
+    return examples * (example + parameter * memory.parameters(shape))
 
 
 def _base_seconds(experiment: Experiment, shape: TransformerShape, benchmark: str, paper: dict) -> float:
@@ -283,6 +300,23 @@ def render(plan: Plan) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def headline(plan: Plan) -> str:
+    """Two lines: how much there is to compute and how long that may take, and what that assumes."""
+    experiment, unit, hours = plan.experiment, _unit(plan.experiment), plan.device_hours
+    counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
+    what = ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count)
+    busy = f"{hours:.4g} {unit}-hours" if hours > 5 or unit == "GPU" else f"{hours * 60:.0f} CPU minutes"
+    from_what = (
+        "the paper's seconds a step"
+        if experiment.execution.rollout_engine == "sglang"
+        else "FLOPs at nominal rates, prompts and responses as long as they may be, cores idle otherwise"
+    )
+    return (
+        f"{experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
+        f"An estimate from {from_what}; srpo plan {experiment.name} says more."
+    )
+
+
 def shortages(experiment: Experiment, gpu: float) -> list[str]:
     """One line for each way in which a model does not fit into a GPU, with what to change; none without SGLang.
 
@@ -360,13 +394,19 @@ def _render_time(plan: Plan) -> str:
     parts = {name: sum(run.seconds[name] for run in runs) for name in (runs[0].seconds if runs else [])}
     parts["untrained models"] = sum(plan.base_seconds)
     rows = [[name, f"{seconds / 3600 * ranks:.4g}"] for name, seconds in parts.items()]
+    if plan.model_seconds:
+        rows.append(["base models", f"{sum(plan.model_seconds) / 3600:.4g}"])
     rows.append(["all", f"{plan.device_hours:.4g}"])
+    return _table(["time", f"{unit}-hours"], rows) + f"\n{_duration(plan)}"
+
+
+def _duration(plan: Plan) -> str:
+    """How long the experiment takes with so many runs at a time."""
     hours = plan.wall_seconds / 3600
     duration = (
         f"{hours / 24:.1f} days" if hours > 48 else f"{hours:.1f} hours" if hours > 1 else f"{hours * 60:.0f} minutes"
     )
-    at_once = f"{plan.nodes} run at a time" if plan.nodes == 1 else f"{plan.nodes} runs at a time"
-    return _table(["time", f"{unit}-hours"], rows) + f"\n{duration} with {at_once}"
+    return f"{duration} with {plan.nodes} {'run' if plan.nodes == 1 else 'runs'} at a time"
 
 
 def _render_disk(plan: Plan) -> str:
@@ -452,7 +492,8 @@ def _assumptions(plan: Plan) -> list[str]:
             "A step's seconds follow from FLOPs at the clock's nominal rates, with prompts and responses as long as "
             "they may be: steps are the fewest, hours the most there can be. A modelled second is counted as one of a "
             "core.",
-            "Building the base models is not counted.",
+            "An example of a base model's warm start takes what it took of Miniature-S and -L (docs/miniature.md), on "
+            "one core.",
             *common,
         ]
     likes = {name: timed_like(method) for name, method in experiment.methods.items()}

@@ -25,8 +25,10 @@ from srpo.analysis.curves import Series, average_curves, metric_curves, validati
 from srpo.analysis.load import PHASES, Results, routed_methods
 from srpo.analysis.run_tables import step_seconds
 from srpo.analysis.score_tables import ablated
-from srpo.analysis.scores import ABLATIONS, AVERAGE, main_methods, planned
+from srpo.analysis.scores import ABLATIONS, AVERAGE, BASE, PROTOCOLS, Scores, main_methods, planned
+from srpo.analysis.sweeps import FALL, fall_note, original_title, sweep_curves, sweep_frame, values
 from srpo.analysis.table import benchmark_title, budgets_listed, count_range, method_title
+from srpo.contents import figures_of
 from srpo.files import write_text
 
 _HOUR = 3600.0
@@ -57,9 +59,10 @@ class Drawn:
 
 @lru_cache(maxsize=1)
 def prepare(results: Results) -> dict[str, Drawn]:
-    """The frames and captions of all figures."""
+    """The frames and captions of the experiment's figures."""
     made = {}
-    for name, spec in FIGURES.items():
+    for name in figures_of(results.experiment):
+        spec = FIGURES[name]
         frame = spec.data(results)
         made[name] = Drawn(spec, frame, spec.caption(results, frame))
     return made
@@ -68,8 +71,8 @@ def prepare(results: Results) -> dict[str, Drawn]:
 def write_figures(results: Results, out_dir: Path) -> list[Path]:
     """Write every figure as PNG, SVG, CSV (what is drawn) and caption, and return the paths.
 
-    A figure with nothing to show (yet) is written as a note that says so, so that the files of
-    :data:`FIGURES` always exist.
+    A figure with nothing to show (yet) is written as a note that says so, so that the files the workflow expects
+    always exist.
     """
     written: list[Path] = []
     with mpl.rc_context(style.rc()):
@@ -156,8 +159,8 @@ def _draw_scores(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Fig
     for axes, model, benchmark, here in panels:
         for method in panels.methods:
             line = here[here["method"] == method]
-            look = style.method_line(method) if not averaged else style.method_line(method) | {"marker": ""}
-            _plot(axes, line, line["clock"] / unit, color=panels.colours[method], **look)
+            look = panels.looks[method] | ({"marker": ""} if averaged else {})
+            _plot(axes, line, line["clock"] / unit, **look)
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
@@ -185,8 +188,9 @@ class _Metrics:
             for method in panels.methods:
                 for series in self.series:
                     line = here[(here["method"] == method) & (here["series"] == series)]
-                    look = {"linestyle": style.method_line(method)["linestyle"] if len(dashes) == 1 else dashes[series]}
-                    _plot(axes, line, line[self.against] / unit, len(dashes) == 1, color=panels.colours[method], **look)
+                    look = panels.looks[method] | {"marker": ""}
+                    look |= {"linestyle": dashes[series]} if len(dashes) > 1 else {}
+                    _plot(axes, line, line[self.against] / unit, len(dashes) == 1, **look)
         if self.log:
             panels.log_y()
         panels.share_y(self.label)
@@ -239,15 +243,17 @@ def _draw_step_seconds(spec: FigureSpec, results: Results, frame: pd.DataFrame) 
     models = [m for m in results.experiment.models if m in set(frame["model"])]
     budgets = list(results.experiment.training.budgets)
     bars = max(len(planned(results, model)) for model in models)
+    upright = bars > 6  # the variants of a sweep: side by side their names would touch
     width = max(6.0, min(12.0, len(budgets) * (1.1 + 0.62 * bars)))
-    figure = style.new_figure(width, 1.4 + 2.0 * len(models), _title(spec, results))
+    figure = style.new_figure(width, 1.4 + (3.2 if upright else 2.0) * len(models), _title(spec, results))
     grid = figure.subplots(len(models), len(budgets), squeeze=False, sharey="row")
     for row, model in enumerate(models):
         methods = [m for m in planned(results, model) if m in set(frame.loc[frame["model"] == model, "method"])]
         for column, budget in enumerate(budgets):
             axes = grid[row][column]
             _stack(axes, frame[(frame["model"] == model) & (frame["budget"] == budget)], methods)
-            axes.set_xticks(range(len(methods)), [_wrapped(method_title(results, m)) for m in methods])
+            names = [method_title(results, m) for m in methods]
+            axes.set_xticks(range(len(methods)), names if upright else map(_wrapped, names), rotation=90 * upright)
             axes.grid(axis="x", visible=False)
             sns.despine(ax=axes)
             if row == 0:
@@ -279,6 +285,99 @@ def _stack(axes: Axes, frame: pd.DataFrame, methods: list[str]) -> None:
         axes.annotate(text, place, (0, 2), textcoords="offset points", ha="center", size=8)
 
 
+# ---------------------------------------------------------------- sweeps
+
+
+def _draw_response(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Figure:
+    """Scores within each budget and falls against the values of the sweep, which stand at equal distances."""
+    rows = list(dict.fromkeys(frame["model"]))
+    quantities = [q for q in (*results.experiment.training.budgets, FALL) if q in set(frame["quantity"])]
+    quantities = quantities or list(results.experiment.training.budgets)
+    width = min(12.0, 1.2 + 2.6 * len(quantities))
+    figure = style.new_figure(width, 1.5 + 2.2 * len(rows), _title(spec, results))
+    grid = figure.subplots(len(rows), len(quantities), squeeze=False, sharex=True)
+    places = {value: i for i, value in enumerate(values(results))}
+    looks = style.method_looks(dict.fromkeys(frame["method"]), {})
+    looks[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
+    for row, model in enumerate(rows):
+        for column, quantity in enumerate(quantities):
+            axes = grid[row][column]
+            here = frame[(frame["model"] == model) & frame["quantity"].isin([quantity, *([BASE] * (quantity != FALL))])]
+            for i, method in enumerate(looks):
+                line = here[here["method"] == method]
+                shift = 0.09 * (i - len(looks) / 2)  # so that bars do not hide each other
+                _respond(axes, line, [places.get(v, np.nan) + shift for v in line["setting"]], looks[method])
+            if quantity != FALL and column:
+                axes.sharey(grid[row][0])
+                axes.tick_params(labelleft=False)
+            if row == 0:
+                axes.set_title("fall" if quantity == FALL else f"within {quantity}")
+            axes.set_xticks(range(len(places)), [f"{value:g}" for value in places])
+            axes.set_xlim(-0.5, len(places) - 0.5)
+            axes.grid(axis="x", visible=False)
+            sns.despine(ax=axes)
+        grid[row][0].set_ylabel("score, %")
+        if quantities[-1] == FALL:
+            grid[row][-1].set_ylabel("points")
+        if len(rows) > 1:
+            _name_row(grid[row][-1], original_title(results, model))
+    for axes in grid[-1]:
+        axes.set_xlabel(results.experiment.sweep.label)
+    handles = [Line2D([], [], label=original_title(results, method), **look) for method, look in looks.items()]
+    _legend(figure, handles)
+    return figure
+
+
+def _respond(axes: Axes, line: pd.DataFrame, x: list[float], look: dict[str, Any]) -> None:
+    """A line with the intervals of its points; what is not swept has no place on the axis and goes across."""
+    if line.empty:
+        return
+    if line["setting"].isna().all():
+        point = line.iloc[0]
+        axes.axhline(point["score"], **look | {"marker": ""})
+        if point["score_unit"] and "marker" in look:
+            axes.axhspan(point["score_low"], point["score_high"], color=look["color"], alpha=style.BAND, linewidth=0)
+        return
+    axes.plot(x, line["score"], **look)
+    if "marker" in look:
+        ends = [line["score"] - line["score_low"], line["score_high"] - line["score"]]
+        axes.errorbar(x, line["score"], ends, fmt="none", ecolor=look["color"], elinewidth=1, capsize=2)
+
+
+def _draw_sweep_curves(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> Figure:
+    """A column a value, a row a model and benchmark; methods that are not swept are the same in all columns."""
+    rows = list(dict.fromkeys(zip(frame["model"], frame["benchmark"], strict=True)))
+    sweep, columns = results.experiment.sweep, values(results)
+    width, height = min(12.0, max(6.0, 1.0 + 2.25 * len(columns))), 1.35 + 1.9 * len(rows)
+    figure = style.new_figure(width, height, _title(spec, results))
+    grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
+    looks = style.method_looks(dict.fromkeys(frame["method"]), {})
+    unit, name = _clock_unit(results)
+    budgets = results.experiment.training.budgets
+    for i, (model, benchmark) in enumerate(rows):
+        of_row = frame[(frame["model"] == model) & (frame["benchmark"] == benchmark)]
+        for j, value in enumerate(columns):
+            axes, here = grid[i][j], of_row[(of_row["setting"] == value) | of_row["setting"].isna()]
+            for method, look in looks.items():
+                line = here[here["method"] == method]
+                _plot(axes, line, line["clock"] / unit, **look)
+            for seconds in budgets.values():
+                axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
+            axes.set_xlim(0, 1.03 * max(budgets.values()) / unit)
+            sns.despine(ax=axes)
+            if i == 0:
+                axes.set_title(f"{sweep.label} = {value:g}")
+            if i == len(rows) - 1:
+                axes.set_xlabel(f"training clock, {name}")
+        grid[i][0].set_ylabel(f"avg@{results.experiment.training.validation.rollouts}, %")
+        title = benchmark_title(results, benchmark)
+        several = len({model for model, _ in rows}) > 1
+        _name_row(grid[i][-1], f"{original_title(results, model)}\n{title}" if several else title)
+    handles = [Line2D([], [], label=original_title(results, method), **look) for method, look in looks.items()]
+    _legend(figure, handles)
+    return figure
+
+
 # ---------------------------------------------------------------- panels
 
 
@@ -295,7 +394,7 @@ class _Panels:
             of_model = [m for m in self.methods if m in plan]
             if model in set(frame["model"]) or (of_model and not {*self.methods} <= {"srpo", *ABLATIONS}):
                 self.rows += [(model, m) for m in of_model] if row_a_method else [model]
-        self.colours = style.method_colours(results.experiment.methods)
+        self.looks = _looks(results)
         if set(frame["benchmark"]) == {AVERAGE}:
             self.benchmarks = [AVERAGE]
         else:
@@ -379,15 +478,13 @@ class _Panels:
         """One legend entry a method."""
         handles = []
         for method in self.methods:
-            look = style.method_line(method)
-            look = {"marker": look["marker"] if markers else "", "linestyle": look["linestyle"] if dashes else "-"}
-            handles.append(Line2D([], [], color=self.colours[method], label=method_title(self.results, method), **look))
+            look = self.looks[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
+            handles.append(Line2D([], [], label=method_title(self.results, method), **look))
         return handles
 
     def legend(self, handles: list[Line2D]) -> None:
         """One legend for the figure, below the panels."""
-        lines = -(-len(handles) // 5)
-        self.figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // lines))
+        _legend(self.figure, handles)
 
 
 def _plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **look: Any) -> None:
@@ -402,12 +499,28 @@ def _plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **lo
         axes.fill_between(x, line["low"], line["high"], color=look["color"], alpha=style.BAND, linewidth=0)
 
 
+def _legend(figure: Figure, handles: list[Line2D]) -> None:
+    """One legend below everything, in as many columns as fit."""
+    entry = 0.55 + 0.075 * max(len(handle.get_label()) for handle in handles)  # inches
+    columns = max(1, min(len(handles), 5, int(figure.get_figwidth() / entry)))
+    figure.set_figheight(figure.get_figheight() + 0.2 * (-(-len(handles) // columns) - 1))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def _looks(results: Results) -> dict[str, dict[str, Any]]:
+    """How each method's line looks, the variants of a sweep as shades of the method they are of."""
+    sweep = results.experiment.sweep
+    variants = {name: v.of for name, v in sweep.variants.items()} if sweep and sweep.kind == "methods" else {}
+    return style.method_looks(results.experiment.methods, variants)
+
+
 def _clock_unit(results: Results) -> tuple[float, str]:
     long = max(results.experiment.training.budgets.values()) > 2 * _HOUR
     return (_HOUR, "h") if long else (1.0, "s")
 
 
 def _name_row(axes: Axes, name: str) -> None:
+    name = "\n".join(_wrapped(line, 20) for line in name.split("\n"))
     axes.annotate(name, (1.03, 0.5), xycoords="axes fraction", rotation=-90, ha="left", va="center", fontweight="bold")
 
 
@@ -474,6 +587,35 @@ def _step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
         "each budget and over the benchmarks on which every method of the model has reached it, by phase. "
         f"{seeds} {bars}"
     ).strip()
+
+
+def _response_caption(results: Results, frame: pd.DataFrame) -> str:
+    if frame.empty:
+        return ""
+    trained = frame[frame["method"] != BASE]
+    over = {
+        "seed": "training seeds (t)",
+        "question": "test questions (bootstrap; not another training seed)",
+        "benchmark": "benchmarks (t)",
+    }
+    bars = " or ".join(text for unit, text in over.items() if unit in set(trained["score_unit"]))
+    seeds = count_range(trained["seeds"])
+    return (
+        f"Score within each budget ({PROTOCOLS[Scores.of(results).protocol]}) and fall, averaged over the benchmarks, "
+        f"against {results.experiment.sweep.label}, whose values stand at equal distances. {fall_note()} "
+        f"Dashed grey: the untrained model. From {seeds} {'seed' if seeds == '1' else 'seeds'} a point. "
+        + (f"Bars: 95 % intervals over {bars}." if bars else "No intervals.")
+    )
+
+
+def _sweep_curves_caption(results: Results, frame: pd.DataFrame) -> str:
+    if frame.empty:
+        return ""
+    k = results.experiment.training.validation.rollouts
+    return (
+        f"avg@{k} at every in-training validation, against the training clock, a column a value of "
+        f"{results.experiment.sweep.label}. {_clock_note(results)} {_bands(frame)}"
+    )
 
 
 # ---------------------------------------------------------------- the figures
@@ -712,6 +854,20 @@ FIGURES = {
             ),
             "Norm of the gradient of each branch's part of the loss, before clipping, over a step's first mini-batch. "
             "Measured every few steps (training.branch_gradients_every), if both branches have rollouts there.",
+        ),
+        FigureSpec(
+            "sweep_response",
+            "Scores against the swept setting",
+            lambda results: sweep_frame(results).dropna(subset=["score"]),
+            _draw_response,
+            _response_caption,
+        ),
+        FigureSpec(
+            "sweep_curves",
+            "Test score over training, by the swept setting",
+            sweep_curves,
+            _draw_sweep_curves,
+            _sweep_curves_caption,
         ),
     )
 }

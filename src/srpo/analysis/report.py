@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import jinja2
 import pandas as pd
-import yaml
 
 from srpo.analysis import figures
 from srpo.analysis.claims import Claim, Finding, Outcome, findings
@@ -26,32 +25,10 @@ from srpo.analysis.summary import headlines, remarks
 from srpo.analysis.table import NOT_COMPARABLE, Table, benchmark_title, budgets_listed, csv_text, method_title
 from srpo.analysis.tables import TABLES, build_tables
 from srpo.analysis.text import printable
-from srpo.config import Config
+from srpo.contents import TEMPLATES, contents
 from srpo.files import write_text
 
-TEMPLATES = Path(__file__).resolve().parents[3] / "reports"
 _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
-
-
-class Section(Config):
-    """A part of the report (``reports/contents.yaml``)."""
-
-    id: str
-    title: str
-    tables: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-
-    @property
-    def template(self) -> str | None:
-        """The section's own template, if it has one."""
-        name = f"sections/{self.id}.html.j2"
-        return name if (TEMPLATES / name).is_file() else None
-
-
-@cache
-def contents() -> tuple[Section, ...]:
-    """The report's sections in order."""
-    return tuple(Section.model_validate(raw) for raw in yaml.safe_load((TEMPLATES / "contents.yaml").read_text()))
 
 
 @dataclass(frozen=True)
@@ -111,7 +88,7 @@ def render(results: Results, figures_dir: Path) -> str:
             css=css(),
             script=jinja2.utils.markupsafe.Markup(script),
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            sections=contents(),
+            sections=contents(results.experiment),
             not_comparable=None if results.experiment.comparable_with_paper else NOT_COMPARABLE,
             headlines=headlines(results, found),
             claims=[claim_row(finding, results) for finding in found if not finding.claim.ours],

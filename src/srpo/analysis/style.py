@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import seaborn as sns
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -37,6 +38,7 @@ _METHOD_MARKERS = {
     **{"grpo": "o", "sdpo": "s", "srpo": "D", "srpo_without_weighting": "^", "advantage_mix": "v"},
     **{"grpo_at_srpo_settings": "X", "srpo_equal_loss_scale": "d"},
 }
+_VARIANT_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 PHASE_COLOURS = {
     "generate": "#BBCCEE",
     "reward": "#CCDDAA",
@@ -60,16 +62,36 @@ _DOTS_PER_INCH = 150
 _SVG_SALT = "srpo"
 
 
-def method_colours(methods: Iterable[str]) -> dict[str, str]:
-    """The colour of each method."""
+def method_looks(methods: Iterable[str], variants: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Colour, dash pattern and marker of each method's line, as matplotlib takes them.
+
+    Args:
+        variants: the methods that a sweep generated, each with the method it is a variant of. They keep its dashes,
+            and take shades of its colour from light to dark: shades differ in lightness, which everyone can see.
+    """
+    families: dict[str, list[str]] = {}
+    for method in methods:
+        families.setdefault(variants.get(method, method), []).append(method)
     spare = iter(_SPARE_COLOURS * 10)
-    return {method: _METHOD_COLOURS.get(method) or next(spare) for method in methods}
+    looks = {}
+    for family, members in families.items():
+        colour = _METHOD_COLOURS.get(family) or next(spare)
+        dashes = _METHOD_DASHES.get(family, (6, 1.5, 1, 1.5))
+        marker = _METHOD_MARKERS.get(family, "P")
+        for i, method in enumerate(members):
+            swept = method in variants
+            looks[method] = {
+                "color": _shade(colour, i / max(1, len(members) - 1)) if swept else colour,
+                "linestyle": (0, dashes) if dashes else "-",
+                "marker": _VARIANT_MARKERS[i % len(_VARIANT_MARKERS)] if swept else marker,
+            }
+    return looks
 
 
-def method_line(method: str) -> dict[str, Any]:
-    """Dash pattern and marker of a method's line, as matplotlib takes them."""
-    dashes = _METHOD_DASHES.get(method, (6, 1.5, 1, 1.5))
-    return {"linestyle": (0, dashes) if dashes else "-", "marker": _METHOD_MARKERS.get(method, "P")}
+def _shade(colour: str, place: float) -> str:
+    """A colour between a light (0) and a dark (1) shade of ``colour``."""
+    mixed, share = ((1.0, 1.0, 1.0), 0.5 - place) if place < 0.5 else ((0.0, 0.0, 0.0), 1.2 * (place - 0.5))
+    return to_hex([(1 - share) * c + share * m for c, m in zip(to_rgb(colour), mixed, strict=True)])
 
 
 def rc() -> dict[str, Any]:

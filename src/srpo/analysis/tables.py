@@ -22,7 +22,9 @@ from srpo.analysis.run_tables import (
     step_seconds_table,
 )
 from srpo.analysis.score_tables import ablation_table, differences_table, main_table
+from srpo.analysis.sweeps import seeds_table, sweep_table
 from srpo.analysis.table import Table, write_table
+from srpo.contents import tables_of
 
 TABLES = {
     "table1": main_table,
@@ -36,12 +38,14 @@ TABLES = {
     "routing_cases": cases_table,
     "step_seconds": step_seconds_table,
     "diagnostics": diagnostics_table,
+    "sweep": sweep_table,
+    "seeds": seeds_table,
 }
 
 
 def build_tables(results: Results) -> dict[str, Table]:
-    """All tables but the cost table, by name (:data:`TABLES`)."""
-    return {name: make(results) for name, make in TABLES.items()}
+    """The tables of the experiment's report but the cost table, by name (:data:`TABLES`)."""
+    return {name: TABLES[name](results) for name in tables_of(results.experiment)}
 
 
 def write_tables(results: Results, out_dir: Path, cost_dir: Path | None = None) -> list[Path]:
