@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from srpo.algorithm.diagnostics import response_parts
 from srpo.algorithm.routing import route
 from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
 from srpo.benchmarks.splits import Question, read_split
 from srpo.config import Method, RunSpec, Training
 from srpo.layout import Layout
 from srpo.policy.local import LocalPolicy
-from srpo.training.diagnostics import response_parts
 from srpo.training.phases import Policy, Step
 from srpo.training.step import Rollouts, mini_batches, targets
 

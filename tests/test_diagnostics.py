@@ -11,14 +11,7 @@ from helpers import slow_objective
 from one_step import Reference, branch_gradients, build_base, build_run, draw_rollouts, local, score, update, weights
 from tiny import hash_reward, prepare, tiny_experiment
 
-from srpo.benchmarks.families import FAMILIES
-from srpo.config import WarmStart
-from srpo.files import read_events
-from srpo.layout import Layout
-from srpo.models.corpus import FamiliesCorpus, corpus_texts
-from srpo.models.tokenizer import symbol_tokenizer
-from srpo.training import loop, phases
-from srpo.training.diagnostics import (
+from srpo.algorithm.diagnostics import (
     PARTS,
     copying_metrics,
     loss_cells,
@@ -27,6 +20,13 @@ from srpo.training.diagnostics import (
     token_parts,
     weight_metrics,
 )
+from srpo.benchmarks.families import FAMILIES
+from srpo.config import WarmStart
+from srpo.files import read_events
+from srpo.layout import Layout
+from srpo.models.corpus import FamiliesCorpus, corpus_texts
+from srpo.models.tokenizer import symbol_tokenizer
+from srpo.training import loop, phases
 
 R, A, B, F = range(4)  # reasoning, answer's start and rest, format
 
@@ -199,22 +199,26 @@ def test_the_distribution_of_weights():
 
 
 def test_copying_by_hand():
-    """Rollout 0 is right and shown to 1 to 4; K is 2, every answer starts at position 1."""
+    """Rollout 0 is right and shown to 1 to 4; every answer starts at position 1."""
     responses = [torch.tensor([9, answer, 0]) for answer in (5, 6, 7, 5, 8)]
     parts = {i: torch.tensor([R, A, F]) for i in range(5)} | {4: torch.tensor([R, R, F])}
-    ids = torch.zeros(3, 2, dtype=torch.int64)
-    top_k, buckets = {}, {}
-    for row, (favourites, log_probs) in {
-        1: ([5, 6], [-0.1, -3.0, -9.0]),  # student and teacher would say 5
-        2: ([7, 5], [-2.0, -0.3, -9.0]),  # only the teacher would
-        3: ([5, 6], [-0.1, -3.0, -9.0]),  # says it already: does not count
-        4: ([5, 6], [-0.1, -3.0, -9.0]),  # has no answer: does not count
-    }.items():
-        top_k[row] = torch.cat([ids[0], torch.tensor(favourites), ids[0]])
-        buckets[row] = torch.cat([torch.zeros(3), torch.tensor(log_probs), torch.zeros(3)])
-    found = copying_metrics(responses, parts, dict.fromkeys(range(1, 5), 0), top_k, buckets)
+    # 1: both would say 5; 2: only the teacher would; 3 says it already and 4 has no answer: they do not count
+    student = {row: torch.tensor([0, token, 0]) for row, token in {1: 5, 2: 7, 3: 5, 4: 5}.items()}
+    teacher = {row: torch.tensor([5, 5, 0]) for row in range(1, 5)}
+    found = copying_metrics(responses, parts, dict.fromkeys(range(1, 5), 0), student, teacher)
     assert found == {"copying/student": 0.5, "copying/teacher": 1.0}
-    assert copying_metrics(responses, parts, {3: 0}, top_k, buckets) == {}
+    assert copying_metrics(responses, parts, {3: 0}, student, teacher) == {}
+
+
+def test_favourites_are_the_most_likely_tokens(start):
+    run = start("srpo")
+    rollouts = draw_rollouts(run)
+    scored = score(run, rollouts)
+    samples = Reference(run).samples(rollouts)
+    assert sorted(scored.teacher.favourites) == [0, 3, 8, 9, 11]
+    for row, favourites in scored.teacher.favourites.items():
+        assert favourites.tolist() == samples[row].teacher.argmax(1).tolist()
+        assert scored.student.favourites(row).tolist() == samples[row].old.argmax(1).tolist()
 
 
 @pytest.fixture(scope="module")

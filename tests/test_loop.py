@@ -16,6 +16,7 @@ METHODS = [
     "sdpo",
     "srpo",
     "srpo_without_weighting",
+    "srpo_equal_loss_scale",
     "advantage_mix",
     "sdpo_failed_only",
     "sdpo_correct_only",

@@ -11,12 +11,12 @@ from helpers import METHODS, Sample, first_correct_sibling, load_method, slow_ob
 from torch import Tensor
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 
+from srpo.algorithm.diagnostics import PARTS
 from srpo.algorithm.distribution import entropy, restrict, token_log_probs, top_k_ids
 from srpo.algorithm.objective import Tokens, branch_losses, policy_loss, truncated_ratio
 from srpo.algorithm.routing import route
 from srpo.policy.batches import jagged
 from srpo.policy.loss import srpo_loss
-from srpo.training.diagnostics import PARTS
 from srpo.training.step import Rollouts, StudentScores, TeacherScores, mini_batches, targets
 
 CLIP = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}

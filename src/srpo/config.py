@@ -384,7 +384,7 @@ MEMORY_SETTINGS = {
     "training": {"micro_batch_size", "branch_gradients_every"},
     "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
 }
-"""Keys that a run may change while it is under way: they cost memory or time, not results."""
+"""Keys that a run may change while it is under way: they cost memory or time and change no result."""
 
 
 class RunSpec(Config):

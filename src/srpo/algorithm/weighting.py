@@ -20,10 +20,10 @@ def dynamic_weights(entropy: Tensor, beta: float) -> Tensor:
 
 
 def keep_loss(weights: Tensor, divergence: Tensor) -> Tensor:
-    """Scale weights so that they change which tokens the distillation loss attends to, but not its size.
+    """Scale weights so that they change which tokens the distillation loss attends to, but not the loss's size.
 
     Weights of mean 1 shrink the loss, because the divergence is large where the teacher's entropy is. This control
-    divides by sum(w D) / sum(D); the paper has none.
+    divides by sum(w D) / sum(D); the paper has none. The corrections for off-policy tokens, near 1, are left aside.
 
     Args:
         weights: [S] w~_t of one mini-batch.

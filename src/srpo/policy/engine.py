@@ -166,6 +166,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             return {
                 "log_probs": _jagged(token_log_probs(logits, responses), lengths),
                 "entropy": _jagged(entropy(logits), lengths),
+                "favourites": _jagged(logits.argmax(-1), lengths),
                 "buckets": _jagged(buckets.flatten(), lengths * buckets.shape[1]),
             }
         outputs = {"log_probs": token_log_probs(logits, responses)}

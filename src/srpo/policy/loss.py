@@ -4,10 +4,10 @@ import torch
 from tensordict import TensorDict
 from verl.utils.metric import AggregationType, Metric
 
+from srpo.algorithm.diagnostics import share_sums
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.objective import Tokens, branch_losses
 from srpo.config import Method
-from srpo.training.diagnostics import share_sums
 
 
 def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group=None) -> tuple[torch.Tensor, dict]:

@@ -75,7 +75,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
                 raise SrpoError(f"{name}: rollout servers failed {restarts} times after step {step}; last: {reason}")
             logger.warning("%s: rollout servers failed after step %d, starting new ones (%s)", name, step, reason)
             if reason := interruption.reason():
-                raise Interrupted(f"{name}: {reason}; stopped after step {step}, start it again to go on")
+                raise Interrupted(f"{name}: {reason}; stopped, start it again to go on from its newest checkpoint")
 
 
 def _train_until_servers_fail(spec: RunSpec, layout: Layout, interruption: Interruption) -> tuple[int, str] | None:
@@ -86,7 +86,10 @@ def _train_until_servers_fail(spec: RunSpec, layout: Layout, interruption: Inter
             _train(run, layout, interruption)
         except ServersFailed as error:
             if error.policy_is_whole:  # sampling changes no weights: they are those after the last step
-                run.save()
+                try:
+                    run.save()
+                except Exception as failure:  # what hit the servers may have hit more; an older checkpoint will do
+                    logger.warning("%s: step %d could not be saved: %s", spec.id.path, run.step, failure)
             return run.step, str(error)
     return None
 

@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from srpo.algorithm.diagnostics import copying_metrics, loss_cells, response_parts
 from srpo.algorithm.routing import Routes, route
 from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
 from srpo.benchmarks.rewards import compute_reward
@@ -23,7 +24,6 @@ from srpo.policy.outputs import gradient_norm, update_metrics
 from srpo.rollout.engine import RolloutEngine, SamplingParams
 from srpo.seeds import derive_seed
 from srpo.training.clock import ModelCost, Phases
-from srpo.training.diagnostics import copying_metrics, loss_cells, response_parts
 from srpo.training.step import (
     Rollouts,
     StudentScores,
@@ -119,9 +119,9 @@ class Step:
             constants = targets(self.method, rollouts, routes, batches, student, teacher)
             metrics |= target_metrics(self.method, constants, student, teacher)
             shown = {row: int(routes.teacher[row]) for row in routes.sdpo.nonzero().flatten().tolist()}
-            in_question = sorted({*shown, *shown.values()})
-            parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in in_question})
-            metrics |= copying_metrics(rollouts.responses, parts, shown, student.top_k_ids, teacher.buckets)
+            parts = self.parts(rollouts, shown)
+            favourites = {row: student.favourites(row) for row in shown}
+            metrics |= copying_metrics(rollouts.responses, parts, shown, favourites, teacher.favourites)
             entries = self.update_entries(routes, constants, student, teacher, parts)
             if self.number % self.training.branch_gradients_every == 0:
                 metrics |= self.branch_gradients(rollouts, routes, batches[0], constants.mask, entries)
@@ -188,7 +188,7 @@ class Step:
         of_taught = {
             key: {row: t for row, t in rows_of(layout, output[key]).items() if is_taught[row]} for key in wanted
         }
-        return StudentScores(log_probs=rows_of(layout, output["log_probs"]), **{"buckets": {}, **of_taught})
+        return StudentScores(log_probs=rows_of(layout, output["log_probs"]), **of_taught)
 
     def teach(
         self, questions: list[Question], rollouts: Rollouts, routes: Routes, student: StudentScores
@@ -213,7 +213,13 @@ class Step:
             layout, batch = self._batch("teacher", rows, prompts, rollouts.responses, {"top_k_ids": (ids, filler)})
             output = self.policy.compute_teacher_log_prob(batch)
         self._count_dense("teacher", rows, prompts, rollouts.responses)
-        return TeacherScores(*(rows_of(layout, output[key]) for key in ("log_probs", "entropy", "buckets")))
+        names = ("log_probs", "entropy", "buckets", "favourites")
+        return TeacherScores(**{name: rows_of(layout, output[name]) for name in names})
+
+    def parts(self, rollouts: Rollouts, shown: dict[int, int]) -> dict[int, Tensor]:
+        """Which part of the response each token of distilled rollouts, and of those shown for them, belongs to."""
+        rows = sorted({*shown, *shown.values()})
+        return response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})
 
     def update_entries(
         self,
@@ -259,6 +265,7 @@ class Step:
         }
         if not all(branches.values()):
             return {}
+        self.phases.current = "branch gradients"
         metrics = {}
         tokens = sum(len(rollouts.responses[row]) for row in rows)
         for name, own in branches.items():

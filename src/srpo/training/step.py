@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from srpo.algorithm.advantage import group_advantages, mixed_advantages
+from srpo.algorithm.diagnostics import weight_metrics
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.objective import truncated_ratio
 from srpo.algorithm.routing import Routes
@@ -18,7 +19,6 @@ from srpo.config import Method
 from srpo.errors import SrpoError
 from srpo.seeds import derive_seed
 from srpo.text import shortened
-from srpo.training.diagnostics import weight_metrics
 
 LOGGED_CHARACTERS = 1000
 """Of a question or response in the log of groups."""
@@ -63,7 +63,11 @@ class StudentScores:
     log_probs: dict[int, Tensor]
     top_k_ids: dict[int, Tensor]
     top_k_mass: dict[int, Tensor]
-    buckets: dict[int, Tensor]
+    buckets: dict[int, Tensor] = field(default_factory=dict)
+
+    def favourites(self, row: int) -> Tensor:
+        """[response] int64 the most likely token at each position of a taught rollout."""
+        return self.top_k_ids[row].view(len(self.log_probs[row]), -1)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,13 @@ class TeacherScores:
         log_probs: [response] log q(y_t).
         entropy: [response] H_t in nats, over the full vocabulary.
         buckets: [response * (K + 1)] log q on the student's top-K ids and the tail, flattened.
+        favourites: [response] int64 the most likely token at each position.
     """
 
     log_probs: dict[int, Tensor]
     entropy: dict[int, Tensor]
     buckets: dict[int, Tensor]
+    favourites: dict[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -206,10 +212,11 @@ def target_metrics(method: Method, result: Targets, student: StudentScores, teac
         metrics["student/top_k_mass"] = torch.cat(list(student.top_k_mass.values())).mean().item()
     if teacher.entropy:
         metrics["teacher/entropy"] = torch.cat(list(teacher.entropy.values())).mean().item()
-    weights = torch.cat(result.divergence_weight)
-    if len(weights):
+    if teacher.buckets:
         tail = torch.cat([row.view(len(teacher.entropy[i]), -1)[:, -1] for i, row in teacher.buckets.items()])
         metrics["teacher/top_k_mass"] = -tail.expm1().mean().item()
+    weights = torch.cat(result.divergence_weight)
+    if len(weights):
         metrics |= weight_metrics(weights)
     return metrics
 

@@ -84,7 +84,7 @@ def share_sums(cells: Tensor, values: Tensor) -> dict[str, float]:
         cells: [tokens] int64, as :func:`loss_cells` made them.
         values: [tokens].
     """
-    table = values.new_zeros(len(PARTS) * QUARTERS).index_add(0, cells, values).view(len(PARTS), QUARTERS)
+    table = values.new_zeros(len(PARTS) * QUARTERS).index_add(0, cells, values).cpu().view(len(PARTS), QUARTERS)
     by_part = zip(PARTS, table.sum(1).tolist(), strict=True)
     by_quarter = ((f"quarter_{i}", value) for i, value in enumerate(table.sum(0).tolist(), 1))
     return dict([*by_part, *by_quarter])
@@ -117,8 +117,8 @@ def copying_metrics(
     responses: Sequence[Tensor],
     parts: dict[int, Tensor],
     shown: dict[int, int],
-    top_k_ids: dict[int, Tensor],
-    teacher_buckets: dict[int, Tensor],
+    student_favourites: dict[int, Tensor],
+    teacher_favourites: dict[int, Tensor],
 ) -> dict[str, float]:
     """How often student and teacher, after a rollout's own reasoning, would begin the answer of the shown sibling.
 
@@ -129,17 +129,15 @@ def copying_metrics(
         responses: token ids of all rollouts.
         parts: :func:`response_parts` of the rollouts in ``shown``, keys and values.
         shown: by distilled rollout, the sibling that its teacher sees.
-        top_k_ids: [response * K] the student's most likely tokens, best first, flattened, by rollout.
-        teacher_buckets: [response * (K + 1)] the teacher's log-probs on these and the tail, flattened, by rollout.
+        student_favourites, teacher_favourites: [response] int64 the most likely token at each position, by rollout.
     """
     copied = []
     for row, sibling in shown.items():
         own, other = _answer_start(parts[row]), _answer_start(parts[sibling])
         if own is None or other is None or responses[row][own] == responses[sibling][other]:
             continue
-        candidates = top_k_ids[row].view(len(responses[row]), -1)[own]
-        taught = candidates[teacher_buckets[row].view(len(responses[row]), -1)[own, :-1].argmax()]
-        copied.append([candidates[0] == responses[sibling][other], taught == responses[sibling][other]])
+        favourites = (student_favourites[row][own], teacher_favourites[row][own])
+        copied.append([favourite == responses[sibling][other] for favourite in favourites])
     if not copied:
         return {}
     student, teacher = torch.tensor(copied).float().mean(0).tolist()
