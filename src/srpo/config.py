@@ -359,7 +359,7 @@ class SweepRequest(Config):
     of: list[str] = Field(min_length=1)
     key: str
     values: list[FiniteFloat] = Field(min_length=2)
-    label: str
+    label: str = Field(min_length=1)
 
     @field_validator("of", mode="before")
     @classmethod

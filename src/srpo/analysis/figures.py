@@ -26,7 +26,7 @@ from srpo.analysis.load import PHASES, Results, routed_methods
 from srpo.analysis.run_tables import step_seconds
 from srpo.analysis.score_tables import ablated
 from srpo.analysis.scores import ABLATIONS, AVERAGE, BASE, PROTOCOLS, Scores, main_methods, planned
-from srpo.analysis.sweeps import FALL, fall_note, original_title, sweep_curves, sweep_frame, values
+from srpo.analysis.sweeps import FALL, fall_note, original, original_title, sweep_curves, sweep_frame, values
 from srpo.analysis.table import benchmark_title, budgets_listed, count_range, method_title
 from srpo.contents import figures_of
 from srpo.files import write_text
@@ -297,15 +297,14 @@ def _draw_response(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> F
     figure = style.new_figure(width, 1.5 + 2.2 * len(rows), _title(spec, results))
     grid = figure.subplots(len(rows), len(quantities), squeeze=False, sharex=True)
     places = {value: i for i, value in enumerate(values(results))}
-    looks = style.method_looks(dict.fromkeys(frame["method"]), {})
-    looks[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
+    looks = _swept_looks(results, frame)
     for row, model in enumerate(rows):
         for column, quantity in enumerate(quantities):
             axes = grid[row][column]
             here = frame[(frame["model"] == model) & frame["quantity"].isin([quantity, *([BASE] * (quantity != FALL))])]
             for i, method in enumerate(looks):
                 line = here[here["method"] == method]
-                shift = 0.09 * (i - len(looks) / 2)  # so that bars do not hide each other
+                shift = 0.09 * (i - (len(looks) - 1) / 2)  # so that bars do not hide each other
                 _respond(axes, line, [places.get(v, np.nan) + shift for v in line["setting"]], looks[method])
             if quantity != FALL and column:
                 axes.sharey(grid[row][0])
@@ -351,7 +350,7 @@ def _draw_sweep_curves(spec: FigureSpec, results: Results, frame: pd.DataFrame) 
     width, height = min(12.0, max(6.0, 1.0 + 2.25 * len(columns))), 1.35 + 1.9 * len(rows)
     figure = style.new_figure(width, height, _title(spec, results))
     grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
-    looks = style.method_looks(dict.fromkeys(frame["method"]), {})
+    looks = _swept_looks(results, frame)
     unit, name = _clock_unit(results)
     budgets = results.experiment.training.budgets
     for i, (model, benchmark) in enumerate(rows):
@@ -512,6 +511,14 @@ def _looks(results: Results) -> dict[str, dict[str, Any]]:
     sweep = results.experiment.sweep
     variants = {name: v.of for name, v in sweep.variants.items()} if sweep and sweep.kind == "methods" else {}
     return style.method_looks(results.experiment.methods, variants)
+
+
+def _swept_looks(results: Results, frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """How the lines of ``frame`` look, under the names from before the sweep."""
+    methods = dict.fromkeys(original(results, method) for method in results.experiment.methods)
+    looks = style.method_looks(methods, {})
+    looks[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
+    return {method: look for method, look in looks.items() if method in set(frame["method"])}
 
 
 def _clock_unit(results: Results) -> tuple[float, str]:
