@@ -88,14 +88,8 @@ def test_two_ranks_give_the_numbers_of_one(method, tmp_path):
 
 
 @pytest.mark.parametrize(
-    (
-        "ranks",
-        "event",
-        "number",
-        "status",
-        "saved",
-    ),  # the third event is a validation, after which there is a checkpoint
-    [(1, 5, "SIGKILL", -9, 2), (2, 4, "SIGKILL", -9, 2), (2, 1, "SIGTERM", os.EX_TEMPFAIL, 1)],
+    ("ranks", "event", "number", "status", "saved"),  # the fourth is a validation, after which there is a checkpoint
+    [(1, 6, "SIGKILL", -9, 2), (2, 5, "SIGKILL", -9, 2), (2, 1, "SIGTERM", os.EX_TEMPFAIL, 1)],
 )
 def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, number, status, saved, tmp_path):
     expected = trained(experiment(0), tmp_path / "local")

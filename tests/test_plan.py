@@ -186,7 +186,7 @@ def test_a_shortage_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["papers"], "unknown experiment 'papers'; give a file or one of embedded, "),
+        (["papers"], "unknown experiment 'papers'; give a file or one of controls, embedded, "),
         (["paper", "--nodes", "0"], "--nodes 0: at least 1"),
         (["paper", "--gpu-memory", "nan"], "--gpu-memory nan: above 0"),
     ],

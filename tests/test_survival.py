@@ -424,7 +424,7 @@ def test_a_signal_ends_a_run_whose_servers_have_failed(prepared, expected, monke
     spec, layout = prepared
     with monkeypatch.context() as patch:
         made = failing_servers(patch, {4}, True, lambda: os.kill(os.getpid(), signal.SIGTERM))
-        with pytest.raises(Interrupted, match="SIGTERM received; stopped after step 2"):
+        with pytest.raises(Interrupted, match="SIGTERM received; stopped, start it again"):
             loop.train(spec, layout)
         assert len(made) == 4
     loop.train(spec, layout)

@@ -304,7 +304,7 @@ def _draw_response(spec: FigureSpec, results: Results, frame: pd.DataFrame) -> F
             here = frame[(frame["model"] == model) & frame["quantity"].isin([quantity, *([BASE] * (quantity != FALL))])]
             for i, method in enumerate(looks):
                 line = here[here["method"] == method]
-                shift = 0.09 * (i - (len(looks) - 1) / 2)  # so that bars do not hide each other
+                shift = 0.09 * (i - (len(looks) - 2) / 2) * (method != BASE)  # bars would hide each other
                 _respond(axes, line, [places.get(v, np.nan) + shift for v in line["setting"]], looks[method])
             if quantity != FALL and column:
                 axes.sharey(grid[row][0])

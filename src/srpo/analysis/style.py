@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -122,10 +123,11 @@ def rc() -> dict[str, Any]:
 
 def new_figure(width: float, height: float, title: str) -> Figure:
     """A titled figure of ``width`` x ``height`` inches. Call within ``mpl.rc_context(rc())``."""
-    figure = Figure(figsize=(width, height), dpi=_DOTS_PER_INCH, layout="constrained")
+    lines = textwrap.wrap(title, int(width / 0.09))  # inches a bold letter
+    figure = Figure(figsize=(width, height + 0.2 * (len(lines) - 1)), dpi=_DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(w_pad=0.05, h_pad=0.06)
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontweight="bold")
     return figure
 
 

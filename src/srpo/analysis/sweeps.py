@@ -168,8 +168,8 @@ def sweep_table(results: Results) -> Table:
     heads.append((f"Change at {budgets[-1]}", "from the first value"))
     label = experiment.sweep.label if experiment.sweep else ""
     notes = [
-        f"Score: {PROTOCOLS[Scores.of(results).protocol]}, average over "
-        f"{' or '.join(listed(benchmark_title(results, b) for b in names) for names in sorted(over))}. "
+        f"Score: {PROTOCOLS[Scores.of(results).protocol]}, averaged over the benchmarks "
+        f"({' or '.join(listed(benchmark_title(results, b) for b in names) for names in sorted(over))}). "
         f"Budgets: {budgets_listed(results)}. {fall_note()} "
         f"Change: the score minus that of the line's first {label}; green: its interval lies above 0, red italics: "
         f"below. {MISSING}: not measured (yet).",
