@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -179,7 +178,7 @@ def test_small_terminal_shows_what_is_urgent() -> None:
     assert lines[-1] == "... and 2 more"
 
 
-def test_five_thousand_runs(layout: Layout) -> None:
+def test_five_thousand_runs(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     matrix = tiny_experiment()["matrix"][0]
     one = load_experiment(tiny_experiment())
     write_results(layout.folder.with_name("one"), one)
@@ -189,6 +188,5 @@ def test_five_thousand_runs(layout: Layout) -> None:
     for run in experiment.runs():
         shutil.copytree(template, layout.run(run))
     layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
-    start = time.process_time()
     assert cli.main(["status", str(layout.folder)]) == 0
-    assert time.process_time() - start < 30
+    assert capsys.readouterr().out.startswith(f"tiny: {len(experiment.runs())} runs, ")
