@@ -18,7 +18,8 @@ from srpo.analysis import figures, load_results, style
 from srpo.analysis.claims import findings
 from srpo.analysis.report import render
 from srpo.analysis.sweeps import FALL, lines, seeds_table, sweep_curves, sweep_frame, sweep_table
-from srpo.config import RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import RunId
 from srpo.contents import contents
 
 BENCHMARKS = ("chemistry", "physics")
