@@ -13,7 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from srpo.config import CONFIG_ROOT, RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT, RunId
 from srpo.files import read_events
 from srpo.layout import Layout
 from srpo.training import loop

@@ -8,7 +8,8 @@ from snakemake.exceptions import WorkflowError
 
 import srpo
 from srpo.cli import write_resolved
-from srpo.config import RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import RunId
 from srpo.contents import figures_of, tables_of
 from srpo.errors import SrpoError
 from srpo.layout import Layout, check_writable

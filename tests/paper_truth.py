@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 from synthetic import diagnostics, tiny_experiment
 
-from srpo.config import Block, Experiment, LocalModel, Method, RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import Block, Experiment, LocalModel, Method, RunId
 from srpo.files import write_json, write_text
 
 REFERENCE = Path(__file__).resolve().parents[1] / "reports" / "reference"

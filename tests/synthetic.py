@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from srpo.config import Experiment, LocalModel, Method, RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import Experiment, LocalModel, Method, RunId
 from srpo.files import append_event, write_json, write_text
 
 # final score, share of the gain reached after one time constant (in steps), points lost a step after step 20

@@ -6,7 +6,7 @@ import pytest
 from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.load import load_results
-from srpo.config import load_experiment
+from srpo.compose import load_experiment
 from srpo.errors import SrpoError
 
 EXPERIMENT = load_experiment(tiny_experiment())

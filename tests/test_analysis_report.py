@@ -18,7 +18,7 @@ from srpo.analysis.figures import FIGURES
 from srpo.analysis.summary import remarks
 from srpo.analysis.tables import TABLES
 from srpo.analysis.text import printable
-from srpo.config import load_experiment
+from srpo.compose import load_experiment
 from srpo.contents import all_sections, figures_of
 
 EXPERIMENT = load_experiment(tiny_experiment())

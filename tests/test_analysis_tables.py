@@ -11,7 +11,7 @@ from synthetic import paper_experiment, tiny_experiment, write_results
 from srpo.analysis.grid import latex, text_grid
 from srpo.analysis.load import load_results
 from srpo.analysis.tables import build_tables, write_tables
-from srpo.config import load_experiment
+from srpo.compose import load_experiment
 
 EXPERIMENT = load_experiment(tiny_experiment())
 MODEL = "miniature-small"

@@ -12,7 +12,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from srpo.benchmarks.splits import Question, write_split
-from srpo.config import CONFIG_ROOT, Execution, Experiment, RunId, Sampling, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT, Execution, Experiment, RunId, Sampling
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.evaluation.checkpoints import Checkpoint, evaluate_base, evaluate_checkpoints, score_budgets

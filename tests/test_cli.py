@@ -13,7 +13,8 @@ import yaml
 from synthetic import tiny_experiment, write_results
 
 from srpo import cli
-from srpo.config import CONFIG_ROOT, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT
 from srpo.layout import Layout
 
 RUN = ["--model", "miniature-small", "--benchmark", "physics", "--method", "srpo"]

@@ -9,7 +9,8 @@ import pytest
 import yaml
 from synthetic import tiny_experiment
 
-from srpo.config import CONFIG_ROOT, RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT, RunId
 from srpo.errors import SrpoError
 
 EXPERIMENTS = sorted((CONFIG_ROOT / "experiments").glob("*.yaml"))

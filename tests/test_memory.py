@@ -13,7 +13,8 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3Rot
 
 from srpo import memory
 from srpo.algorithm import distribution
-from srpo.config import CONFIG_ROOT, LocalModel, TransformerShape, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT, LocalModel, TransformerShape
 from srpo.errors import SrpoError
 from srpo.models import resolve
 from srpo.policy import local

@@ -18,7 +18,8 @@ from srpo.benchmarks.families import FAMILIES
 from srpo.benchmarks.prompts import student_prompt_ids, teacher_messages
 from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, write_split
-from srpo.config import CONFIG_ROOT, HubModel, LocalModel, MiniatureModel, WarmStart, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT, HubModel, LocalModel, MiniatureModel, WarmStart
 from srpo.errors import SrpoError
 from srpo.models import build_model, resolve
 from srpo.models.corpus import FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus

@@ -17,7 +17,8 @@ from verl.workers.config.optimizer import build_optimizer
 
 from srpo.algorithm.objective import truncated_ratio
 from srpo.algorithm.routing import route
-from srpo.config import CONFIG_ROOT, Execution, Method, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT, Execution, Method
 from srpo.errors import SrpoError
 from srpo.models.tokenizer import symbol_tokenizer
 from srpo.policy import verl_config

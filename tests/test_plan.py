@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from srpo import cli, memory, plan
-from srpo.config import CONFIG_ROOT, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT
 from srpo.training.clock import ModelCost
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIG_ROOT / "experiments").glob("*.yaml"))

@@ -18,7 +18,7 @@ from test_workflow import snakemake
 from tiny import prepare
 
 from srpo import cli
-from srpo.config import load_experiment
+from srpo.compose import load_experiment
 
 SECRET = "swordfish-4711"
 VARIABLES = (

@@ -11,7 +11,8 @@ import yaml
 from synthetic import tiny_experiment, write_results
 
 from srpo import cli, status
-from srpo.config import Experiment, RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import Experiment, RunId
 from srpo.files import append_event, read_last_events
 from srpo.layout import Layout
 

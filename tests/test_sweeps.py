@@ -18,7 +18,8 @@ from srpo.analysis import figures, load_results, style
 from srpo.analysis.claims import findings
 from srpo.analysis.report import render
 from srpo.analysis.sweeps import FALL, lines, seeds_table, sweep_curves, sweep_frame, sweep_table
-from srpo.config import RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import RunId
 from srpo.contents import contents
 
 BENCHMARKS = ("chemistry", "physics")
@@ -260,7 +261,7 @@ def test_figures_are_drawn_with_one_line_a_method(swept):
         for name in ("sweep_response", "sweep_curves"):
             spec = figures.FIGURES[name]
             frame = spec.data(results)
-            figure = spec.draw(spec, results, frame)
+            figure = spec.draw(spec.title, results, frame)
             labels = {text.get_text() for text in figure.legends[0].get_texts()} - {"Base"}
             assert labels == {results.experiment.sweep.titles.get(m, m.upper()) for m, _ in runs}
             columns = len(BUDGETS) + 1 if name == "sweep_response" else len({v for _, v in runs if v == v})

@@ -24,7 +24,8 @@ from synthetic import tiny_experiment, write_results
 from test_resume import assert_same, content
 from tiny import hash_reward
 
-from srpo.config import Experiment, RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import append_event, read_events

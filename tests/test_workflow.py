@@ -15,7 +15,8 @@ import pytest
 import yaml
 from synthetic import tiny_experiment
 
-from srpo.config import CONFIG_ROOT, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT
 
 ROOT = CONFIG_ROOT.parent
 EXPERIMENTS = sorted((CONFIG_ROOT / "experiments").glob("*.yaml"))

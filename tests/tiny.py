@@ -6,7 +6,8 @@ import torch
 import yaml
 
 from srpo.benchmarks.splits import build_split, write_split
-from srpo.config import CONFIG_ROOT, RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import CONFIG_ROOT, RunId
 from srpo.files import write_json
 from srpo.layout import Layout
 

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def resolve_experiment(options: argparse.Namespace) -> None:
     """Check an experiment file and write it with every name resolved and every default filled in."""
-    from srpo.config import load_experiment
+    from srpo.compose import load_experiment
 
     experiment = load_experiment(_read_standard_input() if options.file == "-" else Path(options.file))
     check_writable(options.output.parent)
@@ -66,7 +66,7 @@ def resolve_experiment(options: argparse.Namespace) -> None:
 
 def plan(options: argparse.Namespace) -> None:
     """Say what an experiment takes before it is started: runs, steps, hours, disk, memory, and what that assumes."""
-    from srpo.config import experiment_file, load_experiment
+    from srpo.compose import experiment_file, load_experiment
     from srpo.plan import make_plan, render, shortages
 
     if options.nodes < 1:
@@ -195,7 +195,7 @@ def report(options: argparse.Namespace) -> None:
 def show_status(options: argparse.Namespace) -> None:
     """Where every run is: stage, step, clock, last avg@k, speed, what is left, attempts, last error."""
     from srpo import status
-    from srpo.config import load_experiment
+    from srpo.compose import load_experiment
 
     layouts = [Layout(folder) for folder in _experiments(options.results)]
     experiments = [(load_experiment(layout.experiment), layout) for layout in layouts]
@@ -249,7 +249,7 @@ def write_resolved(experiment: Experiment, path: Path) -> None:
 
 def _open(options: argparse.Namespace) -> tuple[Experiment, Layout]:
     """Load the resolved experiment and check that its folder takes results."""
-    from srpo.config import load_experiment
+    from srpo.compose import load_experiment
 
     path: Path = options.experiment
     if path.name != "experiment.yaml":

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from srpo.config import Experiment, RunId, load_experiment
+from srpo.compose import load_experiment
+from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
 from srpo.files import read_events
 

@@ -1,0 +1,222 @@
+"""From YAML files to an :class:`~srpo.config.Experiment`.
+
+An experiment file (``configs/experiments/*.yaml``) names methods, models and benchmarks; each name is
+a file of its own under ``configs/``. :func:`load_experiment` resolves the names, changes what ``overrides`` says and
+expands a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, FiniteFloat, ValidationError, field_validator
+
+from srpo.config import CONFIG_ROOT, Config, Experiment, Method, Model, short_name
+from srpo.errors import SrpoError
+
+
+def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIG_ROOT) -> Experiment:
+    """Read an experiment file, or the mapping Snakemake made of it, and resolve the names in it.
+
+    ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
+    ``overrides: {grpo: {learning_rate: 1.0e-4}}``; ``sweep`` puts variants in the place of a method or model, e.g.
+    ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
+    :meth:`Experiment.model_dump` made is already resolved and loads as it is.
+
+    Raises:
+        SrpoError: on an unknown key or name, a missing key or an impossible value.
+    """
+    where = str(source) if isinstance(source, Path) else "experiment"
+    raw = _read_yaml(source) if isinstance(source, Path) else dict(source)
+    if "overrides" in raw or not {"methods", "models", "benchmarks"} <= raw.keys():
+        raw = _resolve(raw, where, config_root)
+    return _validate(Experiment, raw, where)
+
+
+def experiment_file(name: str, config_root: Path = CONFIG_ROOT) -> Path:
+    """The file of a shipped experiment's name; a path stays what it is.
+
+    Raises:
+        SrpoError: if it is neither.
+    """
+    folder = config_root / "experiments"
+    for path in (Path(name), folder / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+    raise SrpoError(f"unknown experiment {name!r}; give a file or one of {known}")
+
+
+def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, Any]:
+    for key in ("methods", "models", "benchmarks"):
+        if key in raw:
+            raise SrpoError(f"{where}: unknown key {key}; names go into the matrix, changed values into overrides")
+    overrides = raw.pop("overrides", None) or {}
+    blocks = raw.get("matrix")
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise SrpoError(f"{where}: matrix = {blocks!r}: give a list of blocks with models, benchmarks and methods")
+    for kind in ("methods", "models", "benchmarks"):
+        names = dict.fromkeys(str(name) for block in blocks for name in block.get(kind) or [])
+        raw[kind] = {short_name(name): _load_named(kind, name, config_root) for name in names}
+        if len(raw[kind]) < len(names):
+            raise SrpoError(f"{where}: two {kind} of one experiment share a name: {', '.join(names)}")
+    for name, values in overrides.items():
+        if name not in raw["methods"]:
+            raise SrpoError(f"{where}: overrides.{name}: not a method of the matrix ({', '.join(raw['methods'])})")
+        if not isinstance(values, dict) or {"name", "title", "routing"} & values.keys():
+            raise SrpoError(f"{where}: overrides.{name} = {values!r}: give hyper-parameters of the method")
+        raw["methods"][name] = {**raw["methods"][name], **values}
+    if raw.get("sweep") is not None:
+        raw |= _expand(raw, overrides, where)
+    return raw
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+class SweepRequest(Config):
+    """A sweep as an experiment file asks for it: methods or models of the matrix, a key of theirs, its values."""
+
+    of: list[str] = Field(min_length=1)
+    key: str
+    values: list[FiniteFloat] = Field(min_length=2)
+    label: str = Field(min_length=1)
+
+    @field_validator("of", mode="before")
+    @classmethod
+    def _one_or_several(cls, of: Any) -> Any:
+        return [of] if isinstance(of, str) else of
+
+
+class _Asked(Config):
+    """The file's key around a sweep, so that a mistake in it is named ``sweep.<key>``."""
+
+    sweep: SweepRequest
+
+
+class _Swept(Config):
+    """The same around what can be swept."""
+
+    methods: dict[str, Method] = Field({})
+    models: dict[str, Model] = Field({})
+
+
+def _expand(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
+    """What a sweep changes of an experiment: its variants stand where the swept names stood.
+
+    Everything after this sees ordinary methods and models; the report finds in ``sweep`` which belong together.
+    """
+    request: SweepRequest = _validate(_Asked, {"sweep": raw["sweep"]}, where).sweep
+    kind = next((kind for kind in ("methods", "models") if {*request.of} <= raw[kind].keys()), None)
+    if kind is None or len({*request.of}) < len(request.of):
+        known = " or ".join(f"of the {kind} {', '.join(raw[kind])}" for kind in ("methods", "models") if raw[kind])
+        raise SrpoError(f"{where}: sweep.of = {', '.join(request.of)}: give one or more {known}, each once")
+    variants: dict[str, dict[str, dict[str, Any]]] = {}  # by what they are of, then by name
+    for of in request.of:
+        definition = _sweepable(raw[kind][of], kind, of, request.key, where)
+        if request.key in overrides.get(of, {}):
+            raise SrpoError(f"{where}: overrides.{of}.{request.key}: the sweep sets it; change sweep.values")
+        variants[of] = {}
+        for value in request.values:
+            title = f"{definition['title']}, {request.label} = {value:.12g}"
+            name = f"{of}-{request.key.rsplit('.', 1)[-1]}-{value:.12g}"
+            if name in variants[of]:
+                raise SrpoError(f"{where}: sweep.values = {value:.12g}: given twice")
+            variant = _with(definition, request.key, value) | {"name": name, "title": title}
+            try:
+                _Swept.model_validate({kind: {name: variant}})
+            except ValidationError as error:
+                reason = _reason(error.errors(include_url=False)[0])
+                raise SrpoError(f"{where}: sweep.values = {value:.12g} for {request.key} of {of}: {reason}") from error
+            variants[of][name] = variant
+    replaced: dict[str, Any] = {}
+    for name, definition in raw[kind].items():
+        replaced |= variants.get(name) or {name: definition}
+    blocks = [
+        block | {kind: [new for name in block.get(kind) or [] for new in variants.get(str(name), [name])]}
+        for block in raw["matrix"]
+    ]
+    of_each = {
+        name: {"of": of, "value": value}
+        for of, named in variants.items()
+        for name, value in zip(named, request.values, strict=True)
+    }
+    titles = {of: raw[kind][of]["title"] for of in request.of}
+    sweep = {"kind": kind, "key": request.key, "label": request.label, "titles": titles, "variants": of_each}
+    return {kind: replaced, "matrix": blocks, "sweep": sweep}
+
+
+def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where: str) -> dict[str, Any]:
+    """A method or model with its defaults, if ``key`` is a number of it.
+
+    Raises:
+        SrpoError: if it is none, with the keys that are.
+    """
+    checked = getattr(_validate(_Swept, {kind: {name: definition}}, where), kind)[name].model_dump(mode="json")
+    numbers = _numbers(checked)
+    if key not in numbers:
+        what = f"a number of {kind[:-1]} {name}; " + (f"there is {', '.join(numbers)}" if numbers else "it has none")
+        raise SrpoError(f"{where}: sweep.key = {key}: not {what}")
+    return checked
+
+
+def _numbers(definition: dict[str, Any], prefix: str = "") -> list[str]:
+    """The keys of all numbers, those of nested mappings with dots."""
+    found = []
+    for key, value in definition.items():
+        if isinstance(value, dict):
+            found += _numbers(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append(f"{prefix}{key}")
+    return found
+
+
+def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy with another value of ``key``, a path with dots."""
+    first, _, rest = key.partition(".")
+    return definition | {first: _with(definition[first], rest, value) if rest else value}
+
+
+# ---------------------------------------------------------------- files and errors
+
+
+def _load_named(kind: str, name: str, config_root: Path) -> dict[str, Any]:
+    folder = config_root / kind
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+        raise SrpoError(f"unknown {kind[:-1]} {name!r}; there is {', '.join(known)}")
+    return {"name": short_name(name), **_read_yaml(path)}
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise SrpoError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise SrpoError(f"{path}: a mapping is expected, found {type(content).__name__}")
+    return content
+
+
+def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        value = "" if not key or first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
+        value = value if len(value) < 200 else ""
+        subject = f"{key}{value}: " if key else ""
+        raise SrpoError(f"{where}: {subject}{_reason(first)}") from error
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    """What pydantic holds against a value, in our words."""
+    message = "unknown key" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
+    return f"{message[0].lower()}{message[1:]}"
