@@ -58,6 +58,11 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, An
     blocks = raw.get("matrix")
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise SrpoError(f"{where}: matrix = {blocks!r}: give a list of blocks with models, benchmarks and methods")
+    for kind, names in ((k, block.get(k)) for block in blocks for k in ("methods", "models", "benchmarks")):
+        if not isinstance(names, list | None):
+            raise SrpoError(f"{where}: matrix.{kind} = {names!r}: give a list of names")
+    if not isinstance(overrides, dict):
+        raise SrpoError(f"{where}: overrides = {overrides!r}: give a mapping of methods")
     for kind in ("methods", "models", "benchmarks"):
         names = dict.fromkeys(str(name) for block in blocks for name in block.get(kind) or [])
         raw[kind] = {short_name(name): _load_named(kind, name, config_root) for name in names}

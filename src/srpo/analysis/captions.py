@@ -24,6 +24,11 @@ def _bands(frame: pd.DataFrame) -> str:
     return f"{lines}; bands are pointwise 95 % t intervals over {bands}." if bands else f"{lines}, no intervals."
 
 
+def _seeds(frame: pd.DataFrame) -> str:
+    seeds = count_range(frame["seeds"])
+    return f"{seeds} {'seed' if seeds == '1' else 'seeds'}"
+
+
 def _clock_note(results: Results) -> str:
     return f"Dotted verticals: the budgets ({budgets_listed(results)})."
 
@@ -55,7 +60,7 @@ def metric_caption(what: str, faint: bool, clock: bool, results: Results, frame:
 def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
     """Of the seconds that a step takes."""
     bars = "Bars: 95 % t intervals over training seeds." if (frame["step_seconds_unit"] == "seed").any() else ""
-    seeds = f"From {count_range(frame['seeds'])} seeds." if len(frame) else ""
+    seeds = f"From {_seeds(frame)}." if len(frame) else ""
     return (
         f"Seconds of the {results.experiment.training.clock.kind} training clock a step, averaged over the steps up to "
         "each budget and over the benchmarks on which every method of the model has reached it, by phase. "
@@ -74,11 +79,10 @@ def response_caption(results: Results, frame: pd.DataFrame) -> str:
         "benchmark": "benchmarks (t)",
     }
     bars = " or ".join(text for unit, text in over.items() if unit in set(trained["score_unit"]))
-    seeds = count_range(trained["seeds"])
     return (
         f"Score within each budget ({PROTOCOLS[Scores.of(results).protocol]}) and fall, averaged over the benchmarks, "
         f"against {results.experiment.sweep.label}, whose values stand at equal distances. {fall_note()} "
-        f"Dashed grey: the untrained model. From {seeds} {'seed' if seeds == '1' else 'seeds'} a point. "
+        f"Dashed grey: the untrained model. From {_seeds(trained)} a point. "
         + (f"Bars: 95 % intervals over {bars}." if bars else "No intervals.")
     )
 
