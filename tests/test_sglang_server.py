@@ -323,10 +323,11 @@ def test_a_server_that_ignores_sigterm_is_killed(serve, tmp_path, monkeypatch):
 
 
 OWNER = """
-import sys
+import signal, sys
 from pathlib import Path
 from srpo.rollout.engine import SamplingParams
 from srpo.rollout.sglang_server import ServerOptions, SGLangServer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests are a shell's background job
 checkpoint, log, *command = sys.argv[1:]
 with SGLangServer(Path(checkpoint), Path(log), ServerOptions(context_length=64), command) as engine:
     engine.generate([[5]], SamplingParams(1.0, 8), [[1, 2, 3]])
