@@ -57,7 +57,9 @@ def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: srpo" in capsys.readouterr().out
 
 
-def test_experiment_resolves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experiment_resolves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = CONFIG_ROOT / "experiments" / "smoke.yaml"
     from_file, from_input = tmp_path / "a" / "experiment.yaml", tmp_path / "b" / "experiment.yaml"
     assert cli.main(["experiment", str(source), "--output", str(from_file)]) == 0
@@ -65,6 +67,8 @@ def test_experiment_resolves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert cli.main(["experiment", "-", "--output", str(from_input)]) == 0
     assert from_file.read_bytes() == from_input.read_bytes()
     assert load_experiment(from_file) == load_experiment(source)
+    assert cli.main(["experiment", "smoke"]) == 0
+    assert capsys.readouterr().out == from_file.read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The command line: one verb per stage. The workflow's rules call it and so can you.
 
-Every verb but ``experiment`` and ``plan`` takes the resolved experiment that ``srpo experiment`` wrote; the folder it
-lies in is the experiment's results directory, and all other paths follow from it (docs/architecture.md).
+What makes results takes the resolved experiment that ``srpo experiment`` wrote; the folder it lies in is the
+experiment's results directory, and all other paths follow from it (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, 2 for a mistake the user can mend, 75 (EX_TEMPFAIL) when a run stopped early with a
         checkpoint, 130 when interrupted; of ``attempt`` its command's.
     """
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     try:
         return options.verb(options) or 0
     except SrpoError as error:
@@ -56,10 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def resolve_experiment(options: argparse.Namespace) -> None:
-    """Check an experiment file and write it with every name resolved and every default filled in."""
-    from srpo.compose import load_experiment
+    """Check an experiment and print or write it with every name resolved and every default filled in."""
+    from srpo.compose import experiment_file, load_experiment
 
-    experiment = load_experiment(_read_standard_input() if options.file == "-" else Path(options.file))
+    experiment = load_experiment(_read_standard_input() if options.file == "-" else experiment_file(options.file))
+    if options.output is None:
+        print(resolved_text(experiment), end="")
+        return
     check_writable(options.output.parent)
     write_resolved(experiment, options.output)
 
@@ -143,7 +146,7 @@ def attempt(options: argparse.Namespace) -> int:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Sample a run's checkpoints at its budgets anew, or the base model without ``--method``."""
+    """Sample a run's checkpoints at its budgets anew, or the base model without --method."""
     experiment, layout = _open(options)
     _named(experiment.models, "model", options.model)
     _named(experiment.benchmarks, "benchmark", options.benchmark)
@@ -233,13 +236,18 @@ def track_sync(options: argparse.Namespace) -> None:
         sync(folder)
 
 
-def write_resolved(experiment: Experiment, path: Path) -> None:
-    """Write the file that all verbs read, unless it says the same already."""
+def resolved_text(experiment: Experiment) -> str:
+    """The resolved experiment as YAML."""
     import yaml
 
+    return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, width=120)
+
+
+def write_resolved(experiment: Experiment, path: Path) -> None:
+    """Write the file that all verbs read, unless it says the same already."""
     from srpo.files import write_text
 
-    resolved = yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, width=120)
+    resolved = resolved_text(experiment)
     if not path.exists() or path.read_text() != resolved:
         write_text(path, resolved)
 
@@ -305,13 +313,13 @@ def _read_standard_input() -> dict:
 # ---------------------------------------------------------------- arguments
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="srpo", description="Sample-Routed Policy Optimization, stage by stage.")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     verb = _add(verbs, "experiment", resolve_experiment)
-    verb.add_argument("file", help="an experiment file, or - for standard input")
-    verb.add_argument("--output", type=Path, metavar="FILE", required=True, help="results/NAME/experiment.yaml")
+    verb.add_argument("file", help="a name, e.g. paper, an experiment file, or - for standard input")
+    verb.add_argument("--output", type=Path, metavar="FILE", help="results/NAME/experiment.yaml; default: print it")
 
     verb = _add(verbs, "plan", plan)
     what = verb.add_mutually_exclusive_group(required=True)

@@ -48,7 +48,7 @@ _DIAGNOSTICS = {
         _Diagnostic(f"{name} quarter", f"distillation_share/quarter_{i}", "%", 1)
         for i, name in enumerate(("first", "second", "third", "last"), 1)
     ],
-    "Most likely first answer token is the shown sibling's, % of distilled rollouts": [
+    "Most likely first answer token is the shown sibling's, % of distilled rollouts that answer otherwise": [
         _Diagnostic("student", "copying/student", "%", 1),
         _Diagnostic("self-teacher", "copying/teacher", "%", 1),
     ],

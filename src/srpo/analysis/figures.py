@@ -285,8 +285,8 @@ FIGURES = {
                 "share of the loss, %",
                 _SHARES,
             ),
-            "Shares of a step's distillation loss by the token it falls on: before the answer, the first token after "
-            "<answer>, the rest of the answer, and format (tags, end of sequence); together 100 %.",
+            "Shares of a step's distillation loss by the token it falls on: before the answer, its first token (after "
+            "<answer> or Action:), the rest of the answer, and format (tags, end of sequence); together 100 %.",
         ),
         _metrics(
             "loss_by_position",
@@ -310,8 +310,9 @@ FIGURES = {
                 {"student": _percent("copying/student"), "teacher": _percent("copying/teacher")},
                 "share of rollouts, %",
             ),
-            "Share of distilled rollouts after whose own reasoning the most likely first answer token, to the student "
-            "and to the self-teacher, is the one of the sibling that the teacher is shown.",
+            "Of the distilled rollouts whose answer begins otherwise than that of the sibling which the teacher is "
+            "shown: the share after whose own reasoning the sibling's first answer token is the most likely one, to "
+            "the student and to the self-teacher.",
         ),
         _metrics(
             "weights",
