@@ -112,6 +112,8 @@ def start(folder: Path, environment: dict[str, str], *arguments: object) -> subp
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # ignored, where the tests are a shell's background job
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
 
