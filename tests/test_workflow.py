@@ -236,7 +236,7 @@ from srpo import cli
 from srpo.config import RunId
 from srpo.layout import Layout
 
-options = cli._parser().parse_args()
+options = cli.make_parser().parse_args()
 if options.verb is cli.attempt:
     sys.exit(cli.main())
 layout = Layout(options.experiment.parent)
