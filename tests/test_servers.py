@@ -106,7 +106,7 @@ def test_the_embedded_server_answers_as_the_decoder_does(server, model):
 
     async def both():
         await server.update_weights(weights)
-        rollout = ServerRollout(Handle(), stop_token_ids(model))
+        rollout = ServerRollout(Handle(), stop_token_ids(model), embedded_servers=1)
         return await asyncio.gather(*(rollout._generate(prompts, params, seeds) for params in (PARAMS, hot)))
 
     for found, params in zip(asyncio.run(both()), (PARAMS, hot), strict=True):
@@ -116,9 +116,44 @@ def test_the_embedded_server_answers_as_the_decoder_does(server, model):
                 torch.testing.assert_close(torch.tensor(ours.log_probs), torch.tensor(theirs.log_probs))
 
 
+def test_what_the_embedded_server_decodes_together_does_not_depend_on_when_requests_come(server, model, monkeypatch):
+    from safetensors.torch import load_file
+
+    decoded = []
+    generate = EmbeddedDecoder.generate
+
+    def note_and_generate(self, prompt_ids, params, seeds):
+        decoded.append((prompt_ids, seeds))
+        return generate(self, prompt_ids, params, seeds)
+
+    monkeypatch.setattr(EmbeddedDecoder, "generate", note_and_generate)
+
+    class Handle:  # later than the server waits for stragglers, and the other way round
+        async def generate(self, request_id, **request):
+            await asyncio.sleep(0.1 * (5 - request["sampling_params"]["sampling_seed"]))
+            return await server.generate(request_id, **request)
+
+    async def ask():
+        await server.update_weights(load_file(model / "model.safetensors"))
+        rollout = ServerRollout(Handle(), stop_token_ids(model), embedded_servers=1)
+        return await rollout._generate([[5, 6], [7]], PARAMS, [[1, 2], [3, 4]])
+
+    asyncio.run(ask())
+    assert decoded == [([[5, 6], [7]], [[1, 2], [3, 4]])]
+
+
 def test_an_error_of_the_embedded_server_reaches_every_caller(server):
     async def ask():  # no weights were ever sent, and this prompt is not made of tokens
-        request = {"sampling_params": {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 2, "sampling_seed": 1}}
+        request = {
+            "sampling_params": {
+                "place": (0, 0),
+                "share": 2,
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "max_new_tokens": 2,
+                "sampling_seed": 1,
+            }
+        }
         return await asyncio.gather(
             *(server.generate("a", prompt_ids=[10**9], **request) for _ in range(2)), return_exceptions=True
         )

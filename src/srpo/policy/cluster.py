@@ -35,7 +35,9 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):
         """Weights go to the servers when rollouts are asked for, not at start."""
         model = Path(self.config.actor_rollout_ref.model.path)
         self.cost = model_cost(AutoConfig.from_pretrained(model))
-        self._rollout = ServerRollout(self.get_llm_client(), stop_token_ids(model))
+        embedded = self.config.actor_rollout_ref.rollout.name == "embedded"
+        servers = len(self.llm_server_manager.get_addresses()) if embedded else 0
+        self._rollout = ServerRollout(self.get_llm_client(), stop_token_ids(model), servers)
 
     @contextmanager
     def sampling(self) -> Iterator[ServerRollout]:

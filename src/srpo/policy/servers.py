@@ -53,11 +53,13 @@ class ServerRollout:
     Args:
         client: of verl's server manager.
         stops: the tokens that end a response.
+        embedded_servers: over how many of these the client balances requests; 0 for another engine.
     """
 
-    def __init__(self, client: LLMServerClient, stops: Collection[int]) -> None:
+    def __init__(self, client: LLMServerClient, stops: Collection[int], embedded_servers: int = 0) -> None:
         self._client = client
         self._stops = stops
+        self._embedded_servers = embedded_servers
 
     def generate(
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
@@ -74,13 +76,16 @@ class ServerRollout:
             return asyncio.run(self._generate(prompt_ids, params, seeds))
 
     async def _generate(self, prompt_ids, params, seeds) -> list[list[Completion]]:
+        share = sum(map(len, seeds)) // self._embedded_servers if self._embedded_servers else 0
         groups = [
-            asyncio.gather(*(self._sample(f"{i}-{j}", ids, params, seed) for j, seed in enumerate(row)))
+            asyncio.gather(*(self._sample((i, j), share, ids, params, seed) for j, seed in enumerate(row)))
             for i, (ids, row) in enumerate(zip(prompt_ids, seeds, strict=True))
         ]
         return list(await asyncio.gather(*groups))
 
-    async def _sample(self, request_id: str, prompt_ids: list[int], params: SamplingParams, seed: int) -> Completion:
+    async def _sample(
+        self, place: tuple[int, int], share: int, prompt_ids: list[int], params: SamplingParams, seed: int
+    ) -> Completion:
         for attempt in range(ATTEMPTS):
             sampling_params = {
                 "temperature": params.temperature,
@@ -90,8 +95,10 @@ class ServerRollout:
                 "sampling_seed": seed,
                 "logprobs": True,
             }
+            if self._embedded_servers:
+                sampling_params |= {"place": place, "share": 0 if attempt else share}
             output = await self._client.generate(
-                f"{request_id}-{attempt}", prompt_ids=prompt_ids, sampling_params=sampling_params
+                f"{place[0]}-{place[1]}-{attempt}", prompt_ids=prompt_ids, sampling_params=sampling_params
             )
             tokens, log_probs = list(output.token_ids), list(output.log_probs or [])
             whole = tokens and len(tokens) == len(log_probs) and all(map(math.isfinite, log_probs))
@@ -107,34 +114,50 @@ class ServerRollout:
 # ---------------------------------------------------------------- the embedded decoder as a server
 
 _QUIET_SECONDS = 0.02
-"""A batch is complete when no request has come for so long."""
+"""A batch that has a server's share is complete when no request has come for so long."""
+
+_PATIENCE_SECONDS = 5.0
+"""The same of a batch that has less, because requests were not balanced."""
+
+_Waiting = tuple[list[int], dict, asyncio.Future]  # prompt, sampling parameters
+
+
+def _place(request: _Waiting) -> tuple[int, int]:
+    return request[1]["place"]
 
 
 class EmbeddedServer:
-    """A Ray actor around the embedded decoder that answers waiting requests together."""
+    """A Ray actor around the embedded decoder that answers the requests of a call together.
+
+    The last bits of log-probs depend on what is decoded together and in which order. So that they do not depend on how
+    busy the machine is, a request says its place and how many requests of its call this server may expect.
+    """
 
     def __init__(self, model_config) -> None:
         torch.set_num_threads(1)
         config: HFModelConfig = omega_conf_to_dataclass(model_config)
         tokenizer = config.tokenizer
         self._decoder = EmbeddedDecoder(config.hf_config, tokenizer.eos_token_id, tokenizer.pad_token_id)
-        self._waiting: list[tuple[list[int], dict, asyncio.Future]] = []
+        self._waiting: list[_Waiting] = []
+        self._expected = 0
         self._server: asyncio.Task | None = None
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict, **_) -> TokenOutput:
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((list(prompt_ids), sampling_params, future))
+        self._expected = max(self._expected, sampling_params["share"])
         if self._server is None or self._server.done():
             self._server = asyncio.create_task(self._serve())
         return await future
 
     async def _serve(self) -> None:
         while self._waiting:
-            seen = 0
-            while seen < len(self._waiting):
+            quiet = 0.0
+            while quiet < (_QUIET_SECONDS if len(self._waiting) >= self._expected else _PATIENCE_SECONDS):
                 seen = len(self._waiting)
                 await asyncio.sleep(_QUIET_SECONDS)
-            batch, self._waiting = self._waiting, []
+                quiet = quiet + _QUIET_SECONDS if len(self._waiting) == seen else 0.0
+            batch, self._waiting, self._expected = sorted(self._waiting, key=_place), [], 0
             try:
                 completions = await asyncio.to_thread(self._decode, batch)
             except Exception as error:
@@ -150,7 +173,7 @@ class EmbeddedServer:
                     )
                 )
 
-    def _decode(self, batch: list[tuple[list[int], dict, asyncio.Future]]) -> list[Completion]:
+    def _decode(self, batch: list[_Waiting]) -> list[Completion]:
         """Samples in the order of the requests; requests for one prompt share its prefill."""
         groups: dict[tuple, list[int]] = defaultdict(list)
         for index, (prompt, asked, _) in enumerate(batch):
