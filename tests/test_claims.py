@@ -1,6 +1,7 @@
 """Claims on logs whose truth is known: the paper's numbers give the paper's tables and verdicts, reversed ones not."""
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import paper_truth
@@ -109,6 +110,34 @@ def test_where_claims_are_false_they_do_not_hold(tmp_path):
     paper_truth.write(tmp_path, paper_truth.REVERSED, paper_truth.experiment())
     verdicts = {finding.claim.id: finding.verdict for finding in findings(load_results(tmp_path))}
     assert {name for name, verdict in verdicts.items() if verdict != "does not hold"} == NOT_IN_THE_MATRIX
+
+
+@pytest.mark.parametrize("hours", [9.9, 10.0])
+def test_runs_that_stopped_before_a_budget_say_nothing_about_it(paper, hours):
+    """All other verdicts stay; a run that stopped at the very end of the budget counts."""
+    srpo = (paper.runs["model"] == "qwen3-8b") & (paper.runs["method"] == "srpo")
+    runs = paper.runs.assign(
+        clock=paper.runs["clock"].mask(srpo, hours * 3600), stopped_by=paper.runs["stopped_by"].mask(srpo, "max_steps")
+    )
+    found = findings(replace(paper, runs=runs))
+    silent = {
+        finding.claim.id: finding.verdict
+        for finding in found
+        for outcome in finding.outcomes
+        if outcome.reason == "runs stopped before the budget"
+    }
+    of_the_last_budget = {
+        claim.id
+        for claim in load_claims()
+        if claim.quantity.kind in ("score", "step_seconds") and claim.id not in NOT_IN_THE_MATRIX
+        if any((method, when) == ("srpo", "last") for _, method, when in claim.quantity.terms)
+    }
+    assert set(silent) == (of_the_last_budget if hours < 10 else set())
+    if silent:
+        assert silent["srpo_over_grpo_last"] == "holds"  # of the other model
+        assert silent["weighting_late_gain"] == "not tested"
+    unchanged = {finding.verdict for finding in found if finding.claim.id not in {*silent, *NOT_IN_THE_MATRIX}}
+    assert unchanged == {"holds"}
 
 
 def test_every_claim_names_evidence_that_exists():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from srpo.analysis.load import Results
+from srpo.analysis.load import RUN_KEY, Results
 from srpo.analysis.logs import Logs, relative
 from srpo.analysis.scores import BASE, Lookup, Scores, available, combine, model_benchmarks, planned
 from srpo.analysis.statistics import Estimate
@@ -182,10 +184,13 @@ def _outcome(claim: Claim, results: Results, model: str) -> Outcome:
     if len(terms) < len(quantity.terms) or any(when is None for _, when in terms):
         return Outcome(model, "not tested", reason="the experiment has too few budgets")
     lookup, planned_on = _lookup(quantity, results, model), model_benchmarks(results, model, methods)
-    benchmarks = available(lookup, terms, planned_on)
-    estimate = combine(lookup, terms, benchmarks)
+    used_up = _used_up(lookup, results, model) if quantity.kind in ("score", "step_seconds") else lookup
+    benchmarks = available(used_up, terms, planned_on)
+    estimate = combine(used_up, terms, benchmarks)
     if estimate is None:
-        return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
+        stopped = available(lookup, terms, planned_on)
+        reason = "runs stopped before the budget" if stopped else "not measured yet"
+        return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
     return Outcome(model, claim.rule.verdict(estimate), estimate, len(benchmarks), len(planned_on))
 
 
@@ -196,6 +201,20 @@ def _when(when: str, results: Results) -> str | None:
     if when not in places:
         return when
     return budgets[places[when]] if len(budgets) >= abs(places[when]) else None
+
+
+def _used_up(lookup: Lookup, results: Results, model: str) -> Lookup:
+    """``lookup`` without runs that stopped at their last allowed step before the budget: they say nothing about it."""
+    budgets = results.experiment.training.budgets
+    early = results.runs[results.runs["stopped_by"] == "max_steps"]
+    clock = early.set_index(RUN_KEY)["clock"].to_dict()
+
+    def kept(benchmark: str, method: str, when: str) -> dict[int, np.ndarray]:
+        found = lookup(benchmark, method, when)
+        ends = {seed: clock.get((model, benchmark, method, seed), math.inf) for seed in found}
+        return {seed: values for seed, values in found.items() if ends[seed] >= budgets.get(when, 0.0)}
+
+    return kept
 
 
 def _lookup(quantity: Quantity, results: Results, model: str) -> Lookup:

@@ -55,12 +55,13 @@ def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     """The latest avg@k (percent) at each moment of the training clock, averaged over the benchmarks of all
     ``methods``, with intervals as in :func:`validation_curves`.
 
-    A moment is left out until every benchmark has a validation, and once a run that is still training has no more.
+    A moment is left out until every benchmark has a validation, and once a run that has not come to the last budget
+    has no more.
     """
     logs = dict(list(results.validations.groupby(RUN_KEY, sort=False)))
     runs = results.runs.set_index(RUN_KEY)
     last = max(results.experiment.training.budgets.values())
-    ends = {key: last if row["status"] == "finished" else row["clock"] for key, row in runs.iterrows()}
+    ends = {key: last if row["stopped_by"] == "budget" else row["clock"] for key, row in runs.iterrows()}
     moments = np.linspace(0, last, POINTS + 1)[1:]
     lines = []
     for model in results.experiment.models:
