@@ -18,7 +18,8 @@ from cluster_driver import experiment
 from safetensors.torch import load_file
 from tiny import hash_reward, prepare, tiny_experiment
 
-from srpo.config import CONFIG_ROOT
+from srpo.config import CONFIG_ROOT, Execution
+from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events
 from srpo.policy import cluster, local
@@ -70,6 +71,34 @@ def assert_same_run(run: Path, expected: Path, exactly: bool) -> None:
             assert torch.equal(weight, theirs[name]), name
         else:
             assert (weight - theirs[name]).norm() <= 1e-5 * theirs[name].norm(), name
+
+
+def test_servers_find_the_cuda_runtime_that_torch_brings(monkeypatch, tmp_path):
+    """Of every CUDA version there is, before what the user's own path names."""
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    without = cluster.loader_path()
+    for folder, library in (("cu13", "libcudart.so.13"), ("cublas", "libcublas.so.13")):
+        (tmp_path / "nvidia" / folder / "lib").mkdir(parents=True)
+        (tmp_path / "nvidia" / folder / "lib" / library).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    ours = str(tmp_path / "nvidia" / "cu13" / "lib")
+    assert set(cluster.loader_path()["LD_LIBRARY_PATH"].split(":")) == {*filter(None, without.values()), ours}
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/site")
+    assert cluster.loader_path()["LD_LIBRARY_PATH"].split(":")[-1] == "/site"
+
+
+@pytest.mark.parametrize(
+    ("named", "accepted"), [("", True), ("0,1", True), ("3", True), ("GPU-8f3a", False), ("0,MIG-5c", False)]
+)
+def test_gpus_are_named_by_numbers(monkeypatch, named, accepted):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    cluster.check_device_names(Execution())
+    refused = (
+        contextlib.nullcontext() if accepted else pytest.raises(SrpoError, match=f"^CUDA_VISIBLE_DEVICES = {named}")
+    )
+    with refused:
+        cluster.check_device_names(Execution(driver="ray", rollout_engine="sglang"))
 
 
 @pytest.mark.parametrize("method", ["grpo", "sdpo", "srpo", "advantage_mix"])

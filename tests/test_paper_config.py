@@ -189,7 +189,10 @@ def test_verls_own_classes_accept_every_run(composed):
         actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
         rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
         assert actor.optim.lr == config.actor_rollout_ref.actor.optim.lr
-        assert rollout.engine_kwargs["sglang"] == {"enable_deterministic_inference": False}
+        assert rollout.engine_kwargs["sglang"] == {
+            "enable_deterministic_inference": False,
+            "disable_piecewise_cuda_graph": True,
+        }
         validate_config(config=config, use_reference_policy=False, use_critic=False)
 
 

@@ -1,9 +1,11 @@
 """The policy in a Ray cluster: verl's trainer starts workers and rollout servers, the project's loop drives them."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import ray
@@ -13,7 +15,7 @@ from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from srpo.config import RunSpec
+from srpo.config import Execution, RunSpec
 from srpo.errors import SrpoError
 from srpo.policy.outputs import model_cost
 from srpo.policy.servers import ServerRollout, failing
@@ -84,8 +86,11 @@ def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
     """Start a Ray cluster of this run alone, and the run's policy in it; stop both at the end."""
     check_version()
     check_packages(spec.execution)
+    check_device_names(spec.execution)
     config = compose_verl_config(spec, model.absolute())
     ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
+    runtime_env = get_ppo_ray_runtime_env(config)
+    runtime_env["env_vars"] |= loader_path()
     with _signals_for_this_process_only():
         ray.init(
             address="local",  # never somebody else's cluster, whatever RAY_ADDRESS says
@@ -96,7 +101,7 @@ def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
             num_cpus=4 * (ranks + 2),
             num_gpus=ranks if on_cpu else None,
             object_store_memory=2**28 if on_cpu else None,
-            runtime_env=get_ppo_ray_runtime_env(config),
+            runtime_env=runtime_env,
         )
     try:
         found = int(ray.cluster_resources().get("GPU", 0))
@@ -109,6 +114,32 @@ def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
         yield trainer
     finally:
         ray.shutdown()
+
+
+def check_device_names(execution: Execution) -> None:
+    """Whether GPUs are named by numbers, where SGLang is to run.
+
+    Raises:
+        SrpoError: for UUIDs and names of parts of GPUs.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    by_number = all(part.strip().isdigit() for part in named.split(",") if part.strip())
+    if execution.rollout_engine == "sglang" and not by_number:
+        raise SrpoError(f"CUDA_VISIBLE_DEVICES = {named}: verl starts SGLang's servers by number, as in 0,1")
+
+
+def loader_path() -> dict[str, str]:
+    """``LD_LIBRARY_PATH`` with the CUDA runtime that torch's wheels bring; nothing where there is none.
+
+    verl has SGLang preload its memory saver, which needs that library and does not say where it lies: without the
+    path a scheduler ends before its first line.
+    """
+    nvidia = find_spec("nvidia")  # a namespace package: one folder a CUDA version
+    roots = nvidia.submodule_search_locations or () if nvidia else ()
+    folders = sorted({str(path.parent) for root in roots for path in Path(root).glob("*/lib/libcudart.so.*")})
+    if not folders:
+        return {}
+    return {"LD_LIBRARY_PATH": os.pathsep.join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])}
 
 
 @contextmanager

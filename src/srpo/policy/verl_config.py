@@ -72,6 +72,8 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
             f"+{rollout}.engine_kwargs.sglang.enable_deterministic_inference",
             execution.deterministic_rollouts,
         ),
+        # graphs of prefills: slow to capture, kept while the server sleeps, and of no use to rollouts, which decode
+        (f"+{rollout}.engine_kwargs.sglang.disable_piecewise_cuda_graph", True),
         ("critic.enable", False),
         ("reward.num_workers", 0),
         ("trainer.v1.trainer_mode", "srpo"),

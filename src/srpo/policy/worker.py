@@ -7,6 +7,7 @@ import torch
 from tensordict import TensorDict
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils.device import get_device_name
+from verl.utils.memory_utils import aggressive_empty_cache
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from srpo.config import Method
@@ -36,6 +37,7 @@ class SRPOWorker(ActorRolloutRefWorker):
         method = Method.model_validate_json(self.config.srpo)
         if method.routing.needs_teacher:
             self.actor.engine.attach_teacher(method.teacher_ema_rate, self.config.offload_teacher)
+            aggressive_empty_cache(force_sync=True)  # SGLang sizes its cache by what is free when it starts
         self.actor.set_loss_fn(partial(srpo_loss, method))
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
