@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from srpo.rollout.engine import Completion, SamplingParams
 from srpo.rollout.sglang_server import (
     ServerOptions,
     SGLangServer,
+    nucleus_floor,
     read_completion,
     server_arguments,
     server_environment,
@@ -110,6 +113,65 @@ def test_samples(serve, checkpoint, tmp_path, faults):
         seed for own in SEEDS for seed in own
     )
     assert bodies[0]["sampling_params"].keys() == {"temperature", "top_p", "max_new_tokens", "sampling_seed"}
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_token_outside_of_the_nucleus_is_drawn_anew(serve, checkpoint, tmp_path, concurrency):
+    """Everything before it is kept; the rest is what the model draws after that, under the next seed."""
+    wrong = 40
+    model = Model(checkpoint, None, wrong)
+    floor = nucleus_floor(PARAMS.top_p, model.vocabulary)
+
+    def sample(prompt, seed):
+        tokens, log_probs = [], []
+        for redraw in range(100):
+            left = PARAMS.max_new_tokens - len(tokens)
+            new, theirs, _ = model.sample([*prompt, *tokens], seed ^ redraw, left)
+            bad = [i for i, log_prob in enumerate(theirs) if log_prob < -20]
+            tokens, log_probs = tokens + new[: (bad or [left])[0]], log_probs + theirs[: (bad or [left])[0]]
+            if not bad:
+                return Completion(tokens, log_probs, "stop" if tokens[-1] == 1 else "length"), redraw
+        raise AssertionError
+
+    with serve("--wrong", wrong) as engine:
+        groups = engine.generate(PROMPTS, PARAMS, SEEDS)
+    expected = [[sample(prompt, seed) for seed in own] for prompt, own in zip(PROMPTS, SEEDS, strict=True)]
+    assert groups == [[completion for completion, _ in own] for own in expected]
+    redraws = [redraw for own in expected for _, redraw in own]
+    assert 0 in redraws
+    assert max(redraws) > 1
+    assert len(journal(tmp_path, "generate")) == len(redraws) + sum(redraws)
+    assert min(min(completion.log_probs) for own in groups for completion in own) > floor
+
+
+def test_a_server_that_only_draws_outside_of_the_nucleus_is_one_line(serve):
+    with serve("--wrong", 256) as engine, pytest.raises(SrpoError, match=r"log-prob below .* top_p = 0\.95"):
+        engine.generate(PROMPTS, PARAMS, SEEDS)
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.95, 0.99])
+def test_no_token_of_a_nucleus_lies_below_its_floor(top_p):
+    """Also for the flattest distributions, where the floor is close."""
+    generator = random.Random(0)
+    for vocabulary in (2, 40, 1000):
+        for sharpness in (0.0, 1e-6, 0.1, 1.0, 10.0):
+            weights = [math.exp(sharpness * generator.gauss(0, 1)) for _ in range(vocabulary)]
+            probs = sorted((weight / math.fsum(weights) for weight in weights), reverse=True)
+            mass = 0.0
+            for prob in probs:
+                if mass >= top_p:
+                    break
+                mass += prob
+                assert math.log(prob) > nucleus_floor(top_p, vocabulary)
+    assert nucleus_floor(1.0, 40) == -math.inf
+
+
+@pytest.mark.parametrize("size", [None, 0, "40"])
+def test_a_checkpoint_without_a_vocabulary_size(checkpoint, tmp_path, size):
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | {"vocab_size": size}))
+    with pytest.raises(SrpoError, match=r"config.json: vocab_size = "):
+        SGLangServer(checkpoint, tmp_path / "log.txt", OPTIONS)
 
 
 def test_a_stop_token_in_the_last_place_is_a_stop(serve, checkpoint):

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +35,9 @@ ATTEMPTS = 5
 
 BACK_OFF = 0.5
 """Seconds before the second attempt; they double from attempt to attempt."""
+
+REDRAWS = 16
+"""How often a response is drawn anew from where it holds a token that cannot be. A quarter of the longest need it."""
 
 RESTARTS = 3
 """How often a server that died is started again."""
@@ -76,7 +79,7 @@ class ServerOptions:
         dtype: of weights and activations, an SGLang name.
         deterministic: batch-invariant kernels and honoured seeds, at some cost in speed. Without it a
             sample depends on chance.
-        concurrency: requests in flight.
+        concurrency: requests in flight for each copy of the model.
         start_timeout: seconds until the server has to be healthy.
         request_timeout: seconds a sample may take, waiting in the server's queue included.
     """
@@ -143,6 +146,29 @@ def stop_token_ids(checkpoint: Path) -> frozenset[int]:
     return frozenset(stops)
 
 
+def vocabulary_size(checkpoint: Path) -> int:
+    """``vocab_size`` of ``config.json``.
+
+    Raises:
+        SrpoError: if there is none.
+    """
+    path = checkpoint / "config.json"
+    size = json.loads(path.read_text()).get("vocab_size")
+    if not isinstance(size, int) or size < 1:
+        raise SrpoError(f"{path}: vocab_size = {size!r}; a positive number is needed")
+    return size
+
+
+def nucleus_floor(top_p: float, vocabulary: int) -> float:
+    """A log-prob below which no token is in the nucleus.
+
+    The nucleus is the smallest set of the likeliest tokens that holds ``top_p``. Without its least likely token it
+    holds less, so that this one and those outside hold more than ``1 - top_p`` together; none of them is likelier
+    than it, and there are at most ``vocabulary`` of them.
+    """
+    return math.log((1 - top_p) / vocabulary) if top_p < 1 else -math.inf
+
+
 def generate_request(prompt_ids: list[int], params: SamplingParams, seed: int) -> dict[str, Any]:
     """The body of one ``/generate`` request: one sample."""
     return {
@@ -207,7 +233,7 @@ class SGLangServer:
         command: what starts the server, before its arguments.
 
     Raises:
-        SrpoError: if the checkpoint names no end-of-sequence token.
+        SrpoError: if the checkpoint names no end-of-sequence token or no vocabulary size.
     """
 
     def __init__(self, checkpoint: Path, log: Path, options: ServerOptions, command: Sequence[str] = COMMAND) -> None:
@@ -216,6 +242,7 @@ class SGLangServer:
         self._options = options
         self._command = command
         self._stops = stop_token_ids(checkpoint)
+        self._vocabulary = vocabulary_size(checkpoint)
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
         self._log_start = 0  # where the log of the running server begins
@@ -246,14 +273,14 @@ class SGLangServer:
             raise RuntimeError("generate is for inside the with block")
         self._check(prompt_ids, params.max_new_tokens, seeds)
         requests = {
-            (i, j): generate_request(prompt, params, seed)
+            (i, j): (prompt, seed)
             for i, (prompt, own) in enumerate(zip(prompt_ids, seeds, strict=True))
             for j, seed in enumerate(own)
         }
         completions: dict[_Place, Completion] = {}
-        while missing := {place: body for place, body in requests.items() if place not in completions}:
+        while missing := {place: asked for place, asked in requests.items() if place not in completions}:
             try:
-                asyncio.run(self._sample_all(missing, params.max_new_tokens, completions))
+                asyncio.run(self._sample_all(missing, params, completions))
             except _ServerDied:
                 self._restart()
         return [[completions[i, j] for j in range(len(own))] for i, own in enumerate(seeds)]
@@ -274,14 +301,17 @@ class SGLangServer:
     # ------------------------------------------------------------ requests
 
     async def _sample_all(
-        self, requests: Mapping[_Place, dict[str, Any]], max_new_tokens: int, completions: dict[_Place, Completion]
+        self,
+        requests: Mapping[_Place, tuple[list[int], int]],
+        params: SamplingParams,
+        completions: dict[_Place, Completion],
     ) -> None:
         """Add to ``completions`` as they come; the first failure ends the other requests."""
-        free = asyncio.Semaphore(self._options.concurrency)
+        free = asyncio.Semaphore(self._options.concurrency * self._options.data_parallel)
 
-        async def sample(place: _Place, body: dict[str, Any]) -> None:
+        async def sample(place: _Place, prompt: list[int], seed: int) -> None:
             async with free:
-                completions[place] = await self._sample(client, body, max_new_tokens)
+                completions[place] = await self._sample(client, prompt, params, seed)
 
         # No connection is reused: the server may close one just as we send. Proxies are not for loopback.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
@@ -289,12 +319,38 @@ class SGLangServer:
         async with httpx.AsyncClient(base_url=self._url, timeout=timeout, limits=limits, trust_env=False) as client:
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    for place, body in requests.items():
-                        tasks.create_task(sample(place, body))
+                    for place, (prompt, seed) in requests.items():
+                        tasks.create_task(sample(place, prompt, seed))
             except ExceptionGroup as group:
                 raise group.exceptions[0] from None
 
-    async def _sample(self, client: httpx.AsyncClient, body: dict[str, Any], max_new_tokens: int) -> Completion:
+    async def _sample(
+        self, client: httpx.AsyncClient, prompt: list[int], params: SamplingParams, seed: int
+    ) -> Completion:
+        """One sample, mended where SGLang's deterministic sampling went wrong.
+
+        Of 28,000 tokens of Qwen3's it takes one whatever its probability: one of the hashes it makes noise of is
+        infinite (sgl-project/sglang#25106). From there on the response is drawn anew with another seed. Where it goes
+        wrong does not depend on the model, so that responses keep their distribution.
+        """
+        floor = nucleus_floor(params.top_p, self._vocabulary)
+        token_ids: list[int] = []
+        log_probs: list[float] = []
+        for redraw in range(REDRAWS):
+            left = params.max_new_tokens - len(token_ids)
+            body = generate_request(prompt + token_ids, replace(params, max_new_tokens=left), seed ^ redraw)
+            rest = await self._ask(client, body, left)
+            wrong = next((i for i, log_prob in enumerate(rest.log_probs) if log_prob < floor), None)
+            token_ids += rest.token_ids[:wrong]
+            log_probs += rest.log_probs[:wrong]
+            if wrong is None:
+                return Completion(token_ids, log_probs, rest.finish_reason)
+        raise SrpoError(
+            f"sglang server: {REDRAWS} times a token of log-prob below {floor:.1f} in one sample, which top_p = "
+            f"{params.top_p} does not allow; see {self._log}"
+        )
+
+    async def _ask(self, client: httpx.AsyncClient, body: dict[str, Any], max_new_tokens: int) -> Completion:
         problem: object = None
         for attempt in range(ATTEMPTS):
             if attempt:
