@@ -15,7 +15,7 @@ rule split:
         runtime=10,
     params:
         experiment=RESOLVED,
-        benchmark=lambda wildcards: EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(),
+        benchmark=lambda wildcards: EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(exclude={"title"}),
     message:
         "Write the {wildcards.split} split of {wildcards.benchmark}"
     shell:
@@ -38,7 +38,7 @@ rule statistics:
         runtime=10,
     params:
         experiment=RESOLVED,
-        benchmark=lambda wildcards: EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(),
+        benchmark=lambda wildcards: EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(exclude={"title"}),
     message:
         "Describe {wildcards.benchmark}"
     shell:

@@ -19,7 +19,7 @@ rule base_model:
         runtime=60,
     params:
         experiment=RESOLVED,
-        model=lambda wildcards: EXPERIMENT.models[wildcards.model].model_dump_json(),
+        model=lambda wildcards: EXPERIMENT.models[wildcards.model].model_dump_json(exclude={"title"}),
     message:
         "Make the base model {wildcards.model}"
     shell:

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from srpo.algorithm.diagnostics import response_parts
 from srpo.algorithm.routing import route
-from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
+from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.splits import Question, read_split
 from srpo.config import Method, RunSpec, Training
 from srpo.layout import Layout
@@ -204,7 +204,7 @@ def draw_rollouts(run: OneStep, seed: int = 3) -> Rollouts:
     lengths = [1 + (5 * i) % 12 for i in range(RUNS)]
     vocabulary = run.policy.worker.actor.engine.model_config.hf_config.vocab_size
     prompts = [
-        torch.tensor(student_prompt_ids(run.tokenizer, run.train_questions[i // 4].messages, 96)) for i in range(RUNS)
+        torch.tensor(student_prompts(run.tokenizer, [run.train_questions[i // 4].messages], 96)[0]) for i in range(RUNS)
     ]
     responses = [torch.randint(3, vocabulary, (length,), generator=generator) for length in lengths]
     model = Reference(run)

@@ -187,7 +187,7 @@ def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
     assert "0 of 6 training runs are finished" in page
     assert page.count(": No data (yet).") == len(SHOWN)
     assert set(verdicts(tmp_path).values()) == {"not tested"}
-    assert "No claim of the paper can be tested yet." in page
+    assert "No claim of the paper is tested here (yet)." in page
 
 
 def test_base_models_alone_render(tmp_path):

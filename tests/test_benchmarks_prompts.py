@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from srpo.benchmarks.prompts import strip_thinking, student_prompt_ids, teacher_messages, teacher_prompt_ids
+from srpo.benchmarks.prompts import strip_thinking, student_prompts, teacher_messages, teacher_prompt_ids
 from srpo.errors import SrpoError
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -32,7 +32,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def test_student_prompt_ends_in_the_assistants_header_without_thinking(tokenizer):
-    ids = student_prompt_ids(tokenizer, QUESTION, 512)
+    ids = student_prompts(tokenizer, [QUESTION], 512)[0]
     assert type(ids) is list
     assert tokenizer.decode(ids) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 1+1?<|im_end|>\n" + HEADER
@@ -43,14 +43,18 @@ def test_student_prompt_is_what_the_chat_template_gives(tokenizer):
     expected = tokenizer.apply_chat_template(
         QUESTION, tokenize=True, return_dict=True, add_generation_prompt=True, enable_thinking=False
     )
-    assert student_prompt_ids(tokenizer, QUESTION, 512) == expected["input_ids"]
+    assert student_prompts(tokenizer, [QUESTION], 512)[0] == expected["input_ids"]
 
 
 def test_an_over_long_question_is_refused(tokenizer):
-    length = len(student_prompt_ids(tokenizer, QUESTION, 512))
-    assert student_prompt_ids(tokenizer, QUESTION, length)
+    length = len(student_prompts(tokenizer, [QUESTION], 512)[0])
+    assert student_prompts(tokenizer, [QUESTION], length)[0]
     with pytest.raises(SrpoError, match=rf"^training\.max_prompt_length = {length - 1}: .* {length} tokens"):
-        student_prompt_ids(tokenizer, QUESTION, length - 1)
+        student_prompts(tokenizer, [QUESTION], length - 1)
+    longer = [{"role": "user", "content": QUESTION[-1]["content"] * 40}]
+    most = len(student_prompts(tokenizer, [longer], 4096)[0])
+    with pytest.raises(SrpoError, match=rf"^limit = 3: a question has {most} tokens; allow as many$"):
+        student_prompts(tokenizer, [QUESTION, longer, QUESTION], 3, "limit")
 
 
 def test_teacher_messages_to_the_letter():

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from srpo.benchmarks import rewards
 from srpo.benchmarks.families import FAMILIES
 from srpo.benchmarks.splits import Question, build_split, read_split, split_statistics, write_split
 from srpo.config import MiniatureBenchmark
@@ -130,3 +131,15 @@ def test_statistics_of_a_split_that_is_only_evaluated():
 def test_too_many_questions_are_refused():
     with pytest.raises(SrpoError, match=r"^test_questions = 9999: family tooluse has only"):
         build_split(benchmark("tooluse", test_questions=9999), "test")
+
+
+def test_a_reward_that_does_not_fit_the_questions_is_named_when_they_are_built():
+    with pytest.raises(SrpoError, match=r"^reward = tool_use: question 0: .* is no list of calls$"):
+        build_split(benchmark(reward="tool_use"), "test")
+
+
+def test_statistics_of_a_reward_of_ones_own(monkeypatch):
+    """Only tool use has truths that the reference's reading cannot score."""
+    monkeypatch.setitem(rewards._MATCHERS, "own", lambda response, truth: response == truth)
+    own = benchmark().model_copy(update={"reward": "own"})
+    assert "reference_cannot_score" not in split_statistics(own, {"test": build_split(own, "test")})

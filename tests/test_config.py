@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,10 @@ def test_run_outside_the_matrix() -> None:
             ["share a name", "miniature/physics, sdpo/physics"],
         ),
         ({"name": "Not A Name"}, ["name = 'Not A Name'"]),
+        (
+            {"training": {**SHARED, "questions_per_batch": 1024}},
+            ["training.questions_per_batch = 1024", "miniature/chemistry", "to train on"],
+        ),
     ],
 )
 def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:
@@ -218,3 +223,101 @@ def test_unreadable_file(tmp_path: Path, content: str | None, word: str) -> None
         load_experiment(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# ---------------------------------------------------------------- one's own methods, models and benchmarks
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A copy of the configuration to which a test adds files."""
+    return Path(shutil.copytree(CONFIG_ROOT, tmp_path / "configs"))
+
+
+def refusal(own: Path, kind: str, name: str, content: dict[str, Any], **changes: Any) -> str:
+    """What is said to an experiment with a file of one's own."""
+    path = own / kind / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
+    block[kind] = [*block[kind], name]
+    with pytest.raises(SrpoError) as caught:
+        load_experiment(tiny_experiment(**{"matrix": [block]} | changes), own)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+GRPO = yaml.safe_load((CONFIG_ROOT / "methods" / "grpo.yaml").read_text())
+MODEL = yaml.safe_load((CONFIG_ROOT / "models" / "miniature-tiny.yaml").read_text())
+SUMS = {
+    "kind": "sourced",
+    "title": "Sums",
+    "reward": "answer_match",
+    "source": {
+        "repository": "lab/sums",
+        "commit": "0" * 40,
+        "train": {"path": "train.jsonl", "git_blob": "a" * 40, "rows": 64},
+        "test": {"path": "test.jsonl", "git_blob": "b" * 40, "rows": 8},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content", "words"),
+    [
+        ("methods", "base", {**GRPO, "title": "Mine"}, ["method 'base'", "untrained", "rename"]),
+        ("methods", "own/x", {**GRPO, "title": "Mine"}, ["method 'own/x'", "letters"]),
+        ("methods", "a b", {**GRPO, "title": "Mine"}, ["method 'a b'", "letters"]),
+        ("methods", "-x", {**GRPO, "title": "Mine"}, ["method '-x'", "letters"]),
+        ("models", "own/x", {**MODEL, "title": "Mine"}, ["model 'own/x'", "letters"]),
+        ("benchmarks", "own/a b", SUMS, ["benchmark 'own/a b'", "letters"]),
+        (
+            "methods",
+            "mine",
+            {**GRPO, "title": "Mine", "name": "grpo"},
+            ["mine.yaml: name = 'grpo'", "leave the key out"],
+        ),
+        ("methods", "mine", GRPO, ["methods.mine.title = 'GRPO'", "also that of grpo"]),
+        ("benchmarks", "own/sums", {**SUMS, "title": "Physics"}, ["benchmarks.sums.title", "also that of physics"]),
+        ("benchmarks", "own/sums", {**SUMS, "reward": "guess"}, ["benchmarks.sums.reward = 'guess'", "answer_match"]),
+        ("benchmarks", "own/sums", {**SUMS, "kind": "source"}, ["benchmarks.sums", "kind = source", "'sourced'"]),
+        ("benchmarks", "own/sums", {k: v for k, v in SUMS.items() if k != "kind"}, ["sums", "the key kind is missing"]),
+        (
+            "benchmarks",
+            "own/sums",
+            {**SUMS, "source": {**SUMS["source"], "commit": 0}},
+            ["benchmarks.sums.source.commit = 0", "quote it"],
+        ),
+        (
+            "models",
+            "mine",
+            {**MODEL, "title": "Mine", "architecture": {**MODEL["architecture"], "num_key_value_heads": 3}},
+            ["models.mine.architecture", "num_key_value_heads = 3", "num_attention_heads = 4"],
+        ),
+        (
+            "models",
+            "mine",
+            {**MODEL, "title": "Mine", "architecture": {**MODEL["architecture"], "num_attention_heads": 3}},
+            ["num_attention_heads = 3: must divide hidden_size = 64"],
+        ),
+    ],
+)
+def test_mistakes_in_files_of_ones_own_are_one_line(own, kind, name, content, words) -> None:
+    message = refusal(own, kind, name, content)
+    for word in words:
+        assert word in message
+
+
+def test_a_sweep_does_not_replace_a_method_of_its_variants_name(own) -> None:
+    message = refusal(own, "methods", "srpo-entropy_beta-1", {**GRPO, "title": "Mine"}, sweep=BETA)
+    assert "the sweep makes a method srpo-entropy_beta-1, and the matrix has another" in message
+
+
+def test_a_title_changes_no_result() -> None:
+    experiment = load_experiment(tiny_experiment())
+    renamed = experiment.model_dump(mode="json")
+    for kind in ("methods", "models", "benchmarks"):
+        for definition in renamed[kind].values():
+            definition["title"] += " of old"
+    for run in experiment.runs():
+        assert load_experiment(renamed).run(run).identity() == experiment.run(run).identity()

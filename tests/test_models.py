@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from srpo.benchmarks.families import FAMILIES
-from srpo.benchmarks.prompts import student_prompt_ids, teacher_messages
+from srpo.benchmarks.prompts import student_prompts, teacher_messages
 from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, write_split
 from srpo.compose import load_experiment
@@ -269,7 +269,7 @@ def test_built_folder_is_a_checkpoint(built: Path):
     assert model.dtype == torch.float32
     assert model.config.model_type == "qwen3"
     assert model.generation_config.eos_token_id == model.config.eos_token_id == tokenizer.eos_token_id
-    assert tokenizer.decode(student_prompt_ids(tokenizer, MESSAGES, 450)).endswith("assistant\n")
+    assert tokenizer.decode(student_prompts(tokenizer, [MESSAGES], 450)[0]).endswith("assistant\n")
     described = base(built)
     assert described["parameters"] == model.num_parameters()
     assert (described["model"], described["kind"]) == ("tiny", "miniature")

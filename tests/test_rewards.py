@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from srpo.benchmarks import rewards
 from srpo.benchmarks.rewards import (
+    check_truths,
     compute_reward,
     compute_score,
     count_reference_cannot_score,
@@ -204,3 +206,35 @@ def test_making_exactly_the_calls_is_right(calls):
 def test_one_call_too_many_is_wrong(calls):
     response = render_tool_calls(truth(*calls)) + "\nAction: again\nAction Input: {}"
     assert compute_reward("tool_use", response, truth(*calls)) == 0.0
+
+
+# ---------------------------------------------------------------- one's own
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (lambda response: True, "reward own: TypeError"),
+        (lambda response, truth: {}[response], "reward own: KeyError"),
+        (lambda response, truth: None, "reward own: None"),
+        (lambda response, truth: float("nan"), "reward own: nan"),
+        (lambda response, truth: 0.5, "reward own: 0.5"),
+    ],
+)
+def test_a_mistake_in_a_reward_is_one_line_before_training(monkeypatch, own, says):
+    monkeypatch.setitem(rewards._MATCHERS, "own", own)
+    for fails in (lambda: compute_reward("own", "4" * 1000, "4"), lambda: check_truths("own", ["4"])):
+        with pytest.raises(SrpoError) as failure:
+            fails()
+        message = str(failure.value)
+        assert message.startswith(says)
+        assert "for the response '4" in message
+        assert "\n" not in message
+        assert len(message) < 500
+
+
+def test_truths_that_are_no_calls_are_named():
+    check_truths("tool_use", [ONE, TWO])
+    check_truths("answer_match", ["B"])
+    with pytest.raises(SrpoError, match=r"^reward = tool_use: question 1: 'B' is no list of calls$"):
+        check_truths("tool_use", [ONE, "B"])

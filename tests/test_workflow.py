@@ -299,3 +299,15 @@ def test_change_reruns_what_depends_on_it(changes: dict, expected: dict[str, int
     source = write_experiment(finished, **{"matrix": matrix(["grpo", "srpo"], [1]), **changes})
     jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
     assert {rule: count for rule, count in jobs.items() if rule != "total"} == expected
+
+
+@pytest.mark.slow
+def test_another_title_of_anything_costs_a_report(finished: Path) -> None:
+    renamed = load_experiment(write_experiment(finished, matrix=matrix(["grpo", "srpo"], [1]))).model_dump(mode="json")
+    for kind in ("methods", "models", "benchmarks"):
+        for definition in renamed[kind].values():
+            definition["title"] += " of old"
+    source = finished / "renamed.yaml"
+    source.write_text(yaml.safe_dump(renamed, sort_keys=False))
+    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
+    assert {rule: count for rule, count in jobs.items() if rule != "total"} == REPORT

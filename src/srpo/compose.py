@@ -7,6 +7,7 @@ expands a sweep.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from pydantic import Field, FiniteFloat, ValidationError, field_validator
 
 from srpo.config import CONFIG_ROOT, Config, Experiment, Method, Model, short_name
 from srpo.errors import SrpoError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Names become folders and arguments of commands."""
 
 
 def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIG_ROOT) -> Experiment:
@@ -130,6 +134,8 @@ def _expand(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[
             name = f"{of}-{request.key.rsplit('.', 1)[-1]}-{value:.12g}"
             if name in variants[of]:
                 raise SrpoError(f"{where}: sweep.values = {value:.12g}: given twice")
+            if name in raw[kind]:
+                raise SrpoError(f"{where}: the sweep makes a {kind[:-1]} {name}, and the matrix has another; rename it")
             variant = _with(definition, request.key, value) | {"name": name, "title": title}
             try:
                 _Swept.model_validate({kind: {name: variant}})
@@ -191,10 +197,18 @@ def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 def _load_named(kind: str, name: str, config_root: Path) -> dict[str, Any]:
     folder = config_root / kind
     path = folder / f"{name}.yaml"
+    parts = name.split("/") if kind == "benchmarks" else [name]  # only benchmarks come in sets
+    if not all(map(_NAME.fullmatch, parts)):
+        raise SrpoError(f"{kind[:-1]} {name!r}: a name has letters, digits, points, hyphens and underscores")
+    if kind == "methods" and name == "base":
+        raise SrpoError("method 'base': that is what the untrained model is called; rename the file")
     if not path.is_file():
         known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
         raise SrpoError(f"unknown {kind[:-1]} {name!r}; there is {', '.join(known)}")
-    return {"name": short_name(name), **_read_yaml(path)}
+    content = _read_yaml(path)
+    if content.setdefault("name", short_name(name)) != short_name(name):
+        raise SrpoError(f"{path}: name = {content['name']!r}: a {kind[:-1]} has its file's name; leave the key out")
+    return content
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -214,7 +228,10 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
         return model.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
+        loc = first["loc"]
+        if loc[:1] in (("models",), ("benchmarks",)):
+            loc = loc[:2] + loc[3:]  # the third is the kind that pydantic has found it to be
+        key = ".".join(str(part) for part in loc)
         value = "" if not key or first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
         value = value if len(value) < 200 else ""
         subject = f"{key}{value}: " if key else ""
@@ -223,5 +240,10 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
 
 def _reason(error: Mapping[str, Any]) -> str:
     """What pydantic holds against a value, in our words."""
-    message = "unknown key" if error["type"] == "extra_forbidden" else error["msg"].removeprefix("Value error, ")
-    return f"{message[0].lower()}{message[1:]}"
+    if error["type"] == "union_tag_invalid":
+        return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
+    message = {"extra_forbidden": "unknown key", "union_tag_not_found": "the key kind is missing"}.get(
+        error["type"], error["msg"].removeprefix("Value error, ")
+    )
+    quote = "; quote it" if error["type"] == "string_type" and isinstance(error["input"], int | float) else ""
+    return f"{message[0].lower()}{message[1:]}{quote}"

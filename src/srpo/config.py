@@ -106,6 +106,13 @@ class Architecture(Config):
     max_position_embeddings: Count = 512
     vocab_size: Count = 400
 
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Architecture:
+        for whole, part in (("hidden_size", "num_attention_heads"), ("num_attention_heads", "num_key_value_heads")):
+            if getattr(self, whole) % getattr(self, part):
+                raise ValueError(f"{part} = {getattr(self, part)}: must divide {whole} = {getattr(self, whole)}")
+        return self
+
 
 class WarmStart(Config):
     """Supervised start of a model that is built here: it teaches the answer format and the use of a solution."""
@@ -201,6 +208,10 @@ class MiniatureBenchmark(Config):
     test_questions: Count
     seed: int = 0
 
+    def questions(self, split: Literal["train", "test"]) -> int:
+        """How many there are."""
+        return self.train_questions if split == "train" else self.test_questions
+
 
 class SourcedBenchmark(Config):
     """Real splits, fetched and verified."""
@@ -210,6 +221,10 @@ class SourcedBenchmark(Config):
     title: str
     reward: Literal["answer_match", "tool_use", "tool_use_reference"]
     source: Source
+
+    def questions(self, split: Literal["train", "test"]) -> int:
+        """How many there are."""
+        return (self.source.train if split == "train" else self.source.test).rows
 
 
 Benchmark = Annotated[MiniatureBenchmark | SourcedBenchmark, Field(discriminator="kind")]
@@ -361,6 +376,9 @@ MEMORY_SETTINGS = {
 }
 """Keys that a run may change while it is under way: they cost memory or time and change no result."""
 
+WITHOUT_EFFECT = MEMORY_SETTINGS | {part: {"title"} for part in ("model", "benchmark", "method")}
+"""Keys that change no result of a run."""
+
 
 class RunSpec(Config):
     """Everything that determines a training run's result, resolved."""
@@ -375,8 +393,8 @@ class RunSpec(Config):
     execution: Execution
 
     def identity(self) -> dict[str, Any]:
-        """The specification without the settings that leave the result alone (:data:`MEMORY_SETTINGS`)."""
-        return self.model_dump(mode="json", exclude=MEMORY_SETTINGS)
+        """The specification without what leaves the result alone (:data:`WITHOUT_EFFECT`)."""
+        return self.model_dump(mode="json", exclude=WITHOUT_EFFECT)
 
 
 class Experiment(Config):
@@ -402,6 +420,26 @@ class Experiment(Config):
                 raise ValueError(
                     f"methods.{name}.mini_batch_questions = {method.mini_batch_questions}: "
                     f"must divide training.questions_per_batch = {self.training.questions_per_batch}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _titles_differ(self) -> Experiment:
+        for kind in ("methods", "models", "benchmarks"):
+            named: dict[str, str] = {}  # the first of each title; tables and figures tell them apart by it
+            for name, definition in getattr(self, kind).items():
+                first = named.setdefault(definition.title, name)
+                if first != name:
+                    raise ValueError(f"{kind}.{name}.title = {definition.title!r}: also that of {first}")
+        return self
+
+    @model_validator(mode="after")
+    def _batches_can_be_filled(self) -> Experiment:
+        for benchmark in dict.fromkeys(name for block in self.matrix if block.methods for name in block.benchmarks):
+            found, batch = self.benchmarks[short_name(benchmark)].questions("train"), self.training.questions_per_batch
+            if found < batch:
+                raise ValueError(
+                    f"training.questions_per_batch = {batch}: benchmark {benchmark} has {found} questions to train on"
                 )
         return self
 

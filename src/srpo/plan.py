@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srpo import memory
-from srpo.config import Experiment, Method, MiniatureModel, Model, RunId, SourcedBenchmark, TransformerShape
+from srpo.config import Experiment, Method, MiniatureModel, Model, RunId, TransformerShape
 from srpo.training.clock import ModelCost, modelled_seconds
 
 STEP_SECONDS = Path(__file__).resolve().parents[2] / "reports" / "reference" / "fig4b_step_seconds.csv"
@@ -242,7 +242,7 @@ def _sampling_seconds(
     the time to read the weights, and keys and values of all sequences at work, from memory.
     """
     training, execution = experiment.training, experiment.execution
-    rollouts = samples * _test_questions(experiment, benchmark)
+    rollouts = samples * experiment.benchmarks[benchmark].questions("test")
     if execution.rollout_engine == "embedded":
         cost, prompt, response = _cost(shape), training.max_prompt_length, training.max_response_length
         return modelled_seconds(training.clock, rollouts * cost.decode_flops([prompt], [response]), 0.0)
@@ -262,13 +262,6 @@ def _cost(shape: TransformerShape) -> ModelCost:
     lookup = 0 if shape.tie_word_embeddings else memory.embedding_parameters(shape)
     width = shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
     return ModelCost(memory.parameters(shape) - lookup, width)
-
-
-def _test_questions(experiment: Experiment, benchmark: str) -> int:
-    definition = experiment.benchmarks[benchmark]
-    if isinstance(definition, SourcedBenchmark):
-        return definition.source.test.rows
-    return definition.test_questions
 
 
 def _paper_step_seconds() -> dict[str, dict[float, float]]:

@@ -63,7 +63,8 @@ def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
     seeds = f"From {_seeds(frame)}." if len(frame) else ""
     return (
         f"Seconds of the {results.experiment.training.clock.kind} training clock a step, averaged over the steps up to "
-        "each budget and over the benchmarks on which every method of the model has reached it, by phase. "
+        "each budget and over the benchmarks on which every method of the model has reached it or its last allowed "
+        "step, by phase. "
         f"{seeds} {bars}"
     ).strip()
 

@@ -229,17 +229,16 @@ FIGURES = {
                 "share of rollouts, %",
                 _SHARES,
             ),
-            "Shares of each step's rollouts: routed to either branch, correct, and with a teacher available (another "
-            "rollout of the question is correct).",
+            "Of methods that use both branches, shares of each step's rollouts: routed to either branch, correct, and "
+            "with a teacher available (another rollout of the question is correct).",
         ),
         _metrics(
             "teacher_entropy",
             "Uncertainty of the self-teacher (figure 1c)",
             _taught,
             Metrics({"": Series("teacher/entropy")}, "teacher entropy, nats"),
-            "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils: all that "
-            "have a teacher for SDPO and the mix, only wrong ones for SRPO, so that levels are not comparable between "
-            "methods, trends are.",
+            "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils (table "
+            "7; SRPO only wrong ones), so that levels are not comparable between methods, trends are.",
         ),
         _metrics(
             "solved_groups",

@@ -137,7 +137,7 @@ def group_table(results: Results) -> Table:
         cells = [
             "yes" if row["correct"] else "no",
             "yes" if row["teacher_available"] else "no",
-            _BRANCHES[row["branch"]],
+            _BRANCHES.get(row["branch"], row["branch"]),
             _why_routed(row),
             number(row["advantage"], 3, sign=True),
             f"{row['response_length']}{' (cut off)' if row['truncated'] else ''}",
@@ -196,11 +196,12 @@ _CASES = {
 
 def routing_table(results: Results) -> Table:
     """Table 7: which branch each kind of rollout takes, by method, and how often each kind occurred."""
-    routings = {name: method_spec(results, name)[0].routing for name in results.experiment.methods}
-    rows = [{"method": name, **{case: getattr(routing, case) for case in _CASES}} for name, routing in routings.items()]
+    specs = {name: method_spec(results, name)[0].routing for name in results.experiment.methods}
+    routings = {name: {case: getattr(routing, case) for case in _CASES} for name, routing in specs.items()}
+    rows = [{"method": name, **routing} for name, routing in routings.items()]
     frame = pd.DataFrame(rows, columns=["method", *_CASES])
     body = [
-        Row(method_title(results, name), [Cell(_BRANCHES[getattr(routing, case)]) for case in _CASES])
+        Row(method_title(results, name), [Cell(_BRANCHES.get(routing[case], routing[case])) for case in _CASES])
         for name, routing in routings.items()
     ]
     grids = [Grid("Method", list(_CASES.values()), body, "Branch", numeric=False)] if body else []
@@ -255,11 +256,12 @@ def splits_table(results: Results) -> Table:
     lookup = frame.set_index(["benchmark", "split"])
 
     def texts(name: str) -> list[str]:
-        lengths = results.statistics.get(name, {}).get("prompt_characters", {})
+        statistics = results.statistics.get(name, {})
+        lengths = statistics.get("prompt_characters", {})
         counts = [lookup.loc[(name, split), value] for value in values for split in ("train", "test")]
-        kind = results.statistics.get(name, {}).get("kind", MISSING)
+        source = statistics.get("source", {}).get("repository") or statistics.get("kind", MISSING)
         shown = [MISSING if pd.isna(count) else f"{count:,}" for count in counts]
-        return [kind, *shown, *(number(lengths.get(key), 0) for key in ("mean", "max"))]
+        return [source, *shown, *(number(lengths.get(key), 0) for key in ("mean", "max"))]
 
     heads = ["Source", "Train", "Test", *(["Train (paper)", "Test (paper)"] if "paper" in frame else [])]
     heads += ["Prompt characters, mean", "max"]
@@ -345,7 +347,8 @@ def step_seconds_table(results: Results) -> Table:
     grid = Grid("Method", [("", "Benchmarks"), *heads], rows)
     notes = [
         f"Seconds of the {results.experiment.training.clock.kind} training clock, averaged over the benchmarks on "
-        f"which every method of the model has reached the budget. {intervals_note(frame['step_seconds_unit'])}",
+        "which every method of the model has reached the budget or its last allowed step. "
+        f"{intervals_note(frame['step_seconds_unit'])}",
         *comparability(results),
     ]
     digits = dict.fromkeys([*_SECONDS, "step_seconds_low", "step_seconds_high"], 4) | {"paper": 1}

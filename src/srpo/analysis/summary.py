@@ -10,7 +10,7 @@ from srpo.analysis.load import RUN_KEY, Results
 from srpo.analysis.scores import BASE, PROTOCOLS, Scores, model_benchmarks, planned
 from srpo.analysis.statistics import Estimate
 from srpo.analysis.table import benchmark_title, method_title
-from srpo.config import MEMORY_SETTINGS, Execution
+from srpo.config import WITHOUT_EFFECT, Execution
 
 
 def headlines(results: Results, findings: list[Finding]) -> list[str]:
@@ -30,7 +30,7 @@ def _verdicts(findings: list[Finding]) -> str:
     counts = {verdict: [f.claim for f in findings if f.verdict == verdict] for verdict in VERDICTS}
     tested = len(findings) - len(counts["not tested"])
     if not tested:
-        return "No claim of the paper can be tested yet." if findings else ""
+        return "No claim of the paper is tested here (yet)." if findings else ""
     against = counts["does not hold"]
     named = f": {'; '.join(claim.statement for claim in against)}" if against else ""
     return (
@@ -144,7 +144,7 @@ def _identity(spec: dict) -> dict:
     """A recorded specification as :meth:`RunSpec.identity` leaves it; older records have no execution."""
     execution = Execution().model_dump(mode="json") | spec.get("execution", {})
     spec = spec | {"execution": execution}
-    for part, ignored in MEMORY_SETTINGS.items():
+    for part, ignored in WITHOUT_EFFECT.items():
         spec[part] = {key: value for key, value in spec[part].items() if key not in ignored}
     return spec
 

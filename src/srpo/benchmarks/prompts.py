@@ -6,6 +6,7 @@ sibling's correct response, and the request to solve the original question.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from srpo.errors import SrpoError
@@ -19,16 +20,25 @@ _SOLUTION = "\nCorrect solution:\n\n{solution}"
 _REPROMPT = "{prompt}{solution}\n\nCorrectly solve the original question."
 
 
-def student_prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages, max_length: int) -> list[int]:
-    """Tokenize a question as the policy sees it, ending in the assistant's header, thinking off.
+def student_prompts(
+    tokenizer: PreTrainedTokenizerFast,
+    conversations: Iterable[Messages],
+    max_length: int,
+    key: str = "training.max_prompt_length",
+) -> list[list[int]]:
+    """Tokenize questions as the policy sees them, each ending in the assistant's header, thinking off.
+
+    Args:
+        key: what sets ``max_length``.
 
     Raises:
-        SrpoError: if it is longer than ``max_length`` tokens.
+        SrpoError: if one is longer than ``max_length`` tokens; it says how many the longest has.
     """
-    ids = _prompt_ids(tokenizer, messages)
-    if len(ids) > max_length:
-        raise SrpoError(f"training.max_prompt_length = {max_length}: a question has {len(ids)} tokens; allow as many")
-    return ids
+    prompts = [_prompt_ids(tokenizer, messages) for messages in conversations]
+    longest = max(map(len, prompts), default=0)
+    if longest > max_length:
+        raise SrpoError(f"{key} = {max_length}: a question has {longest} tokens; allow as many")
+    return prompts
 
 
 def strip_thinking(text: str) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from srpo.errors import SrpoError
@@ -33,15 +33,35 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
         1.0 if right, otherwise 0.0, whatever the response and the truth are.
 
     Raises:
-        SrpoError: if there is no such kind.
+        SrpoError: if there is no such kind, or its function fails or gives something else.
     """
     if kind not in _MATCHERS:
         raise SrpoError(f"reward = {kind!r}: unknown; there is {', '.join(_MATCHERS)}")
     try:
-        return float(_MATCHERS[kind](response, ground_truth))
+        reward = _MATCHERS[kind](response, ground_truth)
     except (ValueError, RecursionError):
         # JSON that is malformed, too deep or has an integer of thousands of digits
         return 0.0
+    except Exception as error:
+        raise SrpoError(f"reward {kind}: {error!r:.200} for the response {response[:200]!r}") from error
+    if reward not in (0, 1):
+        raise SrpoError(f"reward {kind}: {reward!r} for the response {response[:200]!r}; routing knows 0 and 1")
+    return float(reward)
+
+
+def check_truths(kind: str, ground_truths: Sequence[str]) -> None:
+    """Whether rewards of this kind can be computed with these truths.
+
+    Raises:
+        SrpoError: naming the question that has none, or the reward's mistake.
+    """
+    for index, truth in enumerate(ground_truths):
+        compute_reward(kind, truth, truth)
+        if kind.startswith("tool_use"):
+            try:
+                render_tool_calls(truth)
+            except ValueError as error:
+                raise SrpoError(f"reward = {kind}: question {index}: {truth[:200]!r} is no list of calls") from error
 
 
 def compute_score(

@@ -105,7 +105,7 @@ def _parse_row(line: bytes, where: str) -> SourceRow:
         row: dict[str, Any] = json.loads(line)
         system, prompt, answer = row.get("system"), row["prompt"], row["answer"]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise SrpoError(f"{where}: not a row with prompt and answer ({error!r})") from error
+        raise SrpoError(f"{where}: not a JSON object with prompt and answer, one a line ({error!r})") from error
     if not (isinstance(prompt, str) and isinstance(answer, str) and isinstance(system, str | None)):
         raise SrpoError(f"{where}: prompt, answer and system must be text")
     before = [{"role": "system", "content": system}] if system else []

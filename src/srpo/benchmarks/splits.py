@@ -76,12 +76,11 @@ def build_split(
         SrpoError: if the split cannot be had or is not the one the configuration describes.
     """
     if isinstance(benchmark, MiniatureBenchmark):
-        return _family_questions(benchmark, split)
-    rows = sources.load_rows(
-        benchmark.source, getattr(benchmark.source, split), mirror, cache or sources.default_cache()
-    )
-    data_source = f"{benchmark.source.repository.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
-    return [Question(i, row.messages, row.ground_truth, benchmark.reward, data_source) for i, row in enumerate(rows)]
+        questions = _family_questions(benchmark, split)
+    else:
+        questions = _sourced_questions(benchmark, split, mirror, cache)
+    rewards.check_truths(benchmark.reward, [question.ground_truth for question in questions])
+    return questions
 
 
 def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question]]) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
         "example": {"prompt": questions[0].messages[-1]["content"], "answer": questions[0].ground_truth},
         "source": _describe_source(benchmark),
     }
-    if benchmark.reward != "answer_match":
+    if benchmark.reward.startswith("tool_use"):
         truths = {split: [question.ground_truth for question in of_split] for split, of_split in splits.items()}
         statistics["reference_cannot_score"] = {
             split: rewards.count_reference_cannot_score(of_split) for split, of_split in truths.items()
@@ -120,6 +119,16 @@ def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Q
         )
         for i, problem in enumerate(families.family_problems(family, count, split, benchmark.seed))
     ]
+
+
+def _sourced_questions(
+    benchmark: SourcedBenchmark, split: SplitName, mirror: Path | None, cache: Path | None
+) -> list[Question]:
+    rows = sources.load_rows(
+        benchmark.source, getattr(benchmark.source, split), mirror, cache or sources.default_cache()
+    )
+    data_source = f"{benchmark.source.repository.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
+    return [Question(i, row.messages, row.ground_truth, benchmark.reward, data_source) for i, row in enumerate(rows)]
 
 
 def _describe_source(benchmark: Benchmark) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from srpo.benchmarks.prompts import student_prompt_ids
+from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question
 from srpo.config import Sampling
@@ -72,7 +72,7 @@ def evaluate_questions(
     """
     if not questions:
         raise SrpoError("no questions to evaluate: the split is empty")
-    prompts = [student_prompt_ids(tokenizer, question.messages, max_prompt_length) for question in questions]
+    prompts = student_prompts(tokenizer, [question.messages for question in questions], max_prompt_length)
     seeds = [[derive_seed(*seed_key, question.index, j) for j in range(sampling.rollouts)] for question in questions]
     params = SamplingParams(sampling.temperature, max_response_length, sampling.top_p)
     groups = engine.generate(prompts, params, seeds)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from srpo.benchmarks.prompts import student_prompt_ids
+from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.rewards import compute_reward
 from srpo.config import Architecture, WarmStart
 from srpo.models.corpus import Corpus, Example
@@ -111,6 +111,7 @@ def probe_accuracy(
     engine.update_weights(model.state_dict().items())
     params = SamplingParams(temperature=1.0, max_new_tokens=max_new_tokens)
     longest = model.config.max_position_embeddings - max_new_tokens
+    key = f"architecture.max_position_embeddings - {max_new_tokens} for a response"
     accuracy: dict[str, dict[str, float]] = {}
     with _one_thread():
         for name, probes in corpus.probes(random.Random(derive_seed("probes", seed)), PROBES).items():
@@ -118,7 +119,7 @@ def probe_accuracy(
             asked = {"plain": [question.messages for question in questions], "with_solution": [m for _, m in probes]}
             accuracy[name] = {}
             for kind, conversations in asked.items():
-                prompts = [student_prompt_ids(tokenizer, messages, longest) for messages in conversations]
+                prompts = student_prompts(tokenizer, conversations, longest, key)
                 seeds = [
                     [derive_seed("probe", seed, kind, name, i, j) for j in range(PROBE_SAMPLES)]
                     for i in range(len(prompts))

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from srpo.benchmarks.prompts import student_prompt_ids
+from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.splits import read_split
 from srpo.config import RunSpec
 from srpo.errors import SrpoError
@@ -142,9 +142,9 @@ class _Run:
         self.folder = layout.run(spec.id)
         self.train_questions = read_split(layout.split(spec.id.benchmark, "train"))
         self.test_questions = read_split(layout.split(spec.id.benchmark, "test"))
-        for question in (*self.train_questions, *self.test_questions):
-            # one that is too long is found before anything is spent
-            student_prompt_ids(policy.tokenizer, question.messages, self.training.max_prompt_length)
+        # a question that is too long is found before anything is spent
+        asked = [question.messages for question in (*self.train_questions, *self.test_questions)]
+        student_prompts(policy.tokenizer, asked, self.training.max_prompt_length)
         self.horizon = max(self.training.budgets.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from srpo.algorithm.diagnostics import copying_metrics, loss_cells, response_parts
 from srpo.algorithm.routing import Routes, route
-from srpo.benchmarks.prompts import student_prompt_ids, teacher_prompt_ids
+from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question
 from srpo.config import RunSpec
@@ -134,10 +134,8 @@ class Step:
         """Sample a group of rollouts for each question and reward them."""
         samples = self.training.rollouts_per_question
         with self.phases.measure("generate"):
-            prompts = [
-                student_prompt_ids(self.tokenizer, question.messages, self.training.max_prompt_length)
-                for question in questions
-            ]
+            asked = [question.messages for question in questions]
+            prompts = student_prompts(self.tokenizer, asked, self.training.max_prompt_length)
             seeds = [
                 [derive_seed("rollout", self.spec.id.seed, self.number, question.index, j) for j in range(samples)]
                 for question in questions

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 import srpo
-from srpo.config import MEMORY_SETTINGS
+from srpo.config import WITHOUT_EFFECT
 from srpo.errors import SrpoError
 from srpo.files import read_events, write_text
 
@@ -110,8 +110,8 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple
     def relevant(origin: dict[str, Any]) -> dict[str, Any]:
         values = {part: origin["provenance"].get(part) for part in _RESULT} | origin["spec"]
         values = {k: v for part, value in values.items() for k, v in flat(value, part).items()}
-        ignored = {f"{part}.{name}" for part, names in MEMORY_SETTINGS.items() for name in names}
-        return {k: v for k, v in values.items() if k not in ignored and not k.endswith("title")}
+        ignored = {f"{part}.{name}" for part, names in WITHOUT_EFFECT.items() for name in names}
+        return {k: v for k, v in values.items() if k not in ignored}
 
     old, new = relevant(before), relevant(now)
     return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}
