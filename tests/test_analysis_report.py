@@ -14,6 +14,8 @@ from synthetic import CURVES, paper_experiment, tiny_experiment, write_results
 
 from srpo import analysis
 from srpo.analysis.claims import findings, load_claims
+from srpo.analysis.curves import validation_curves
+from srpo.analysis.drawing import draw_scores
 from srpo.analysis.figures import FIGURES
 from srpo.analysis.summary import remarks
 from srpo.analysis.tables import TABLES
@@ -343,3 +345,14 @@ def test_diagnostic_figures_show_the_logged_numbers(tmp_path, name, methods, met
             assert dict(zip(drawn["step"], drawn["value"], strict=True)) == pytest.approx(logged)
     if name == "branch_norms":
         assert (frame["step"] % 5 == 0).all()
+
+
+def test_score_axes_end_where_scores_do(tmp_path):
+    """Although an interval over two seeds goes far beyond 100 %."""
+    two = load_experiment(tiny_experiment(matrix=[EXPERIMENT.matrix[0].model_dump() | {"seeds": [1, 2]}]))
+    write_results(tmp_path, two)
+    results = analysis.load_results(tmp_path)
+    frame = validation_curves(results, two.methods)
+    frame = frame.assign(low=frame["value"] - 90, high=frame["value"] + 90)
+    figure = draw_scores("Scores", results, frame)
+    assert all(-3 <= axes.get_ylim()[0] < axes.get_ylim()[1] <= 103 for axes in figure.axes)

@@ -46,6 +46,7 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
+    panels.scores_y()
     panels.clock_axis()
     base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
     shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)

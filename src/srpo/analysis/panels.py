@@ -77,6 +77,12 @@ class Panels:
             self.grid[i][0].set_ylabel(label)
             name_row(self.grid[i][-1], f"{name}\n{wrapped(method_title(self.results, method), 16)}" if method else name)
 
+    def scores_y(self) -> None:
+        """Axes that end where scores do; intervals do not."""
+        for axes in self.grid.flat:
+            low, high = axes.get_ylim()
+            axes.set_ylim(max(low, -3), min(high, 103))
+
     def log_y(self) -> None:
         """Logarithmic axes as high as the lines need: the lower ends of bands may lie below 0."""
         for row in self.grid:
