@@ -94,7 +94,7 @@ def _write_run(
     wall = 0.0
     while True:
         event = _step(rng, method, step + 1, clock, run)
-        if event["clock"] > end:
+        if stop_at is not None and event["clock"] > end:
             break
         step, clock = event["step"], event["clock"]
         wall += event["wall_seconds"]
@@ -103,6 +103,8 @@ def _write_run(
             validations.append(_validation(rng, step, clock, run, experiment))
             append_event(folder / "validations.jsonl", validations[-1])
             append_event(folder / "groups.jsonl", _group(method, step, run, response))
+        if clock >= end:  # the step that uses up the last budget is the last one
+            break
     if stop_at is not None:
         return
     budgets = {name: _best(validations, seconds) for name, seconds in training.budgets.items()}

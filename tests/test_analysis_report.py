@@ -14,7 +14,7 @@ from synthetic import CURVES, paper_experiment, tiny_experiment, write_results
 
 from srpo import analysis
 from srpo.analysis.claims import findings, load_claims
-from srpo.analysis.curves import validation_curves
+from srpo.analysis.curves import average_curves, validation_curves
 from srpo.analysis.drawing import draw_scores
 from srpo.analysis.figures import FIGURES
 from srpo.analysis.summary import remarks
@@ -302,12 +302,17 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     folder = tmp_path / "runs/miniature-small/physics/srpo/seed1"
     record = (folder / "run.yaml").read_text()
     (folder / "run.yaml").write_text(record.replace("weight_decay: 0.01", "weight_decay: 0.5"))
-    summary = (folder / "summary.json").read_text()
-    (folder / "summary.json").write_text(summary.replace('"stopped_by": "budget"', '"stopped_by": "max_steps"'))
-    found = " ".join(remarks(analysis.load_results(tmp_path)))
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"stopped_by": "max_steps", "clock": 12.0}))
+    results = analysis.load_results(tmp_path)
+    found = " ".join(remarks(results))
     assert "differ from the experiment's: miniature-small/physics/srpo/seed1." in found
     assert "before the last budget" in found
     assert "disagrees" not in found
+    curves = average_curves(results, EXPERIMENT.methods)
+    ends = curves.groupby("method")["clock"].max()
+    assert 11.5 < ends["srpo"] <= 12
+    assert ends["grpo"] == ends["sdpo"] == 20
 
 
 @pytest.mark.parametrize(

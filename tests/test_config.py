@@ -266,10 +266,10 @@ SUMS = {
     ("kind", "name", "content", "words"),
     [
         ("methods", "base", {**GRPO, "title": "Mine"}, ["method 'base'", "untrained", "rename"]),
-        ("methods", "own/x", {**GRPO, "title": "Mine"}, ["method 'own/x'", "letters"]),
+        ("methods", "own/x", {**GRPO, "title": "Mine"}, ["method 'own/x'", "only benchmarks are in folders"]),
         ("methods", "a b", {**GRPO, "title": "Mine"}, ["method 'a b'", "letters"]),
-        ("methods", "-x", {**GRPO, "title": "Mine"}, ["method '-x'", "letters"]),
-        ("models", "own/x", {**MODEL, "title": "Mine"}, ["model 'own/x'", "letters"]),
+        ("methods", "-x", {**GRPO, "title": "Mine"}, ["method '-x'", "begins with a letter, digit or underscore"]),
+        ("models", "own/x", {**MODEL, "title": "Mine"}, ["model 'own/x'", "only benchmarks are in folders"]),
         ("benchmarks", "own/a b", SUMS, ["benchmark 'own/a b'", "letters"]),
         (
             "methods",

@@ -93,6 +93,31 @@ def expect(checkpoint: Path, params: SamplingParams = PARAMS) -> list[list[Compl
     return groups
 
 
+LIMITED = """
+import asyncio, json, resource, sys
+from pathlib import Path
+from srpo.rollout.engine import SamplingParams
+from srpo.rollout.sglang_server import ServerOptions, SGLangServer
+checkpoint, log, hard, *command = sys.argv[1:]
+options = ServerOptions(context_length=64, concurrency=80, data_parallel=3, start_timeout=20, request_timeout=20)
+with SGLangServer(Path(checkpoint), Path(log), options, command) as engine:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (160, int(hard)))  # SGLang raises its own
+    (group,) = engine.generate([[5]], SamplingParams(0.6, 8, 0.95), [list(range(240))])
+assert len(group) == 240
+"""
+
+
+@pytest.mark.parametrize("hard", [160, 1024])
+def test_more_requests_than_files_may_be_open(checkpoint, tmp_path, hard):
+    """The limit is raised as far as it goes; beyond that fewer requests are in flight."""
+    journaled = ["--journal", str(tmp_path / "journal.jsonl"), "--answer-seconds", "2"]
+    arguments = [str(checkpoint), str(tmp_path / "log.txt"), str(hard), sys.executable, str(DOUBLE), *journaled]
+    subprocess.run([sys.executable, "-c", LIMITED, *arguments], check=True, timeout=120)
+    most = max(entry["in_flight"] for entry in journal(tmp_path, "generate"))
+    assert most <= 160 - sglang_server.OTHER_FILES if hard == 160 else most > 160
+    assert not survivors(tmp_path)
+
+
 # ---------------------------------------------------------------- samples
 
 

@@ -18,7 +18,7 @@ from pydantic import Field, FiniteFloat, ValidationError, field_validator
 from srpo.config import CONFIG_ROOT, Config, Experiment, Method, Model, short_name
 from srpo.errors import SrpoError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Names become folders and arguments of commands."""
 
 
@@ -197,9 +197,13 @@ def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 def _load_named(kind: str, name: str, config_root: Path) -> dict[str, Any]:
     folder = config_root / kind
     path = folder / f"{name}.yaml"
-    parts = name.split("/") if kind == "benchmarks" else [name]  # only benchmarks come in sets
-    if not all(map(_NAME.fullmatch, parts)):
-        raise SrpoError(f"{kind[:-1]} {name!r}: a name has letters, digits, points, hyphens and underscores")
+    if "/" in name and kind != "benchmarks":
+        raise SrpoError(f"{kind[:-1]} {name!r}: only benchmarks are in folders")
+    if not all(map(_NAME.fullmatch, name.split("/"))):
+        raise SrpoError(
+            f"{kind[:-1]} {name!r}: a name has the letters A to Z, digits, points, hyphens and underscores, and begins "
+            "with a letter, digit or underscore"
+        )
     if kind == "methods" and name == "base":
         raise SrpoError("method 'base': that is what the untrained model is called; rename the file")
     if not path.is_file():

@@ -436,6 +436,8 @@ class Experiment(Config):
     @model_validator(mode="after")
     def _batches_can_be_filled(self) -> Experiment:
         for benchmark in dict.fromkeys(name for block in self.matrix if block.methods for name in block.benchmarks):
+            if short_name(benchmark) not in self.benchmarks:
+                raise ValueError(f"matrix: benchmark {benchmark} is not among benchmarks")
             found, batch = self.benchmarks[short_name(benchmark)].questions("train"), self.training.questions_per_batch
             if found < batch:
                 raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -184,11 +183,10 @@ def _outcome(claim: Claim, results: Results, model: str) -> Outcome:
     if len(terms) < len(quantity.terms) or any(when is None for _, when in terms):
         return Outcome(model, "not tested", reason="the experiment has too few budgets")
     lookup, planned_on = _lookup(quantity, results, model), model_benchmarks(results, model, methods)
-    used_up = _used_up(lookup, results, model) if quantity.kind in ("score", "step_seconds") else lookup
-    benchmarks = available(used_up, terms, planned_on)
-    estimate = combine(used_up, terms, benchmarks)
+    benchmarks = available(lookup, terms, planned_on)
+    estimate = combine(lookup, terms, benchmarks)
     if estimate is None:
-        stopped = available(lookup, terms, planned_on)
+        stopped = available(_lookup(quantity, results, model, used_up=False), terms, planned_on)
         reason = "runs stopped before the budget" if stopped else "not measured yet"
         return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
     return Outcome(model, claim.rule.verdict(estimate), estimate, len(benchmarks), len(planned_on))
@@ -204,27 +202,32 @@ def _when(when: str, results: Results) -> str | None:
 
 
 def _used_up(lookup: Lookup, results: Results, model: str) -> Lookup:
-    """``lookup`` without runs that stopped at their last allowed step before the budget: they say nothing about it."""
+    """``lookup`` without runs that ended before the budget, whatever ended them: they say nothing about it."""
     budgets = results.experiment.training.budgets
-    early = results.runs[results.runs["stopped_by"] == "max_steps"]
-    clock = early.set_index(RUN_KEY)["clock"].to_dict()
+    clock = results.runs.set_index(RUN_KEY)["clock"].to_dict()
 
     def kept(benchmark: str, method: str, when: str) -> dict[int, np.ndarray]:
         found = lookup(benchmark, method, when)
-        ends = {seed: clock.get((model, benchmark, method, seed), math.inf) for seed in found}
-        return {seed: values for seed, values in found.items() if ends[seed] >= budgets.get(when, 0.0)}
+        if when not in budgets:
+            return found
+        return {s: values for s, values in found.items() if clock[model, benchmark, method, s] >= budgets[when]}
 
     return kept
 
 
-def _lookup(quantity: Quantity, results: Results, model: str) -> Lookup:
+def _lookup(quantity: Quantity, results: Results, model: str, used_up: bool = True) -> Lookup:
+    """A claim's numbers; at a budget only those of runs that have used it up, unless all are asked for."""
+
+    def at_budgets(lookup: Lookup) -> Lookup:
+        return _used_up(lookup, results, model) if used_up else lookup
+
     if quantity.kind == "score":
         scores = Scores.of(results)
-        return scores.lookup(model, quantity.score or scores.protocol)
+        return at_budgets(scores.lookup(model, quantity.score or scores.protocol))
     logs = Logs.of(results)
     if quantity.kind == "metric":
         return logs.metric(model, quantity.metric)
     if quantity.kind == "fall":
         return logs.fall(model)
-    seconds = logs.seconds(model)
+    seconds = at_budgets(logs.seconds(model))
     return relative(seconds, quantity.relative_to) if quantity.relative_to else seconds

@@ -59,9 +59,8 @@ def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     has no more.
     """
     logs = dict(list(results.validations.groupby(RUN_KEY, sort=False)))
-    runs = results.runs.set_index(RUN_KEY)
     last = max(results.experiment.training.budgets.values())
-    ends = {key: last if row["stopped_by"] == "budget" else row["clock"] for key, row in runs.iterrows()}
+    ends = results.runs.set_index(RUN_KEY)["clock"].to_dict()
     moments = np.linspace(0, last, POINTS + 1)[1:]
     lines = []
     for model in results.experiment.models:

@@ -44,9 +44,10 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
         return 0.0
     except Exception as error:
         raise SrpoError(f"reward {kind}: {error!r:.200} for the response {response[:200]!r}") from error
-    if reward not in (0, 1):
-        raise SrpoError(f"reward {kind}: {reward!r} for the response {response[:200]!r}; routing knows 0 and 1")
-    return float(reward)
+    with contextlib.suppress(TypeError, ValueError):  # of what is no number
+        if (score := float(reward)) in (0.0, 1.0):
+            return score
+    raise SrpoError(f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}; routing knows 0 and 1")
 
 
 def check_truths(kind: str, ground_truths: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -36,8 +37,8 @@ ATTEMPTS = 5
 BACK_OFF = 0.5
 """Seconds before the second attempt; they double from attempt to attempt."""
 
-REDRAWS = 16
-"""How often a response is drawn anew from where it holds a token that cannot be. A quarter of the longest need it."""
+DRAWS = 16
+"""How often a response is drawn on before its tokens are all possible. A quarter of the longest need a second time."""
 
 RESTARTS = 3
 """How often a server that died is started again."""
@@ -56,6 +57,9 @@ CONTEXT_MARGIN = 8
 
 SEEDS = range(-(2**63), 2**63)
 """SGLang packs seeds into an int64 tensor, and one outside ends the server."""
+
+OTHER_FILES = 128
+"""Files that this process has open besides its connections, at most."""
 
 _DIE_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9)\n"  # PR_SET_PDEATHSIG, SIGKILL
@@ -307,7 +311,8 @@ class SGLangServer:
         completions: dict[_Place, Completion],
     ) -> None:
         """Add to ``completions`` as they come; the first failure ends the other requests."""
-        free = asyncio.Semaphore(self._options.concurrency * self._options.data_parallel)
+        in_flight = min(len(requests), self._options.concurrency * self._options.data_parallel)
+        free = asyncio.Semaphore(_connections(in_flight))
 
         async def sample(place: _Place, prompt: list[int], seed: int) -> None:
             async with free:
@@ -336,9 +341,9 @@ class SGLangServer:
         floor = nucleus_floor(params.top_p, self._vocabulary)
         token_ids: list[int] = []
         log_probs: list[float] = []
-        for redraw in range(REDRAWS):
+        for draw in range(DRAWS):
             left = params.max_new_tokens - len(token_ids)
-            body = generate_request(prompt + token_ids, replace(params, max_new_tokens=left), seed ^ redraw)
+            body = generate_request(prompt + token_ids, replace(params, max_new_tokens=left), seed ^ draw)
             rest = await self._ask(client, body, left)
             wrong = next((i for i, log_prob in enumerate(rest.log_probs) if log_prob < floor), None)
             token_ids += rest.token_ids[:wrong]
@@ -346,7 +351,7 @@ class SGLangServer:
             if wrong is None:
                 return Completion(token_ids, log_probs, rest.finish_reason)
         raise SrpoError(
-            f"sglang server: {REDRAWS} times a token of log-prob below {floor:.1f} in one sample, which top_p = "
+            f"sglang server: {DRAWS} times a token of log-prob below {floor:.1f} in one sample, which top_p = "
             f"{params.top_p} does not allow; see {self._log}"
         )
 
@@ -472,6 +477,17 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return probe.getsockname()[1]
+
+
+def _connections(wanted: int) -> int:
+    """How many of ``wanted`` connections may be open at once, after raising this process's limit as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(wanted, soft - OTHER_FILES))
+    return wanted
 
 
 def _has_members(group: int) -> bool:
