@@ -94,7 +94,7 @@ def expect(checkpoint: Path, params: SamplingParams = PARAMS) -> list[list[Compl
 
 
 LIMITED = """
-import asyncio, json, resource, sys
+import resource, sys
 from pathlib import Path
 from srpo.rollout.engine import SamplingParams
 from srpo.rollout.sglang_server import ServerOptions, SGLangServer
@@ -158,7 +158,7 @@ def test_a_token_outside_of_the_nucleus_is_drawn_anew(serve, checkpoint, tmp_pat
                 return Completion(tokens, log_probs, "stop" if tokens[-1] == 1 else "length"), redraw
         raise AssertionError
 
-    with serve("--wrong", wrong) as engine:
+    with serve("--wrong", wrong, concurrency=concurrency) as engine:
         groups = engine.generate(PROMPTS, PARAMS, SEEDS)
     expected = [[sample(prompt, seed) for seed in own] for prompt, own in zip(PROMPTS, SEEDS, strict=True)]
     assert groups == [[completion for completion, _ in own] for own in expected]
