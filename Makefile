@@ -1,59 +1,80 @@
-# make report     the embedded experiment, from nothing to results/embedded/report.html
-# make smoke      a first look, three minutes
-# make rehearsal  a few steps on the real data; MIRROR=DIR if the sources are not to be fetched
-# make test lint  what .ci/run checks
-# make test-gpu   what needs a GPU; make test-faults what kills, spoils and starves runs
-# make env        the environment alone; make lock resolves envs/embedded.in anew
-# make env-paper  the environment for CUDA GPUs; make lock-paper resolves envs/paper.in anew
+# `make` alone lists the targets: each line below with "target: ... ## what it does".
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: report smoke rehearsal test test-gpu test-faults lint env lock env-paper lock-paper clean
+.PHONY: help smoke report rehearsal site test test-faults test-sglang test-paper-versions test-gpu links lint env lock env-paper lock-paper peers clean
+.DEFAULT_GOAL := help
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SGLANG_VENV := .venv-sglang
+SGLANG_STAMP := $(SGLANG_VENV)/.installed
+SGLANG_TESTS := tests/real_sglang
+PEERS_VENV := .venv-trl
+VERSIONS_VENV := .venv-paper-versions
+VERSIONS_STAMP := $(VERSIONS_VENV)/.installed
+VERSIONS_TESTS := tests/unit/policy tests/integration/test_ranks.py tests/faults/test_resume.py tests/integration/test_cluster.py
 PAPER_VENV := .venv-paper
 PAPER_BIN := $(PAPER_VENV)/bin
 PAPER_STAMP := $(PAPER_VENV)/.installed
-PAPER_PYTHON := 3.11
+# flash-attn has a wheel for this one
+PAPER_PYTHON := 3.12
 # Snakemake 9 and NumPy 2.4 need 3.11; Ray and verl are tested up to 3.12.
 FIND_PYTHON = $$(for python in $(PYTHON) python3.11 python3.12 python3 python; do \
 	"$$python" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2> /dev/null && echo "$$python" && break; done || true)
 CONFIG = $(if $(MIRROR),--config mirror=$(MIRROR))
 
-report: env
-	$(BIN)/snakemake $(CONFIG)
+help: ## list the targets
+	@awk -F ' *:.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-smoke: env
+smoke: env ## check that every stage works; writes results/smoke/report.html
 	$(BIN)/snakemake --configfile configs/experiments/smoke.yaml
 
-rehearsal: env
+report: env ## run the embedded experiment; writes results/embedded/report.html
+	$(BIN)/snakemake $(CONFIG)
+
+rehearsal: env ## run a few steps on the paper's data; MIRROR=DIR reads a copy of the SDPO repository
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal.yaml $(CONFIG)
 
-test: env
+site: report ## make a web site of the embedded experiment's report in results/site
+	mkdir -p results/site
+	cp results/embedded/report.html results/site/index.html
+
+test: env ## run the tests; PYTEST="..." passes options to pytest
 	$(BIN)/python -m pytest $(PYTEST)
 
-test-gpu: env-paper
+test-gpu: env-paper ## run the tests that need a GPU
 	$(PAPER_BIN)/python -m pytest -m gpu $(PYTEST)
 
-# The plugin is in no environment for CPUs: it goes where only these tests see it. Without slurm-wlm they are skipped.
-test-faults: env
+# The embedded environment does not have the SLURM plugin: it is installed in a folder that only these tests use.
+# Without slurm-wlm the SLURM tests are skipped.
+test-faults: env ## run the tests that kill runs, damage files, and fill the disk or the memory
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/slurm \
 		$$(grep '^snakemake-executor-plugin-slurm' envs/paper.txt)
-	PYTHONPATH="$(abspath $(VENV))/slurm$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest tests/test_survival.py \
-		tests/test_resume.py tests/test_cluster.py tests/test_sglang_server.py tests/test_servers.py tests/test_policy.py \
-		tests/test_training.py tests/test_tracking.py tests/test_secrets.py tests/test_files.py tests/test_attempts.py \
-		tests/test_status.py tests/test_workflow.py tests/test_slurm.py $(PYTEST)
+	PYTHONPATH="$(abspath $(VENV))/slurm$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest -m fault $(PYTEST)
 
-lint: env
+# PYTHONPATH makes the stand-ins for CUDA packages visible to the server processes and Ray's workers.
+test-sglang: $(SGLANG_STAMP) ## run the tests with SGLang itself, on a CPU; SGLANG_TESTS=FILE runs some of them
+	PYTHONPATH="$(abspath tests/real_sglang/site)$${PYTHONPATH:+:$$PYTHONPATH}" \
+		$(SGLANG_VENV)/bin/python -m pytest $(SGLANG_TESTS) $(PYTEST)
+
+# The versions that ship: torch and transformers as in paper.txt, all else is the same in both environments.
+test-paper-versions: $(VERSIONS_STAMP) ## policy, ranks, memory, resume and cluster with torch and transformers of envs/paper.txt
+	PATH="$(abspath $(VERSIONS_VENV))/bin:$$PATH" $(VERSIONS_VENV)/bin/python -m pytest -m "" $(VERSIONS_TESTS) $(PYTEST)
+
+links: env ## check the documentation's links to other sites; needs the network
+	$(BIN)/python docs/links.py
+
+lint: env ## ruff, mypy, snakefmt, snakemake --lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -P -m mypy
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --lint
 
-env: $(STAMP)
+env: $(STAMP) ## install the environment for CPUs in .venv
 
 $(STAMP): envs/embedded.txt pyproject.toml
 	python="$(FIND_PYTHON)"; \
@@ -64,7 +85,31 @@ $(STAMP): envs/embedded.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-lock:
+# Only the packages that the embedded environment lacks, and another transformers; the rest comes from there.
+$(SGLANG_STAMP): envs/sglang-cpu.txt $(STAMP)
+	rm -rf $(SGLANG_VENV)
+	$(BIN)/python -m venv $(SGLANG_VENV)
+	echo '*' > $(SGLANG_VENV)/.gitignore
+	$(SGLANG_VENV)/bin/python -m pip install --quiet --no-deps -r envs/sglang-cpu.txt
+	packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" \
+		> "$$($(SGLANG_VENV)/bin/python -c "$$packages")/embedded.pth"
+	touch $@
+
+# torch and the libraries that its wheel links; the wheel runs on CPUs too.
+$(VERSIONS_STAMP): envs/paper.txt $(STAMP)
+	rm -rf $(VERSIONS_VENV)
+	$(BIN)/python -m venv $(VERSIONS_VENV)
+	echo '*' > $(VERSIONS_VENV)/.gitignore
+	$(VERSIONS_VENV)/bin/python -m pip install --quiet --no-deps $$(grep -E \
+		'^(torch|triton|transformers|cuda-(toolkit|bindings|pathfinder)|nvidia-(cu[a-z-]*|cudnn-cu13|cusparselt-cu13|nccl-cu13|nvjitlink|nvshmem-cu13|nvtx))==' \
+		envs/paper.txt)
+	packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" \
+		> "$$($(VERSIONS_VENV)/bin/python -c "$$packages")/embedded.pth"
+	touch $@
+
+lock: ## resolve envs/embedded.in again
 	python="$(FIND_PYTHON)"; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	"$$python" -m venv "$$folder"; \
 	"$$folder/bin/python" -m pip install --quiet -r envs/embedded.in; \
@@ -73,20 +118,21 @@ lock:
 	mv "$$folder/lock" envs/embedded.txt
 	sed -i "s/[0-9a-f]\{64\}/$$(sha256sum < envs/embedded.txt | cut -c -64)/" envs/embedded.post-deploy.sh
 
-env-paper: $(PAPER_STAMP)
+env-paper: $(PAPER_STAMP) ## install the environment for CUDA GPUs in .venv-paper
 
-# --no-deps: the lock is complete, and what it overrides would contradict it
+# --no-deps: the lock is complete, and pip would refuse the versions that it overrides.
 $(PAPER_STAMP): envs/paper.txt pyproject.toml
 	python="$(FIND_PYTHON)"; \
-	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 is needed (make PYTHON=/path/to/python3.11 env-paper)" >&2; exit 1; fi; \
+	if [ -z "$(PYTHON)" ] && command -v python$(PAPER_PYTHON) > /dev/null; then python=python$(PAPER_PYTHON); fi; \
+	if [ -z "$$python" ]; then echo "make: Python 3.12 or 3.11 is needed (make PYTHON=/path/to/python3.12 env-paper)" >&2; exit 1; fi; \
 	test -x $(PAPER_BIN)/python || "$$python" -m venv $(PAPER_VENV)
 	echo '*' > $(PAPER_VENV)/.gitignore
 	$(PAPER_BIN)/python -m pip install --quiet --no-deps -r envs/paper.txt
 	$(PAPER_BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-# Versions stay where paper.in lets them: at embedded.txt's for what both have, at paper.txt's for the rest.
-lock-paper: env
+# Keeps versions if paper.in allows it: those of embedded.txt for packages in both, those of paper.txt for the rest.
+lock-paper: env ## resolve envs/paper.in again
 	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	awk -F== 'NF == 2 && !seen[$$1]++' envs/embedded.txt envs/paper.txt > "$$folder/lock"; \
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --no-python-downloads --python-version $(PAPER_PYTHON) \
@@ -96,5 +142,14 @@ lock-paper: env
 	mv "$$folder/paper.txt" envs/paper.txt
 	sed -i "s/[0-9a-f]\{64\}/$$(sha256sum < envs/paper.txt | cut -c -64)/" envs/paper.post-deploy.sh
 
-clean:
+peers: env $(PEERS_VENV)/.installed ## a training round beside TRL's, which gets an environment of its own
+	OMP_NUM_THREADS=1 $(BIN)/python bench/peers.py --peer $(PEERS_VENV)/bin/python
+
+$(PEERS_VENV)/.installed: envs/peers.txt
+	test -x $(PEERS_VENV)/bin/python || $(BIN)/python -m venv $(PEERS_VENV)
+	echo '*' > $(PEERS_VENV)/.gitignore
+	$(PEERS_VENV)/bin/python -m pip install --quiet -r envs/peers.txt
+	touch $@
+
+clean: ## delete results/smoke
 	rm -rf results/smoke

@@ -2,20 +2,17 @@
 #
 #   snakemake                                                   the embedded experiment
 #   snakemake --configfile configs/experiments/smoke.yaml       another one
-#   snakemake --config mirror=DIR results=DIR                   where sources are and results go
+#   snakemake --config mirror=DIR results=DIR                   read data from DIR, write results to DIR
 
 from snakemake.utils import min_version
 
 min_version("9.0")
 
 
-# Only without --configfile: Snakemake merges the two, and what one experiment has and the other lacks stays.
-if not config.keys() - {"mirror", "results"}:
-
-    configfile: f"{workflow.basedir}/configs/experiments/embedded.yaml"
-
-
-include: "rules/common.smk"
+include: "rules/environment.smk"
+include: "rules/matrix.smk"
+include: "rules/resources.smk"
+include: "rules/estimate.smk"
 include: "rules/data.smk"
 include: "rules/models.smk"
 include: "rules/training.smk"
@@ -26,7 +23,7 @@ include: "rules/report.smk"
 report: "reports/workflow.rst"
 
 
-# A profile's number of GPUs is a machine's: it limits what runs on one, not how many jobs a cluster gets.
+# The number of GPUs in a profile is that of one machine. It limits the jobs on that machine, not those of a cluster.
 resource_scopes:
     gpu="local",
 
@@ -35,13 +32,8 @@ localrules:
     all,
 
 
-# Not a rule: every job would be downstream of it, and Snakemake does not look at the parameters of jobs
-# downstream of one that runs, not even behind ancient(). So a changed method would not be trained anew.
-onstart:
-    write_resolved(EXPERIMENT, LAYOUT.experiment)
-
-
 rule all:
     default_target: True
     input:
-        f"{RESULTS}/report.html",
+        LAYOUT.report,
+        [LAYOUT.mirrored(model) for model in EXPERIMENT.models],

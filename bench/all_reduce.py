@@ -1,9 +1,9 @@
-"""Sum tensors over all ranks: that the sum is right, and how fast it is.
+"""Sums tensors over all ranks: checks the sum and measures the rate.
 
     torchrun --standalone --nproc-per-node 8 bench/all_reduce.py [--megabytes 1024]
 
-NCCL where there are GPUs, gloo where there are none. The rate is the bus bandwidth of NCCL's own tests,
-2 (n - 1) / n x bytes / seconds, which does not depend on the number of ranks.
+Uses NCCL on GPUs and gloo on CPUs. The rate is the bus bandwidth as NCCL's own tests define it,
+2 (n - 1) / n x bytes / seconds, which does not depend on the number n of ranks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Time and peak memory of the distillation loss and of the teacher's scores, in chunks of tokens and without.
+"""Measures time and peak memory of the distillation loss and of the teacher's pass, with and without chunks of tokens.
 
     python bench/distillation_loss.py [--tokens 256 512] [--vocabulary 151936] [--chunk ELEMENTS] [--device cpu]
 
-The student's part restricts its logits to the top K and a tail, takes the Jensen-Shannon divergence and goes backward
-to the gradient of the logits; the teacher's restricts, and takes entropy and the log-probs of the sampled tokens.
-Memory is what is allocated beyond the bfloat16 logits themselves, in units of one float32 copy of them.
+The student's part computes the log-probs of the top K tokens and the tail, the Jensen-Shannon divergence, and the
+gradient of the logits. The teacher's part computes the same log-probs, the entropy and the log-probs of the sampled
+tokens. Memory is what is allocated beyond the bfloat16 logits, in units of one float32 copy of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 8192] if on_gpu else [128, 512])
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--top-k", type=int, default=100)
-    chunk = distribution.CHUNK_ELEMENTS if on_gpu else 2**22
+    chunk = distribution.LOGITS_CHUNK if on_gpu else 2**22
     parser.add_argument("--chunk", type=int, default=chunk, help="elements of a chunk of logits")
     parser.add_argument("--device", default="cuda" if on_gpu else "cpu")
     parser.add_argument("--repeats", type=int, default=3, help="the fastest counts")
@@ -61,21 +61,21 @@ class chunks_of:
         self.elements = elements
 
     def __enter__(self) -> None:
-        self.before, distribution.CHUNK_ELEMENTS = distribution.CHUNK_ELEMENTS, self.elements
+        self.before, distribution.LOGITS_CHUNK = distribution.LOGITS_CHUNK, self.elements
 
     def __exit__(self, *_) -> None:
-        distribution.CHUNK_ELEMENTS = self.before
+        distribution.LOGITS_CHUNK = self.before
 
 
 def student_part(tokens: int, vocabulary: int, top_k: int, device: str) -> Callable[[], None]:
     """Restrict, divergence, gradient of bfloat16 logits [tokens, vocabulary]."""
     logits, ids, _ = _inputs(tokens, vocabulary, top_k, device)
     with torch.no_grad():
-        teacher = distribution.restrict(_logits(tokens, vocabulary, device, seed=1), ids)
+        teacher = distribution.top_k_with_tail(_logits(tokens, vocabulary, device, seed=1), ids)
     logits.requires_grad_()
 
     def run() -> None:
-        generalised_jsd(distribution.restrict(logits, ids), teacher, 0.5).sum().backward()
+        generalised_jsd(distribution.top_k_with_tail(logits, ids), teacher, 0.5).sum().backward()
         logits.grad = None
 
     return run
@@ -87,7 +87,7 @@ def teacher_part(tokens: int, vocabulary: int, top_k: int, device: str) -> Calla
 
     @torch.no_grad()
     def run() -> None:
-        distribution.restrict(logits, ids)
+        distribution.top_k_with_tail(logits, ids)
         distribution.entropy(logits)
         distribution.token_log_probs(logits, labels)
 

@@ -1,8 +1,8 @@
-"""Time of `snakemake -n` and `srpo status` for an experiment of 5,004 runs, before any and with all of them trained.
+"""Measures `snakemake -n` and `srpo status` for an experiment of 5,004 runs, with none and with all of them trained.
 
     python bench/many_runs.py [--seeds 834]
 
-The bound is a minute for each; results are copies of one made-up run.
+Each must take less than a minute. The results are copies of one made-up run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from srpo.compose import load_experiment
 from srpo.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from synthetic import tiny_experiment, write_results  # noqa: E402
 

@@ -1,9 +1,9 @@
-"""Time and memory of the report of the paper's full matrix, from made-up logs.
+"""Measures time and memory of the report of the paper's full matrix, from made-up logs.
 
     python bench/report.py [--folder DIR] [--steps 1000]
 
-2 models x 5 benchmarks x 5 methods x 3 seeds, a validation every 5 steps on the paper's test questions. The bounds
-are 60 s and 1.5 GB for tables, figures and page together, in one process on one core.
+The matrix has 2 models x 5 benchmarks x 5 methods x 3 seeds, with a validation every 5 steps on as many test questions
+as the paper has. Tables, figures and page together must take less than 60 s and 1.5 GB, in one process on one core.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import paper_truth
 
@@ -71,12 +71,15 @@ def write(folder: Path, steps: int) -> None:
 
 def measure(folder: Path) -> None:
     """Make tables, figures and page in this process and say what each took."""
-    from srpo import analysis
+    from srpo.analysis.figures.registry import write_figures
+    from srpo.analysis.report.page import write_report
+    from srpo.analysis.results.load import load_results
+    from srpo.analysis.tables.registry import write_tables
 
-    results = timed("load", lambda: analysis.load_results(folder))
-    timed("tables", lambda: analysis.write_tables(results, folder / "tables"))
-    timed("figures", lambda: analysis.write_figures(results, folder / "figures"))
-    timed("page", lambda: analysis.write_report(results, folder / "report.html"))
+    results = timed("load", lambda: load_results(folder))
+    timed("tables", lambda: write_tables(results, folder / "tables"))
+    timed("figures", lambda: write_figures(results, folder / "figures"))
+    timed("page", lambda: write_report(results, folder / "report.html"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"together, imports included: {time.process_time():.1f} CPU s, at most {peak:.2f} GB")
 

@@ -1,9 +1,9 @@
-"""Seconds and tokens of a training step, by phase, for every method, side by side on one core.
+"""Measures seconds and tokens of a training step by phase, for every method, on one core.
 
     OMP_NUM_THREADS=1 python bench/training_step.py results/embedded
 
-takes splits and base model from a finished experiment and trains physics at the larger size for a few steps of the
-paper's 32 x 8 rollouts. Ratios are against GRPO in the same process.
+The script takes splits and base model from a finished experiment and trains physics at the larger size for a few steps
+with the paper's 32 x 8 rollouts. Ratios are to GRPO in the same process.
 """
 
 import os
@@ -14,9 +14,10 @@ from pathlib import Path
 import yaml
 
 from srpo.compose import load_experiment
-from srpo.config import CONFIG_ROOT, RunId
+from srpo.config import RunId
 from srpo.files import read_events
 from srpo.layout import Layout
+from srpo.repository import CONFIGS
 from srpo.training import loop
 
 METHODS = ("grpo", "sdpo", "srpo", "srpo_without_weighting", "advantage_mix")
@@ -26,7 +27,7 @@ QUESTIONS = 32
 
 def experiment() -> dict:
     """The embedded experiment, cut to one benchmark and a few large steps."""
-    raw = yaml.safe_load((CONFIG_ROOT / "experiments" / "embedded.yaml").read_text())
+    raw = yaml.safe_load((CONFIGS / "experiments" / "embedded.yaml").read_text())
     raw["matrix"] = [{"models": ["miniature-large"], "benchmarks": ["miniature/physics"], "methods": list(METHODS)}]
     for name, values in raw["overrides"].items():
         values["mini_batch_questions"] = QUESTIONS // 4 if name == "grpo" else QUESTIONS
@@ -34,7 +35,7 @@ def experiment() -> dict:
         "questions_per_batch": QUESTIONS,
         "validate_every": STEPS,
         "max_steps": STEPS,
-        "budgets": {"1h": 1e9},
+        "budget_seconds": {"1h": 1e9},
     }
     return raw
 

@@ -5,6 +5,8 @@
 # elsewhere, where no relative path leads back here.
 set -euo pipefail
 # Snakemake makes a new environment when this file changes, so it names the content of the lock.
-sha256sum --check --quiet <<< "9893cd8d37573960f876b87d8104abc05c4edaa433b0d8f9039b10c2511a32af  envs/paper.txt"
+sha256sum --check --quiet <<< "b2f2995db060e8024a5b378a8d99686090057225a33969a52ac478a076194aea  envs/paper.txt"
 python -m pip install --quiet --no-deps -r envs/paper.txt
+# flashinfer links what it compiles with CUDA's lib64, which conda calls lib
+test -e "$CONDA_PREFIX/lib64" || ln -s lib "$CONDA_PREFIX/lib64"
 python -m pip install --quiet --no-deps --no-build-isolation -e .

@@ -1,14 +1,16 @@
-# Questions: splits of each benchmark, as parquet, and what they look like.
+# Questions: the splits of each benchmark as parquet files, and their statistics.
 
 
 rule split:
     output:
-        f"{RESULTS}/data/{{benchmark}}/{{split}}.parquet",
+        LAYOUT.split("{benchmark}", "{split}"),
     log:
-        f"{RESULTS}/logs/data/{{benchmark}}/{{split}}.log",
+        LAYOUT.log("data", "{benchmark}", "{split}"),
     priority: 150
     conda:
         CONDA
+    container:
+        CONTAINER
     threads: 1
     resources:
         mem_mb=1000,
@@ -19,19 +21,20 @@ rule split:
     message:
         "Write the {wildcards.split} split of {wildcards.benchmark}"
     shell:
-        "srpo data --experiment {params.experiment} --benchmark {wildcards.benchmark} --split {wildcards.split} "
-        "> {log} 2>&1"
+        f"srpo data {GIVEN} " "--benchmark {wildcards.benchmark} --split {wildcards.split} " "> {log} 2>&1"
 
 
 rule statistics:
     input:
         splits=lambda wildcards: split_files(wildcards.benchmark),
     output:
-        f"{RESULTS}/data/{{benchmark}}/statistics.json",
+        LAYOUT.statistics("{benchmark}"),
     log:
-        f"{RESULTS}/logs/data/{{benchmark}}/statistics.log",
+        LAYOUT.log("data", "{benchmark}", "statistics"),
     conda:
         CONDA
+    container:
+        CONTAINER
     threads: 1
     resources:
         mem_mb=1000,
@@ -42,4 +45,4 @@ rule statistics:
     message:
         "Describe {wildcards.benchmark}"
     shell:
-        "srpo data --experiment {params.experiment} --benchmark {wildcards.benchmark} --statistics > {log} 2>&1"
+        f"srpo data {GIVEN} " "--benchmark {wildcards.benchmark} --statistics > {log} 2>&1"

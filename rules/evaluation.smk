@@ -1,18 +1,20 @@
-# avg@k of the checkpoints that the budgets selected, sampled anew, and of the untrained models.
+# avg@k of the checkpoints that the budgets selected, resampled, and of the untrained models.
 
 
 rule evaluate_run:
     input:
-        test=f"{RESULTS}/data/{{benchmark}}/test.parquet",
+        test=LAYOUT.split("{benchmark}", "test"),
         summary=rules.train.output,
     output:
-        evaluation=f"{RESULTS}/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/evaluation.json",
-        samples=f"{RESULTS}/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/samples.jsonl",
+        evaluation=ANY_RUN.evaluation,
+        samples=ANY_RUN.samples,
     log:
-        f"{RESULTS}/logs/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/evaluate.log",
+        LAYOUT.log("runs", RUN_PATH, "evaluate"),
     priority: 10
     conda:
         CONDA
+    container:
+        CONTAINER
     threads: DEVICES["threads"]
     resources:
         gpu=DEVICES["gpu"],
@@ -24,22 +26,25 @@ rule evaluate_run:
     message:
         "Evaluate {wildcards.method}, seed {wildcards.seed}, of {wildcards.model} on {wildcards.benchmark}"
     shell:
-        "srpo evaluate --experiment {params.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
+        f"srpo evaluate {GIVEN} "
+        "--model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed} > {log} 2>&1"
 
 
 rule evaluate_base:
     input:
-        test=f"{RESULTS}/data/{{benchmark}}/test.parquet",
+        test=LAYOUT.split("{benchmark}", "test"),
         base=rules.base_model.output,
     output:
-        evaluation=f"{RESULTS}/base/{{model}}/{{benchmark}}/evaluation.json",
-        samples=f"{RESULTS}/base/{{model}}/{{benchmark}}/samples.jsonl",
+        evaluation=ANY_BASE.evaluation,
+        samples=ANY_BASE.samples,
     log:
-        f"{RESULTS}/logs/base/{{model}}/{{benchmark}}.log",
+        LAYOUT.log("base", "{model}", "{benchmark}"),
     priority: 10
     conda:
         CONDA
+    container:
+        CONTAINER
     threads: DEVICES["threads"]
     resources:
         gpu=DEVICES["gpu"],
@@ -52,5 +57,4 @@ rule evaluate_base:
     message:
         "Evaluate the base model {wildcards.model} on {wildcards.benchmark}"
     shell:
-        "srpo evaluate --experiment {params.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
-        "> {log} 2>&1"
+        f"srpo evaluate {GIVEN} " "--model {wildcards.model} --benchmark {wildcards.benchmark} " "> {log} 2>&1"

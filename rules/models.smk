@@ -1,18 +1,18 @@
-# Base models: miniatures are built and warm-started, others are checked and described.
+# Base models: miniatures are built and warm-started; other models are checked and described in base.json.
 
 
 rule base_model:
     input:
-        splits=lambda wildcards: [
-            str(LAYOUT.split(benchmark, "train")) for benchmark in warm_start_benchmarks(wildcards.model)
-        ],
+        splits=lambda wildcards: warm_start_splits(wildcards.model),
     output:
-        f"{RESULTS}/models/{{model}}/base.json",
+        LAYOUT.model_description("{model}"),
     log:
-        f"{RESULTS}/logs/models/{{model}}.log",
+        LAYOUT.log("models", "{model}"),
     priority: lambda wildcards: 100 + size_rank(wildcards.model)
     conda:
         CONDA
+    container:
+        CONTAINER
     threads: 1
     resources:
         mem_mb=2000,
@@ -23,4 +23,4 @@ rule base_model:
     message:
         "Make the base model {wildcards.model}"
     shell:
-        "srpo model --experiment {params.experiment} --model {wildcards.model} > {log} 2>&1"
+        f"srpo model {GIVEN} " "--model {wildcards.model} > {log} 2>&1"

@@ -1,21 +1,28 @@
-# Tables, figures and the report, from the files of all runs. Captions are computed too: they say from how many seeds
-# and with which intervals.
+# Tables, figures and the report, from the files of all runs, in one process, because starting one takes seconds.
+# Captions are computed too: they name the number of seeds and the kind of interval. `mirror` copies the logs to MLflow.
 
 
-rule tables:
+rule write_report:
     input:
         evaluations=EVALUATIONS,
         statistics=STATISTICS,
     output:
-        csv=[captioned(f"{RESULTS}/tables/{table}.csv", "Tables") for table in TABLES],
-        texts=expand(f"{RESULTS}/tables/{{table}}.{{kind}}", table=TABLES, kind=["md", "tex", "rst"]),
-        # apart from the tables: it holds measured seconds, which differ from machine to machine
-        cost=captioned(f"{RESULTS}/cost/cost.csv", "Tables"),
-        cost_texts=expand(f"{RESULTS}/cost/cost.{{kind}}", kind=["md", "tex", "rst"]),
+        report=captioned(LAYOUT.report, "Report"),
+        report_caption=LAYOUT.report_caption,
+        tables=[captioned(LAYOUT.table(table, "csv"), "Tables") for table in TABLES],
+        table_texts=[LAYOUT.table(table, kind) for table in TABLES for kind in ("md", "tex", "rst")],
+        # not among the tables: measured seconds differ between machines
+        cost=captioned(LAYOUT.cost_table("csv"), "Tables"),
+        cost_texts=[LAYOUT.cost_table(kind) for kind in ("md", "tex", "rst")],
+        figures=[captioned(LAYOUT.figure(figure, "png"), "Figures") for figure in FIGURES],
+        figure_texts=[LAYOUT.figure(figure, kind) for figure in FIGURES for kind in ("svg", "csv", "rst")],
     log:
-        f"{RESULTS}/logs/tables.log",
+        LAYOUT.log("report"),
+    priority: 5
     conda:
         CONDA
+    container:
+        CONTAINER
     threads: 1
     resources:
         mem_mb=1000,
@@ -24,55 +31,32 @@ rule tables:
         experiment=RESOLVED,
         resolved=EXPERIMENT.model_dump_json(),
     message:
-        "Write the tables"
+        "Write the tables, the figures and the report {output.report}"
     shell:
-        "srpo report --experiment {params.experiment} --only tables > {log} 2>&1"
+        f"srpo report {GIVEN} " "> {log} 2>&1"
 
 
-rule figures:
+# Results do not depend on MLflow: if it cannot be reached, the job prints a warning, and `srpo track sync` copies the
+# logs later.
+rule mirror:
     input:
-        evaluations=EVALUATIONS,
-    output:
-        png=[captioned(f"{RESULTS}/figures/{figure}.png", "Figures") for figure in FIGURES],
-        texts=expand(f"{RESULTS}/figures/{{figure}}.{{kind}}", figure=FIGURES, kind=["svg", "csv", "rst"]),
-    log:
-        f"{RESULTS}/logs/figures.log",
-    conda:
-        CONDA
-    threads: 1
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        experiment=RESOLVED,
-        resolved=EXPERIMENT.model_dump_json(),
-    message:
-        "Draw the figures"
-    shell:
-        "srpo report --experiment {params.experiment} --only figures > {log} 2>&1"
-
-
-rule html_report:
-    input:
-        tables=rules.tables.output,
-        figures=rules.figures.output,
-        evaluations=EVALUATIONS,
+        evaluations=lambda wildcards: evaluations_of(wildcards.model),
         statistics=STATISTICS,
     output:
-        captioned(f"{RESULTS}/report.html", "Report"),
-        f"{RESULTS}/report.rst",
+        touch(LAYOUT.mirrored("{model}")),
     log:
-        f"{RESULTS}/logs/report.log",
+        LAYOUT.log("mirror", "{model}"),
     conda:
         CONDA
+    container:
+        CONTAINER
     threads: 1
     resources:
         mem_mb=1000,
-        runtime=10,
+        runtime=60,
     params:
         experiment=RESOLVED,
-        resolved=EXPERIMENT.model_dump_json(),
     message:
-        "Write the report {output[0]}"
+        "Copy the logs of {wildcards.model} to MLflow"
     shell:
-        "srpo report --experiment {params.experiment} --only html > {log} 2>&1"
+        f"srpo track model {GIVEN} " "--model {wildcards.model} > {log} 2>&1"

@@ -4,24 +4,26 @@
 
 rule train:
     input:
-        train=f"{RESULTS}/data/{{benchmark}}/train.parquet",
-        test=f"{RESULTS}/data/{{benchmark}}/test.parquet",
+        train=LAYOUT.split("{benchmark}", "train"),
+        test=LAYOUT.split("{benchmark}", "test"),
         base=rules.base_model.output,
     output:
-        f"{RESULTS}/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/summary.json",
+        ANY_RUN.summary,
     log:
-        f"{RESULTS}/logs/runs/{{model}}/{{benchmark}}/{{method}}/seed{{seed}}/train.log",
+        LAYOUT.log("runs", RUN_PATH, "train"),
     priority: lambda wildcards: 20 + size_rank(wildcards.model)
-    # not in a scheduler's job: the Snakemake that runs there would retry, too, within each retry of the one outside
+    # not in a scheduler's job: the Snakemake inside would retry as well, within each retry of the one outside
     retries: 2 if workflow.is_main_process else 0
     conda:
         CONDA
+    container:
+        CONTAINER
     threads: DEVICES["threads"]
     resources:
         gpu=DEVICES["gpu"],
         mem_mb=DEVICES["mem_mb"],
         runtime=RUNTIME,
-        # a command that gives a job which ran out of time back to its scheduler; a profile sets it
+        # a command that requeues the job at its time limit; a profile sets it
         requeue="",
     params:
         experiment=RESOLVED,
@@ -32,5 +34,6 @@ rule train:
     shell:
         # exec: the scheduler's signals reach it, not a shell that they would end
         "exec srpo attempt --folder {params.folder} --log {log} --requeue='{resources.requeue}' -- "
-        "srpo train --experiment {params.experiment} --model {wildcards.model} --benchmark {wildcards.benchmark} "
+        f"srpo train {GIVEN} "
+        "--model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed}"

@@ -1,8 +1,17 @@
 """Settings of all tests."""
 
 from hypothesis import settings
+from jaxtyping import install_import_hook
+from paths import ROOT
 
-import srpo.policy  # noqa: F401  before any import of verl, which picks its platform then
+# before anything of srpo.algorithm is imported; what configuration reads (branches, settings) has no shapes
+MODULES = [path.stem for path in (ROOT / "src/srpo/algorithm").glob("*.py")]
+install_import_hook(
+    [f"srpo.algorithm.{name}" for name in MODULES if name not in ("__init__", "branches", "settings")],
+    "beartype.beartype",
+)
+
+import srpo.policy  # noqa: E402, F401  before any import of verl, which picks its platform then
 
 # the same examples every time, however busy the machine
 settings.register_profile("srpo", deadline=None, derandomize=True)

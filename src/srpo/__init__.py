@@ -1,3 +1,3 @@
 """Sample-Routed Policy Optimization (arXiv 2604.02288) as a reproducible workflow."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

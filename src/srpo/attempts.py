@@ -1,9 +1,8 @@
-"""Attempts at a training run: what one job does of it, from a checkpoint to a checkpoint.
+"""Attempts at a training run: the part of it that one job does.
 
-A run longer than a job may be is cut into segments. The trainer (``srpo train``) stops before the job's end with a
-checkpoint and status 75; :func:`attempt` watches over it and gives the job back to the scheduler, which
-starts it anew under the same number. To Snakemake the job was waiting all the time, so its retries are left for what
-really fails.
+A run that takes longer than a job may last is cut into segments. The trainer (``srpo train``) stops before the job's
+time limit with a checkpoint and status 75. Then :func:`attempt` requeues the job, and the scheduler starts it again
+under the same number. To Snakemake this is one job that waits, so its retries are kept for real failures.
 
 Each attempt leaves two lines in the run's ``attempts.jsonl`` and a log of its own.
 """
@@ -21,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from srpo.files import append_event, read_events
+from srpo.layout import RunFiles
 from srpo.training import checkpoints
 from srpo.training.interruption import job_end
 
@@ -28,35 +28,35 @@ UNFINISHED = os.EX_TEMPFAIL
 """Exit status of a trainer that stopped early with a checkpoint."""
 
 STOP = (signal.SIGTERM, signal.SIGUSR1)
-"""Signals that ask for a checkpoint and the end; the trainer may get one twice, from the scheduler and from here."""
+"""Signals to stop with a checkpoint. The trainer may receive one twice, from the scheduler and from :func:`attempt`."""
 
-HAND_BACK_SECONDS = 300.0
-"""How long a job that was given back waits for the scheduler to end it."""
+REQUEUE_SECONDS = 300.0
+"""How long a requeued job waits for the scheduler to end it."""
 
-HAND_BACK_PAUSES = (5.0, 10.0, 20.0, 0.0)
-"""Seconds after each try at giving a job back that its scheduler did not take."""
+REQUEUE_PAUSES = (5.0, 10.0, 20.0, 0.0)
+"""Seconds to wait after each failed attempt to requeue a job."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") -> int:
-    """Run a trainer to its end or to the job's, and give the job back where the run is not finished.
+    """Run a trainer until it finishes or the job's time limit is near; then requeue the job if the run is not finished.
 
-    The job is given back only if the trainer stopped by the clock and took a step since it started: a job that was told
-    to stop is requeued by who told it, or not wanted any more, and one without progress would go on for ever.
+    The job is requeued only if the trainer stopped because of the time limit and finished a step. A job that received a
+    signal to stop was cancelled, or is requeued by the scheduler; a job without progress would be requeued forever.
 
     Args:
-        command: the trainer. It gets the end of the job as ``SLURM_JOB_END_TIME``, in seconds since the epoch.
+        command: the trainer. Its environment has the job's end as ``SLURM_JOB_END_TIME``, in seconds since the epoch.
         folder: the run's folder, with its checkpoints.
-        log: becomes a link to the log of this attempt, ``NAME.<n>.log`` beside it; Snakemake deletes a log when it
-            starts a job again, and no attempt's log is to be lost.
-        requeue: a shell command that gives the job back to its scheduler; empty where nothing can.
+        log: becomes a link to the log of this attempt, ``NAME.<n>.log`` in the same folder. Snakemake deletes a job's
+            log when it starts the job again; the logs of earlier attempts are kept in this way.
+        requeue: a shell command that requeues the job; empty if the scheduler has none.
 
     Returns:
         The trainer's exit status (128 + n if signal n killed it); 1 instead of 75 if there was no progress.
     """
     before = newest_step(folder)
-    record = folder / "attempts.jsonl"
+    record = RunFiles(folder).attempts
     number = 1 + max((event["attempt"] for event in read_events(record)), default=0)
     job = {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
     append_event(record, {"attempt": number, "event": "start", "time": time.time(), "step": before, **job})
@@ -69,7 +69,7 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     if step == before:
         _say(log, f"no step was finished between start and end of the job (step {step}): it needs more time")
         return 1
-    return _hand_back(requeue, log) if requeue else status
+    return _requeue(requeue, log) if requeue else status
 
 
 def newest_step(folder: Path) -> int:
@@ -79,7 +79,7 @@ def newest_step(folder: Path) -> int:
 
 
 def end_of_job(environment: Mapping[str, str] = os.environ) -> str | None:
-    """When the SLURM job around us ends, in seconds since the epoch; None outside of one, or if SLURM does not say."""
+    """When this SLURM job ends, in seconds since the epoch; None outside SLURM, or if SLURM does not tell."""
     if "SLURM_JOB_ID" not in environment:
         return None
     if (end := job_end(environment)) is not None:  # SLURM 23.02 and newer
@@ -91,19 +91,19 @@ def end_of_job(environment: Mapping[str, str] = os.environ) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    end = answer.stdout.strip()
-    return end if end.isdecimal() else None
+    seconds = answer.stdout.strip()
+    return seconds if seconds.isdecimal() else None
 
 
 def _supervise(command: Sequence[str], log: Path) -> tuple[int, bool]:
-    """The trainer's status, and whether this job was told to stop meanwhile."""
+    """Run the trainer; return its status, and whether this job received a signal to stop."""
     end = end_of_job()
     environment = {**os.environ, **({"SLURM_JOB_END_TIME": end} if end else {})}
     told: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
         told.append(number)
-        if number != signal.SIGINT:  # Ctrl-C reaches the trainer by itself, and two of them mean something else
+        if number != signal.SIGINT:  # Ctrl-C reaches the trainer itself, and a second one ends it at once
             trainer.send_signal(number)
 
     with log.open("ab") as output:
@@ -120,7 +120,7 @@ def _supervise(command: Sequence[str], log: Path) -> tuple[int, bool]:
 
 
 def _follow() -> None:
-    """In the trainer: stop, with a checkpoint, if the process above is killed."""
+    """Runs in the trainer's process: it receives SIGTERM if its parent is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -134,11 +134,11 @@ def _fresh_log(log: Path, number: int) -> Path:
     return fresh
 
 
-def _hand_back(requeue: str, log: Path) -> int:
-    for pause in HAND_BACK_PAUSES:  # the controller may be away for a moment
+def _requeue(requeue: str, log: Path) -> int:
+    for pause in REQUEUE_PAUSES:  # the controller may not answer for a moment
         result = subprocess.run(requeue, shell=True, capture_output=True, text=True)
         if result.returncode == 0:
-            time.sleep(HAND_BACK_SECONDS)
+            time.sleep(REQUEUE_SECONDS)
             return UNFINISHED
         time.sleep(pause)
     _say(log, f"{requeue}: {' '.join(result.stderr.split()) or f'status {result.returncode}'}")

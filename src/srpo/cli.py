@@ -1,7 +1,7 @@
 """The command line: one verb per stage. The workflow's rules call it and so can you.
 
-What makes results takes the resolved experiment that ``srpo experiment`` wrote; the folder it lies in is the
-experiment's results directory, and all other paths follow from it (docs/architecture.md).
+Commands that write results read the resolved experiment that ``srpo experiment`` wrote. Its folder is the
+experiment's results folder, and all other paths follow from it (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -10,23 +10,28 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from srpo import __version__
 from srpo.errors import SrpoError
+from srpo.imports import quick_imports
 from srpo.layout import Layout, check_writable
+from srpo.text import printable
 from srpo.training.interruption import Interrupted, job_end
 
 if TYPE_CHECKING:
     from srpo.config import Experiment, RunId
+    from srpo.tracking import Mirror
 
 T = TypeVar("T")
 
 REPORT_PARTS = ("tables", "figures", "html")
+_ONLY_HELP = f"{', '.join(REPORT_PARTS)}; default: all"
 
 CLEAR = "\x1b[H\x1b[J"
-"""What empties a terminal."""
+"""Control sequence that clears a terminal."""
 
 # A verb imports what it needs itself: torch and verl take seconds, `srpo --help` should not.
 
@@ -35,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb.
 
     Returns:
-        The exit status: 0, 2 for a mistake the user can mend, 75 (EX_TEMPFAIL) when a run stopped early with a
-        checkpoint, 130 when interrupted; of ``attempt`` its command's.
+        The exit status: 0; 2 for an error that the user can fix; 75 (EX_TEMPFAIL) if a run stopped early with a
+        checkpoint; 130 if interrupted. ``attempt`` returns the status of its command.
     """
     options = make_parser().parse_args(arguments)
     try:
@@ -57,20 +62,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def resolve_experiment(options: argparse.Namespace) -> None:
     """Check an experiment and print or write it with every name resolved and every default filled in."""
-    from srpo.compose import experiment_file, load_experiment
+    from srpo.compose import experiment_file, load_experiment, resolved_text, write_resolved
 
-    experiment = load_experiment(_read_standard_input() if options.file == "-" else experiment_file(options.file))
+    if options.file == "-":
+        experiment = load_experiment(_read_standard_input(), where="standard input")
+    else:
+        experiment = load_experiment(experiment_file(options.file))
     if options.output is None:
         print(resolved_text(experiment), end="")
         return
     check_writable(options.output.parent)
-    write_resolved(experiment, options.output)
+    write_resolved(resolved_text(experiment), options.output)
 
 
 def plan(options: argparse.Namespace) -> None:
-    """Say what an experiment takes before it is started: runs, steps, hours, disk, memory, and what that assumes."""
+    """Estimate what an experiment takes: runs, steps, hours, disk, memory, and what that assumes."""
     from srpo.compose import experiment_file, load_experiment
-    from srpo.plan import make_plan, render, shortages
+    from srpo.plan import make_plan
+    from srpo.plan_text import render, shortages
 
     if options.nodes < 1:
         raise SrpoError(f"--nodes {options.nodes}: at least 1")
@@ -85,7 +94,7 @@ def plan(options: argparse.Namespace) -> None:
 def make_data(options: argparse.Namespace) -> None:
     """Write one split of a benchmark, or the statistics of the splits that exist."""
     experiment, layout = _open(options)
-    benchmark = _named(experiment.benchmarks, "benchmark", options.benchmark)
+    benchmark = _named(options, experiment.benchmarks, "benchmark", options.benchmark)
 
     from srpo.benchmarks import splits
 
@@ -95,49 +104,47 @@ def make_data(options: argparse.Namespace) -> None:
         return
 
     from srpo.files import write_json
-    from srpo.tracking import mirrored
 
-    paths = {name: layout.split(benchmark.name, name) for name in ("train", "test")}
+    names: tuple[splits.SplitName, ...] = ("train", "test")
+    paths = {name: layout.split(benchmark.name, name) for name in names}
     written = {name: splits.read_split(path) for name, path in paths.items() if path.exists()}
     if not written:
         raise SrpoError(f"{paths['test']}: missing; make it with srpo data --split test")
     write_json(layout.statistics(benchmark.name), splits.split_statistics(benchmark, written))
-    with mirrored(layout.folder) as mirror:
-        mirror.sync_data(benchmark.name)
+    _mirror(experiment, layout, lambda mirror: mirror.sync_data(benchmark.name))
 
 
 def make_model(options: argparse.Namespace) -> None:
     """Build or fetch a base model."""
     experiment, layout = _open(options)
-    model = _named(experiment.models, "model", options.model)
+    model = _named(options, experiment.models, "model", options.model)
 
     from srpo.models import build_model
-    from srpo.tracking import mirrored
 
     trained = {run.benchmark for run in experiment.runs()}
     benchmarks = [benchmark for name, benchmark in experiment.bases() if name == model.name and benchmark in trained]
     splits = {benchmark: layout.split(benchmark, "train") for benchmark in benchmarks}
     build_model(model, layout.model(model.name), splits)
-    with mirrored(layout.folder) as mirror:
-        mirror.sync_model(model.name)
+    _mirror(experiment, layout, lambda mirror: mirror.sync_model(model.name))
 
 
 def train(options: argparse.Namespace) -> None:
-    """Train one run, from where it stopped if it was interrupted."""
+    """Train one run; an interrupted run continues."""
     experiment, layout = _open(options)
     run = _run(experiment, options)
     spec = experiment.run(run)
     _require(layout.split(run.benchmark, "train"), f"srpo data --benchmark {run.benchmark} --split train")
     _require(layout.split(run.benchmark, "test"), f"srpo data --benchmark {run.benchmark} --split test")
-    _require(layout.model(run.model) / "base.json", f"srpo model --model {run.model}")
+    _require(layout.model_description(run.model), f"srpo model --model {run.model}")
 
-    from srpo.training import loop
+    with quick_imports():
+        from srpo.training import loop
 
     loop.train(spec, layout, options.stop_at)
 
 
 def attempt(options: argparse.Namespace) -> int:
-    """Run srpo train as one attempt at a run: with a record and a log of its own, the job given back if it is cut."""
+    """Run srpo train as one attempt with its own record and log; requeue the job at its time limit."""
     from srpo import attempts
 
     for folder in (options.folder, options.log.parent):
@@ -146,57 +153,98 @@ def attempt(options: argparse.Namespace) -> int:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Sample a run's checkpoints at its budgets anew, or the base model without --method."""
+    """Evaluate the checkpoints that a run's budgets selected, or without --method the base model."""
     experiment, layout = _open(options)
-    _named(experiment.models, "model", options.model)
-    _named(experiment.benchmarks, "benchmark", options.benchmark)
+    _named(options, experiment.models, "model", options.model)
+    _named(options, experiment.benchmarks, "benchmark", options.benchmark)
     _require(layout.split(options.benchmark, "test"), f"srpo data --benchmark {options.benchmark} --split test")
-    _require(layout.model(options.model) / "base.json", f"srpo model --model {options.model}")
+    _require(layout.model_description(options.model), f"srpo model --model {options.model}")
 
-    from srpo.evaluation import checkpoints
-    from srpo.tracking import mirrored
+    with quick_imports():
+        from srpo.evaluation import evaluate_run
+        from srpo.publish.model_card import write_cards
 
     if options.method is None:
-        checkpoints.evaluate_base(experiment, options.model, options.benchmark, layout)
-        with mirrored(layout.folder) as mirror:
-            mirror.sync_base(options.model, options.benchmark)
+        evaluate_run.evaluate_base(experiment, options.model, options.benchmark, layout)
+        _mirror(experiment, layout, lambda mirror: mirror.sync_base(options.model, options.benchmark))
         return
     run = _run(experiment, options)
-    _require(layout.run(run) / "summary.json", f"srpo train --method {run.method} --seed {run.seed} ...")
-    checkpoints.evaluate_checkpoints(experiment, run, layout)
-    with mirrored(layout.folder) as mirror:
-        mirror.sync_run(layout.run(run))
-        mirror.sync_evaluation(layout.run(run))
+    _require(layout.run_files(run).summary, f"srpo train --method {run.method} --seed {run.seed} ...")
+    evaluate_run.evaluate_checkpoints(experiment, run, layout)
+    write_cards(layout.run_files(run), experiment.evaluation, layout.split(run.benchmark, "test"))
+    _mirror(experiment, layout, lambda mirror: mirror.sync_evaluation(layout.run(run)))
+
+
+def generate(options: argparse.Namespace) -> None:
+    """Show a trained checkpoint, or without --method the base model, answering a question."""
+    experiment, layout = _open(options)
+    run = _evaluated(experiment, layout, options)
+
+    with quick_imports():
+        from srpo.publish.answers import answer
+
+    question = options.question if options.prompt is None else options.prompt
+    shown = answer(experiment, run, layout, options.budget, question, options.samples)
+    print(f"{shown.checkpoint}\n\nQuestion: {shown.question}")
+    if shown.ground_truth is not None:
+        print(f"Correct answer: {shown.ground_truth}")
+    for number, response in enumerate(shown.responses, 1):
+        verdict = f" (reward {shown.rewards[number - 1]:g})" if shown.rewards else ""
+        print(f"\nAnswer {number}{verdict}: {printable(response)}")
+
+
+def push(options: argparse.Namespace) -> None:
+    """Send a run's checkpoint and its model card to a repository of yours on the Hugging Face hub."""
+    experiment, layout = _open(options)
+    run = _evaluated(experiment, layout, options)
+
+    from srpo.publish import hub
+    from srpo.publish.answers import checkpoint_of
+
+    print(hub.push(checkpoint_of(experiment, run, layout, options.budget), options.to, options.public))
 
 
 def report(options: argparse.Namespace) -> None:
-    """Make the tables, the figures and the report from whatever runs there are, or compare two experiments."""
-    if options.experiment is None:
-        raise SrpoError("report needs --experiment results/NAME/experiment.yaml, or compare A B")
+    """Make the tables, the figures and the report from the runs so far, or compare two experiments."""
+    match options.results:
+        case ["compare", a, b]:
+            _compare(Path(a), Path(b), options.output)
+            return
+        case ["compare", *_]:
+            raise SrpoError("report compare needs two folders: srpo report compare results/A results/B")
+        case [folder] if options.experiment is None:
+            options.experiment = Layout(_experiment_folder(Path(folder))).experiment
+        case [] if options.experiment is not None:
+            pass
+        case _:
+            raise SrpoError("report needs one folder: srpo report results/NAME")
+    if options.output is not None:
+        raise SrpoError("--output belongs to srpo report compare; the report goes into the results folder")
     _, layout = _open(options)
 
-    from srpo.analysis.load import load_results
+    with quick_imports():
+        from srpo.analysis.results.load import load_results
 
     results = load_results(layout.folder)
     if "tables" in options.only:
-        from srpo.analysis.tables import write_tables
+        from srpo.analysis.tables.registry import write_tables
 
         write_tables(results, layout.tables)
     if "figures" in options.only:
-        from srpo.analysis.figures import write_figures
+        from srpo.analysis.figures.registry import write_figures
 
         write_figures(results, layout.figures)
     if "html" in options.only:
-        from srpo.analysis.report import write_report
+        from srpo.analysis.report.page import write_report
         from srpo.tracking import mirrored
 
         write_report(results, layout.report)
         with mirrored(layout.folder) as mirror:
-            mirror.sync_all()
+            mirror.sync_report()
 
 
 def show_status(options: argparse.Namespace) -> None:
-    """Where every run is: stage, step, clock, last avg@k, speed, what is left, attempts, last error."""
+    """Show the state of every run: stage, step, clock, last avg@k, speed, time left, attempts, last error."""
     from srpo import status
     from srpo.compose import load_experiment
 
@@ -217,54 +265,72 @@ def show_status(options: argparse.Namespace) -> None:
         time.sleep(options.watch)
 
 
-def compare_reports(options: argparse.Namespace) -> None:
+def _compare(a: Path, b: Path, output: Path | None) -> None:
     """Compare two experiments: verdicts that changed, scores with intervals, settings that differ."""
-    from srpo.analysis import compare
+    from srpo.analysis.report import compare
 
-    if options.output is None:
-        print(compare.as_markdown(*compare.compare(options.a, options.b)), end="")
+    if output is None:
+        print(compare.as_markdown(*compare.compare(a, b)), end="")
         return
-    check_writable(options.output.parent)
-    compare.write_comparison(options.a, options.b, options.output)
+    check_writable(output.parent)
+    compare.write_comparison(a, b, output)
 
 
 def track_sync(options: argparse.Namespace) -> None:
-    """Bring MLflow up to date with the logs, e.g. after its server was away."""
+    """Copy to MLflow what it lacks of the logs, for example after its server could not be reached."""
     from srpo.tracking import sync
 
     for folder in _experiments(options.results):
         sync(folder)
 
 
-def resolved_text(experiment: Experiment) -> str:
-    """The resolved experiment as YAML."""
-    import yaml
+def track_model(options: argparse.Namespace) -> None:
+    """Copy all stages of a model to MLflow. Results do not depend on MLflow: an error there is a warning."""
+    experiment, layout = _open(options)
+    model = _named(options, experiment.models, "model", options.model)
 
-    return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, width=120)
+    from srpo.tracking import mirrored
 
-
-def write_resolved(experiment: Experiment, path: Path) -> None:
-    """Write the file that all verbs read, unless it says the same already."""
-    from srpo.files import write_text
-
-    resolved = resolved_text(experiment)
-    if not path.exists() or path.read_text() != resolved:
-        write_text(path, resolved)
+    with mirrored(layout.folder) as mirror:
+        mirror.sync_all(model.name)
 
 
 # ---------------------------------------------------------------- shared by the verbs
 
 
+def _mirror(experiment: Experiment, layout: Layout, sync: Callable[[Mirror], None]) -> None:
+    """Copy a finished stage to MLflow, if stages are copied one by one."""
+    from srpo.tracking import is_watched, mirrored
+
+    if is_watched(experiment):
+        with mirrored(layout.folder) as mirror:
+            sync(mirror)
+
+
 def _open(options: argparse.Namespace) -> tuple[Experiment, Layout]:
-    """Load the resolved experiment and check that its folder takes results."""
-    from srpo.compose import load_experiment
+    """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
+    from srpo.compose import load_experiment, write_resolved
 
     path: Path = options.experiment
-    if path.name != "experiment.yaml":
-        raise SrpoError(f"{path}: give a resolved experiment.yaml; srpo experiment {path} --output ... writes one")
-    experiment = load_experiment(path)
-    check_writable(path.parent)
-    return experiment, Layout(path.parent)
+    layout = Layout(path.parent)
+    if path != layout.experiment:
+        wanted = layout.experiment.name
+        raise SrpoError(f"{path}: give a resolved {wanted}; srpo experiment {path} --output ... writes one")
+    check_writable(layout.folder)
+    if options.resolved is not None:
+        if not options.resolved.is_file():
+            raise SrpoError(f"--resolved {options.resolved}: no such file; start Snakemake again, which writes it")
+        write_resolved(options.resolved.read_text(), path)
+    return load_experiment(path), layout
+
+
+def _experiment_folder(folder: Path) -> Path:
+    """A folder of one experiment's results; its resolved experiment stands for it."""
+    if folder.name == Layout(folder).experiment.name:
+        folder = folder.parent
+    if not Layout(folder).experiment.is_file():
+        raise SrpoError(f"{folder}: no {Layout(folder).experiment.name} here; give results/NAME")
+    return folder
 
 
 def _experiments(results: Path) -> list[Path]:
@@ -272,7 +338,7 @@ def _experiments(results: Path) -> list[Path]:
     folders = [results] if Layout(results).experiment.exists() else sorted(results.glob("*"))
     experiments = [folder for folder in folders if Layout(folder).experiment.exists()]
     if not experiments:
-        raise SrpoError(f"{results}: no experiment.yaml here or one folder below")
+        raise SrpoError(f"{results}: no {Layout(results).experiment.name} here or one folder below")
     return experiments
 
 
@@ -282,14 +348,29 @@ def _run(experiment: Experiment, options: argparse.Namespace) -> RunId:
 
     run = RunId(model=options.model, benchmark=options.benchmark, method=options.method, seed=options.seed)
     for kind, name in (("model", run.model), ("benchmark", run.benchmark), ("method", run.method)):
-        _named(getattr(experiment, f"{kind}s"), kind, name)
+        _named(options, getattr(experiment, f"{kind}s"), kind, name)
     experiment.run(run)
     return run
 
 
-def _named(known: dict[str, T], kind: str, name: str) -> T:
+def _evaluated(experiment: Experiment, layout: Layout, options: argparse.Namespace) -> RunId:
+    """The run that the options name, which has finished; of method ``base`` without --method."""
+    from srpo.config import RunId
+
+    _named(options, experiment.models, "model", options.model)
+    _named(options, experiment.benchmarks, "benchmark", options.benchmark)
+    _require(layout.split(options.benchmark, "test"), f"srpo data --benchmark {options.benchmark} --split test")
+    _require(layout.model_description(options.model), f"srpo model --model {options.model}")
+    if options.method is None:
+        return RunId(model=options.model, benchmark=options.benchmark, method="base", seed=0)
+    run = _run(experiment, options)
+    _require(layout.run_files(run).summary, f"srpo train --method {run.method} --seed {run.seed} ...")
+    return run
+
+
+def _named(options: argparse.Namespace, known: Mapping[str, T], kind: str, name: str) -> T:
     if name not in known:
-        raise SrpoError(f"unknown {kind} {name!r}; the experiment has {', '.join(known)}")
+        raise SrpoError(f"{options.experiment}: unknown {kind} {name!r}; the experiment has {', '.join(known)}")
     return known[name]
 
 
@@ -315,6 +396,7 @@ def _read_standard_input() -> dict:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="srpo", description="Sample-Routed Policy Optimization, stage by stage.")
+    parser.add_argument("--version", action="version", version=f"srpo {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     verb = _add(verbs, "experiment", resolve_experiment)
@@ -323,9 +405,9 @@ def make_parser() -> argparse.ArgumentParser:
 
     verb = _add(verbs, "plan", plan)
     what = verb.add_mutually_exclusive_group(required=True)
-    named = {"metavar": "EXPERIMENT", "help": "a name, e.g. paper, or an experiment file, resolved or not"}
-    what.add_argument("file", nargs="?", **named)
-    what.add_argument("--experiment", **named)
+    named = "a name, e.g. paper, or an experiment file, resolved or not"
+    what.add_argument("file", nargs="?", metavar="EXPERIMENT", help=named)
+    what.add_argument("--experiment", metavar="EXPERIMENT", help=named)
     verb.add_argument("--nodes", type=int, metavar="N", default=1, help="runs at a time (default: 1)")
     verb.add_argument("--gpu-memory", type=float, metavar="GB", default=80, help="warn above it (default: 80)")
 
@@ -358,49 +440,80 @@ def make_parser() -> argparse.ArgumentParser:
     verb = _add(verbs, "attempt", attempt)
     verb.add_argument("--folder", type=Path, metavar="DIR", required=True, help="the run's folder")
     verb.add_argument("--log", type=Path, metavar="FILE", required=True, help="becomes a link to this attempt's log")
-    verb.add_argument("--requeue", default="", metavar="COMMAND", help="gives the job back to its scheduler")
+    verb.add_argument("--requeue", default="", metavar="COMMAND", help="requeues the job at its time limit")
     verb.add_argument("command", nargs="+", metavar="COMMAND", help="after --: srpo train and its options")
 
     verb = _add(verbs, "evaluate", evaluate, experiment=True)
     _add_run(verb, method_required=False)
 
+    verb = _add(verbs, "generate", generate, experiment=True)
+    _add_run(verb, method_required=False)
+    _add_budget(verb)
+    verb.add_argument("--question", type=int, metavar="N", default=0, help="of the test split (default: 0, the first)")
+    verb.add_argument("--prompt", metavar="TEXT", help="a question in your own words instead")
+    verb.add_argument("--samples", type=int, metavar="N", default=1, help="answers (default: 1)")
+
+    verb = _add(verbs, "push", push, experiment=True)
+    _add_run(verb, method_required=True)
+    _add_budget(verb)
+    verb.add_argument("--to", required=True, metavar="OWNER/NAME", help="repository; made, private, if there is none")
+    verb.add_argument("--public", action="store_true", help="if it is made, make it public")
+
     verb = _add(verbs, "report", report)
-    verb.add_argument("--experiment", type=Path, metavar="FILE", help="results/NAME/experiment.yaml")
-    verb.add_argument("--only", nargs="+", choices=REPORT_PARTS, default=REPORT_PARTS, help="default: all")
-    report_verbs = verb.add_subparsers(title="verbs", metavar="VERB")
-    verb = _add(report_verbs, "compare", compare_reports)
-    verb.add_argument("a", type=Path, metavar="A", help="results/NAME")
-    verb.add_argument("b", type=Path, metavar="B", help="results/OTHER")
-    verb.add_argument("--output", type=Path, metavar="FILE", help="a .html or .md file; default: Markdown, printed")
+    verb.usage = (
+        "srpo report results/NAME [--only PART ...]\n       srpo report compare results/A results/B [--output FILE]"
+    )
+    # not subparsers: argparse would take a folder for the name of one
+    verb.add_argument("results", nargs="*", help="results/NAME, or compare and two such folders")
+    _add_experiment(verb, required=False)
+    verb.add_argument("--only", nargs="+", choices=REPORT_PARTS, default=REPORT_PARTS, metavar="PART", help=_ONLY_HELP)
+    verb.add_argument(
+        "--output", type=Path, metavar="FILE", help="of compare: a .html or .md file; default: Markdown, printed"
+    )
 
     verb = _add(verbs, "status", show_status)
     verb.add_argument("results", type=Path, help="results, or results/NAME for one experiment")
-    verb.add_argument("--json", action="store_true", help="one line of JSON an experiment, for scripts")
+    verb.add_argument("--json", action="store_true", help="one line of JSON per experiment, for scripts")
     verb.add_argument(
         "--watch",
         type=float,
         nargs="?",
         const=10.0,
         metavar="SECONDS",
-        help="look again every so many seconds (default: 10) until Ctrl-C; on a terminal only",
+        help="repeat after so many seconds (default: 10) until Ctrl-C; on a terminal only",
     )
 
-    track = verbs.add_parser("track", help="MLflow mirror of the logs", description="MLflow mirror of the logs.")
+    track = verbs.add_parser("track", help="copy the logs to MLflow", description="Copy the logs to MLflow.")
     track_verbs = track.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verb = _add(track_verbs, "model", track_model, experiment=True)
+    verb.add_argument("--model", required=True)
+
     verb = _add(track_verbs, "sync", track_sync)
     verb.add_argument("results", type=Path, help="results, or results/NAME for one experiment")
     return parser
 
 
-def _add(verbs: argparse._SubParsersAction, name: str, verb: Callable, experiment: bool = False):
-    summary = verb.__doc__.splitlines()[0]
+def _add(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    verb: Callable[[argparse.Namespace], int | None],
+    experiment: bool = False,
+) -> argparse.ArgumentParser:
+    summary = (verb.__doc__ or "").splitlines()[0]
     parser = verbs.add_parser(name, help=summary, description=summary)
     parser.set_defaults(verb=verb)
     if experiment:
-        parser.add_argument(
-            "--experiment", type=Path, required=True, metavar="FILE", help="results/NAME/experiment.yaml"
-        )
+        _add_experiment(parser, required=True)
     return parser
+
+
+def _add_experiment(parser: argparse.ArgumentParser, required: bool) -> None:
+    parser.add_argument(
+        "--experiment", type=Path, metavar="FILE", required=required, help="results/NAME/experiment.yaml"
+    )
+    parser.add_argument(
+        "--resolved", type=Path, metavar="FILE", help="copy this file to --experiment first (the workflow uses this)"
+    )
 
 
 def _add_run(parser: argparse.ArgumentParser, method_required: bool) -> None:
@@ -408,6 +521,10 @@ def _add_run(parser: argparse.ArgumentParser, method_required: bool) -> None:
     parser.add_argument("--benchmark", required=True)
     parser.add_argument("--method", required=method_required, help=None if method_required else "default: untrained")
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
+
+
+def _add_budget(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--budget", metavar="LABEL", help="whose selected checkpoint, e.g. 1h (default: the last)")
 
 
 if __name__ == "__main__":

@@ -1,46 +1,83 @@
 """From YAML files to an :class:`~srpo.config.Experiment`.
 
 An experiment file (``configs/experiments/*.yaml``) names methods, models and benchmarks; each name is
-a file of its own under ``configs/``. :func:`load_experiment` resolves the names, changes what ``overrides`` says and
-expands a sweep.
+a file of its own under ``configs/``. :func:`load_experiment` adds what the experiment ``extends``, resolves the names,
+changes what ``overrides`` says and expands a sweep.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import Field, FiniteFloat, ValidationError, field_validator
 
-from srpo.config import CONFIG_ROOT, Config, Experiment, Method, Model, short_name
+from srpo.config import Config, Experiment, Method, Model, short_name
 from srpo.errors import SrpoError
+from srpo.files import write_text
+from srpo.repository import CONFIGS
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Names become folders and arguments of commands."""
 
+_NAMED = ("methods", "models", "benchmarks")
+"""What an experiment file names in its matrix and the resolved experiment holds."""
 
-def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIG_ROOT) -> Experiment:
+_INHERITED = ("scale", "overrides", "training", "execution", "evaluation")
+"""What an experiment takes from the one that it extends; what it runs, and under which name, is its own."""
+
+_RENAMED = {"budgets": "budget_seconds"}
+"""Keys of older versions and what they are called now."""
+
+
+def load_experiment(
+    source: Path | dict[str, Any],
+    config_root: Path = CONFIGS,
+    where: str | None = None,
+    also_known: Collection[str] = (),
+) -> Experiment:
     """Read an experiment file, or the mapping Snakemake made of it, and resolve the names in it.
 
+    ``extends: embedded`` takes over another experiment's scale, overrides, training, execution and evaluation. Of the
+    last three the file may give single keys, which replace the base's; of the base's overrides, those of methods that
+    are in this experiment's matrix apply.
     ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
     ``overrides: {grpo: {learning_rate: 1.0e-4}}``; ``sweep`` puts variants in the place of a method or model, e.g.
     ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
     :meth:`Experiment.model_dump` made is already resolved and loads as it is.
 
+    Args:
+        source: a file, or its content.
+        config_root: the folder of experiments, methods, models and benchmarks.
+        where: what to call ``source`` in messages; by default its path.
+        also_known: keys that belong beside the experiment's, to be suggested where one is misspelt.
+
     Raises:
         SrpoError: on an unknown key or name, a missing key or an impossible value.
     """
-    where = str(source) if isinstance(source, Path) else "experiment"
+    where = where or (str(source) if isinstance(source, Path) else "experiment")
     raw = _read_yaml(source) if isinstance(source, Path) else dict(source)
-    if "overrides" in raw or not {"methods", "models", "benchmarks"} <= raw.keys():
-        raw = _resolve(raw, where, config_root)
+    if raw.keys() & {"extends", "overrides"} or not {*_NAMED} <= raw.keys():
+        raw = _resolve(_extended(raw, where, config_root, also_known), where, config_root)
     return _validate(Experiment, raw, where)
 
 
-def experiment_file(name: str, config_root: Path = CONFIG_ROOT) -> Path:
+def resolved_text(experiment: Experiment) -> str:
+    """The resolved experiment as YAML: every name resolved, every default filled in."""
+    return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, width=120)
+
+
+def write_resolved(text: str, path: Path) -> None:
+    """Write the file that all verbs read, unless it says the same already."""
+    if not path.exists() or path.read_text() != text:
+        write_text(path, text)
+
+
+def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
     """The file of a shipped experiment's name; a path stays what it is.
 
     Raises:
@@ -54,22 +91,66 @@ def experiment_file(name: str, config_root: Path = CONFIG_ROOT) -> Path:
     raise SrpoError(f"unknown experiment {name!r}; give a file or one of {known}")
 
 
-def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, Any]:
-    for key in ("methods", "models", "benchmarks"):
+def _extended(
+    raw: dict[str, Any],
+    where: str,
+    config_root: Path,
+    also_known: Collection[str] = (),
+    seen: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """An experiment with what it takes from its base, and the base from its own."""
+    for key in _NAMED:
         if key in raw:
             raise SrpoError(f"{where}: unknown key {key}; names go into the matrix, changed values into overrides")
-    overrides = raw.pop("overrides", None) or {}
+    known = [*(key for key in Experiment.model_fields if key not in _NAMED), "overrides", "extends"]
+    for key in raw:
+        if key not in known:
+            raise SrpoError(f"{where}: {key}: {_unknown_key(str(key), [*known, *also_known])}")
+    raw = dict(raw)
+    base_name = raw.pop("extends", None)
+    own = raw.get("overrides") or {}
+    if not isinstance(own, dict):
+        raise SrpoError(f"{where}: overrides = {own!r}: give a mapping of methods")
+    if base_name is None:
+        return raw
+    path = config_root / "experiments" / f"{base_name}.yaml"
+    if base_name in seen:
+        raise SrpoError(f"{where}: extends: {' -> '.join((*seen, base_name))} is a circle")
+    if not path.is_file():
+        known = sorted(file.stem for file in path.parent.glob("*.yaml"))
+        hint = _nearest(str(base_name), known) or f"there is {', '.join(known)}"
+        raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {path.parent}; {hint}")
+    base = _extended(_read_yaml(path), str(path), config_root, seen=(*seen, base_name))
+    merged = {key: base[key] for key in _INHERITED if key in base} | raw
+    for key in ("training", "execution", "evaluation"):
+        if isinstance(raw.get(key), dict) and isinstance(base.get(key), dict):
+            merged[key] = base[key] | raw[key]
     blocks = raw.get("matrix")
+    named = {
+        method
+        for block in (blocks if isinstance(blocks, list) else [])
+        for method in (isinstance(block, dict) and block.get("methods")) or []
+    }
+    merged["overrides"] = {name: values for name, values in (base.get("overrides") or {}).items() if name in named}
+    for name, values in own.items():
+        inherited = merged["overrides"].get(name, {})
+        merged["overrides"][name] = inherited | values if isinstance(values, dict) else values
+    return merged
+
+
+def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, Any]:
+    overrides = raw.pop("overrides", None) or {}
+    if "matrix" not in raw:
+        raise SrpoError(f"{where}: matrix is missing: give a list of blocks with models, benchmarks and methods")
+    blocks = raw["matrix"]
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise SrpoError(f"{where}: matrix = {blocks!r}: give a list of blocks with models, benchmarks and methods")
     for kind, names in ((k, block.get(k)) for block in blocks for k in ("methods", "models", "benchmarks")):
         if not isinstance(names, list | None):
             raise SrpoError(f"{where}: matrix.{kind} = {names!r}: give a list of names")
-    if not isinstance(overrides, dict):
-        raise SrpoError(f"{where}: overrides = {overrides!r}: give a mapping of methods")
-    for kind in ("methods", "models", "benchmarks"):
+    for kind in _NAMED:
         names = dict.fromkeys(str(name) for block in blocks for name in block.get(kind) or [])
-        raw[kind] = {short_name(name): _load_named(kind, name, config_root) for name in names}
+        raw[kind] = {short_name(name): _load_named(kind, name, config_root, where) for name in names}
         if len(raw[kind]) < len(names):
             raise SrpoError(f"{where}: two {kind} of one experiment share a name: {', '.join(names)}")
     for name, values in overrides.items():
@@ -194,21 +275,22 @@ def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- files and errors
 
 
-def _load_named(kind: str, name: str, config_root: Path) -> dict[str, Any]:
+def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str, Any]:
     folder = config_root / kind
     path = folder / f"{name}.yaml"
     if "/" in name and kind != "benchmarks":
-        raise SrpoError(f"{kind[:-1]} {name!r}: only benchmarks are in folders")
+        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: only benchmarks are in folders")
     if not all(map(_NAME.fullmatch, name.split("/"))):
         raise SrpoError(
-            f"{kind[:-1]} {name!r}: a name has the letters A to Z, digits, points, hyphens and underscores, and begins "
-            "with a letter, digit or underscore"
+            f"{where}: {kind[:-1]} {name!r}: a name has letters (A to Z), digits, points, hyphens and "
+            "underscores, and begins with a letter, digit or underscore"
         )
     if kind == "methods" and name == "base":
-        raise SrpoError("method 'base': that is what the untrained model is called; rename the file")
+        raise SrpoError(f"{where}: method 'base': that is what the untrained model is called; rename the file")
     if not path.is_file():
         known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
-        raise SrpoError(f"unknown {kind[:-1]} {name!r}; there is {', '.join(known)}")
+        hint = "".join(f"; {near}" for near in [_nearest(name, known)] if near)
+        raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{hint}; {folder} has {', '.join(known)}")
     content = _read_yaml(path)
     if content.setdefault("name", short_name(name)) != short_name(name):
         raise SrpoError(f"{path}: name = {content['name']!r}: a {kind[:-1]} has its file's name; leave the key out")
@@ -231,7 +313,8 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        # an unknown key first: the key that it was meant to be may be what else is missing
+        first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         loc = first["loc"]
         if loc[:1] in (("models",), ("benchmarks",)):
             loc = loc[:2] + loc[3:]  # the third is the kind that pydantic has found it to be
@@ -239,7 +322,40 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
         value = "" if not key or first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
         value = value if len(value) < 200 else ""
         subject = f"{key}{value}: " if key else ""
-        raise SrpoError(f"{where}: {subject}{_reason(first)}") from error
+        unknown = first["type"] == "extra_forbidden"
+        reason = _unknown_key(str(loc[-1]), _keys_beside(model, raw, loc)) if unknown else _reason(first)
+        raise SrpoError(f"{where}: {subject}{reason}") from error
+
+
+def _unknown_key(key: str, known: Iterable[str]) -> str:
+    """What to say of a key that there is not, with the one that was probably meant."""
+    known = [*known]
+    if _RENAMED.get(key) in known:
+        return f"unknown key; it is called {_RENAMED[key]} now"
+    return "; ".join(part for part in ("unknown key", _nearest(key, known)) if part)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    return "".join(f"did you mean {near}?" for near in difflib.get_close_matches(name, [*known], n=1))
+
+
+def _keys_beside(model: type[Config], raw: Any, loc: Sequence[int | str]) -> list[str]:
+    """The keys of the configuration class at a place of ``model``.
+
+    In a mapping of several kinds it is the class that has most of the keys given there.
+    """
+    kind: Any = model
+    for part in loc[:-1]:
+        raw = raw[part]
+        field = getattr(kind, "model_fields", {}).get(part)
+        kind = field.annotation if field else None
+    if not (isinstance(kind, type) and issubclass(kind, Config)):
+        kind = max(_subclasses(Config), key=lambda each: len(each.model_fields.keys() & raw.keys()))
+    return [*kind.model_fields]
+
+
+def _subclasses(kind: type[Config]) -> list[type[Config]]:
+    return [found for each in kind.__subclasses__() for found in (each, *_subclasses(each))]
 
 
 def _reason(error: Mapping[str, Any]) -> str:

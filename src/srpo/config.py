@@ -10,11 +10,20 @@ import itertools
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
+from srpo.algorithm.branches import BRANCHES, trained
+from srpo.benchmarks.rewards import REWARDS
 from srpo.errors import SrpoError
-
-CONFIG_ROOT = Path(__file__).resolve().parents[2] / "configs"
+from srpo.layout import RUN_PATH
 
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -29,37 +38,60 @@ class Config(BaseModel):
 
 # ---------------------------------------------------------------- methods
 
-Branch = Literal["grpo", "sdpo", "mix", "none"]
+
+def _registered(name: str) -> str:
+    if name not in BRANCHES:
+        known = ", ".join(BRANCHES)
+        raise ValueError("none is now dropped (srpo 0.2)" if name == "none" else f"{name}: no branch; use {known}")
+    return name
+
+
+BranchName = Annotated[str, AfterValidator(_registered)]
 
 
 class Routing(Config):
     """Which branch a rollout takes, by correctness and by whether a correct sibling exists (table 7)."""
 
-    correct_with_teacher: Branch
-    correct_without_teacher: Branch
-    wrong_with_teacher: Branch
-    wrong_without_teacher: Branch
+    correct_with_sibling: BranchName
+    correct_without_sibling: BranchName
+    wrong_with_sibling: BranchName
+    wrong_without_sibling: BranchName
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, raw: Any) -> Any:
+        for old in [key for key in raw if str(key).endswith("_teacher")] if isinstance(raw, dict) else []:
+            raise ValueError(f"{old} is now {old.removesuffix('teacher')}sibling (srpo 0.2)")
+        return raw
 
     @model_validator(mode="after")
-    def _teacher_needed(self) -> Routing:
-        for cell in ("correct_without_teacher", "wrong_without_teacher"):
-            if getattr(self, cell) == "sdpo":
-                raise ValueError(f"{cell} = sdpo: without a correct sibling there is no teacher; use grpo, mix or none")
-        if {*self.branches} == {"none"}:
-            raise ValueError("every branch is none: the method would train on nothing")
-        if "mix" in self.branches and "sdpo" in self.branches:
-            raise ValueError("mix and sdpo exclude each other: one masks the distillation loss, the other adds to it")
+    def _branches_fit(self) -> Routing:
+        for cell in ("correct_without_sibling", "wrong_without_sibling"):
+            if BRANCHES[getattr(self, cell)].sibling == "required":
+                others = ", ".join(name for name, branch in BRANCHES.items() if branch.sibling != "required")
+                raise ValueError(f"{cell} = {getattr(self, cell)}: no sibling to show the teacher; use {others}")
+        if not trained(self.branches):
+            raise ValueError("every branch is dropped: the method would train on nothing")
+        for name in self.branches:
+            for other in BRANCHES[name].excludes:
+                if other in self.branches:
+                    raise ValueError(f"{name} and {other} exclude each other in one method")
         return self
 
     @property
-    def branches(self) -> tuple[Branch, ...]:
+    def branches(self) -> tuple[str, ...]:
         """The four cells in declaration order."""
         return tuple(getattr(self, cell) for cell in type(self).model_fields)
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether any rollout can ask for the self-teacher."""
-        return "sdpo" in self.branches or "mix" in self.branches
+        """Whether the self-teacher scores any rollout."""
+        return any(BRANCHES[name].uses_teacher for name in self.branches)
+
+    @property
+    def distils(self) -> bool:
+        """Whether any rollout enters a distillation loss."""
+        return any(BRANCHES[name].loss == "distillation" for name in self.branches)
 
 
 class Method(Config):
@@ -81,14 +113,21 @@ class Method(Config):
     distillation_is_threshold: Positive = 2.0
     teacher_ema_rate: Annotated[float, Field(gt=0, le=1)] = 0.05
     entropy_beta: Annotated[float, Field(ge=0)] = 0.0
-    # what the weights leave as it is: their own mean (the paper) or the size of the loss (a control)
-    weights_keep: Literal["mean", "loss"] = "mean"
+    # scale the weights so that they do not change the size of the distillation loss (a control; not in the paper)
+    preserve_loss_scale: bool = False
     mix_lambda: Fraction = 0.9
 
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, raw: Any) -> Any:
+        if isinstance(raw, dict) and "weights_keep" in raw:
+            raise ValueError("weights_keep is now preserve_loss_scale: true or false (srpo 0.2)")
+        return raw
+
     @model_validator(mode="after")
-    def _weights_to_keep(self) -> Method:
-        if self.weights_keep != "mean" and self.entropy_beta == 0:
-            raise ValueError(f"weights_keep = {self.weights_keep}: entropy_beta = 0 makes all weights 1")
+    def _weights_differ(self) -> Method:
+        if self.preserve_loss_scale and self.entropy_beta == 0:
+            raise ValueError("preserve_loss_scale = true: entropy_beta = 0 makes all weights 1")
         return self
 
 
@@ -118,6 +157,8 @@ class WarmStart(Config):
     """Supervised start of a model that is built here: it teaches the answer format and the use of a solution."""
 
     corpus: Literal["families", "splits"]
+    families: tuple[str, ...] = ()
+    """Of the corpus ``families`` those it is about; none named: all of them."""
     steps: Count
     batch_size: Count = 64
     learning_rate: Positive = 3e-3
@@ -179,6 +220,16 @@ Model = Annotated[MiniatureModel | HubModel | LocalModel, Field(discriminator="k
 # ---------------------------------------------------------------- benchmarks
 
 
+def _known_reward(kind: str) -> str:
+    if kind not in REWARDS:
+        raise ValueError(f"unknown; there is {', '.join(REWARDS)}")
+    return kind
+
+
+RewardName = Annotated[str, AfterValidator(_known_reward)]
+"""A key of :data:`srpo.benchmarks.rewards.REWARDS`."""
+
+
 class SourceFile(Config):
     """One file of a data source, identified byte for byte."""
 
@@ -202,7 +253,7 @@ class MiniatureBenchmark(Config):
     kind: Literal["miniature"]
     name: str
     title: str
-    reward: Literal["answer_match", "tool_use"]
+    reward: RewardName
     family: str
     train_questions: Count
     test_questions: Count
@@ -219,7 +270,7 @@ class SourcedBenchmark(Config):
     kind: Literal["sourced"]
     name: str
     title: str
-    reward: Literal["answer_match", "tool_use", "tool_use_reference"]
+    reward: RewardName
     source: Source
 
     def questions(self, split: Literal["train", "test"]) -> int:
@@ -270,14 +321,16 @@ class Training(Config):
     validation: Sampling = Sampling()
     branch_gradients_every: Count = 50
     clock: Clock
-    budgets: dict[str, Positive]
+    budget_seconds: dict[str, Positive]
     max_steps: Count | None = None
 
     @model_validator(mode="after")
     def _budgets_increase(self) -> Training:
-        seconds = list(self.budgets.values())
+        seconds = list(self.budget_seconds.values())
         if not seconds or any(a >= b for a, b in itertools.pairwise(seconds)):
-            raise ValueError(f"budgets = {self.budgets}: give at least one, in strictly increasing seconds")
+            raise ValueError(
+                f"budget_seconds = {self.budget_seconds}: give at least one, in strictly increasing seconds"
+            )
         return self
 
 
@@ -300,9 +353,29 @@ class Execution(Config):
     rollout_tensor_parallel: Count = 1
     rollout_memory_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.6
     deterministic_rollouts: bool = False
+    # further settings of verl, by their Hydra keys (docs/verl.md); they are part of a run's identity
+    verl_overrides: dict[str, bool | int | float | str | None] = {}
+
+    @model_serializer(mode="wrap")
+    def _without_empty_overrides(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without overrides there is nothing to say: specifications stay what they were before there were any."""
+        content = dump(self)
+        if not content.get("verl_overrides"):
+            content.pop("verl_overrides", None)
+        return content
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a prompt runs through the model once for all its responses (``policy/shared_prompts.py``).
+
+        With ``remove_padding`` each response has its own prompt, as verl packs them.
+        """
+        return self.attention == "sdpa" and not self.remove_padding
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Execution:
+        if self.attention == "flash_attention_2" and not self.remove_padding:
+            raise ValueError("attention = flash_attention_2: set remove_padding = true; only sdpa shares prompts")
         if self.driver == "in_process":
             for key, only in (("ranks", 1), ("rollout_engine", "embedded")):
                 if getattr(self, key) != only:
@@ -367,17 +440,17 @@ class RunId(Config):
 
     @property
     def path(self) -> str:
-        return f"{self.model}/{self.benchmark}/{self.method}/seed{self.seed}"
+        return RUN_PATH.format(**self.model_dump())
 
 
-MEMORY_SETTINGS = {
+CHANGEABLE_ON_RESUME = {
     "training": {"micro_batch_size", "branch_gradients_every"},
     "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
 }
-"""Keys that a run may change while it is under way: they cost memory or time and change no result."""
+"""Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""
 
-WITHOUT_EFFECT = MEMORY_SETTINGS | {part: {"title"} for part in ("model", "benchmark", "method")}
-"""Keys that change no result of a run."""
+NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {part: {"title"} for part in ("model", "benchmark", "method")}
+"""Keys that change no result of a run, titles included."""
 
 
 class RunSpec(Config):
@@ -393,8 +466,8 @@ class RunSpec(Config):
     execution: Execution
 
     def identity(self) -> dict[str, Any]:
-        """The specification without what leaves the result alone (:data:`WITHOUT_EFFECT`)."""
-        return self.model_dump(mode="json", exclude=WITHOUT_EFFECT)
+        """The specification without what leaves the result alone (:data:`NOT_PART_OF_IDENTITY`)."""
+        return self.model_dump(mode="json", exclude=NOT_PART_OF_IDENTITY)
 
 
 class Experiment(Config):
@@ -412,6 +485,16 @@ class Experiment(Config):
     models: dict[str, Model]
     benchmarks: dict[str, Benchmark]
     sweep: Sweep | None = None
+    # what a reader of the report must know first; such a report begins with a curve and ends with the claims
+    notice: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_empty_notice(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a notice there is nothing to say: resolved files stay what they were before there were any."""
+        content = dump(self)
+        if content.get("notice") is None:
+            content.pop("notice", None)
+        return content
 
     @model_validator(mode="after")
     def _mini_batches_divide(self) -> Experiment:
@@ -471,6 +554,11 @@ class Experiment(Config):
         """The (model, benchmark) pairs whose untrained model is evaluated, each once."""
         pairs = ((m, short_name(b)) for block in self.matrix for m in block.models for b in block.benchmarks)
         return list(dict.fromkeys(pairs))
+
+    @property
+    def sweep_label(self) -> str:
+        """What tables and figures call the swept setting; empty without a sweep."""
+        return self.sweep.label if self.sweep else ""
 
     def run(self, run: RunId) -> RunSpec:
         """Resolve one run."""

@@ -1,4 +1,4 @@
-"""Files that survive a kill: written whole or not at all, or appended line by line."""
+"""Files that survive a kill: written completely or not at all, or appended line by line."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_event(path: Path, event: dict[str, Any]) -> None:
-    """Append one JSON line and flush it to the operating system; a line that a kill cut off makes way for it.
+    """Append one JSON line and flush it to the operating system. It replaces a last line that a kill cut off.
 
     Raises:
         SrpoError: if it cannot be written, on a full disk for example.
@@ -77,19 +77,19 @@ def append_event(path: Path, event: dict[str, Any]) -> None:
 
 
 def _cut_off_bytes(path: Path, size: int = 4096) -> int:
-    """Length of a last line without its newline."""
+    """Number of bytes after the last newline: a line that a kill cut off."""
     with path.open("rb") as log:
         total = log.seek(0, os.SEEK_END)
         while True:
             log.seek(max(0, total - size))
-            end = log.read(min(size, total))  # a device has no end
+            end = log.read(min(size, total))  # a device such as /dev/full has no end
             if b"\n" in end or size >= total:
                 return len(end) - end.rfind(b"\n") - 1
             size *= 2
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the complete events of an append-only log; a line cut off by a kill ends it."""
+    """Yield the complete events of an append-only log; stop at a line that a kill cut off."""
     if not path.exists():
         return
     with path.open() as log:
@@ -104,13 +104,13 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
 
     Args:
         path: the log.
-        size: bytes to read, doubled until they hold a whole line.
+        size: bytes to read, doubled until they contain a complete line.
     """
     with path.open("rb") as log:
         total = log.seek(0, os.SEEK_END)
         while True:
             log.seek(max(0, total - size))
-            # the first line is whole at the start of the file only, the last one if it was not cut off
+            # the first line is complete only if this is the start of the file, the last one only if it was not cut off
             lines = log.read(size).split(b"\n")[0 if size >= total else 1 : -1]
             if lines or size >= total:
                 return [json.loads(line) for line in lines]
@@ -119,9 +119,9 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
 
 @contextmanager
 def only_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
-    """Keep a second process from writing into ``folder``; a lock whose process was killed is free again.
+    """Prevent a second process from writing into ``folder``. If the process is killed, its lock is released.
 
-    What a process that was killed had begun to write with :func:`write_bytes` is deleted.
+    Partial files of :func:`write_bytes` that a killed process left are deleted.
 
     Args:
         folder: created if it does not exist.
@@ -138,3 +138,8 @@ def only_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
             yield
     except Timeout:
         raise SrpoError(f"{folder}: another process is writing here; wait for it or end it") from None
+
+
+def is_lfs_pointer(content: bytes) -> bool:
+    """Whether a file's first bytes are those of a pointer that Git LFS leaves where it did not fetch the file."""
+    return content.startswith(b"version https://git-lfs.github.com/spec/")

@@ -1,8 +1,13 @@
-"""Where everything of one experiment lies below its results directory (docs/architecture.md)."""
+"""The path of every file of an experiment: the only module that knows their names (docs/architecture.md).
+
+:class:`Layout` knows the folders of an experiment, :class:`RunFiles` the files of one training run. Names of models,
+benchmarks and runs may be wildcards in braces: the rules ask for patterns, :meth:`Layout.found` for what exists.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +16,96 @@ from srpo.errors import SrpoError
 
 if TYPE_CHECKING:
     from srpo.config import RunId
+
+RUN_PATH = "{model}/{benchmark}/{method}/seed{seed}"
+"""Place of a run below ``runs``: filled in for one run, with its braces a pattern of all."""
+
+WEIGHTS = "huggingface"
+"""Folder of a checkpoint that holds the weights in Hugging Face format; all that evaluation needs."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Files of one training run, or of a base model's evaluation, which has the last three only."""
+
+    folder: Path
+
+    @property
+    def origin(self) -> Path:
+        """The resolved run specification and where it comes from."""
+        return self.folder / "run.yaml"
+
+    @property
+    def steps(self) -> Path:
+        """Log of training steps, one event a line."""
+        return self.folder / "steps.jsonl"
+
+    @property
+    def validations(self) -> Path:
+        """Log of validations."""
+        return self.folder / "validations.jsonl"
+
+    @property
+    def groups(self) -> Path:
+        """Log of single groups of rollouts, for the report."""
+        return self.folder / "groups.jsonl"
+
+    @property
+    def logs(self) -> tuple[Path, Path, Path]:
+        """The logs that the training loop appends to and a resumed run cuts back."""
+        return self.steps, self.validations, self.groups
+
+    @property
+    def attempts(self) -> Path:
+        """Log of begin and end of each attempt."""
+        return self.folder / "attempts.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """What the run achieved within each budget; exists when it is trained."""
+        return self.folder / "summary.json"
+
+    @property
+    def finished(self) -> Path:
+        """Marks a finished run. The summary cannot: Snakemake deletes it before it runs a job again."""
+        return self.folder / "finished"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.folder / "checkpoints"
+
+    def checkpoint(self, step: int) -> Path:
+        """Folder of the checkpoint after ``step`` steps."""
+        return self.checkpoints / f"step{step}"
+
+    def checkpoint_name(self, step: int) -> str:
+        """The same, relative to the run's folder, as the summary has it."""
+        return str(self.checkpoint(step).relative_to(self.folder))
+
+    @property
+    def superseded(self) -> Path:
+        """Folder of the logs of earlier settings."""
+        return self.folder / "superseded"
+
+    def evidence(self, step: int) -> Path:
+        """Rollouts and numbers of a step after which the run gave up."""
+        return self.folder / "evidence" / f"step{step}.json"
+
+    @property
+    def evaluation(self) -> Path:
+        """avg@k of each evaluated checkpoint."""
+        return self.folder / "evaluation.json"
+
+    @property
+    def samples(self) -> Path:
+        """Some responses of the evaluation."""
+        return self.folder / "samples.jsonl"
+
+    @property
+    def server_log(self) -> Path:
+        """What the evaluation's rollout server printed."""
+        return self.folder / "server.log"
 
 
 @dataclass(frozen=True)
@@ -29,15 +124,42 @@ class Layout:
         """Folder of the tables."""
         return self.folder / "tables"
 
+    def table(self, name: str, kind: str) -> Path:
+        """A table as ``csv``, ``md``, ``tex`` or its caption, ``rst``."""
+        return self.tables / f"{name}.{kind}"
+
+    @property
+    def cost(self) -> Path:
+        """Folder of the cost table, which holds measured seconds: they differ from machine to machine."""
+        return self.folder / "cost"
+
+    def cost_table(self, kind: str) -> Path:
+        """The cost table, in the kinds of :meth:`table`."""
+        return self.cost / f"cost.{kind}"
+
     @property
     def figures(self) -> Path:
         """Folder of the figures."""
         return self.folder / "figures"
 
+    def figure(self, name: str, kind: str) -> Path:
+        """A figure as ``png``, ``svg``, its numbers as ``csv`` or its caption, ``rst``."""
+        return self.figures / f"{name}.{kind}"
+
     @property
     def report(self) -> Path:
         """The self-contained report."""
         return self.folder / "report.html"
+
+    @property
+    def report_caption(self) -> Path:
+        """The report's caption in the report of Snakemake."""
+        return self.folder / "report.rst"
+
+    @property
+    def tracking_database(self) -> Path:
+        """MLflow's database beside the results of all experiments."""
+        return self.folder.absolute().parent / "mlflow.db"
 
     def split(self, benchmark: str, split: str) -> Path:
         """Questions of a benchmark's split."""
@@ -51,17 +173,55 @@ class Layout:
         """Folder of a base model, in Hugging Face format."""
         return self.folder / "models" / model
 
+    def model_description(self, model: str) -> Path:
+        """What a base model is; exists when the model is complete."""
+        return model_description(self.model(model))
+
     def base(self, model: str, benchmark: str) -> Path:
         """Folder of a base model's evaluation."""
         return self.folder / "base" / model / benchmark
+
+    def base_files(self, model: str, benchmark: str) -> RunFiles:
+        """Files of a base model's evaluation."""
+        return RunFiles(self.base(model, benchmark))
 
     def run(self, run: RunId) -> Path:
         """Folder of a training run."""
         return self.folder / "runs" / run.path
 
+    def run_files(self, run: RunId) -> RunFiles:
+        """Files of a training run."""
+        return RunFiles(self.run(run))
+
+    @property
+    def any_run(self) -> RunFiles:
+        """Patterns of every run's files, with :data:`RUN_PATH`'s wildcards."""
+        return self.runs_of("{model}")
+
+    def runs_of(self, model: str) -> RunFiles:
+        """Patterns of the files of a model's runs."""
+        return RunFiles(self.folder / "runs" / RUN_PATH.replace("{model}", model))
+
+    def mirrored(self, model: str) -> Path:
+        """Marks that a model's stages were sent to MLflow, successfully or not."""
+        return self.folder / "mirrored" / model
+
+    def log(self, *names: str) -> Path:
+        """What a rule printed, by kind of result and name: ``log("data", "physics", "test")``."""
+        return self.folder.joinpath("logs", *names[:-1], f"{names[-1]}.log")
+
     def run_log(self, run: RunId, name: str) -> Path:
         """What a rule printed about a run: ``train``, ``train.<attempt>`` or ``evaluate``."""
-        return self.folder / "logs" / "runs" / run.path / f"{name}.log"
+        return self.log("runs", run.path, name)
+
+    def found(self, pattern: Path) -> list[Path]:
+        """The existing files of a pattern, sorted; ``pattern`` is a path of this layout with names in braces."""
+        return sorted(self.folder.glob(re.sub(r"{\w+}", "*", str(pattern.relative_to(self.folder)))))
+
+
+def model_description(folder: Path) -> Path:
+    """``base.json`` in a base model's folder."""
+    return folder / "base.json"
 
 
 def check_writable(folder: Path) -> None:

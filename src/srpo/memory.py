@@ -1,8 +1,8 @@
-"""What a model takes, from its shape alone: parameters, checkpoints, device and host memory. Pure arithmetic, no torch.
+"""Sizes that follow from a model's shape: parameters, checkpoints, device and host memory. Arithmetic only, no torch.
 
-Bytes follow from how the engine works (``policy/engine.py``, ``policy/verl_config.py``): float32 weights, gradients,
-Adam moments and teacher, sharded over the ranks (FSDP2), computation in bfloat16. What cannot be counted is a named
-constant. ``tests/test_plan.py`` holds the parameters against transformers and the checkpoints against real ones.
+Bytes follow from how the engine works (``policy/self_teacher_engine.py``, ``policy/verl_config.py``): float32 weights,
+gradients, Adam moments and teacher, sharded over the ranks (FSDP2), computation in bfloat16. What cannot be computed is
+a named constant. ``tests/unit/policy/test_memory.py`` checks parameters and checkpoints against real ones.
 """
 
 from __future__ import annotations
@@ -10,28 +10,27 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from srpo.config import CONFIG_ROOT, Execution, HubModel, LocalModel, MiniatureModel, Model, Training, TransformerShape
+from srpo.algorithm.settings import LOGITS_CHUNK
+from srpo.config import Execution, HubModel, LocalModel, MiniatureModel, Model, Training, TransformerShape
 from srpo.errors import SrpoError
+from srpo.repository import CONFIGS
 
 FLOAT32, BFLOAT16 = 4, 2
 
-LOGITS_CHUNK = 2**26
-"""Elements of the logits that are in float32 at a time (``algorithm/distribution.py``)."""
-
 CHUNK_COPIES = 6
-"""float32 copies of a chunk that exist at once: itself, without its top K, two softmaxes, two gradients."""
+"""float32 copies of a chunk at the same time: logits, those outside the top K, two softmaxes, two gradients."""
 
 LOGITS_COPIES = 3
-"""Of a micro-batch's logits: themselves, those of distilled tokens, one gradient (``policy/engine.py``)."""
+"""Copies of a micro-batch's logits in an update: all logits, those of distilled tokens, one gradient."""
 
 DEVICE_RUNTIME = 6e9
-"""Assumed of each GPU: CUDA and NCCL of trainer and server, and what a sleeping server keeps (CUDA graphs)."""
+"""Assumed bytes on each GPU: CUDA and NCCL of trainer and server, and the CUDA graphs that a sleeping server keeps."""
 
 SYNC_BUCKETS = 2 * 2 * 2**30
-"""Weights on their way to a server: two of verl's buckets of 2048 MiB."""
+"""Bytes of weights that are being sent to a server: two of verl's buckets of 2048 MiB."""
 
 HOST_PER_RANK = 10e9
-"""Assumed of each rank: the host memory of a worker, a server's processes and Ray's share."""
+"""Assumed host memory of each rank: a worker, a server's processes and Ray's share."""
 
 
 # ---------------------------------------------------------------- models
@@ -60,7 +59,7 @@ def shape_of(model: Model) -> TransformerShape:
     assert isinstance(model, HubModel)
     if model.shape is None:
         keys = ", ".join(TransformerShape.model_fields)
-        raise SrpoError(f"model {model.name}: shape is missing in {CONFIG_ROOT.name}/models/; give {keys}")
+        raise SrpoError(f"model {model.name}: shape is missing in {CONFIGS.name}/models/; give {keys}")
     return model.shape
 
 
@@ -109,7 +108,7 @@ class CheckpointBytes:
 
     @property
     def whole(self) -> int:
-        """What a run can be resumed from."""
+        """Bytes of a complete checkpoint, from which a run can be resumed."""
         return self.model + self.optimiser + self.teacher + self.weights
 
 
@@ -123,7 +122,7 @@ def checkpoint_bytes(shape: TransformerShape, teacher: bool) -> CheckpointBytes:
 
 
 def trainer_state(shape: TransformerShape, execution: Execution) -> dict[str, float]:
-    """Bytes on each GPU that stay there in all phases, by what they are."""
+    """Bytes on each GPU that stay allocated in all phases, by item."""
     shard = FLOAT32 * parameters(shape) / execution.ranks
     return {
         "weights, float32": shard,
@@ -133,7 +132,7 @@ def trainer_state(shape: TransformerShape, execution: Execution) -> dict[str, fl
 
 
 def update_memory(shape: TransformerShape, execution: Execution, training: Training) -> dict[str, float]:
-    """Bytes on each GPU at the peak of an update, its largest micro-batch being nothing but distilled responses."""
+    """Bytes on each GPU at the peak of an update, if the largest micro-batch has distilled responses only."""
     tokens = micro_batch_tokens(execution, training)
     layer, embedding = layer_parameters(shape), embedding_parameters(shape)
     inside_layer = layer_activations(shape)
@@ -159,8 +158,8 @@ def layer_activations(shape: TransformerShape) -> int:
     """Bytes a token inside one layer between its forward and backward pass in bfloat16, gradients included.
 
     Two norms (input twice in float32, once in bfloat16) and residuals; norms of queries and keys, rotary embedding and
-    attention; gate, up, their product. ``tests/test_memory.py`` measures what a layer keeps; it is less, as gradients
-    come one after the other.
+    attention; gate, up, their product. ``tests/unit/policy/test_memory.py`` measures what a layer keeps; it is less,
+    as gradients come one after the other.
     """
     queries = shape.num_attention_heads * shape.head_dim
     keys_values = 2 * shape.num_key_value_heads * shape.head_dim
@@ -170,8 +169,8 @@ def layer_activations(shape: TransformerShape) -> int:
 def rollout_memory(shape: TransformerShape, execution: Execution, device: float) -> dict[str, float]:
     """Bytes on each GPU while servers generate.
 
-    A server takes ``rollout_memory_fraction`` of what is free when it starts (before Adam's first step) for its
-    weights, and keys and values in what is left of that.
+    A server takes ``rollout_memory_fraction`` of the memory that is free when it starts (before Adam's first step). It
+    holds its weights there, and keys and values in the rest.
 
     Args:
         device: bytes of a GPU.

@@ -1,6 +1,6 @@
-"""Where every run of an experiment is, from its files alone: nothing is asked of a scheduler or a server.
+"""The state of every run of an experiment, from its files alone: no scheduler and no server is queried.
 
-:func:`read` looks, :func:`table` and :func:`as_json` show. Of logs only the ends are read, so that thousands of runs
+:func:`read` collects, :func:`table` and :func:`as_json` show. Only the ends of logs are read, so that thousands of runs
 take seconds.
 """
 
@@ -20,7 +20,7 @@ from tabulate import tabulate
 
 from srpo.config import Experiment, RunId, Training
 from srpo.files import read_events, read_last_events
-from srpo.layout import Layout
+from srpo.layout import Layout, RunFiles
 
 Stage = Literal["waiting", "training", "failed", "trained", "evaluated"]
 
@@ -42,15 +42,15 @@ class RunStatus:
         step: steps in the log.
         clock: seconds of the training clock.
         horizon: the last budget, in the same seconds.
-        budgets_passed: budgets that are spent.
+        budgets_passed: number of budgets that the training clock has reached.
         avg_at_k: of the last validation.
-        clock_per_second: seconds of the training clock per second of steps, validations and checkpoints aside.
+        clock_per_second: seconds of the training clock per second of steps, without validations and checkpoints.
         steps_per_hour: of this attempt, validations and checkpoints included.
-        seconds_left: until the last budget at that speed, waiting in queues aside; for ``training`` only.
-        attempts: how often it was started; segments count.
+        seconds_left: until the last budget at that speed, without waiting in queues; for ``training`` only.
+        attempts: how often it was started; each segment is one attempt.
         failures: attempts that ended neither with a result nor with a checkpoint.
-        last_sign: of life, in seconds since the epoch.
-        error: the last line of error of the last failed attempt, until the run is trained.
+        last_sign: when its files last changed, in seconds since the epoch.
+        error: the last error line of the last failed attempt; None once the run is trained.
     """
 
     run: str
@@ -75,12 +75,12 @@ def read(experiment: Experiment, layout: Layout) -> list[RunStatus]:
 
 
 def table(name: str, statuses: Sequence[RunStatus], rows: int | None = None, now: float | None = None) -> str:
-    """One line about the experiment, then a row a run.
+    """One line about the experiment, then one row per run.
 
     Args:
         name: of the experiment.
         statuses: of its runs.
-        rows: how many runs to show, the most urgent first; all of them, in their order, without it.
+        rows: how many runs to show, in the order of :data:`URGENCY`; by default all, in the order of the matrix.
         now: seconds since the epoch.
     """
     now = time.time() if now is None else now
@@ -101,22 +101,22 @@ def as_json(name: str, statuses: Iterable[RunStatus]) -> str:
     return json.dumps({"experiment": name, "time": time.time(), "runs": [asdict(status) for status in statuses]})
 
 
-# ---------------------------------------------------------------- looking
+# ---------------------------------------------------------------- collecting
 
 
 def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
-    folder, horizon = layout.run(run), max(training.budgets.values())
-    files = _files(folder)
+    paths, horizon = layout.run_files(run), max(training.budget_seconds.values())
+    files = _files(paths.folder)
     if not files:
         return RunStatus(run.path, "waiting", horizon=horizon)
-    attempts = list(read_events(folder / "attempts.jsonl")) if "attempts.jsonl" in files else []
-    steps = read_last_events(folder / "steps.jsonl") if "steps.jsonl" in files else []
-    validations = read_last_events(folder / "validations.jsonl") if "validations.jsonl" in files else []
-    trained = "summary.json" in files
+    attempts = list(read_events(paths.attempts)) if paths.attempts.name in files else []
+    steps = read_last_events(paths.steps) if paths.steps.name in files else []
+    validations = read_last_events(paths.validations) if paths.validations.name in files else []
+    trained = paths.summary.name in files
     ends = {event["attempt"]: event["status"] for event in attempts if event["event"] == "end"}
     failed = [number for number, status in ends.items() if status not in _RETRIED]
-    stage = _stage(files, attempts, ends)
-    speed = _speed(steps, attempts, files) if steps and not trained else None
+    stage = _stage(paths, files, attempts, ends)
+    speed = _speed(steps, attempts, files[paths.steps.name]) if steps and not trained else None
     step, clock = (steps[-1]["step"], steps[-1]["clock"]) if steps else (0, 0.0)
     return RunStatus(
         run=run.path,
@@ -124,7 +124,7 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
         step=step,
         clock=clock,
         horizon=horizon,
-        budgets_passed=sum(trained or clock >= seconds for seconds in training.budgets.values()),
+        budgets_passed=sum(trained or clock >= seconds for seconds in training.budget_seconds.values()),
         avg_at_k=validations[-1]["avg_at_k"] if validations else None,
         clock_per_second=_clock_per_second(steps),
         steps_per_hour=speed,
@@ -137,7 +137,7 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
 
 
 def _files(folder: Path) -> dict[str, float]:
-    """Name and time of change of each file of a run: one request a run where there is nothing yet."""
+    """Name and modification time of each file in a run's folder; one system call where there is no folder yet."""
     try:
         with os.scandir(folder) as entries:
             return {e.name: e.stat().st_mtime for e in entries if e.is_file() and not e.name.startswith(".")}
@@ -145,13 +145,11 @@ def _files(folder: Path) -> dict[str, float]:
         return {}
 
 
-def _stage(files: dict[str, float], attempts: list[dict[str, Any]], ends: dict[int, int]) -> Stage:
-    if "evaluation.json" in files and "summary.json" in files:
-        return "evaluated"
-    if "summary.json" in files:
-        return "trained"
+def _stage(paths: RunFiles, files: dict[str, float], attempts: list[dict[str, Any]], ends: dict[int, int]) -> Stage:
+    if paths.summary.name in files:
+        return "evaluated" if paths.evaluation.name in files else "trained"
     if not attempts:  # `srpo train` by itself leaves no record
-        return "training" if "run.yaml" in files else "waiting"
+        return "training" if paths.origin.name in files else "waiting"
     status = ends.get(attempts[-1]["attempt"])
     if status is None:
         return "training"
@@ -163,11 +161,11 @@ def _clock_per_second(steps: list[dict[str, Any]]) -> float | None:
     return sum(event["step_seconds"] for event in steps) / seconds if seconds > 0 else None
 
 
-def _speed(steps: list[dict[str, Any]], attempts: list[dict[str, Any]], files: dict[str, float]) -> float | None:
-    """Steps an hour since this attempt started, or of the last steps before it has taken one."""
+def _speed(steps: list[dict[str, Any]], attempts: list[dict[str, Any]], last_step_time: float) -> float | None:
+    """Steps per hour since this attempt started; before its first step, those of the last steps in the log."""
     start = next((event for event in reversed(attempts) if event["event"] == "start"), None)
     if start and steps[-1]["step"] > start["step"]:
-        seconds = files["steps.jsonl"] - start["time"]
+        seconds = last_step_time - start["time"]
         return 3600 * (steps[-1]["step"] - start["step"]) / seconds if seconds > 0 else None
     seconds = sum(event["wall_seconds"] for event in steps)
     return 3600 * len(steps) / seconds if seconds > 0 else None
@@ -186,7 +184,7 @@ def _seconds_left(
 
 
 def _error(layout: Layout, run: RunId, failed_attempt: int | None, trained: bool) -> str | None:
-    """The last line of error of what failed last: an attempt at training, or the evaluation."""
+    """The last error line of the stage that failed: the last failed attempt at training, or the evaluation."""
     if trained:
         return _last_error(layout.run_log(run, "evaluate"), certain=True)
     if failed_attempt is None:

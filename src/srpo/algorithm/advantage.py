@@ -1,18 +1,21 @@
 """Group-relative advantages (section 2.1, with Dr. GRPO's unbiased normalisation)."""
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 
-def group_advantages(rewards: Tensor, groups: Tensor) -> Tensor:
+def group_advantages(
+    rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"]
+) -> Float[Tensor, " rollouts"]:
     """Reward minus the mean reward of the rollout's group; no division by the group's std.
 
     Args:
-        rewards: [rollouts] float.
-        groups: [rollouts] int64, an id for each question.
+        rewards: 1 for correct and 0 for wrong.
+        groups: an id for each question.
 
     Returns:
-        [rollouts] advantages in the dtype of ``rewards``; exactly 0 where a group's rewards are all equal.
+        Advantages in the dtype of ``rewards``; exactly 0 where a group's rewards are all equal.
 
     Raises:
         ValueError: if a group has a single rollout, for which no baseline exists.
@@ -24,19 +27,24 @@ def group_advantages(rewards: Tensor, groups: Tensor) -> Tensor:
     return rewards - (total / size)[member]
 
 
-def mixed_advantages(advantage: Tensor, teacher_log_prob: Tensor, student_log_prob: Tensor, lam: float) -> Tensor:
+def mixed_advantages(
+    advantage: Float[Tensor, " tokens"],
+    teacher_log_prob: Float[Tensor, " tokens"],
+    student_log_prob: Float[Tensor, " tokens"],
+    lam: float | int,
+) -> Float[Tensor, " tokens"]:
     """Token-level mix of the two advantages (section 4.3): lam A^GRPO + (1 - lam) A^SDPO.
 
     A^SDPO = log q(y_t) - log p(y_t), SDPO's advantage of the sampled token; the paper leaves its exact form
     open (docs/method.md).
 
     Args:
-        advantage: [tokens] the rollout's group advantage.
-        teacher_log_prob: [tokens] log q(y_t); equal to ``student_log_prob`` where there is no teacher.
-        student_log_prob: [tokens] log p(y_t) at the start of the update.
+        advantage: the rollout's group advantage.
+        teacher_log_prob: log q(y_t); equal to ``student_log_prob`` where there is no correct sibling.
+        student_log_prob: log p(y_t) at the start of the update.
         lam: weight of the group advantage, in [0, 1].
 
     Returns:
-        [tokens], detached.
+        A constant of the gradient.
     """
     return (lam * advantage + (1 - lam) * (teacher_log_prob - student_log_prob)).detach()

@@ -4,48 +4,50 @@ A float32 copy of [tokens, vocabulary] never exists as a whole: at 151,936 token
 8,192-token response would take 5 GB.
 """
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import torch
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-CHUNK_ELEMENTS = 2**26
+from srpo.algorithm.settings import LOGITS_CHUNK
 
 
-def token_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
+def token_log_probs(
+    logits: Float[Tensor, "tokens vocabulary"], labels: Int64[Tensor, " tokens"]
+) -> Float32[Tensor, " tokens"]:
     """log softmax(logits) at ``labels``.
 
-    Args:
-        logits: [tokens, vocabulary], any float dtype.
-        labels: [tokens] int64.
-
-    Returns:
-        [tokens] float32, differentiable.
+    Differentiable.
     """
     return _over_chunks(_token_log_probs, logits, labels)
 
 
-def top_k_ids(logits: Tensor, k: int) -> Tensor:
-    """[tokens, min(k, vocabulary - 1)] int64 ids of the most likely tokens; one id is left for the tail."""
+def top_k_ids(logits: Float[Tensor, "tokens vocabulary"], k: int) -> Int64[Tensor, "tokens K"]:
+    """Ids of the most likely tokens, K = min(k, vocabulary - 1): one id is left for the tail."""
     return logits.detach().topk(min(k, logits.shape[-1] - 1), dim=-1).indices
 
 
-def restrict(logits: Tensor, ids: Tensor) -> Tensor:
-    """The distribution softmax(logits) on ``ids`` plus one bucket that holds all other tokens.
+def top_k_with_tail(
+    logits: Float[Tensor, "tokens vocabulary"], ids: Int64[Tensor, "tokens K"]
+) -> Float32[Tensor, "tokens K_and_tail"]:
+    """Log-probabilities of the top-K tokens under softmax(logits), and of the tail: all other tokens together.
 
-    The last bucket is the logsumexp of the tokens outside ``ids`` minus the normaliser: unlike
+    The tail is the logsumexp of the tokens outside ``ids`` minus the normaliser: unlike
     log(1 - sum of the others) it keeps its precision where the distribution is sharp.
 
     Args:
-        logits: [tokens, vocabulary], any float dtype.
-        ids: [tokens, K] int64, K < vocabulary.
+        ids: K < vocabulary of them.
 
     Returns:
-        [tokens, K + 1] float32 log-probabilities that sum to one, differentiable.
+        The K + 1 probabilities of a token sum to one; differentiable.
     """
-    return _over_chunks(_restrict, logits, ids)
+    return _over_chunks(_top_k_with_tail, logits, ids)
 
 
-def entropy(logits: Tensor) -> Tensor:
-    """[tokens] float32 entropy of softmax(logits) over the full vocabulary, in nats."""
+def entropy(logits: Float[Tensor, "tokens vocabulary"]) -> Float32[Tensor, " tokens"]:
+    """Entropy of softmax(logits) over the full vocabulary, in nats."""
     return _over_chunks(_entropy, logits)
 
 
@@ -54,7 +56,7 @@ def _token_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
 
 
-def _restrict(logits: Tensor, ids: Tensor) -> Tensor:
+def _top_k_with_tail(logits: Tensor, ids: Tensor) -> Tensor:
     logits = logits.float()
     normaliser = logits.logsumexp(-1, keepdim=True)
     tail = logits.scatter(-1, ids, -torch.inf).logsumexp(-1, keepdim=True)
@@ -66,9 +68,9 @@ def _entropy(logits: Tensor) -> Tensor:
     return -(log_probs.exp() * log_probs).sum(-1)
 
 
-def _over_chunks(function, logits: Tensor, *rows: Tensor) -> Tensor:
+def _over_chunks(function: Callable[..., Tensor], logits: Tensor, *rows: Tensor) -> Tensor:
     """Apply ``function`` to chunks of tokens; backward recomputes a chunk instead of keeping it."""
-    size = max(1, CHUNK_ELEMENTS // logits.shape[-1])
+    size = max(1, LOGITS_CHUNK // logits.shape[-1])
     return function(logits, *rows) if len(logits) <= size else _Chunked.apply(function, size, logits, *rows)
 
 
@@ -76,13 +78,13 @@ class _Chunked(torch.autograd.Function):
     """Unlike checkpointed chunks, backward writes their gradients into the whole one, which exists only once."""
 
     @staticmethod
-    def forward(ctx, function, size: int, logits: Tensor, *rows: Tensor) -> Tensor:
+    def forward(ctx: Any, function: Callable[..., Tensor], size: int, logits: Tensor, *rows: Tensor) -> Tensor:
         ctx.function, ctx.size = function, size
         ctx.save_for_backward(logits, *rows)
         return torch.cat([function(*chunk) for chunk in _split(size, logits, *rows)])
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         logits, *rows = ctx.saved_tensors
         result = torch.empty_like(logits)
         for target, upstream, chunk, *others in _split(ctx.size, result, gradient, logits, *rows):
@@ -93,5 +95,5 @@ class _Chunked(torch.autograd.Function):
         return None, None, result, *[None] * len(rows)
 
 
-def _split(size: int, *tensors: Tensor):
+def _split(size: int, *tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
     return zip(*(tensor.split(size) for tensor in tensors), strict=True)

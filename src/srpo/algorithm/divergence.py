@@ -3,21 +3,24 @@
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 
-def generalised_jsd(student: Tensor, teacher: Tensor, alpha: float) -> Tensor:
+def generalised_jsd(
+    student: Float[Tensor, "tokens outcomes"], teacher: Float[Tensor, "tokens outcomes"], alpha: float | int
+) -> Float[Tensor, " tokens"]:
     """alpha KL(q || m) + (1 - alpha) KL(p || m) with m = (1 - alpha) p + alpha q.
 
     ``alpha = 0.5`` is the Jensen-Shannon divergence, 0 the forward KL(q || p), 1 the reverse KL(p || q).
 
     Args:
-        student: [tokens, buckets] log p; gradients flow here.
-        teacher: [tokens, buckets] log q, taken as a constant.
+        student: log p of the top-K tokens and the tail; gradients flow here.
+        teacher: log q of the same, taken as a constant.
         alpha: in [0, 1].
 
     Returns:
-        [tokens] nats.
+        Nats.
     """
     teacher = teacher.detach()
     if alpha == 0:

@@ -1,71 +1,95 @@
-"""Sample routing (section 3.1, table 7): which branch each rollout takes, and who teaches it."""
+"""Sample routing (section 3.1, table 7): which branch each rollout takes, and which sibling its teacher sees."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from jaxtyping import Bool, Float, Int64, Integer
 from torch import Tensor
 
-from srpo.config import Routing
+from srpo.algorithm.branches import BRANCHES, DROPPED, index_of
+from srpo.algorithm.settings import RoutingTable
 
-NO_TEACHER = -1
+NO_SIBLING = -1
 
 
 @dataclass(frozen=True)
 class Routes:
-    """One entry per rollout; the four branch masks partition the batch.
+    """Where each rollout of a batch goes.
 
     Attributes:
-        correct: [rollouts] bool, c_i.
-        teacher: [rollouts] int64, index of the first correct sibling in the batch, or ``NO_TEACHER``.
-        grpo, sdpo, mix, dropped: [rollouts] bool.
+        correct: c_i.
+        sibling: index of the first correct sibling in the batch, or ``NO_SIBLING``.
+        branch: place of the rollout's branch in ``BRANCHES``.
     """
 
-    correct: Tensor
-    teacher: Tensor
-    grpo: Tensor
-    sdpo: Tensor
-    mix: Tensor
-    dropped: Tensor
+    correct: Bool[Tensor, " rollouts"]
+    sibling: Int64[Tensor, " rollouts"]
+    branch: Int64[Tensor, " rollouts"]
+
+    def takes(self, name: str) -> Bool[Tensor, " rollouts"]:
+        """Which rollouts take a branch."""
+        return self.branch == index_of(name)
 
     @property
-    def teacher_available(self) -> Tensor:
-        """[rollouts] bool, m_i."""
-        return self.teacher != NO_TEACHER
+    def names(self) -> list[str]:
+        """The branch of each rollout."""
+        known = [*BRANCHES]
+        return [known[i] for i in self.branch.tolist()]
 
     @property
-    def taught(self) -> Tensor:
-        """[rollouts] bool: rollouts that the self-teacher has to score."""
-        return (self.sdpo | self.mix) & self.teacher_available
+    def sibling_available(self) -> Bool[Tensor, " rollouts"]:
+        """m_i: whether the rollout has a correct sibling."""
+        return self.sibling != NO_SIBLING
+
+    @property
+    def scored_by_teacher(self) -> Bool[Tensor, " rollouts"]:
+        """Which rollouts the teacher has to score."""
+        uses_teacher = torch.tensor([branch.uses_teacher for branch in BRANCHES.values()])
+        return uses_teacher[self.branch] & self.sibling_available
+
+    @property
+    def distilled(self) -> Bool[Tensor, " rollouts"]:
+        """Which rollouts take a branch with a distillation loss."""
+        return has_loss(self.branch, "distillation")
+
+    @property
+    def dropped(self) -> Bool[Tensor, " rollouts"]:
+        """Which rollouts are not trained on."""
+        return self.takes(DROPPED.name)
 
 
-def first_correct_siblings(correct: Tensor, groups: Tensor) -> Tensor:
-    """[rollouts] index of the first correct rollout of the same group other than the rollout itself."""
-    teacher = torch.full_like(groups, NO_TEACHER)
+def has_loss(
+    branch: Integer[Tensor, " tokens"], loss: Literal["policy_gradient", "distillation"]
+) -> Bool[Tensor, " tokens"]:
+    """Whether tokens or rollouts, each given by its branch's place in ``BRANCHES``, enter a loss."""
+    enters = torch.tensor([other.loss == loss for other in BRANCHES.values()], device=branch.device)
+    return enters[branch.long()]
+
+
+def first_correct_siblings(
+    correct: Bool[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"]
+) -> Int64[Tensor, " rollouts"]:
+    """Index of the first correct rollout of the same group other than the rollout itself, or ``NO_SIBLING``."""
+    sibling = torch.full_like(groups, NO_SIBLING)
     for group in groups.unique().tolist():
         members = (groups == group).nonzero().flatten()
         solutions = members[correct[members]]
         if len(solutions):
-            teacher[members] = solutions[0]
-            teacher[solutions[0]] = solutions[1] if len(solutions) > 1 else NO_TEACHER
-    return teacher
+            sibling[members] = solutions[0]
+            sibling[solutions[0]] = solutions[1] if len(solutions) > 1 else NO_SIBLING
+    return sibling
 
 
-def route(rewards: Tensor, groups: Tensor, table: Routing) -> Routes:
+def route(rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"], table: RoutingTable) -> Routes:
     """Route every rollout of a batch by a method's table.
 
     Args:
-        rewards: [rollouts] float, 1 for correct and 0 for wrong.
-        groups: [rollouts] int64, an id for each question.
+        rewards: 1 for correct and 0 for wrong.
+        groups: an id for each question.
         table: the method's branch for each of (correct?, correct sibling exists?).
     """
     correct = rewards == 1
-    teacher = first_correct_siblings(correct, groups)
-    available = teacher != NO_TEACHER
-    cells = (correct & available, correct & ~available, ~correct & available, ~correct & ~available)
-    masks = {
-        branch: torch.stack([cell for cell, b in zip(cells, table.branches, strict=True) if b == branch]).any(0)
-        if branch in table.branches
-        else torch.zeros_like(correct)
-        for branch in ("grpo", "sdpo", "mix", "none")
-    }
-    return Routes(correct, teacher, masks["grpo"], masks["sdpo"], masks["mix"], masks["none"])
+    sibling = first_correct_siblings(correct, groups)
+    cell = 2 * (~correct).long() + (sibling == NO_SIBLING).long()
+    return Routes(correct, sibling, torch.tensor([index_of(name) for name in table.branches])[cell])

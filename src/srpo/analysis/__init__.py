@@ -1,8 +1,6 @@
-"""From the logs of an experiment to its tables, figures and report."""
+"""From the logs of an experiment to its tables, figures and report.
 
-from srpo.analysis.figures import write_figures
-from srpo.analysis.load import Results, load_results
-from srpo.analysis.report import write_report
-from srpo.analysis.tables import write_tables
-
-__all__ = ["Results", "load_results", "write_figures", "write_report", "write_tables"]
+Four wings: ``results`` reads, scores and contrasts; ``tables`` and ``figures`` lay out and draw what it gives;
+``report`` puts everything on a page. Imports run from report to figures and tables, and from these to results.
+:mod:`~srpo.analysis.outline`, which says what a report consists of, needs none of them.
+"""

@@ -3,8 +3,8 @@
 A family is a table of *noisy facts*: (world, key) has one true value and a few misconceptions, and the
 warm-start corpus states it truly with a probability of its own. A question combines two or three facts of
 one world and asks for a short open answer; held-out questions are new combinations of known facts. A
-model warm-started on such a corpus therefore fails on particular facts, which training can mend, and finds
-them stated rightly in a sibling's correct response (docs/miniature.md).
+model warm-started on such a corpus therefore fails on particular facts, which training can correct, and finds
+them stated correctly in a sibling's response (docs/miniature.md).
 
 Text is laid out for a small vocabulary: words are short and lower-case, and a number or a word is always
 preceded by the space that its token includes, so that one value is the same token in the question, in the
@@ -32,7 +32,7 @@ FIDELITY = 0.92
 SAME_STYLE = 0.7
 """Probability that an informed response that is not cut short keeps the solution's style."""
 SAME_ANSWER = 0.7
-"""Probability that an informed response ends with the solution's answer whatever its own facts say."""
+"""Probability that an informed response ends with the solution's answer, even if its own facts give another."""
 
 _HELD_OUT_ONE_IN = 8
 _MAX_REPEATS = 20_000
@@ -155,7 +155,7 @@ class Family(ABC):
         the use of a solution, not the facts.
 
         Args:
-            brevity: probability that the response is terse whatever the solution's style.
+            brevity: probability that the response is terse regardless of the solution's style.
         """
         if rng.random() < brevity:
             style: Style = "terse"

@@ -1,7 +1,7 @@
 """Verifiable rewards (paper, appendix; SDPO repository, ``reward_score/feedback``): 1.0 or 0.0.
 
-Responses come from a sampling model, so anything can stand in them. Every reader here is linear in the
-response's length, and what cannot be read is wrong, never an error.
+Responses come from a sampling model, so they can contain anything. Every reader here takes time linear in the
+response's length, and a response that cannot be read is wrong, never an error. :data:`REWARDS` declares all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from srpo.errors import SrpoError
@@ -21,11 +22,41 @@ _NAME = re.compile(r"Action:\s*+(\S+)")
 _WORD_NAME = re.compile(r"Action:\s*+(\w+)")
 
 
+@dataclass(frozen=True)
+class Reward:
+    """How responses to a question are scored, and which ground truths that needs.
+
+    Attributes:
+        matches: from a response and the ground truth, whether the response is right: True, False, 1 or 0. A
+            ValueError counts as wrong.
+        check_truth: raises ValueError for a ground truth that cannot be used for scoring.
+        truth_is: what a ground truth must be, for the error message.
+        reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
+            its reading does not differ.
+    """
+
+    matches: Callable[[str, str], object]
+    check_truth: Callable[[str], object] = str
+    truth_is: str = "text"
+    reference_scores: Callable[[str], bool] | None = None
+
+
+def find_reward(kind: str) -> Reward:
+    """The reward of a name.
+
+    Raises:
+        SrpoError: if there is none.
+    """
+    if kind not in REWARDS:
+        raise SrpoError(f"reward = {kind!r}: unknown; there is {', '.join(REWARDS)}")
+    return REWARDS[kind]
+
+
 def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     """Score a response.
 
     Args:
-        kind: ``answer_match``, ``tool_use`` or ``tool_use_reference``.
+        kind: a key of :data:`REWARDS`.
         response: what the model wrote; any text.
         ground_truth: the answer, or for tool use a JSON list of ``{"Action", "Action_Input"}``.
 
@@ -35,54 +66,39 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     Raises:
         SrpoError: if there is no such kind, or its function fails or gives something else.
     """
-    if kind not in _MATCHERS:
-        raise SrpoError(f"reward = {kind!r}: unknown; there is {', '.join(_MATCHERS)}")
+    matches = find_reward(kind).matches
     try:
-        reward = _MATCHERS[kind](response, ground_truth)
+        reward = matches(response, ground_truth)
     except (ValueError, RecursionError):
         # JSON that is malformed, too deep or has an integer of thousands of digits
         return 0.0
     except Exception as error:
         raise SrpoError(f"reward {kind}: {error!r:.200} for the response {response[:200]!r}") from error
-    with contextlib.suppress(TypeError, ValueError):  # of what is no number
-        if (score := float(reward)) in (0.0, 1.0):
+    with contextlib.suppress(TypeError, ValueError):  # if it is not a number
+        if (score := float(reward)) in (0.0, 1.0):  # type: ignore[arg-type]  # a reward may return anything
             return score
     raise SrpoError(f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}; routing knows 0 and 1")
 
 
 def check_truths(kind: str, ground_truths: Sequence[str]) -> None:
-    """Whether rewards of this kind can be computed with these truths.
+    """Check that rewards of this kind can be computed with these ground truths.
 
     Raises:
-        SrpoError: naming the question that has none, or the reward's mistake.
+        SrpoError: naming the question whose ground truth cannot be used, or the error of the reward function.
     """
     for index, truth in enumerate(ground_truths):
         compute_reward(kind, truth, truth)
-        if kind.startswith("tool_use"):
-            try:
-                render_tool_calls(truth)
-            except ValueError as error:
-                raise SrpoError(f"reward = {kind}: question {index}: {truth[:200]!r} is no list of calls") from error
+        try:
+            find_reward(kind).check_truth(truth)
+        except ValueError as error:
+            line = f"reward = {kind}: question {index}: {truth[:200]!r} is no {find_reward(kind).truth_is}"
+            raise SrpoError(line) from error
 
 
-def compute_score(
-    data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any] | None = None, **_: Any
-) -> dict[str, float]:
-    """Score a response for verl, which passes a row's ``extra_info``; its ``reward`` names the kind.
-
-    Raises:
-        SrpoError: if the row names none.
-    """
-    kind = (extra_info or {}).get("reward")
-    if kind is None:
-        raise SrpoError(f"{data_source}: a row has no extra_info.reward; srpo data writes one")
-    reward = compute_reward(kind, solution_str, ground_truth)
-    return {"score": reward, "acc": reward}
-
-
-def count_reference_cannot_score(ground_truths: Iterable[str]) -> int:
-    """Count tool-use truths that ``tool_use_reference`` does not even recognise in their own rendering."""
-    return sum(compute_reward("tool_use_reference", render_tool_calls(truth), truth) == 0.0 for truth in ground_truths)
+def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:
+    """Count the truths that the reference's reading can never reward; None if it does not differ for this kind."""
+    scores = find_reward(kind).reference_scores
+    return None if scores is None else sum(not scores(truth) for truth in ground_truths)
 
 
 def render_tool_calls(ground_truth: str) -> str:
@@ -96,7 +112,7 @@ def render_tool_calls(ground_truth: str) -> str:
 
 
 def _matches_answer(response: str, truth: str) -> bool:
-    """Compare what the last ``<answer>...</answer>`` holds, white space around it aside."""
+    """Compare the content of the last ``<answer>...</answer>``, without surrounding white space."""
     _, opening, rest = response.rpartition("<answer>")
     answer, closing, _ = rest.partition("</answer>")
     return bool(opening and closing) and answer.strip() == truth
@@ -110,11 +126,17 @@ def _matches_calls_as_reference(response: str, truth: str) -> bool:
     return _same_calls(_WORD_NAME.findall(response), _read_inputs_as_reference(response), truth)
 
 
-_MATCHERS = {
-    "answer_match": _matches_answer,
-    "tool_use": _matches_calls,
-    "tool_use_reference": _matches_calls_as_reference,
+def _reference_scores(truth: str) -> bool:
+    """Whether ``tool_use_reference`` recognises a truth at least in its own rendering."""
+    return compute_reward("tool_use_reference", render_tool_calls(truth), truth) == 1.0
+
+
+REWARDS = {
+    "answer_match": Reward(_matches_answer),
+    "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores),
+    "tool_use_reference": Reward(_matches_calls_as_reference, render_tool_calls, "list of calls", _reference_scores),
 }
+"""Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""
 
 
 def _same_calls(names: list[str], arguments: dict[str, Any], truth: str) -> bool:
@@ -156,7 +178,7 @@ def _read_inputs(response: str) -> dict[str, Any]:
 
 
 def _read_inputs_as_reference(response: str) -> dict[str, Any]:
-    """Merge the inputs as the reference does: each up to its first ``}``, skipping what is malformed then."""
+    """Merge the inputs as the reference does: each up to its first ``}``, skipping malformed ones."""
     merged: dict[str, Any] = {}
     found = _INPUT.search(response)
     while found and (closing := response.find("}", found.end())) >= 0:

@@ -1,6 +1,6 @@
 """Published splits: fetched once, verified byte for byte, parsed into questions.
 
-Every file is pinned by its git blob id, so a mirror, a cache and the network are trusted alike: not at all.
+Every file is pinned by its git blob id, so neither a mirror, nor a cache, nor the network has to be trusted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from srpo.config import Source, SourceFile
 from srpo.errors import SrpoError
-from srpo.files import write_bytes
+from srpo.files import is_lfs_pointer, write_bytes
 
 _RAW_HOST = "https://raw.githubusercontent.com"
 _TIMEOUT_SECONDS = 60
@@ -51,7 +51,7 @@ def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cac
         cache: a folder for downloads; one file per repository, commit and path.
 
     Raises:
-        SrpoError: if the file cannot be had, or its git blob id is not the expected one.
+        SrpoError: if the file cannot be read or downloaded, or its git blob id is not the expected one.
     """
     if mirror is not None:
         return _verified(_read_mirror(mirror / file.path), file, str(mirror / file.path))
@@ -59,7 +59,7 @@ def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cac
     if cached.is_file() and git_blob_id(content := cached.read_bytes()) == file.git_blob:
         return content
     url = f"{_RAW_HOST}/{source.repository}/{source.commit}/{file.path}"
-    content = _verified(_download(url), file, url)
+    content = _verified(_download(url, source), file, url)
     write_bytes(cached, content)
     return content
 
@@ -76,6 +76,8 @@ def git_blob_id(content: bytes) -> str:
 
 def _verified(content: bytes, file: SourceFile, where: str) -> bytes:
     found = git_blob_id(content)
+    if found != file.git_blob and is_lfs_pointer(content):
+        raise SrpoError(f"{where}: a Git LFS pointer, not the file itself; run git lfs pull in the repository")
     if found != file.git_blob:
         raise SrpoError(f"{where}: git blob {found} found, {file.git_blob} expected; not the pinned file")
     return content
@@ -88,15 +90,16 @@ def _read_mirror(path: Path) -> bytes:
         raise SrpoError(f"{path}: cannot be read from the mirror ({error.strerror})") from error
 
 
-def _download(url: str) -> bytes:
+def _download(url: str, source: Source) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
             return response.read()
     except (OSError, http.client.HTTPException) as error:
         reason = " ".join(str(error).split())
         raise SrpoError(
-            f"{url}: cannot be downloaded ({reason}); give a copy of the repository with "
-            "snakemake --config mirror=DIR or srpo data --mirror DIR"
+            f"{url}: cannot be downloaded ({reason}); make a copy of the repository where there is a network: "
+            f"git clone https://github.com/{source.repository} DIR && git -C DIR checkout {source.commit}; "
+            "give it with snakemake --config mirror=DIR or srpo data --mirror DIR"
         ) from error
 
 

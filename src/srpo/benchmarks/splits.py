@@ -49,7 +49,7 @@ def read_split(path: Path) -> list[Question]:
     import pyarrow.parquet as pq
 
     try:
-        # a file object: pyarrow would take a path for a data set and read its folders' names as columns
+        # a file object: pyarrow would treat a path as a data set and read folder names as columns
         with path.open("rb") as file:
             rows = pq.read_table(file, page_checksum_verification=True).to_pylist()
         questions = [_from_row(row) for row in rows]
@@ -73,7 +73,7 @@ def build_split(
         cache: where fetched files are kept; the user's cache folder if None.
 
     Raises:
-        SrpoError: if the split cannot be had or is not the one the configuration describes.
+        SrpoError: if the split cannot be read or fetched, or is not the one the configuration describes.
     """
     if isinstance(benchmark, MiniatureBenchmark):
         questions = _family_questions(benchmark, split)
@@ -98,11 +98,12 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
         "example": {"prompt": questions[0].messages[-1]["content"], "answer": questions[0].ground_truth},
         "source": _describe_source(benchmark),
     }
-    if benchmark.reward.startswith("tool_use"):
-        truths = {split: [question.ground_truth for question in of_split] for split, of_split in splits.items()}
-        statistics["reference_cannot_score"] = {
-            split: rewards.count_reference_cannot_score(of_split) for split, of_split in truths.items()
-        }
+    truths = {split: [question.ground_truth for question in of_split] for split, of_split in splits.items()}
+    unscored = {
+        split: rewards.count_reference_cannot_score(benchmark.reward, of_split) for split, of_split in truths.items()
+    }
+    if None not in unscored.values():
+        statistics["reference_cannot_score"] = unscored
     return statistics
 
 

@@ -1,4 +1,4 @@
-"""avg@k: the mean reward of k samples a question, averaged over the questions."""
+"""avg@k: the mean reward of k samples per question, averaged over the questions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question
 from srpo.config import Sampling
 from srpo.errors import SrpoError
-from srpo.rollout.engine import RolloutEngine, SamplingParams
+from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.seeds import derive_seed
 
 KEPT_SAMPLES = 4
-"""Samples kept of each question that is kept."""
+"""Number of samples recorded for each recorded question."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Rewards and lengths of k samples a question.
+    """Rewards and lengths of k samples per question.
 
     Attributes:
-        k: samples a question.
+        k: samples per question.
         question_scores: mean reward of each question, in the order given.
         response_length: mean tokens of a response, its end-of-sequence token included.
         truncated_fraction: responses that reached the length limit.
@@ -55,7 +55,7 @@ def evaluate_questions(
     """Sample ``sampling.rollouts`` responses to each question and score them.
 
     The seed of a sample is derived from ``seed_key``, the question's index and the sample's number, so
-    that a subset of the questions is answered as it is within the whole.
+    that a subset of the questions gets the same samples as all of them.
 
     Args:
         engine: the model.
@@ -65,7 +65,7 @@ def evaluate_questions(
         max_prompt_length: in tokens.
         max_response_length: in tokens.
         seed_key: what the samples are for, e.g. ``("validation", run_seed, step)``.
-        keep: of that many questions, the first, record the first ``KEPT_SAMPLES`` samples.
+        keep: record the first ``KEPT_SAMPLES`` samples of this many questions, from the first on.
 
     Raises:
         SrpoError: if there is no question, or a prompt is refused.

@@ -1,4 +1,4 @@
-"""One folder per base model, whatever it comes from: Hugging Face format and ``base.json``."""
+"""Makes one folder per base model of any kind: Hugging Face format and ``base.json``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 from srpo.config import HubModel, LocalModel, MiniatureModel, Model
 from srpo.files import write_json
+from srpo.imports import quick_imports
+from srpo.layout import model_description
 from srpo.models.resolve import checkpoint_files, count_parameters, resolve_hub, resolve_local
 from srpo.seeds import derive_seed
 
@@ -28,7 +30,7 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
         train_splits: splits by benchmark, for a model that is warm-started on them.
 
     Raises:
-        SrpoError: if the configuration cannot be built or the checkpoint cannot be had.
+        SrpoError: if the configuration cannot be built or the checkpoint cannot be fetched.
     """
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", suffix=".partial", dir=output_dir.parent))
@@ -38,8 +40,8 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
         else:
             details = _link_checkpoint(model, partial)
         base = {"model": model.name, "kind": model.kind, "parameters": count_parameters(partial)}
-        write_json(partial / "base.json", {**base, "sha256": _digest(partial), **details})
-        # mkdtemp keeps others out; results are as readable as their neighbours
+        write_json(model_description(partial), {**base, "sha256": _digest(partial), **details})
+        # mkdtemp makes a private folder; results get the usual permissions
         partial.chmod(output_dir.parent.stat().st_mode & 0o777)
         if output_dir.exists():
             shutil.rmtree(output_dir)
@@ -49,13 +51,14 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
 
 
 def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
-    # these take seconds to import, which a checkpoint that is only linked need not pay
-    from transformers import GenerationConfig
-    from transformers.utils.logging import disable_progress_bar
+    # slow to import and not needed for a checkpoint that is only linked
+    with quick_imports():
+        from transformers import GenerationConfig
+        from transformers.utils.logging import disable_progress_bar
 
-    from srpo.models import corpus as corpora
-    from srpo.models import tokenizer as tokenizers
-    from srpo.models import warm_start as training
+        from srpo.models import corpus as corpora
+        from srpo.models import tokenizer as tokenizers
+        from srpo.models import warm_start as training
 
     settings = model.warm_start
     corpus = corpora.open_corpus(settings, train_splits)

@@ -1,8 +1,8 @@
-"""What the models that are built here are warm-started on: questions, half-right answers, use of a solution.
+"""The warm start's examples: questions with noisy responses, and prompts that show a solution.
 
-An example is *plain* (the question, an answer of the model's own) or *informed* (the self-teacher's prompt,
-which shows a solution, and an answer that takes it up). The second kind is why the self-teacher knows more
-than the student.
+An example is *plain* (a question and a noisy response) or *informed* (the self-teacher's prompt, which shows
+a solution, and a response that uses it). Because of the second kind the self-teacher knows more than the
+student.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from srpo.benchmarks.families import FAMILIES
+from srpo.benchmarks.families import FAMILIES, get_family
 from srpo.benchmarks.prompts import Messages, teacher_messages
 from srpo.benchmarks.splits import Question, read_split
 from srpo.config import WarmStart
@@ -46,10 +46,14 @@ class Corpus(Protocol):
 
 
 class FamiliesCorpus:
-    """The procedural families, each equally often; held-out questions do not occur."""
+    """The procedural families that the settings name, each equally often; held-out questions do not occur.
+
+    Raises:
+        SrpoError: if there is no such family.
+    """
 
     def __init__(self, settings: WarmStart) -> None:
-        self._families = list(FAMILIES.values())
+        self._families = [get_family(name) for name in settings.families or FAMILIES]
         self._informed_fraction = settings.informed_fraction
         self._brevity = settings.brevity
 
@@ -66,7 +70,7 @@ class FamiliesCorpus:
 
     def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
         """Draw ``n`` train questions of each family; a solution states the true facts in one of the styles."""
-        probes = {}
+        probes: dict[str, list[tuple[Question, Messages]]] = {}
         for family in self._families:
             probes[family.name] = []
             for i in range(n):
@@ -134,13 +138,13 @@ def open_corpus(settings: WarmStart, train_splits: dict[str, Path]) -> Corpus:
     """Make the corpus that ``settings`` names.
 
     Raises:
-        SrpoError: if it needs splits and these have no question of use.
+        SrpoError: if it needs splits and these have no usable question.
     """
     return FamiliesCorpus(settings) if settings.corpus == "families" else SplitsCorpus(settings, train_splits)
 
 
 def corpus_texts(corpus: Corpus, rng: random.Random, n: int) -> Iterator[str]:
-    """Yield what ``n`` examples say, for a tokenizer to be made from."""
+    """Yield the texts of ``n`` examples, to make a tokenizer from."""
     for _ in range(n):
         example = corpus.draw(rng)
         yield from (message["content"] for message in example.messages)

@@ -10,6 +10,7 @@ from typing import Any
 
 from srpo.config import HubModel, LocalModel
 from srpo.errors import SrpoError
+from srpo.files import is_lfs_pointer
 
 WEIGHTS = "*.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
@@ -27,7 +28,7 @@ FILES = (
     "model.safetensors.index.json",
     WEIGHTS,
 )
-"""What a checkpoint may bring along: data only, never code."""
+"""Files that a checkpoint may have: data only, never code."""
 
 
 def resolve_hub(model: HubModel) -> Path:
@@ -37,7 +38,7 @@ def resolve_hub(model: HubModel) -> Path:
         Its folder in the hub's cache.
 
     Raises:
-        SrpoError: if it cannot be had, or is no usable checkpoint.
+        SrpoError: if it cannot be downloaded, or is no usable checkpoint.
     """
     import httpx
     from huggingface_hub import snapshot_download
@@ -57,7 +58,11 @@ def resolve_hub(model: HubModel) -> Path:
         except (httpx.TransportError, OfflineModeIsEnabled):
             folder = snapshot_download(**wanted, local_files_only=True)
     except LocalEntryNotFoundError as error:
-        raise SrpoError(f"{where}: the hub cannot be reached and the cache has no copy; download it once") from error
+        command = f"hf download {model.repository} --revision {model.revision}"
+        raise SrpoError(
+            f"{where}: the hub cannot be reached and the cache has no copy; where there is a network run: {command} "
+            "(it fills the cache that HF_HOME names)"
+        ) from error
     except RepositoryNotFoundError as error:
         raise SrpoError(f"{where}: no such repository, or no access to it; check the name or log in") from error
     except RevisionNotFoundError as error:
@@ -131,7 +136,7 @@ def _check_config(folder: Path, where: str) -> None:
 
 
 def _check_shape(model: HubModel, folder: Path, where: str) -> None:
-    """The plan of an experiment reckons with what the model's file says; hold it against the checkpoint."""
+    """Compare the shape in the model's file, which the plan uses, with the checkpoint."""
     config = _read_json(folder / "config.json", where)
     for key, value in model.shape or ():
         if config.get(key) != value:
@@ -150,6 +155,9 @@ def _read_json(path: Path, where: str) -> dict[str, Any]:
 
 def _safetensors_header(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
+        if is_lfs_pointer(file.read(200)):
+            raise SrpoError(f"{path}: not a safetensors file but a Git LFS pointer; run git lfs pull in its repository")
+        file.seek(0)
         size = int.from_bytes(file.read(8), "little")
         try:
             return json.loads(file.read(size))

@@ -5,17 +5,22 @@ They look like Qwen's from outside: the same special tokens, ChatML, and any tex
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from srpo.errors import SrpoError
 
 PAD = "<|endoftext|>"
 START = "<|im_start|>"
 END = "<|im_end|>"
+
+_PLAIN = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""Class names in transformers 5 and 4 of a tokenizer that consists of its ``tokenizer.json`` only."""
 
 _SPECIAL = (PAD, START, END)
 # sorted: alphabet() is a set, in another order in every process
@@ -36,10 +41,27 @@ _TEXT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s
 """Qwen's pieces."""
 
 
-def symbol_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Make a tokenizer whose tokens are whole words and numbers, so that a tiny model copies one token each.
+def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load a checkpoint's tokenizer.
 
-    What occurs most often in ``texts`` gets a token, the rest is spelt in bytes.
+    transformers' ``AutoTokenizer`` imports what every model needs, 6 s of a core, to find a class; the tokenizers
+    that are made here name theirs.
+    """
+    try:
+        plain = json.loads((folder / "tokenizer_config.json").read_text())["tokenizer_class"] in _PLAIN
+    except (OSError, ValueError, KeyError):
+        plain = False
+    if plain:
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def symbol_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Make a tokenizer whose tokens are complete words and numbers, so that a tiny model copies one token each.
+
+    The most frequent pieces of ``texts`` get a token, the rest is spelt in bytes.
 
     Args:
         texts: samples of what the model will read and write; equal texts give equal bytes.
@@ -50,7 +72,7 @@ def symbol_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokeniz
     room = _room(vocab_size)
     words = sorted((piece for piece in counts if len(piece) > 1), key=lambda piece: (-counts[piece], piece))[:room]
     vocab = {token: i for i, token in enumerate([*_SPECIAL, *_BYTES, *words])}
-    # without merges every token but a whole piece would be out of reach; so whole pieces are looked up first
+    # there are no merges, so only complete pieces and single bytes are found; complete pieces are looked up first
     return _wrap(Tokenizer(models.BPE(vocab=vocab, merges=[], ignore_merges=True)), splitter)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -22,8 +23,9 @@ from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.rewards import compute_reward
 from srpo.config import Architecture, WarmStart
 from srpo.models.corpus import Corpus, Example
-from srpo.rollout.decoder import EmbeddedDecoder
-from srpo.rollout.engine import SamplingParams
+from srpo.models.muon import Muon
+from srpo.rollout.embedded import EmbeddedEngine
+from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
 
 WARMUP, DECAY_FROM = 0.02, 0.2
@@ -107,7 +109,7 @@ def probe_accuracy(
     Returns:
         ``{kind of question: {"plain": .., "with_solution": ..}}``
     """
-    engine = EmbeddedDecoder(model.config, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    engine = EmbeddedEngine(model.config, tokenizer.eos_token_id, tokenizer.pad_token_id)
     engine.update_weights(model.state_dict().items())
     params = SamplingParams(temperature=1.0, max_new_tokens=max_new_tokens)
     longest = model.config.max_position_embeddings - max_new_tokens
@@ -135,12 +137,12 @@ def probe_accuracy(
 
 def _optimizers(model: Qwen3ForCausalLM, learning_rate: float) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for embeddings and norms."""
-    matrices, others = [], []
+    matrices: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (matrices if parameter.ndim == 2 and "embed_tokens" not in name else others).append(parameter)
-    # matched to the size of AdamW's updates, so that one learning rate fits both
-    muon = torch.optim.Muon(matrices, lr=learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
-    return [muon, torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)]
+    muon = Muon(matrices, lr=learning_rate, weight_decay=0.01)
+    return [muon, torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True)]
 
 
 def _schedule(progress: float) -> float:
@@ -155,12 +157,21 @@ def _batches(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmS
     """Yield batches of examples of similar length, in random order."""
     rng = random.Random(derive_seed("warm start", settings.seed))
     size = settings.batch_size
-    while True:
+
+    def draw_pool() -> list[list[_Row]]:
         pool = _encode(tokenizer, [corpus.draw(rng) for _ in range(size * POOL_BATCHES)])
         pool.sort(key=lambda row: len(row.ids))
-        starts = list(range(0, len(pool), size))
-        rng.shuffle(starts)
-        yield from (pool[start : start + size] for start in starts)
+        batches = [pool[start : start + size] for start in range(0, len(pool), size)]
+        rng.shuffle(batches)
+        return batches
+
+    # drawn beside the training, on a core that has nothing else to do where there is one
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(draw_pool)
+        while True:
+            batches = coming.result()
+            coming = thread.submit(draw_pool)
+            yield from batches
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list[_Row]:

@@ -6,7 +6,7 @@ import warnings
 import torch
 
 # verl picks its platform at import. By itself it takes a GPU's as soon as there is an nvidia-smi, also where torch sees
-# no GPU. A cluster's processes inherit the choice: some of them are given no GPU and must not choose anew.
+# no GPU. A cluster's processes inherit the choice: some of them are given no GPU and must not choose again.
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "srpo.policy.platform")
 os.environ.setdefault("VERL_PLATFORM", "nvidia" if torch.cuda.is_available() else "cpu")
 

@@ -1,7 +1,12 @@
-"""Rows of a step as verl's jagged TensorDicts."""
+"""Rows of a step as verl's jagged TensorDicts.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+A row is a bundle: a prompt and one or more rollouts of it, where the model computes a shared prompt once
+(``policy/shared_prompts.py``), else one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
 
 import torch
 from tensordict import TensorDict
@@ -9,12 +14,55 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
-Entries = dict[str, tuple[Sequence[Tensor], Tensor]]
-"""By name, 1-D tensors of the rows of a step and what a filler row has instead."""
+from srpo.algorithm.targets import OpenTargets, Targets
+
+Entries = dict[str, tuple[Mapping[int, Tensor], Tensor]]
+"""By name, 1-D tensors of rollouts of a step, and what a filler row has instead."""
+
+Bundle = tuple[int, ...]
+"""Rollouts that are one row."""
+
+
+def bundle_rollouts(
+    batches: Sequence[Sequence[int]],
+    prompts: Sequence[Tensor] | Mapping[int, Tensor],
+    lengths: Mapping[int, int],
+    most: int = 1,
+    max_tokens: int | None = None,
+) -> list[list[Bundle]]:
+    """Bundle the rollouts of each mini-batch that have the same prompt.
+
+    Args:
+        batches: rollouts of each mini-batch.
+        prompts: token ids of each rollout's prompt.
+        lengths: tokens of each response.
+        most: rollouts of a bundle.
+        max_tokens: of a bundle that has more than one rollout, the prompt counted once.
+    """
+    result = []
+    for rollouts in batches:
+        bundles: list[list[int]] = []
+        latest: dict[bytes, int] = {}  # by prompt, the bundle that is still filled up
+        tokens: list[int] = []
+        for rollout in rollouts:
+            prompt = prompts[rollout].numpy().tobytes() if most > 1 else b""
+            place = latest.get(prompt)
+            if (
+                place is None
+                or len(bundles[place]) >= most
+                or (max_tokens is not None and tokens[place] + lengths[rollout] > max_tokens)
+            ):
+                latest[prompt] = place = len(bundles)
+                bundles.append([])
+                tokens.append(len(prompts[rollout]))
+            bundles[place].append(rollout)
+            tokens[place] += lengths[rollout]
+        result.append([tuple(bundle) for bundle in bundles])
+    return result
 
 
 @dataclass(frozen=True)
-class RowLayout:
+class RowOrder:
     """The order in which rows are handed to verl.
 
     verl cuts a batch into equal parts for the ranks, those into equal mini-batches and those into micro-batches,
@@ -34,19 +82,15 @@ class RowLayout:
     micro_batch_size: int
     max_tokens: int | None = None
 
-    def arrange(self, tensors: Sequence[Tensor], filler: Tensor) -> list[Tensor]:
-        """Tensors of the rows in order, with ``filler`` in the gaps."""
-        return [filler if row is None else tensors[row] for row in self.rows]
 
-
-def lay_out(
+def order_rows(
     mini_batches: Sequence[Sequence[int]],
-    lengths: Sequence[int],
+    lengths: Sequence[int] | Mapping[int, int],
     micro_batch_size: int,
     ranks: int = 1,
     max_tokens: int | None = None,
-) -> RowLayout:
-    """Lay out mini-batches of row indices, the ranks' shares of a mini-batch balanced in tokens.
+) -> RowOrder:
+    """Order the rows of mini-batches, the ranks' shares of a mini-batch balanced in tokens.
 
     Args:
         mini_batches: row indices of each.
@@ -67,7 +111,7 @@ def lay_out(
         sizes = [1 if row is None else lengths[row] for row in padded]
         for part, chosen in zip(parts, _balanced(sizes, ranks), strict=True):
             part += [padded[i] for i in chosen]
-    return RowLayout([row for part in parts for row in part], per_rank * ranks, micro, max_tokens)
+    return RowOrder([row for part in parts for row in part], per_rank * ranks, micro, max_tokens)
 
 
 def _balanced(sizes: list[int], parts: int) -> list[list[int]]:
@@ -77,45 +121,61 @@ def _balanced(sizes: list[int], parts: int) -> list[list[int]]:
 
 def jagged(tensors: Sequence[Tensor]) -> Tensor:
     """A jagged nested tensor of 1-D rows."""
-    return torch.nested.as_nested_tensor(list(tensors), layout=torch.jagged)
+    return _jagged([[tensor] for tensor in tensors])
+
+
+def _jagged(rows: Sequence[Sequence[Tensor]]) -> Tensor:
+    """The same of rows that are in parts."""
+    lengths = torch.tensor([0, *(sum(map(len, parts)) for parts in rows)])
+    return torch.nested.nested_tensor_from_jagged(torch.cat([*chain.from_iterable(rows)]), lengths.cumsum(0))
 
 
 def sequence_batch(
-    layout: RowLayout,
-    prompts: Sequence[Tensor],
+    order: RowOrder,
+    bundles: Sequence[Bundle],
+    prompts: Sequence[Tensor] | Mapping[int, Tensor],
     responses: Sequence[Tensor],
-    mask: Sequence[Tensor],
     per_token: Entries,
-    **options,
+    **options: object,
 ) -> TensorDict:
-    """Assemble a batch for one of the engine's passes.
+    """Assemble a batch for one of the engine's passes. Its ``loss_mask`` counts every token but those of fillers.
 
     Args:
-        prompts, responses: int64 token ids of each row.
-        mask: [response] bool of each row: the tokens that the loss counts.
-        per_token: further entries of each row; a filler row has one response token.
+        order: of the bundles.
+        prompts, responses: int64 token ids of each rollout.
+        per_token: further entries of each rollout; a filler row has one response token.
         options: non-tensor entries, e.g. ``pass_name`` and ``temperature``.
     """
-    template = min((row for row in layout.rows if row is not None), key=lambda row: len(prompts[row]))
-    prompt_rows = layout.arrange(prompts, prompts[template])
-    response_rows = layout.arrange(responses, responses[template][:1])
-    sequences = [torch.cat(pair) for pair in zip(prompt_rows, response_rows, strict=True)]
+    rows = [None if row is None else bundles[row] for row in order.rows]
+    template = min((bundle[0] for bundle in rows if bundle), key=lambda rollout: len(prompts[rollout]))
+    prompt_rows = [prompts[bundle[0] if bundle else template] for bundle in rows]
+    filler = responses[template][:1]
+    response_rows = [[responses[i] for i in bundle] if bundle else [filler] for bundle in rows]
+    parts = list(zip(prompt_rows, response_rows, strict=True))
     fields = {
-        "prompts": prompt_rows,
+        "prompts": [[prompt] for prompt in prompt_rows],
         "responses": response_rows,
-        "input_ids": sequences,
-        "position_ids": [torch.arange(len(sequence)) for sequence in sequences],
-        "loss_mask": layout.arrange(mask, torch.zeros(1, dtype=torch.bool)),
+        "response_lengths": [[torch.tensor([len(part) for part in row])] for row in response_rows],
+        "input_ids": [[prompt, *row] for prompt, row in parts],
+        "position_ids": [
+            [torch.arange(len(prompt)), *(torch.arange(len(prompt), len(prompt) + len(part)) for part in row)]
+            for prompt, row in parts
+        ],
+        "loss_mask": [
+            [torch.full((sum(map(len, row)),), bundle is not None)]
+            for bundle, row in zip(rows, response_rows, strict=True)
+        ],
     }
-    fields |= {name: layout.arrange(rows, filler) for name, (rows, filler) in per_token.items()}
-    batch = TensorDict({name: jagged(rows) for name, rows in fields.items()}, batch_size=len(layout.rows))
+    for name, (tensors, filler) in per_token.items():
+        fields[name] = [[tensors[i] for i in bundle] if bundle else [filler] for bundle in rows]
+    batch = TensorDict({name: _jagged(rows) for name, rows in fields.items()}, batch_size=len(order.rows))
     tu.assign_non_tensor(
         batch,
-        use_dynamic_bsz=layout.max_tokens is not None,
-        max_token_len_per_gpu=layout.max_tokens,
-        micro_batch_size_per_gpu=layout.micro_batch_size,
-        mini_batch_size=layout.mini_batch_size,
-        global_batch_size=layout.mini_batch_size,
+        use_dynamic_bsz=order.max_tokens is not None,
+        max_token_len_per_gpu=order.max_tokens,
+        micro_batch_size_per_gpu=order.micro_batch_size,
+        mini_batch_size=order.mini_batch_size,
+        global_batch_size=order.mini_batch_size,
         epochs=1,
         seed=0,
         dataloader_kwargs={"shuffle": False},
@@ -124,6 +184,46 @@ def sequence_batch(
     return batch
 
 
-def rows_of(layout: RowLayout, output: Tensor) -> dict[int, Tensor]:
-    """Undo a layout: the jagged ``output`` of a pass as tensors by row, fillers dropped."""
-    return {row: tensor for row, tensor in zip(layout.rows, output.unbind(), strict=True) if row is not None}
+def rows_of(order: RowOrder, output: Tensor) -> dict[int, Tensor]:
+    """Undo an order: the jagged ``output`` of a pass as tensors by row, fillers dropped."""
+    parts = output.values().split(output.offsets().diff().tolist())
+    return {row: tensor for row, tensor in zip(order.rows, parts, strict=True) if row is not None}
+
+
+def rollouts_of(
+    order: RowOrder, bundles: Sequence[Bundle], output: Tensor, lengths: Mapping[int, int]
+) -> dict[int, Tensor]:
+    """The jagged ``output`` of a pass as tensors by rollout.
+
+    Args:
+        lengths: tokens of the response of each rollout that the pass has numbers of, equally many a token.
+    """
+    result: dict[int, Tensor] = {}
+    for row, tensor in rows_of(order, output).items():
+        found = [rollout for rollout in bundles[row] if rollout in lengths]
+        tokens = sum(lengths[rollout] for rollout in found)
+        width = len(tensor) // max(tokens, 1)
+        parts = tensor.split([width * lengths[rollout] for rollout in found]) if found else ()
+        result |= dict(zip(found, parts, strict=True))
+    return result
+
+
+def pack_targets(targets: Mapping[int, Targets] | Mapping[int, OpenTargets]) -> Entries:
+    """A step's targets as entries of a batch, one a field."""
+    entries: Entries = {}
+    for declared in fields(targets[next(iter(targets))]):
+        rows = {row: getattr(target, declared.name).flatten() for row, target in targets.items()}
+        dtype = next(iter(rows.values())).dtype
+        entries[declared.name] = rows, torch.zeros(0 if declared.metadata else 1, dtype=dtype)
+    return entries
+
+
+def unpack_targets(data: TensorDict) -> Targets | OpenTargets:
+    """The targets of a micro-batch: :func:`pack_targets`, on the worker."""
+    kind = OpenTargets if "scored" in data else Targets
+    flat = {declared.name: data[declared.name].values() for declared in fields(kind)}
+    tables = ("top_k_ids", "teacher_scores" if kind is OpenTargets else "teacher_log_probs")
+    rows = len(flat["teacher_log_prob" if kind is OpenTargets else "cell"])
+    for name in tables:
+        flat[name] = flat[name].unflatten(0, (rows, -1)) if len(flat[name]) else flat[name].view(rows, 0)
+    return kind(**flat)

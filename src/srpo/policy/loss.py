@@ -4,59 +4,79 @@ import torch
 from tensordict import TensorDict
 from verl.utils.metric import AggregationType, Metric
 
+from srpo.algorithm.branches import DROPPED, index_of
 from srpo.algorithm.diagnostics import share_sums
-from srpo.algorithm.divergence import generalised_jsd
-from srpo.algorithm.objective import Tokens, branch_losses
+from srpo.algorithm.objective import branch_losses, objective
+from srpo.algorithm.routing import has_loss
+from srpo.algorithm.targets import OpenTargets, Targets, complete, teacher_on
 from srpo.config import Method
+from srpo.policy.batches import unpack_targets
 
 
-def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group=None) -> tuple[torch.Tensor, dict]:
+def srpo_loss(
+    method: Method, model_output: dict, data: TensorDict, dp_group: object = None
+) -> tuple[torch.Tensor, dict]:
     """Section 3.3's objective on one micro-batch.
 
-    verl counts ``loss_mask`` over the mini-batch and all ranks into ``batch_num_tokens``; the driver masks
-    exactly the routed valid tokens, so this count is the objective's denominator. FSDP averages gradients
+    verl counts ``loss_mask`` over the mini-batch and all ranks into ``batch_num_tokens``; the driver sends exactly the
+    rollouts that take a branch with a loss, so this count is the objective's denominator. FSDP averages gradients
     over ranks, hence the factor ``dp_size``.
 
     Returns:
         The loss and sums (not means) over the micro-batch, which add up over micro-batches. Over ranks verl takes
         the mean, even of sums: those of the losses carry ``dp_size`` too, of the others only ratios are used.
     """
-    distilled = data["in_distillation_branch"].values()
-    if "student" in model_output:
-        teacher = data["teacher_buckets"].values().view_as(model_output["student"])
-        divergence = generalised_jsd(model_output["student"], teacher, method.divergence_alpha)
-        weight = data["divergence_weight"].values()
-    else:
-        divergence = weight = model_output["log_probs"].new_zeros(0)
-    losses = branch_losses(
-        Tokens(
-            log_prob=model_output["log_probs"],
-            old_log_prob=data["old_log_probs"].values(),
-            rollout_is_weight=data["rollout_is_weight"].values(),
-            advantage=data["advantages"].values(),
-            in_policy_branch=data["in_policy_branch"].values(),
-            in_distillation_branch=distilled,
-            divergence=divergence,
-            divergence_weight=weight,
-        ),
-        clip_ratio_low=method.clip_ratio_low,
-        clip_ratio_high=method.clip_ratio_high,
-        clip_ratio_c=method.clip_ratio_c,
-        distillation_is_threshold=method.distillation_is_threshold,
-    )
+    targets = unpack_targets(data)
+    log_prob, student = model_output["log_probs"], model_output.get("student_log_probs")
+    of_scores = {}
+    if isinstance(targets, OpenTargets):
+        assert student is not None  # the engine returns them wherever the targets are open
+        ids, of_rollouts = model_output["top_k_ids"], targets
+        targets = complete(method, of_rollouts, log_prob, ids)
+        of_scores = _score_sums(method, of_rollouts, targets, ids, student.detach())
+        student = student[has_loss(of_rollouts.branch[of_rollouts.scored], "distillation")]
+        student = student if len(student) else None
+    losses = branch_losses(method, targets, log_prob, student)
     denominator = data["batch_num_tokens"] / data["dp_size"]
-    sums = {
-        "loss/grpo": losses.policy.detach() / denominator,
-        "loss/sdpo": losses.distillation.detach() / denominator,
-        "sum/distillation": losses.distillation_by_token.sum(),
-        "sum/divergence": divergence.detach().sum(),
-        "sum/weighted_divergence": (divergence.detach() * weight).sum(),
-        "sum/distilled_tokens": distilled.sum(),
+    sums = {f"loss/{name}": loss.detach() / denominator for name, loss in losses.by_branch.items()}
+    sums |= {
+        "sum/distillation": losses.distillation.sum(),
+        "sum/divergence": losses.divergence.sum(),
+        "sum/weighted_divergence": (losses.divergence * targets.divergence_weight).sum(),
+        "sum/distilled_tokens": torch.tensor(len(losses.divergence)),
         "sum/clipped_tokens": losses.clipped,
-        "sum/policy_tokens": data["in_policy_branch"].values().sum(),
+        "sum/policy_tokens": losses.policy_tokens,
+        **of_scores,
     }
     values = {name: value.item() for name, value in sums.items()}
-    shares = share_sums(data["loss_cell"].values(), losses.distillation_by_token)
+    shares = share_sums(targets.cell, losses.distillation)
     values |= {f"sum/share/{name}": value for name, value in shares.items()}
     metrics = {name: Metric(value=value, aggregation=AggregationType.SUM) for name, value in values.items()}
-    return (losses.policy + losses.distillation) / denominator, metrics
+    return objective(losses, denominator), metrics
+
+
+def _score_sums(
+    method: Method, given: OpenTargets, targets: Targets, ids: torch.Tensor, student: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Of a batch's only update: what :func:`srpo.training.metrics.target_metrics` logs where scores come before it.
+
+    Args:
+        ids: [scored, K] the student's most likely tokens.
+        student: [scored, K + 1] their log-probs and the tail's.
+    """
+    trained = targets.branch != index_of(DROPPED.name)  # not so a filler's
+    correction = targets.rollout_is_weight[trained]
+    asked = given.copied >= 0
+    sums = {
+        "sum/trained_tokens": trained.sum(),
+        "sum/rollout_is_weight": correction.sum(),
+        "sum/rollout_is_truncated": (correction >= method.rollout_is_threshold).sum(),
+        "sum/scored_tokens": given.scored.sum(),
+        "sum/student_top_k_mass": -student[:, -1:].expm1().sum(),
+        "sum/teacher_top_k_mass": -teacher_on(given, ids)[:, -1:].expm1().sum(),
+        "sum/copying_cases": asked.sum(),
+    }
+    distilled = has_loss(given.branch[given.scored], "distillation")
+    favourite = ids[distilled][:, :1].flatten()
+    sums["sum/copying_student"] = (favourite == given.copied)[asked].sum() if len(favourite) else asked.sum()
+    return sums

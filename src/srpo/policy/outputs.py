@@ -1,20 +1,17 @@
-"""What verl's workers report, as the project's metrics; what a model costs."""
+"""From what verl's workers report about an update to the project's metrics."""
 
 import torch
 from tensordict import TensorDict
-from transformers import AutoModelForCausalLM, PretrainedConfig
 from verl.utils import tensordict_utils as tu
 
-from srpo.training.clock import ModelCost
+DEVICE_MEMORY = {
+    "perf/device_memory_gb": torch.max,
+    "perf/device_memory_reserved_gb": torch.max,
+    "perf/device_memory_free_gb": torch.min,
+}
+"""GiB of the fullest GPU: allocated and reserved by the trainer at most, and left by all its processes after an update.
 
-
-def model_cost(config: PretrainedConfig) -> ModelCost:
-    """Count what a forward pass of a model multiplies; nothing is allocated."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    lookup = 0 if config.tie_word_embeddings else config.vocab_size * config.hidden_size
-    return ModelCost(parameters - lookup, config.num_hidden_layers * config.num_attention_heads * config.head_dim)
+On CPUs there are none of these."""
 
 
 def update_metrics(output: TensorDict) -> dict[str, float]:
@@ -24,24 +21,30 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
         output: what ``update_actor`` returns: for each metric a value per mini-batch.
     """
     values = {name: torch.tensor(per_update, dtype=torch.float64) for name, per_update in _numbers(output).items()}
-    metrics = {name: values[name].mean().item() for name in ("loss/grpo", "loss/sdpo")}
-    metrics["loss/total"] = metrics["loss/grpo"] + metrics["loss/sdpo"]
+    metrics = {name: value.mean().item() for name, value in values.items() if name.startswith("loss/")}
+    metrics["loss/total"] = sum(metrics.values())
     metrics["actor/grad_norm"] = values["grad_norm"].mean().item()
     metrics["actor/skipped_updates"] = (~values["grad_norm"].isfinite()).sum().item()
     metrics["actor/learning_rate"] = values["lr"][-1].item()
-    if (memory := values["perf/max_memory_allocated_gb"].max().item()) > 0:
-        metrics["perf/device_memory_gb"] = memory
+    for name, worst in DEVICE_MEMORY.items():
+        if name in values:
+            metrics[name] = worst(values[name]).item()
     for name, total, count in (
-        ("loss/jsd", "sum/divergence", "sum/distilled_tokens"),
+        ("loss/divergence", "sum/divergence", "sum/distilled_tokens"),
         ("weights/loss_scale", "sum/weighted_divergence", "sum/divergence"),
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
+        ("actor/rollout_is_weight", "sum/rollout_is_weight", "sum/trained_tokens"),
+        ("actor/rollout_is_truncated_fraction", "sum/rollout_is_truncated", "sum/trained_tokens"),
+        ("student/top_k_mass", "sum/student_top_k_mass", "sum/scored_tokens"),
+        ("teacher/top_k_mass", "sum/teacher_top_k_mass", "sum/scored_tokens"),
+        ("copying/student", "sum/copying_student", "sum/copying_cases"),
         *(
             (f"distillation_share/{name.removeprefix('sum/share/')}", name, "sum/distillation")
             for name in values
             if name.startswith("sum/share/")
         ),
     ):
-        if values[count].sum() > 0:
+        if count in values and values[count].sum() > 0:
             metrics[name] = (values[total].sum() / values[count].sum()).item()
     return metrics
 
@@ -52,6 +55,6 @@ def gradient_norm(output: TensorDict) -> float:
 
 
 def _numbers(output: TensorDict) -> dict[str, list[float]]:
-    names = ("loss/", "sum/", "grad_norm", "lr", "perf/max_memory_allocated_gb")
+    names = ("loss/", "sum/", "grad_norm", "lr", "perf/device_memory")
     metrics = {name: value for name, value in tu.get(output, "metrics").items() if name.startswith(names)}
     return {name: [value] if isinstance(value, float) else [float(v) for v in value] for name, value in metrics.items()}

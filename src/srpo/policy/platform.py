@@ -1,7 +1,9 @@
 """A CPU platform for verl, which ships none. Imported by verl itself through VERL_USE_EXTERNAL_MODULES."""
 
 import types
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
@@ -10,7 +12,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 def _device_module() -> types.ModuleType:
     """A stand-in for ``torch.cuda``: no memory to report, nothing to synchronise, and "not available"."""
-    module = types.ModuleType("srpo_cpu_device")
+    module: Any = types.ModuleType("srpo_cpu_device")
     module.is_available = lambda: False
     for name in (
         "memory_allocated",
@@ -59,9 +61,9 @@ class CPUPlatform(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index) -> None: ...
+    def set_device(self, device_index: int) -> None: ...
 
-    def synchronize(self, device_index=None) -> None: ...
+    def synchronize(self, device_index: int | None = None) -> None: ...
 
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -82,7 +84,7 @@ class CPUPlatform(PlatformBase):
         return "SRPO_VISIBLE_CPUS"
 
     def ray_resource_name(self) -> str:
-        return "GPU"  # a logical resource: ray.init(num_gpus=1) grants it on a machine without any
+        return "GPU"  # a logical resource: ray.init(num_gpus=1) grants it on a machine without GPUs
 
     def ray_noset_envvars(self) -> list[str]:
         return []
@@ -93,7 +95,7 @@ class CPUPlatform(PlatformBase):
     def cudart(self) -> None: ...
 
     @contextmanager
-    def nvtx_range(self, msg: str):
+    def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
 
     def profiler_start(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Rollout servers under verl: the client of whatever engine serves, and the embedded decoder as a server.
+"""Rollout servers under verl: a client for every engine, and the embedded engine as a server.
 
 SGLang's server comes with verl. The embedded one lets the whole Ray path run on CPUs.
 """
@@ -7,8 +7,9 @@ import asyncio
 import math
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import ray
 import torch
@@ -21,44 +22,53 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 from srpo.errors import SrpoError
 from srpo.policy.verl_private import register_rollout_adapter
-from srpo.rollout.decoder import EmbeddedDecoder
-from srpo.rollout.engine import Completion, SamplingParams, ServersFailed
+from srpo.rollout.embedded import EmbeddedEngine
+from srpo.rollout.interface import Completion, SamplingParams, ServersFailed
+from srpo.rollout.sglang_protocol import check_token_ids
 
 ATTEMPTS = 3
-"""How often a sample is asked for before a run gives up."""
+"""Maximum number of requests for one sample before the run stops with an error."""
 
 # ---------------------------------------------------------------- client
 
 
 @contextmanager
-def failing(doing: str, policy_is_whole: bool) -> Iterator[None]:
-    """Tell failures of servers from all others.
+def server_errors(action: str, can_checkpoint: bool) -> Iterator[None]:
+    """Turn errors of servers into :class:`ServersFailed`.
+
+    Args:
+        action: what the code inside does, for the message.
+        can_checkpoint: whether the policy can still write a checkpoint after a failure.
 
     Raises:
-        ServersFailed: for an error of Ray's, which is what a remote process that dies or raises comes to here.
+        ServersFailed: for an error of Ray: a remote process died or raised an exception.
     """
     try:
         yield
-    except torch.OutOfMemoryError:  # of a worker; starting anew does not help
+    except torch.OutOfMemoryError:  # an error of a worker, which new servers do not fix
         raise
     except ray.exceptions.RayError as error:
-        # the last line: before it come the traces of all processes involved
+        # the last line; the tracebacks of all processes are above it
         reason = str(error).strip().splitlines()[-1:] or [""]
-        raise ServersFailed(f"{doing}: {type(error).__name__}: {reason[0][:300]}", policy_is_whole) from error
+        raise ServersFailed(f"{action}: {type(error).__name__}: {reason[0][:300]}", can_checkpoint) from error
 
 
 class ServerRollout:
-    """A rollout engine (:class:`srpo.rollout.engine.RolloutEngine`) over verl's servers: one request a sample.
+    """A rollout engine (:class:`srpo.rollout.interface.RolloutEngine`) over verl's servers: one request per sample.
 
     Args:
         client: of verl's server manager.
         stops: the tokens that end a response.
-        embedded_servers: over how many of these the client balances requests; 0 for another engine.
+        vocabulary: number of the model's tokens; prompts may have no other.
+        embedded_servers: number of embedded servers that share the requests; 0 for another engine.
     """
 
-    def __init__(self, client: LLMServerClient, stops: Collection[int], embedded_servers: int = 0) -> None:
+    def __init__(
+        self, client: LLMServerClient, stops: Collection[int], vocabulary: int, embedded_servers: int = 0
+    ) -> None:
         self._client = client
         self._stops = stops
+        self._vocabulary = vocabulary
         self._embedded_servers = embedded_servers
 
     def generate(
@@ -66,16 +76,20 @@ class ServerRollout:
     ) -> list[list[Completion]]:
         """Sample ``len(seeds[i])`` responses to prompt ``i``.
 
-        The seeds hold where the engine honours them: SGLang needs ``execution.deterministic_rollouts``.
+        SGLang respects the seeds only with ``execution.deterministic_rollouts``.
 
         Raises:
-            SrpoError: if a sample comes back incomplete or aborted three times.
+            SrpoError: on a prompt that is empty or has a token outside of the vocabulary, or if a sample comes back
+                incomplete or aborted three times.
             ServersFailed: if a server dies or raises.
         """
-        with failing("generating", policy_is_whole=True):
+        check_token_ids(prompt_ids, self._vocabulary)
+        with server_errors("generating", can_checkpoint=True):
             return asyncio.run(self._generate(prompt_ids, params, seeds))
 
-    async def _generate(self, prompt_ids, params, seeds) -> list[list[Completion]]:
+    async def _generate(
+        self, prompt_ids: Sequence[list[int]], params: SamplingParams, seeds: Sequence[Sequence[int]]
+    ) -> list[list[Completion]]:
         share = sum(map(len, seeds)) // self._embedded_servers if self._embedded_servers else 0
         groups = [
             asyncio.gather(*(self._sample((i, j), share, ids, params, seed) for j, seed in enumerate(row)))
@@ -87,7 +101,7 @@ class ServerRollout:
         self, place: tuple[int, int], share: int, prompt_ids: list[int], params: SamplingParams, seed: int
     ) -> Completion:
         for attempt in range(ATTEMPTS):
-            sampling_params = {
+            sampling_params: dict[str, Any] = {
                 "temperature": params.temperature,
                 "top_p": params.top_p,
                 "top_k": -1,  # never the default of a model's generation_config.json
@@ -101,9 +115,9 @@ class ServerRollout:
                 f"{place[0]}-{place[1]}-{attempt}", prompt_ids=prompt_ids, sampling_params=sampling_params
             )
             tokens, log_probs = list(output.token_ids), list(output.log_probs or [])
-            whole = tokens and len(tokens) == len(log_probs) and all(map(math.isfinite, log_probs))
-            if whole and output.stop_reason in ("stop", "length"):
-                # SGLang looks at the length first: a stop token in the last place is "length" to it
+            complete = tokens and len(tokens) == len(log_probs) and all(map(math.isfinite, log_probs))
+            if complete and output.stop_reason in ("stop", "length"):
+                # SGLang checks the length first: it calls a stop token in the last place "length"
                 return Completion(tokens, log_probs, "stop" if tokens[-1] in self._stops else "length")
         raise SrpoError(
             f"rollout server: no complete sample in {ATTEMPTS} attempts; the last ended by {output.stop_reason!r} "
@@ -111,13 +125,13 @@ class ServerRollout:
         )
 
 
-# ---------------------------------------------------------------- the embedded decoder as a server
+# ---------------------------------------------------------------- the embedded engine as a server
 
 _QUIET_SECONDS = 0.02
-"""A batch that has a server's share is complete when no request has come for so long."""
+"""Seconds without a new request after which a batch with a server's full share is decoded."""
 
 _PATIENCE_SECONDS = 5.0
-"""The same of a batch that has less, because requests were not balanced."""
+"""The same for a smaller batch, which arises if requests were not balanced."""
 
 _Waiting = tuple[list[int], dict, asyncio.Future]  # prompt, sampling parameters
 
@@ -127,22 +141,22 @@ def _place(request: _Waiting) -> tuple[int, int]:
 
 
 class EmbeddedServer:
-    """A Ray actor around the embedded decoder that answers the requests of a call together.
+    """A Ray actor around the embedded engine; it decodes the requests of one call together.
 
-    The last bits of log-probs depend on what is decoded together and in which order. So that they do not depend on how
-    busy the machine is, a request says its place and how many requests of its call this server may expect.
+    The last bits of log-probs depend on which rows are decoded together and in which order. They must not depend on the
+    load of the machine, so each request has its position and the number of requests of its call for this server.
     """
 
-    def __init__(self, model_config) -> None:
+    def __init__(self, model_config: Any) -> None:
         torch.set_num_threads(1)
         config: HFModelConfig = omega_conf_to_dataclass(model_config)
         tokenizer = config.tokenizer
-        self._decoder = EmbeddedDecoder(config.hf_config, tokenizer.eos_token_id, tokenizer.pad_token_id)
+        self._engine = EmbeddedEngine(config.hf_config, tokenizer.eos_token_id, tokenizer.pad_token_id)
         self._waiting: list[_Waiting] = []
         self._expected = 0
         self._server: asyncio.Task | None = None
 
-    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict, **_) -> TokenOutput:
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict, **_: Any) -> TokenOutput:
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((list(prompt_ids), sampling_params, future))
         self._expected = max(self._expected, sampling_params["share"])
@@ -186,14 +200,14 @@ class EmbeddedServer:
         for params, prompts in by_params.items():
             indices = [groups[params, prompt] for prompt in prompts]
             seeds = [[batch[index][1]["sampling_seed"] for index in row] for row in indices]
-            samples = self._decoder.generate([list(prompt) for prompt in prompts], params, seeds)
+            samples = self._engine.generate([list(prompt) for prompt in prompts], params, seeds)
             results |= {
                 i: c for row, group in zip(indices, samples, strict=True) for i, c in zip(row, group, strict=True)
             }
         return [results[index] for index in range(len(batch))]
 
     async def update_weights(self, named_tensors: dict[str, Tensor]) -> None:
-        self._decoder.update_weights(named_tensors.items())
+        self._engine.update_weights(named_tensors.items())
 
     async def sleep(self) -> None: ...
 
@@ -220,7 +234,7 @@ class EmbeddedAdapter(BaseRollout):
     async def release(self) -> None:
         """Nothing to free."""
 
-    async def update_weights(self, weights: Iterable[tuple[str, Tensor]], **_) -> None:
+    async def update_weights(self, weights: Iterable[tuple[str, Tensor]], **_: Any) -> None:
         """Replace the server's weights."""
         replica, position = divmod(int(os.environ["RANK"]), self.config.tensor_model_parallel_size)
         named_tensors = {name: tensor.detach().cpu() for name, tensor in weights}

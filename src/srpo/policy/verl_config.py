@@ -5,12 +5,14 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 from verl.utils.device import get_device_name
 
 from srpo.config import Execution, RunSpec
 from srpo.errors import SrpoError
-from srpo.rollout.sglang_server import CONTEXT_MARGIN
+from srpo.policy.shared_prompts import SHARED_PROMPTS
+from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 
 
 def check_packages(execution: Execution) -> None:
@@ -28,11 +30,42 @@ def check_packages(execution: Execution) -> None:
 
 
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
-    """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it."""
+    """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it.
+
+    Raises:
+        SrpoError: if ``execution.verl_overrides`` has a key that the experiment sets, or that verl does not take.
+    """
+    ours = _overrides(spec, model_path)
+    theirs = _user_overrides(spec.execution, [key for key, _ in ours])
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in _overrides(spec, model_path)])
+        config = compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in ours])
+        if theirs:
+            overrides = [f"{key}={value}" for key, value in (*ours, *theirs)]
+            try:
+                config = compose("ppo_trainer", overrides=overrides)
+            except HydraException as error:
+                raise SrpoError(f"execution.verl_overrides: {' '.join(str(error).split())}") from None
     return config
+
+
+def _user_overrides(execution: Execution, set_here: list[str]) -> list[tuple[str, object]]:
+    """``execution.verl_overrides`` for Hydra; none may change what the experiment itself sets."""
+    for key in execution.verl_overrides:
+        if key.startswith("~"):
+            raise SrpoError(f"execution.verl_overrides: {key}: settings of verl are changed here, not removed")
+        path = _path(key)
+        for other in map(_path, set_here):
+            if path[: len(other)] == other or other[: len(path)] == path:
+                raise SrpoError(f"execution.verl_overrides: {key}: the experiment sets {'.'.join(other)} itself")
+    return [
+        (key, _quoted(value) if isinstance(value, str) else "null" if value is None else value)
+        for key, value in execution.verl_overrides.items()
+    ]
+
+
+def _path(key: str) -> list[str]:
+    return key.lstrip("+").split(".")
 
 
 def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
@@ -43,11 +76,13 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{model}.path", _quoted(str(model_path))),
         (f"{model}.use_remove_padding", execution.remove_padding),
         (f"{model}.enable_gradient_checkpointing", execution.gradient_checkpointing),
-        (f"+{model}.override_config.attn_implementation", execution.attention),
+        (f"+{model}.override_config.attn_implementation", _attention(execution)),
         (f"{actor}.strategy", "fsdp2"),
         (f"{actor}.fsdp_config.strategy", "fsdp2"),
         (f"{actor}.fsdp_config.model_dtype", "fp32"),
         (f"{actor}.fsdp_config.use_torch_compile", False),
+        # True keeps whole gradients in float32 on each rank between micro-batches: 4 bytes a parameter
+        (f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation", False),
         (f"{actor}.fsdp_config.reshard_after_forward", execution.ranks > 1),
         (f"+{actor}.fsdp_config.mixed_precision", f"{{param_dtype:{dtype},reduce_dtype:fp32,buffer_dtype:fp32}}"),
         (f"{actor}.use_torch_compile", False),
@@ -82,6 +117,10 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         ("+actor_rollout_ref.srpo", _quoted(method.model_dump_json())),
         ("+actor_rollout_ref.offload_teacher", execution.offload_teacher),
     ]
+
+
+def _attention(execution: Execution) -> str:
+    return SHARED_PROMPTS if execution.shares_prompts else execution.attention
 
 
 def _quoted(text: str) -> str:

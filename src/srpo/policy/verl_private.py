@@ -1,6 +1,7 @@
-"""The only touches of verl's private names. ``tests/test_verl_private.py`` fails loudly on another version."""
+"""The only module that uses private names of verl. It raises an error on another version of verl."""
 
 from importlib.metadata import version
+from typing import Any
 
 from torch.nn import Module
 
@@ -14,7 +15,7 @@ def check_version() -> None:
         raise RuntimeError(f"srpo extends verl {VERL_VERSION}, found {found}: install the pinned environment")
 
 
-def build_sharded_copy(engine) -> Module:
+def build_sharded_copy(engine: Any) -> Module:
     """A second copy of the engine's model, loaded from the same weights and sharded over the same mesh."""
     module = engine._build_module()
     module.requires_grad_(False)
@@ -28,7 +29,7 @@ def register_rollout_adapter(name: str, qualified_class: str) -> None:
     base._ROLLOUT_REGISTRY[name, "async"] = qualified_class
 
 
-def workers_only(trainer: type, worker: type) -> type:
+def workers_only(trainer: Any, worker: type) -> Any:
     """verl's trainer class without its data, replay buffer and checkpoints: it starts workers and rollout servers.
 
     Args:
@@ -43,6 +44,8 @@ def workers_only(trainer: type, worker: type) -> type:
         def _init_dataloader(self) -> None: ...
 
         def _load_checkpoint(self) -> None: ...
+
+        role_worker_mapping: dict[Any, Any]
 
         def _init_resource_pool_mgr(self) -> None:
             super()._init_resource_pool_mgr()

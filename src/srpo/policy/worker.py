@@ -2,30 +2,38 @@
 
 import os
 from functools import partial
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
-from verl.utils.device import get_device_name
+from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_device_id, get_device_name, get_torch_device
+from verl.utils.distributed import initialize_global_process_group_ray
 from verl.utils.memory_utils import aggressive_empty_cache
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from srpo.config import Method
-from srpo.policy import engine as _engine  # noqa: F401  registers the engine
+from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers the engine
 from srpo.policy.loss import srpo_loss
+from srpo.policy.outputs import DEVICE_MEMORY
 from srpo.policy.verl_private import check_version
+
+COLLECTIVE_SECONDS = 1800
+"""How long ranks wait for one another: Qwen3-8B's checkpoint of 164 GB takes 328 s at 0.5 GB/s."""
 
 
 class SRPOWorker(ActorRolloutRefWorker):
     """One rank of the policy. Its configuration carries the method under ``srpo``."""
 
-    def __init__(self, config, role: str, **kwargs) -> None:
+    def __init__(self, config: Any, role: str, **kwargs: Any) -> None:
         check_version()
         if get_device_name() == "cpu" and not torch.distributed.is_initialized():
-            # verl would ask for "cpu:gloo,cpu:gloo", which torch refuses
+            # verl would request "cpu:gloo,cpu:gloo", which torch refuses
             rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             store = torch.distributed.HashStore() if world_size == 1 else None
             torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
+        initialize_global_process_group_ray(timeout_second=COLLECTIVE_SECONDS)  # before verl does, with 10 minutes
         super().__init__(config=config, role=role, **kwargs)
         if "rollout" in role:
             from srpo.policy import servers as _servers  # noqa: F401  registers the embedded engine
@@ -37,8 +45,18 @@ class SRPOWorker(ActorRolloutRefWorker):
         method = Method.model_validate_json(self.config.srpo)
         if method.routing.needs_teacher:
             self.actor.engine.attach_teacher(method.teacher_ema_rate, self.config.offload_teacher)
-            aggressive_empty_cache(force_sync=True)  # SGLang sizes its cache by what is free when it starts
+            aggressive_empty_cache(force_sync=True)  # SGLang sizes its cache by the memory that is free when it starts
         self.actor.set_loss_fn(partial(srpo_loss, method))
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def update_actor(self, data: TensorDict) -> TensorDict:
+        """verl's update; on GPUs its metrics also say how full the fullest one was (``outputs.DEVICE_MEMORY``)."""
+        output = super().update_actor(data)
+        if get_device_name() != "cpu":
+            memory = _worst_device_memory()  # a collective: every rank takes part
+            if output is not None:
+                tu.assign_non_tensor_data(output, "metrics", tu.get(output, "metrics") | memory)
+        return output
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_gradient_norm(self, data: TensorDict) -> TensorDict:
@@ -52,3 +70,12 @@ class SRPOWorker(ActorRolloutRefWorker):
         with self.actor.engine.teacher_in_place():
             output = self.actor.infer_batch(data)
         return output.cpu() if output is not None else None
+
+
+def _worst_device_memory() -> dict[str, float]:
+    """GiB, the worst over ranks. The allocator keeps what an update reserved, so that little is free after it."""
+    device = get_torch_device()
+    now = [-device.max_memory_allocated(), -device.max_memory_reserved(), device.mem_get_info()[0]]
+    worst = torch.tensor(now, dtype=torch.float64, device=get_device_id())
+    torch.distributed.all_reduce(worst, torch.distributed.ReduceOp.MIN)
+    return dict(zip(DEVICE_MEMORY, (worst.abs() / 2**30).tolist(), strict=True))

@@ -1,1 +1,1 @@
-"""Sampling responses: one engine interface and the embedded decoder behind it."""
+"""Sampling responses: one engine interface, the embedded engine for CPUs, and SGLang's server."""

@@ -5,44 +5,61 @@ What has been pushed is remembered in MLflow itself, as tags of each MLflow run:
 ``srpo.path``
     what the MLflow run mirrors, relative to ``results/<experiment>``;
 ``srpo.source``
-    a hash of its origin. Another hash means that the results were made anew: the MLflow run goes to
+    a hash of its origin. Another hash means that the results were made again: the MLflow run goes to
     MLflow's trash and a new one takes its place;
 ``srpo.synced_step``, ``srpo.synced_validation``, ``srpo.synced_summary``
     how far the logs of a training run have been pushed.
 
 So a killed process, a server that was away or two processes at once cost nothing but another ``sync``.
+
+The MLflow experiment ``<experiment>`` holds what people look for: training runs, each with its evaluation nested below
+it, and the report. ``<experiment>/inputs`` holds the rest: data, base models and their evaluations.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
 
 import yaml
 from filelock import FileLock
 
 from srpo.errors import SrpoError
 from srpo.files import read_events
-from srpo.layout import Layout
+from srpo.layout import Layout, RunFiles
+from srpo.tracking.descriptions import ABOUT, ABOUT_INPUTS, COMMIT, NOTE, SOURCE, data_sets, run_note, user
+from srpo.tracking.times import RunTimes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run
+    from mlflow.entities import DatasetInput, Metric, Run
+    from mlflow.entities import Experiment as MlflowExperiment
+
+    from srpo.config import Experiment, RunSpec
 
 logger = logging.getLogger(__name__)
 
 METRICS_A_REQUEST = 1000  # MLflow's limits of one log_batch
 PARAMS_A_REQUEST = 100
 LOCK_SECONDS = 60.0
+
+INPUTS = "/inputs"
+"""Ends the name of the MLflow experiment of data and base models; no experiment of ours has a slash in its name."""
+
+FORMAT = 2
+"""Raised when mirrored runs look different: those of another format are mirrored again."""
+
+_ARTIFACTS = "mlartifacts"
 
 # A training step must not wait long for a server that is away, failures are told in one line of our own, and no one
 # asked to be counted.
@@ -57,7 +74,7 @@ _ENVIRONMENT = {
 
 def tracking_uri(folder: Path) -> str:
     """``MLFLOW_TRACKING_URI``, or a SQLite file beside the results of all experiments."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.absolute().parent / 'mlflow.db'}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Layout(folder).tracking_database}"
 
 
 def sync(folder: Path) -> None:
@@ -86,10 +103,24 @@ def mirrored(folder: Path) -> Iterator[Mirror]:
         )
 
 
+def is_watched(experiment: Experiment | RunSpec) -> bool:
+    """Whether stages are mirrored as they go: somebody named a server, or the runs take hours of the wall's clock.
+
+    Elsewhere the mirror rule writes everything once: to import MLflow takes 3 s of a core, and most stages of an
+    experiment in modelled seconds are not much longer.
+    """
+    return bool(os.environ.get("MLFLOW_TRACKING_URI")) or experiment.training.clock.kind == "wall"
+
+
 class LiveMirror:
     """Mirrors one training run while it trains: at most every ``interval`` seconds, and at the end.
 
     After a failure it warns once and waits twice as long before each further attempt.
+
+    Args:
+        folder: the experiment's folder.
+        run_folder: the run's.
+        watched: if not, nothing is mirrored.
     """
 
     def __init__(
@@ -98,7 +129,9 @@ class LiveMirror:
         run_folder: Path,
         interval: float = 30.0,
         now: Callable[[], float] = time.monotonic,
+        watched: bool = True,
     ):
+        self._watched = watched
         self._mirror = Mirror(folder, lock_seconds=5.0)
         self._run_folder = run_folder
         self._interval = interval
@@ -113,6 +146,8 @@ class LiveMirror:
 
     def sync(self) -> None:
         """Mirror what the logs hold now."""
+        if not self._watched:
+            return
         try:
             self._mirror.sync_run(self._run_folder)
         except Exception as error:
@@ -130,8 +165,8 @@ class Mirror:
         self.layout = Layout(folder.absolute())
         self.uri = tracking_uri(folder)
         self._lock_seconds = lock_seconds
-        self._client: MlflowClient | None = None
-        self._experiment = ""
+        self._client: Any = None  # an MlflowClient once a session is open
+        self._experiments: dict[str, str] = {}
         self._lock: FileLock | None = None
 
     # ------------------------------------------------------------ stages
@@ -141,22 +176,23 @@ class Mirror:
         path = self.layout.statistics(benchmark)
         tags = {"stage": "data", "benchmark": benchmark}
         with self._connected():
-            self._sync_file(path, f"data {benchmark}", tags, metrics=_numbers(_read_json(path).get("rows", {}), "rows"))
+            rows = _numbers(_read_json(path).get("rows", {}), "rows")
+            self._sync_file(path, f"data {benchmark}", tags, rows, experiment=INPUTS)
 
     def sync_model(self, model: str) -> None:
         """A base model and how its warm start went."""
-        path = self.layout.model(model) / "base.json"
+        path = self.layout.model_description(model)
         content = _read_json(path)
         tags = {"stage": "model", "model": model}
         with self._connected():
-            self._sync_file(path, f"model {model}", tags, _numbers(content), params=content)
+            self._sync_file(path, f"model {model}", tags, _numbers(content), params=content, experiment=INPUTS)
 
     def sync_base(self, model: str, benchmark: str) -> None:
         """The evaluation of an untrained model."""
-        path = self.layout.base(model, benchmark) / "evaluation.json"
+        path = self.layout.base_files(model, benchmark).evaluation
         tags = {"stage": "evaluation", "method": "base", "model": model, "benchmark": benchmark}
         with self._connected():
-            self._sync_file(path, f"base {model} {benchmark}", tags, _evaluation_metrics(path))
+            self._sync_file(path, f"base {benchmark} {model}", tags, _evaluation_metrics(path), experiment=INPUTS)
 
     def sync_run(self, run_folder: Path) -> None:
         """The new lines of a training run's logs."""
@@ -165,81 +201,102 @@ class Mirror:
 
     def sync_evaluation(self, run_folder: Path) -> None:
         """The evaluation of a training run, nested under it."""
-        path = run_folder.absolute() / "evaluation.json"
+        path = RunFiles(run_folder.absolute()).evaluation
         with self._connected():
-            parent = self._sync_run(path.parent)
-            if parent is None:
+            found = self._sync_run(path.parent)
+            if found is None:
                 return
+            parent, times = found
             tags = {key: parent.data.tags[key] for key in ("method", "model", "benchmark", "seed")}
             tags |= {"stage": "evaluation", "mlflow.parentRunId": parent.info.run_id}
-            self._sync_file(path, f"{parent.info.run_name} evaluation", tags, _evaluation_metrics(path))
+            tags |= {key: parent.data.tags[key] for key in ("commit", COMMIT) if key in parent.data.tags}
+            tags |= {SOURCE: "srpo evaluate", NOTE: "avg@k of the checkpoints that the budgets selected, resampled."}
+            seconds = _read_json(path).get("wall_seconds", 0.0)
+            self._sync_file(
+                path,
+                f"{parent.info.run_name} evaluation",
+                tags,
+                _evaluation_metrics(path),
+                span=(times.end, times.end + int(1000 * seconds)),
+            )
 
     def sync_report(self) -> None:
-        """Tables, figures and the report, with the experiment they belong to."""
+        """Tables, figures and the report, with the experiment they belong to.
+
+        It is dated to the end of the newest training run, so that it is the first line of the list, and the
+        experiment's description links to it.
+        """
         layout = self.layout
         with self._connected():
             artifacts = {layout.experiment: "", layout.tables: "tables", layout.figures: "figures"}
-            self._sync_file(layout.report, "report", {"stage": "report"}, artifacts=artifacts)
+            tags = {"stage": "report", SOURCE: "srpo report", NOTE: "Under Artifacts: report.html, tables and figures."}
+            ends = [
+                RunTimes.read(files).end
+                for origin in layout.found(layout.any_run.origin)
+                if (files := RunFiles(origin.parent)).steps.exists()
+            ]
+            span = (max(ends), max(ends)) if ends else None
+            run = self._sync_file(layout.report, "report", tags, artifacts=artifacts, span=span)
+            place = f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts/{layout.report.name}"
+            text = f"{ABOUT} [The report]({place}) is an artifact of the run `report`."
+            self._client.set_experiment_tag(run.info.experiment_id, NOTE, text)
 
-    def sync_all(self) -> None:
-        """Everything that exists."""
-        folder = self.layout.folder
+    def sync_all(self, model: str = "{model}") -> None:
+        """Everything that exists, or the data and one model's share of the rest."""
+        layout = self.layout
+        runs = layout.runs_of(model)
         with self._connected():
-            for path in sorted(folder.glob("data/*/statistics.json")):
+            for path in layout.found(layout.statistics("{benchmark}")):
                 self.sync_data(path.parent.name)
-            for path in sorted(folder.glob("models/*/base.json")):
+            for path in layout.found(layout.model_description(model)):
                 self.sync_model(path.parent.name)
-            for path in sorted(folder.glob("base/*/*/evaluation.json")):
+            for path in layout.found(layout.base_files(model, "{benchmark}").evaluation):
                 self.sync_base(path.parent.parent.name, path.parent.name)
-            for path in sorted(folder.glob("runs/*/*/*/seed*/run.yaml")):
+            for path in layout.found(runs.origin):
                 self.sync_run(path.parent)
-            for path in sorted(folder.glob("runs/*/*/*/seed*/evaluation.json")):
+            for path in layout.found(runs.evaluation):
                 self.sync_evaluation(path.parent)
-            if self.layout.report.exists():
+            if model == "{model}" and layout.report.exists():
                 self.sync_report()
 
     # ------------------------------------------------------------ a training run
 
-    def _sync_run(self, folder: Path) -> Run | None:
+    def _sync_run(self, folder: Path) -> tuple[Run, RunTimes] | None:
         from mlflow.entities import RunTag
 
-        steps = list(read_events(folder / "steps.jsonl"))
+        files = RunFiles(folder)
+        steps = list(read_events(files.steps))
         if not steps:
             return None
-        description = yaml.load((folder / "run.yaml").read_text(), Loader=_YAML_LOADER)
+        description = yaml.load(files.origin.read_text(), Loader=_YAML_LOADER)
         spec, provenance = description["spec"], description.get("provenance", {})
         # A resumed run keeps its first line; a run that started over does not (it holds measured seconds).
-        source = _hash(spec, steps[0])
+        source = _hash(FORMAT, spec, steps[0])
         identity = {key: str(value) for key, value in spec["id"].items()}
         tags = {"stage": "training", "commit": str(provenance.get("commit", "unknown")), **identity}
-        run = self._run(folder, source, " ".join(identity.values()), tags, params={**spec, "provenance": provenance})
+        tags |= {SOURCE: "srpo train", NOTE: run_note(spec)}
+        if (commit := tags["commit"]) != "unknown":
+            tags[COMMIT] = commit.removesuffix("-dirty")
+        # what differs first: lists show the beginning of a name
+        name = "{method} {benchmark} {model} seed{seed}".format(**identity)
+        times = RunTimes.read(files, steps)
+        params = {**spec, "provenance": provenance}
+        run = self._run(folder, source, name, tags, params, start=times.start, inputs=data_sets(spec, provenance))
 
-        start = run.info.start_time
         seen_step = int(run.data.tags.get("srpo.synced_step", -1))
         seen_validation = int(run.data.tags.get("srpo.synced_validation", -1))
-        ends = dict(
-            zip(
-                (event["step"] for event in steps),
-                itertools.accumulate(event.get("wall_seconds", 0.0) for event in steps),
-                strict=True,
-            )
-        )
-
-        def at(step: int) -> int:
-            return start + int(1000 * ends.get(step, 0.0))
-
-        validations = list(read_events(folder / "validations.jsonl"))
+        validations = list(read_events(files.validations))
         metrics = [
             metric
             for event in steps
             if event["step"] > seen_step
-            for metric in _metrics(_step_values(event), at(event["step"]), event["step"])
+            for metric in _metrics(_step_values(event), times.at(event["step"]), event["step"])
         ]
         metrics += [
             metric
             for event in validations
             if event["step"] > seen_validation
-            for metric in _metrics(_numbers(event, "validation"), at(event["step"]), event["step"])
+            for metric in _metrics(_numbers(event, "validation"), times.at(event["step"]), event["step"])
         ]
         if metrics:
             self._log_metrics(run.info.run_id, metrics)
@@ -247,11 +304,11 @@ class Mirror:
             if validations:
                 progress["srpo.synced_validation"] = max(seen_validation, validations[-1]["step"])
             self._client.log_batch(run.info.run_id, tags=[RunTag(key, str(step)) for key, step in progress.items()])
-        self._finish_run(folder, run)
-        return run
+        self._finish_run(files, run, times)
+        return run, times
 
-    def _finish_run(self, folder: Path, run: Run) -> None:
-        summary = folder / "summary.json"
+    def _finish_run(self, files: RunFiles, run: Run, times: RunTimes) -> None:
+        summary = files.summary
         if not summary.exists():
             return
         digest = _hash(summary.read_text())
@@ -262,10 +319,10 @@ class Mirror:
         for name, budget in content.get("budgets", {}).items():
             if budget is not None:
                 values[f"summary/{name}/avg_at_k"] = budget["avg_at_k"]
-        self._log_metrics(run.info.run_id, list(_metrics(values, run.info.start_time, int(content["steps"]))))
-        for path in (summary, folder / "run.yaml"):
+        self._log_metrics(run.info.run_id, list(_metrics(values, times.end, int(content["steps"]))))
+        for path in (summary, files.origin):
             self._client.log_artifact(run.info.run_id, str(path))
-        self._client.set_terminated(run.info.run_id, "FINISHED")
+        self._client.set_terminated(run.info.run_id, "FINISHED", times.end)
         self._client.set_tag(run.info.run_id, "srpo.synced_summary", digest)
 
     # ------------------------------------------------------------ everything else is a file
@@ -278,12 +335,20 @@ class Mirror:
         metrics: dict[str, tuple[int, float]] | dict[str, float] | None = None,
         params: dict[str, Any] | None = None,
         artifacts: dict[Path, str] | None = None,
-    ) -> None:
-        """Mirror a finished file as an MLflow run of its own; once, unless its content changes."""
-        source = _hash(path.read_text(), tags)
-        run = self._run(path, source, name, tags, params or {})
+        span: tuple[int, int] | None = None,
+        experiment: str = "",
+    ) -> Run:
+        """Mirror a finished file as an MLflow run of its own; once, unless its content changes.
+
+        Args:
+            span: when it was made, from and to, in milliseconds since the epoch; nobody recorded it: now.
+            experiment: ``INPUTS``, or nothing for the experiment of the training runs.
+        """
+        source = _hash(FORMAT, path.read_text(), tags, span)
+        start, end = span or (_now(), None)
+        run = self._run(path, source, name, tags, params or {}, start, experiment=experiment)
         if run.info.status == "FINISHED":
-            return
+            return run
         for key, value in (metrics or {}).items():
             step, number = value if isinstance(value, tuple) else (0, value)
             self._log_metrics(run.info.run_id, list(_metrics({key: number}, run.info.start_time, step)))
@@ -293,27 +358,41 @@ class Mirror:
                 self._client.log_artifacts(run.info.run_id, str(artifact), place or None)
             elif artifact.exists():
                 self._client.log_artifact(run.info.run_id, str(artifact), place or None)
-        self._client.set_terminated(run.info.run_id, "FINISHED")
+        self._client.set_terminated(run.info.run_id, "FINISHED", end)
+        return run
 
     # ------------------------------------------------------------ MLflow
 
-    def _run(self, path: Path, source: str, name: str, tags: dict[str, str], params: dict[str, Any]) -> Run:
+    def _run(
+        self,
+        path: Path,
+        source: str,
+        name: str,
+        tags: dict[str, str],
+        params: dict[str, Any],
+        start: int,
+        experiment: str = "",
+        inputs: list[DatasetInput] | None = None,
+    ) -> Run:
         """The MLflow run of ``path``; one of another source is moved to MLflow's trash."""
         from mlflow.entities import Param
 
         place = path.relative_to(self.layout.folder).as_posix()
-        found = self._client.search_runs([self._experiment], f"tags.`srpo.path` = '{place}'")
+        number = self._experiment(experiment)
+        found = self._client.search_runs([number], f"tags.`srpo.path` = '{place}'")
         for run in found:
             if run.data.tags.get("srpo.source") == source and "srpo.created" in run.data.tags:
                 return run
         for run in found:
             self._client.delete_run(run.info.run_id)
         run = self._client.create_run(
-            self._experiment,
+            number,
             run_name=name,
-            start_time=int(1000 * path.stat().st_mtime),
-            tags={"srpo.path": place, "srpo.source": source, **tags},
+            start_time=start,
+            tags={"srpo.path": place, "srpo.source": source, "mlflow.source.type": "LOCAL", **user(), **tags},
         )
+        if inputs:
+            self._client.log_inputs(run.info.run_id, inputs)
         flat = sorted(_flatten(params))
         for first in range(0, len(flat), PARAMS_A_REQUEST):
             chunk = [Param(key, value) for key, value in flat[first : first + PARAMS_A_REQUEST]]
@@ -346,21 +425,61 @@ class Mirror:
         for key, value in _ENVIRONMENT.items():
             os.environ.setdefault(key, value)
         from mlflow import MlflowClient
+
+        return MlflowClient(self.uri)
+
+    def _experiment(self, suffix: str) -> str:
+        """Id of the MLflow experiment, made if need be: of the training runs, or with ``INPUTS`` of the rest."""
+        if suffix not in self._experiments:
+            self._experiments[suffix] = self._find_experiment(self.layout.folder.name + suffix)
+        return self._experiments[suffix]
+
+    def _find_experiment(self, name: str) -> str:
         from mlflow.exceptions import MlflowException
 
-        client = MlflowClient(self.uri)
-        name = self.layout.folder.name
-        experiment = client.get_experiment_by_name(name)
-        if experiment is None:
-            local = self.uri.startswith("sqlite:///")
-            artifacts = (self.layout.folder.parent / "mlartifacts").as_uri() if local else None
-            try:
-                self._experiment = client.create_experiment(name, artifact_location=artifacts)
-            except MlflowException:  # another process was faster
-                self._experiment = client.get_experiment_by_name(name).experiment_id
-        else:
-            self._experiment = experiment.experiment_id
-        return client
+        database = self.uri.removeprefix("sqlite:///")
+        artifacts = None if database == self.uri else (Path(database).absolute().parent / _ARTIFACTS)
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is not None and artifacts is not None and _was_moved(experiment, artifacts):
+            self._forget(experiment, artifacts)
+            experiment = None
+        if experiment is not None:
+            return experiment.experiment_id
+        try:
+            made = self._client.create_experiment(name, artifact_location=artifacts and artifacts.as_uri())
+        except MlflowException:  # another process was faster
+            return self._client.get_experiment_by_name(name).experiment_id
+        self._client.set_experiment_tag(made, "mlflow.experimentKind", "custom_model_development")  # opens on its runs
+        about = ABOUT_INPUTS if name.endswith(INPUTS) else ABOUT
+        self._client.set_experiment_tag(made, NOTE, about)
+        return made
+
+    def _forget(self, experiment: MlflowExperiment, artifacts: Path) -> None:
+        """Make way for an experiment with artifacts where the database is now.
+
+        MLflow keeps absolute places and has no way to change them. The files are the truth: all is mirrored again.
+        """
+        from mlflow.entities import ViewType
+
+        number, token = experiment.experiment_id, None
+        while True:
+            page = self._client.search_runs([number], run_view_type=ViewType.ALL, page_token=token)
+            for run in page:
+                shutil.rmtree(artifacts / run.info.run_id, ignore_errors=True)
+            if not (token := page.token):
+                break
+        self._client.rename_experiment(number, f"{experiment.name} before it was moved ({number})")
+        self._client.delete_experiment(number)
+
+
+def _was_moved(experiment: MlflowExperiment, artifacts: Path) -> bool:
+    """Whether an experiment that a mirror made keeps its artifacts elsewhere than beside the database."""
+    place = Path(unquote(urlparse(experiment.artifact_location).path))
+    return place.name == _ARTIFACTS and place != artifacts
+
+
+def _now() -> int:
+    return int(1000 * time.time())
 
 
 _YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -393,7 +512,7 @@ def _flatten(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 def _numbers(value: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """The numbers of a nested mapping, named by their path; ``step`` is not one of them."""
-    numbers = {}
+    numbers: dict[str, float] = {}
     for key, item in value.items():
         name = f"{prefix}/{key}" if prefix else key
         if isinstance(item, dict):

@@ -5,24 +5,19 @@ import logging
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from srpo.errors import SrpoError
-from srpo.files import flush_to_disk, read_events, write_json, write_text
+from srpo.files import flush_to_disk, write_json
+from srpo.layout import WEIGHTS, RunFiles
 
 STATE = "state.json"
 SIZES = "sizes.json"
-WEIGHTS = "huggingface"
 
 logger = logging.getLogger(__name__)
-
-
-def folder_of(run_folder: Path, step: int) -> Path:
-    """``checkpoints/step<n>`` of a run."""
-    return run_folder / "checkpoints" / f"step{step}"
 
 
 def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Path], None]) -> None:
@@ -31,13 +26,13 @@ def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Pa
     Args:
         run_folder: the run's folder.
         step: steps taken so far.
-        state: what the loop needs to go on; stored as ``state.json``.
+        state: what the loop needs to continue; stored as ``state.json``.
         write: fills the folder it is given.
 
     Raises:
-        SrpoError: if it cannot be written; the checkpoints before it are as they were.
+        SrpoError: if it cannot be written; earlier checkpoints are not touched.
     """
-    target = folder_of(run_folder, step)
+    target = RunFiles(run_folder).checkpoint(step)
     partial = target.with_name(f".{target.name}.partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -50,7 +45,7 @@ def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Pa
         flush_to_disk(partial)
         shutil.rmtree(target, ignore_errors=True)
         os.replace(partial, target)
-        flush_to_disk(target.parent)  # before any other is deleted
+        flush_to_disk(target.parent)  # before an older checkpoint is deleted
     except (OSError, RuntimeError, SrpoError) as error:  # torch reports a full disk as RuntimeError
         free = shutil.disk_usage(run_folder).free / 2**30
         shutil.rmtree(partial, ignore_errors=True)
@@ -62,7 +57,7 @@ def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Pa
 
 def resumable(run_folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Checkpoints that can be resumed from, with their states, the latest first."""
-    states = sorted((run_folder / "checkpoints").glob(f"step*/{STATE}"), key=lambda path: _step(path.parent))
+    states = sorted(RunFiles(run_folder).checkpoints.glob(f"step*/{STATE}"), key=lambda path: _step(path.parent))
     return [(path.parent, _read(path)) for path in reversed(states)]
 
 
@@ -91,9 +86,9 @@ def check(folder: Path) -> None:
 
 
 def load_newest(run_folder: Path, load: Callable[[Path], None]) -> dict[str, Any] | None:
-    """Load the latest checkpoint that is whole; damaged ones are deleted, once an older one has been loaded.
+    """Load the latest checkpoint that is complete; damaged ones are deleted, once an older one has been loaded.
 
-    Only its files tell that a checkpoint is damaged: what ``load`` raises may have any cause, and is not caught.
+    Only the files decide whether a checkpoint is damaged. An error of ``load`` can have any cause and is not caught.
 
     Args:
         run_folder: the run's folder.
@@ -122,18 +117,18 @@ def load_newest(run_folder: Path, load: Callable[[Path], None]) -> dict[str, Any
     return None
 
 
-def prune(run_folder: Path, keep_weights: Collection[int], whole: int = 2) -> None:
-    """Delete what is neither resumed from nor evaluated, what a kill left half-written included.
+def prune(run_folder: Path, keep_weights: Collection[int], complete: int = 2) -> None:
+    """Delete checkpoints that are neither resumed from nor evaluated, and partial ones that a kill left.
 
     Args:
         run_folder: the run's folder.
         keep_weights: steps whose weights will be evaluated.
-        whole: how many of the latest checkpoints to keep whole; the second in case the first is damaged.
+        complete: how many of the latest checkpoints to keep complete; the second in case the first is damaged.
     """
-    for abandoned in (run_folder / "checkpoints").glob(".step*.partial"):
+    for abandoned in RunFiles(run_folder).checkpoints.glob(".step*.partial"):
         shutil.rmtree(abandoned)
-    resumed_from = [folder for folder, _ in resumable(run_folder)[:whole]]
-    for folder in (run_folder / "checkpoints").glob("step*"):
+    resumed_from = [folder for folder, _ in resumable(run_folder)[:complete]]
+    for folder in RunFiles(run_folder).checkpoints.glob("step*"):
         if folder in resumed_from:
             continue
         if _step(folder) not in keep_weights:
@@ -151,7 +146,7 @@ def _delete(folder: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON file's content; empty where a node's crash left it unreadable."""
+    """A JSON file's content; empty if the file is missing or a crash of the node left it unreadable."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):
@@ -163,7 +158,7 @@ def _step(folder: Path) -> int:
 
 
 def _bad_record(path: Path) -> str | None:
-    """Name of the first record of a file of torch's, a ZIP archive, whose check sum is wrong."""
+    """Name of the first record with a wrong checksum in a file that torch saved (a ZIP archive)."""
     if path.suffix != ".pt":
         return None
     try:
@@ -176,15 +171,3 @@ def _bad_record(path: Path) -> str | None:
 def _sizes(folder: Path) -> dict[str, int]:
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in (STATE, SIZES))
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}
-
-
-def rewind_log(path: Path, step: int) -> list[dict[str, Any]]:
-    """Cut an event log back to a checkpoint's step and return what is left."""
-    events = [event for event in read_events(path) if event["step"] <= step]
-    write_log(path, events)
-    return events
-
-
-def write_log(path: Path, events: Iterable[dict[str, Any]]) -> None:
-    """Replace an event log."""
-    write_text(path, "".join(json.dumps(event, allow_nan=False) + "\n" for event in events))

@@ -7,40 +7,12 @@ training (section 4.2).
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from srpo.config import Clock
+from srpo.cost import modelled_seconds
 
 PHASES = ("generate", "reward", "log_prob", "teacher", "update")
-
-
-@dataclass(frozen=True)
-class ModelCost:
-    """What a forward pass of a decoder-only transformer costs.
-
-    Attributes:
-        matmul_parameters: weights that every token is multiplied with, the output head included, a pure
-            embedding lookup excluded.
-        attention_width: layers x heads x head dimension.
-    """
-
-    matmul_parameters: int
-    attention_width: int
-
-    def forward_flops(self, lengths: Iterable[int]) -> float:
-        """FLOPs of scoring sequences: 2 N per token and 4 W per token and attended position."""
-        return float(sum(2 * self.matmul_parameters * n + 2 * self.attention_width * n * (n + 1) for n in lengths))
-
-    def decode_flops(self, prompt_lengths: Sequence[int], response_lengths: Sequence[int]) -> float:
-        """FLOPs of generating responses behind prompts whose keys and values are cached."""
-        totals = [p + r for p, r in zip(prompt_lengths, response_lengths, strict=True)]
-        return self.forward_flops(totals) - self.forward_flops(prompt_lengths)
-
-
-def modelled_seconds(clock: Clock, decode_flops: float, dense_flops: float) -> float:
-    """Seconds that FLOPs take at the clock's nominal rates."""
-    return decode_flops / clock.decode_flops_per_second + dense_flops / clock.dense_flops_per_second
 
 
 def best_within(validations: Iterable[Mapping[str, Any]], seconds: float) -> Mapping[str, Any] | None:
@@ -59,7 +31,7 @@ def best_of_budgets(
     return {label: best_within(validations, seconds) for label, seconds in budgets.items()}
 
 
-class Phases:
+class PhaseTimer:
     """What one step spent in each phase: measured seconds, tokens and FLOPs; ``current`` is the latest phase."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 MARGIN_SECONDS = 10.0
-"""Left at the end of a job for stopping workers and servers."""
+"""Time kept at the end of a job to stop workers and servers."""
 
 CAUTION = 1.5
 """How much longer than the last one the next step, validation or checkpoint may take."""
@@ -20,21 +20,21 @@ logger = logging.getLogger(__name__)
 
 
 class Interrupted(Exception):
-    """The run stopped early, with a checkpoint; started again it goes on."""
+    """The run stopped early, with a checkpoint. Started again, it continues."""
 
 
 def job_end(environment: Mapping[str, str] = os.environ) -> float | None:
-    """When the scheduler ends this job, in seconds since the epoch; None outside of SLURM."""
+    """When SLURM ends this job, in seconds since the epoch; None outside SLURM."""
     end = environment.get("SLURM_JOB_END_TIME", "")
     return float(end) if end.isdecimal() else None
 
 
 class Interruption:
-    """Knows whether to stop.
+    """Decides whether a run must stop: after a signal, or because its job ends.
 
     Args:
-        stop_at: seconds since the epoch at which the process has to be gone, if that is known.
-        now: the clock that ``stop_at`` is on.
+        stop_at: when the process must have ended, in seconds since the epoch, if that is known.
+        now: the current time on the clock of ``stop_at``.
     """
 
     def __init__(self, stop_at: float | None = None, now: Callable[[], float] = time.time) -> None:
@@ -43,7 +43,7 @@ class Interruption:
         self._signal: signal.Signals | None = None
 
     def reason(self, seconds_needed: float = 0.0) -> str | None:
-        """Why to stop now rather than begin something that takes ``seconds_needed``; None to go on."""
+        """Why to stop now instead of starting something that takes ``seconds_needed``; None to continue."""
         if self._signal is not None:
             return f"{self._signal.name} received"
         if self._stop_at is not None:
@@ -54,7 +54,7 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Note signals instead of dying of them; a second Ctrl-C does end the process at once."""
+        """Record signals instead of ending the process; a second Ctrl-C ends it at once."""
         if threading.current_thread() is not threading.main_thread():
             yield  # signals go to the main thread only
             return

@@ -1,14 +1,14 @@
 """The training loop of a run, whatever computes its policy: one process or a Ray cluster.
 
 Reads top to bottom: :func:`train` is a run, :meth:`_Run.take_step` a step, whose phases are in
-``training/phases.py``.
+``training/step.py``.
 """
 
 import logging
 import math
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,27 +22,26 @@ from srpo.config import RunSpec
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.files import append_event, flush_to_disk, only_writer, write_json
+from srpo.imports import quick_imports
 from srpo.layout import Layout
-from srpo.rollout.engine import ServersFailed
-from srpo.tracking import LiveMirror
-from srpo.training import checkpoints
-from srpo.training.clock import Phases, best_of_budgets
+from srpo.policy.interface import Policy
+from srpo.rollout.interface import ServersFailed
+from srpo.tracking import LiveMirror, is_watched
+from srpo.training import checkpoints, logs
+from srpo.training.clock import PhaseTimer, best_of_budgets
 from srpo.training.interruption import Interrupted, Interruption
-from srpo.training.phases import Policy, Step, Taken
-from srpo.training.provenance import FINISHED, LOGS, claim_folder, provenance
-from srpo.training.step import (
-    group_record,
-    questions_of_step,
-)
+from srpo.training.metrics import group_record
+from srpo.training.provenance import prepare_run_folder, provenance
+from srpo.training.step import Step, StepResult, questions_of_step
 
 CHECKPOINT_SHARE = 0.05
-"""Of the time between two checkpoints that the second may take, those of selected steps aside."""
+"""Maximum share of wall time spent on checkpoints, not counting those of steps that a budget selects."""
 
 MAX_SKIPPED_STEPS = 3
-"""Steps in a row without a finite gradient after which a run gives up."""
+"""A run stops after this many steps in a row without a finite gradient."""
 
 MAX_RESTARTS = 3
-"""How often rollout servers that failed are started again without a step between."""
+"""How often failed rollout servers are restarted before the next step is finished."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +58,15 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
         Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
         SrpoError: if another process trains the run, its folder holds a run of another origin, no checkpoint can be
             loaded or written, memory runs out, no update of several steps in a row was finite, or rollout servers
-            failed again and again.
+            failed repeatedly.
     """
     interruption = Interruption(stop_at)
     with only_writer(layout.run(spec.id)), interruption.listening():
         data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
         model = layout.model(spec.id.model)
-        claim_folder(layout.run(spec.id), {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)})
+        prepare_run_folder(
+            layout.run(spec.id), {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)}
+        )
         furthest, restarts = 0, 0
         while failure := _train_until_servers_fail(spec, layout, interruption):
             step, reason = failure
@@ -74,42 +75,48 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
             if restarts > MAX_RESTARTS:
                 raise SrpoError(f"{name}: rollout servers failed {restarts} times after step {step}; last: {reason}")
             logger.warning("%s: rollout servers failed after step %d, starting new ones (%s)", name, step, reason)
-            if reason := interruption.reason():
-                raise Interrupted(f"{name}: {reason}; stopped, start it again to go on from its newest checkpoint")
+            if stop := interruption.reason():
+                raise Interrupted(f"{name}: {stop}; stopped, start it again to go on from its newest checkpoint")
 
 
 def _train_until_servers_fail(spec: RunSpec, layout: Layout, interruption: Interruption) -> tuple[int, str] | None:
-    """Train to the end with one policy, or until its servers fail: after which step and why."""
+    """Train to the end with one policy. If its servers fail, return the last finished step and the reason."""
     with _start_policy(spec, layout.model(spec.id.model)) as policy:
         run = _Run(spec, layout, policy)
         try:
             _train(run, layout, interruption)
         except ServersFailed as error:
-            if error.policy_is_whole:  # sampling changes no weights: they are those after the last step
+            if error.can_checkpoint:  # sampling does not change the weights: they are those after the last step
                 try:
                     run.save()
-                except Exception as failure:  # what hit the servers may have hit more; an older checkpoint will do
+                except Exception as failure:  # the cause may affect more; an older checkpoint is enough
                     logger.warning("%s: step %d could not be saved: %s", spec.id.path, run.step, failure)
             return run.step, str(error)
     return None
 
 
 def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
+    start: Callable[[RunSpec, Path], AbstractContextManager[Policy]]
     # Ray is slow to import and not needed in one process
-    if spec.execution.driver == "ray":
-        from srpo.policy import cluster as driver
-    else:
-        from srpo.policy import local as driver
-    return driver.start(spec, model)
+    with quick_imports():
+        if spec.execution.driver == "ray":
+            from srpo.policy import ray_driver
+
+            start = ray_driver.start
+        else:
+            from srpo.policy import in_process
+
+            start = in_process.start
+    return start(spec, model)
 
 
 def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
     run.resume()
-    mirror = LiveMirror(layout.folder, run.folder)
+    mirror = LiveMirror(layout.folder, run.folder, watched=is_watched(run.spec))
 
     def stop_if_needed(*parts: str) -> None:
-        """Rather checkpoint than begin what may not come to its end."""
-        # a first checkpoint is taken to cost what a step does
+        """Checkpoint and stop if the next part may not finish in time."""
+        # before the first checkpoint, assume that one takes as long as a step
         seconds = sum(run.seconds_of[part] for part in parts) + (run.seconds_of["checkpoint"] or run.seconds_of["step"])
         if reason := interruption.reason(seconds):
             run.save()
@@ -130,7 +137,7 @@ def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
             stop_if_needed("step")
             run.take_step()
     run.summarise()
-    (run.folder / FINISHED).touch()
+    run.files.finished.touch()
     mirror.sync()
 
 
@@ -139,13 +146,14 @@ class _Run:
 
     def __init__(self, spec: RunSpec, layout: Layout, policy: Policy) -> None:
         self.spec, self.training, self.policy = spec, spec.training, policy
-        self.folder = layout.run(spec.id)
+        self.files = layout.run_files(spec.id)
+        self.folder = self.files.folder
         self.train_questions = read_split(layout.split(spec.id.benchmark, "train"))
         self.test_questions = read_split(layout.split(spec.id.benchmark, "test"))
-        # a question that is too long is found before anything is spent
+        # finds a question that is too long before any training
         asked = [question.messages for question in (*self.train_questions, *self.test_questions)]
         student_prompts(policy.tokenizer, asked, self.training.max_prompt_length)
-        self.horizon = max(self.training.budgets.values())
+        self.horizon = max(self.training.budget_seconds.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []
         self.saved_step, self.saved_at = 0, time.perf_counter()
@@ -159,19 +167,19 @@ class _Run:
 
     @property
     def validation_is_due(self) -> bool:
-        """Whether the steps taken so far end in a validation that has not been made."""
+        """Whether the current step needs a validation that has not been made yet."""
         on_time = self.step > 0 and self.step % self.training.validate_every == 0
         return (on_time or self.finished) and (not self.validations or self.validations[-1]["step"] != self.step)
 
     @property
     def selects_this_step(self) -> bool:
-        """Whether a budget's best validation is of this step: its weights will be evaluated."""
-        best = best_of_budgets(self.validations, self.training.budgets).values()
+        """Whether this step has the best validation of a budget, so that its weights will be evaluated."""
+        best = best_of_budgets(self.validations, self.training.budget_seconds).values()
         return any(validation and validation["step"] == self.step for validation in best)
 
     @property
     def checkpoint_is_due(self) -> bool:
-        """Whether the work since the last checkpoint is worth another one."""
+        """Whether enough time has passed since the last checkpoint (:data:`CHECKPOINT_SHARE`)."""
         cost = self.seconds_of["checkpoint"]
         if cost == 0:  # none has been made
             return self.step > 0 and self.step % self.training.validate_every == 0
@@ -191,29 +199,29 @@ class _Run:
         with self._costing("step"):
             step = Step(self.spec, self.policy, number)
             try:
-                taken = step.take(questions)
+                result = step.take(questions)
             except torch.OutOfMemoryError as error:
                 raise SrpoError(f"step {number}, {step.phases.current}: {self._remedy()}") from error
             self.step = number
-            if taken.updates:
-                self._check_updates(taken)
-            self._log_step(step.phases, taken.metrics)
+            if result.updates:
+                self._check_updates(result)
+            self._log_step(step.phases, result.metrics)
             if number % self.training.validate_every == 0:
-                record = group_record(number, questions, taken.rollouts, taken.routes)
-                append_event(self.folder / "groups.jsonl", record)
+                record = group_record(number, questions, result.rollouts, result.routes)
+                append_event(self.files.groups, record)
 
-    def _check_updates(self, taken: Taken) -> None:
+    def _check_updates(self, result: StepResult) -> None:
         """verl skips an update whose gradients are not finite; give up when it skips everything."""
-        self.skipped_steps = self.skipped_steps + 1 if taken.metrics["actor/skipped_updates"] == taken.updates else 0
+        self.skipped_steps = self.skipped_steps + 1 if result.metrics["actor/skipped_updates"] == result.updates else 0
         if self.skipped_steps < MAX_SKIPPED_STEPS:
             return
-        evidence = self.folder / "evidence" / f"step{self.step}.json"
-        rollouts = taken.rollouts
+        evidence = self.files.evidence(self.step)
+        rollouts = result.rollouts
         samples = zip(rollouts.texts, rollouts.rewards.tolist(), rollouts.rollout_log_probs, strict=True)
         write_json(
             evidence,
             {
-                "metrics": {name: repr(value) for name, value in taken.metrics.items()},
+                "metrics": {name: repr(value) for name, value in result.metrics.items()},
                 "rollouts": [
                     {"response": text, "reward": reward, "log_prob": repr(log_probs.sum().item())}
                     for text, reward, log_probs in samples
@@ -241,7 +249,7 @@ class _Run:
         yield
         self.seconds_of[what] = time.perf_counter() - start
 
-    def _log_step(self, phases: Phases, metrics: dict[str, float]) -> None:
+    def _log_step(self, phases: PhaseTimer, metrics: dict[str, float]) -> None:
         seconds = phases.seconds(self.training.clock)
         self.clock += sum(seconds.values())
         self.wall_seconds += sum(phases.wall.values())
@@ -252,10 +260,10 @@ class _Run:
             "wall_seconds": sum(phases.wall.values()),
             "phase_seconds": seconds,
             "phase_tokens": phases.tokens,
-            # not finite: a number of an update that was skipped for its gradients
+            # a value is not finite if verl skipped the update because of its gradients
             "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         }
-        append_event(self.folder / "steps.jsonl", event)
+        append_event(self.files.steps, event)
 
     # ------------------------------------------------------------ between steps
 
@@ -282,10 +290,10 @@ class _Run:
             "question_scores": result.question_scores,
         }
         self.validations.append(event)
-        append_event(self.folder / "validations.jsonl", event)
+        append_event(self.files.validations, event)
 
     def save(self) -> None:
-        """Checkpoint the step unless it is, then delete the checkpoints that nothing needs any more."""
+        """Checkpoint the step unless it has been saved, then delete the checkpoints that are no longer needed."""
         if self.step != self.saved_step:
             state = {
                 "step": self.step,
@@ -294,9 +302,9 @@ class _Run:
                 "seconds_of": self.seconds_of,
             }
             with self._costing("checkpoint"):
-                for log in LOGS:  # a machine that crashes must not keep the checkpoint and lose its steps
-                    if (self.folder / log).exists():
-                        flush_to_disk(self.folder / log)
+                for log in self.files.logs:  # after a crash, the log must have the checkpoint's steps
+                    if log.exists():
+                        flush_to_disk(log)
                 checkpoints.save(
                     self.folder, self.step, state, lambda folder: self.policy.save_checkpoint(folder, self.step)
                 )
@@ -305,15 +313,15 @@ class _Run:
 
     def _prune(self) -> None:
         whole = 1 if self.finished else 2
-        # what each checkpoint that may be resumed from would select: going back to it cuts the log to its step
+        # what a budget would select after resuming from each kept checkpoint, which cuts the log back to its step
         steps = [state.get("step", 0) for _, state in checkpoints.resumable(self.folder)[:whole]]
         pasts = [[v for v in self.validations if v["step"] <= step] for step in steps]
         pasts += [[v for v in past if v["step"] % self.training.validate_every == 0] for past in pasts]
-        best = [best_of_budgets(past, self.training.budgets).values() for past in (*pasts, self.validations)]
+        best = [best_of_budgets(past, self.training.budget_seconds).values() for past in (*pasts, self.validations)]
         checkpoints.prune(self.folder, {v["step"] for chosen in best for v in chosen if v}, whole)
 
     def resume(self) -> None:
-        """Go back to the newest whole checkpoint; without one, begin with empty logs.
+        """Load the newest complete checkpoint; without one, start with empty logs.
 
         Raises:
             SrpoError: if no checkpoint can be loaded, or the log lacks steps that the checkpoint has.
@@ -322,26 +330,26 @@ class _Run:
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
             self.saved_step, self.seconds_of = self.step, state["seconds_of"]
             logger.info("resuming %s after step %d", self.spec.id.path, self.step)
-        steps = checkpoints.rewind_log(self.folder / "steps.jsonl", self.step)
+        steps = logs.rewind(self.files.steps, self.step)
         if len(steps) != self.step:
             raise SrpoError(
-                f"{self.folder}: steps.jsonl holds {len(steps)} of the checkpoint's {self.step} steps; "
+                f"{self.files.steps}: holds {len(steps)} of the checkpoint's {self.step} steps; "
                 "restore it, or delete the folder to start over"
             )
-        checkpoints.rewind_log(self.folder / "groups.jsonl", self.step)
-        self.validations = checkpoints.rewind_log(self.folder / "validations.jsonl", self.step)
+        logs.rewind(self.files.groups, self.step)
+        self.validations = logs.rewind(self.files.validations, self.step)
         if not self.finished:
             # A run that had ended and got a longer budget: its last validation would not have been.
             every = self.training.validate_every
             on_time = [validation for validation in self.validations if validation["step"] % every == 0]
             if on_time != self.validations:
-                checkpoints.write_log(self.folder / "validations.jsonl", on_time)
+                logs.rewrite(self.files.validations, on_time)
                 self.validations = on_time
         self._prune()  # a kill may have come before it
 
     def summarise(self) -> None:
         """Write ``summary.json``: what the run achieved within each budget and what it cost."""
-        budgets = self.training.budgets
+        budgets = self.training.budget_seconds
         best = best_of_budgets(self.validations, budgets)
         summary = {
             "run": self.spec.id.model_dump(),
@@ -357,9 +365,9 @@ class _Run:
                     "step": validation["step"],
                     "clock": validation["clock"],
                     "avg_at_k": validation["avg_at_k"],
-                    "checkpoint": str(checkpoints.folder_of(Path(), validation["step"])),
+                    "checkpoint": self.files.checkpoint_name(validation["step"]),
                 }
                 for label, validation in best.items()
             },
         }
-        write_json(self.folder / "summary.json", summary)
+        write_json(self.files.summary, summary)

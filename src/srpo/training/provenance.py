@@ -1,9 +1,10 @@
-"""Where a run's result comes from: specification, code, packages, data and base model; one folder, one origin."""
+"""Where a run's result comes from: specification, code, packages, data and base model. One folder has one origin."""
 
 import hashlib
 import itertools
 import json
 import logging
+import math
 import platform
 import shutil
 import subprocess
@@ -15,15 +16,12 @@ from typing import Any
 import yaml
 
 import srpo
-from srpo.config import WITHOUT_EFFECT
+from srpo.config import NOT_PART_OF_IDENTITY
 from srpo.errors import SrpoError
 from srpo.files import read_events, write_text
+from srpo.layout import RunFiles, model_description
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
-LOGS = ("steps.jsonl", "validations.jsonl", "groups.jsonl")
-FINISHED = "finished"
-"""A file beside the summary, which Snakemake deletes before it runs a job again."""
-
 _RESULT = ("srpo", "packages", "data", "base_model")
 """What of the provenance determines a run's result. A commit does not: a change that does raises srpo's version."""
 
@@ -39,7 +37,7 @@ def provenance(data: dict[str, Path], model: Path) -> dict[str, Any]:
         "machine": f"{platform.machine()} {platform.system()}",
         "packages": {name: version(name) for name in PACKAGES if _installed(name)},
         "data": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in data.items()},
-        "base_model": json.loads((model / "base.json").read_text()).get("sha256"),
+        "base_model": json.loads(model_description(model).read_text()).get("sha256"),
     }
 
 
@@ -63,44 +61,44 @@ def git_commit() -> str:
 # ---------------------------------------------------------------- one folder, one origin
 
 
-def claim_folder(run_folder: Path, origin: dict[str, Any]) -> None:
+def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     """Write ``run.yaml``, unless the folder holds a run that cannot be continued with this origin.
 
-    A run goes on under the same origin, with other memory settings, and with a longer budget. A finished run stays
-    what it is when only packages differ, and is set aside (``superseded/``, without its checkpoints) when settings,
-    data or base model do: whoever asks for it anew has changed them.
+    A run continues with the same origin, with other memory settings, and with a longer budget. A finished run is kept
+    if only packages differ. If settings, data or base model differ, its logs move to ``superseded/`` and its
+    checkpoints are deleted.
 
     Args:
         run_folder: the run's folder.
         origin: the resolved specification under ``spec`` and where it comes from under ``provenance``.
 
     Raises:
-        SrpoError: naming what differs, if steps of another, unfinished run are there; or if they are of nobody knows
-            which.
+        SrpoError: if the folder has steps of an unfinished run with another origin (naming what differs), or steps
+            without ``run.yaml``.
     """
-    path = run_folder / "run.yaml"
-    before = yaml.safe_load(path.read_text()) if path.exists() else None
-    last = next(iter(deque(read_events(run_folder / LOGS[0]), maxlen=1)), None)
+    files = RunFiles(run_folder)
+    before = yaml.safe_load(files.origin.read_text()) if files.origin.exists() else None
+    last = next(iter(deque(read_events(files.steps), maxlen=1)), None)
     if last and not before:
         raise SrpoError(
-            f"{run_folder}: {last['step']} steps are there, but no run.yaml; delete the folder to start over"
+            f"{run_folder}: {last['step']} steps are there, but no {files.origin.name}; delete the folder to start over"
         )
-    if last and (changed := _differences(before, origin)) and not _prolongs(before, origin, changed):
-        if not (run_folder / FINISHED).exists():
+    if last and before and (changed := _differences(before, origin)) and not _prolongs(before, origin, changed):
+        if not files.finished.exists():
             raise SrpoError(
                 f"{run_folder}: {last['step']} steps were trained with other settings: {_listed(changed)}; "
                 "restore them, or delete the folder to start over"
             )
         if all(key.startswith("packages.") for key in changed):
             return
-        _set_aside(run_folder, changed)
+        _set_aside(files, changed)
     if before and _differences(before, origin):
-        (run_folder / FINISHED).unlink(missing_ok=True)  # it is not, with a longer budget
-    write_text(path, yaml.safe_dump(origin, sort_keys=False))
+        files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
+    write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Old and new value of every dotted key, of those that determine a run's result, that differs."""
+    """Old and new value of every dotted key that determines a run's result and differs."""
 
     def flat(value: Any, key: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -110,7 +108,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple
     def relevant(origin: dict[str, Any]) -> dict[str, Any]:
         values = {part: origin["provenance"].get(part) for part in _RESULT} | origin["spec"]
         values = {k: v for part, value in values.items() for k, v in flat(value, part).items()}
-        ignored = {f"{part}.{name}" for part, names in WITHOUT_EFFECT.items() for name in names}
+        ignored = {f"{part}.{name}" for part, names in NOT_PART_OF_IDENTITY.items() for name in names}
         return {k: v for k, v in values.items() if k not in ignored}
 
     old, new = relevant(before), relevant(now)
@@ -118,28 +116,28 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> bool:
-    """Whether the only change is that the run goes on for longer."""
-    last_budget = max(before["spec"]["training"]["budgets"].values())
+    """Whether the only change is a longer budget or a higher step limit."""
+    last_budget = max(before["spec"]["training"].get("budget_seconds", {}).values(), default=math.inf)
     for key, (old, new) in changed.items():
-        longer_budget = key.startswith("training.budgets.") and old is None and new > last_budget
+        longer_budget = key.startswith("training.budget_seconds.") and old is None and new > last_budget
         more_steps = key == "training.max_steps" and old is not None and (new is None or new > old)
         if not (longer_budget or more_steps):
             return False
     return True
 
 
-def _set_aside(run_folder: Path, changed: dict[str, tuple[Any, Any]]) -> None:
-    folder = next(f for n in itertools.count(1) if not (f := run_folder / "superseded" / str(n)).exists())
+def _set_aside(files: RunFiles, changed: dict[str, tuple[Any, Any]]) -> None:
+    folder = next(f for n in itertools.count(1) if not (f := files.superseded / str(n)).exists())
     logger.warning(
-        "%s: starting over, the run before is set aside in %s; changed: %s", run_folder, folder, _listed(changed)
+        "%s: starting over, the run before is set aside in %s; changed: %s", files.folder, folder, _listed(changed)
     )
-    shutil.rmtree(run_folder / "checkpoints", ignore_errors=True)  # first: they must not be resumed from without logs
+    shutil.rmtree(files.checkpoints, ignore_errors=True)  # first: they must not be resumed from without logs
     folder.mkdir(parents=True)
-    # in this order: until the steps are moved, a kill leaves a finished run that is set aside again
-    shutil.copy2(run_folder / "run.yaml", folder / "run.yaml")
-    for name in (*reversed(LOGS), FINISHED):
-        if (run_folder / name).exists():
-            (run_folder / name).rename(folder / name)
+    # in this order: if this is killed before the steps are moved, the run still counts as finished and is moved again
+    shutil.copy2(files.origin, folder / files.origin.name)
+    for path in (*reversed(files.logs), files.finished):
+        if path.exists():
+            path.rename(folder / path.name)
 
 
 def _listed(changed: dict[str, tuple[Any, Any]]) -> str:

@@ -1,108 +1,50 @@
-"""What a step computes between verl's passes: pure functions of a batch of rollouts, shared by both drivers."""
+"""A training step, phase by phase: what is asked of the policy, and what the method makes of the answers.
+
+:meth:`Step.take` reads top to bottom, one method per phase; the mathematics between the policy's passes is in
+``algorithm/``.
+"""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
-from srpo.algorithm.advantage import group_advantages, mixed_advantages
-from srpo.algorithm.diagnostics import weight_metrics
-from srpo.algorithm.divergence import generalised_jsd
-from srpo.algorithm.objective import truncated_ratio
-from srpo.algorithm.routing import Routes
-from srpo.algorithm.weighting import dynamic_weights, keep_loss
+from srpo.algorithm.branches import trained
+from srpo.algorithm.diagnostics import copied_tokens, copying_cases, copying_metrics, loss_cells
+from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
+from srpo.algorithm.routing import Routes, route
+from srpo.algorithm.targets import OpenTargets, Targets, mini_batches, open_targets, targets
+from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
+from srpo.benchmarks.response_parts import response_parts
+from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question
-from srpo.config import Method
+from srpo.config import RunSpec
 from srpo.errors import SrpoError
+from srpo.policy.batches import (
+    Bundle,
+    Entries,
+    RowOrder,
+    bundle_rollouts,
+    order_rows,
+    pack_targets,
+    rollouts_of,
+    sequence_batch,
+)
+from srpo.policy.interface import Policy
+from srpo.policy.outputs import gradient_norm, update_metrics
+from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
-from srpo.text import shortened
+from srpo.training.clock import PhaseTimer
+from srpo.training.metrics import rollout_metrics, target_metrics
 
-LOGGED_CHARACTERS = 1000
-"""Of a question or response in the log of groups."""
+Prompts = Sequence[Tensor] | Mapping[int, Tensor]
+Constants = Mapping[int, Targets] | Mapping[int, OpenTargets]
 
-
-@dataclass(frozen=True)
-class Rollouts:
-    """The rollouts of one step; the rollouts of a question are adjacent.
-
-    Attributes:
-        question: [rollouts] index of the question within the step.
-        prompts, responses: token ids per rollout, int64 tensors.
-        texts: decoded responses.
-        rollout_log_probs: [response] float32 per rollout, as the rollout engine returned them.
-        rewards: [rollouts] float32 in {0, 1}.
-        truncated: [rollouts] bool, no end of sequence within the length limit.
-    """
-
-    question: Tensor
-    prompts: list[Tensor]
-    responses: list[Tensor]
-    texts: list[str]
-    rollout_log_probs: list[Tensor]
-    rewards: Tensor
-    truncated: Tensor
-
-    def __len__(self) -> int:
-        return len(self.responses)
-
-
-@dataclass(frozen=True)
-class StudentScores:
-    """The student's view before the update, by rollout index; all but ``log_probs`` of taught rollouts only.
-
-    Attributes:
-        log_probs: [response] log pi_old(y_t).
-        top_k_ids: [response * K] int64, the most likely tokens at each position, best first, flattened.
-        top_k_mass: [response] their probability.
-        buckets: [response * (K + 1)] log p on these ids and the tail, flattened; empty unless asked for.
-    """
-
-    log_probs: dict[int, Tensor]
-    top_k_ids: dict[int, Tensor]
-    top_k_mass: dict[int, Tensor]
-    buckets: dict[int, Tensor] = field(default_factory=dict)
-
-    def favourites(self, row: int) -> Tensor:
-        """[response] int64 the most likely token at each position of a taught rollout."""
-        return self.top_k_ids[row].view(len(self.log_probs[row]), -1)[:, 0]
-
-
-@dataclass(frozen=True)
-class TeacherScores:
-    """The teacher's view of the taught rollouts, by rollout index.
-
-    Attributes:
-        log_probs: [response] log q(y_t).
-        entropy: [response] H_t in nats, over the full vocabulary.
-        buckets: [response * (K + 1)] log q on the student's top-K ids and the tail, flattened.
-        favourites: [response] int64 the most likely token at each position.
-    """
-
-    log_probs: dict[int, Tensor]
-    entropy: dict[int, Tensor]
-    buckets: dict[int, Tensor]
-    favourites: dict[int, Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Targets:
-    """Constants of the loss, one entry per rollout; empty tensors where a branch does not apply.
-
-    Attributes:
-        advantages, rollout_is_weight: [response] float32.
-        in_policy_branch, in_distillation_branch, mask: [response] bool; ``mask`` is their union.
-        divergence_weight: [response] w~_t of distilled rollouts.
-    """
-
-    advantages: list[Tensor]
-    rollout_is_weight: list[Tensor]
-    in_policy_branch: list[Tensor]
-    in_distillation_branch: list[Tensor]
-    mask: list[Tensor]
-    divergence_weight: list[Tensor]
+KEPT_VOCABULARY = 4096
+"""Largest vocabulary of which the teacher's whole distributions are kept until the update chooses the top K."""
 
 
 def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> list[int]:
@@ -122,134 +64,316 @@ def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> l
     return order[batch * per_batch : (batch + 1) * per_batch]
 
 
-def mini_batches(rollouts: Rollouts, routes: Routes, mini_batch_questions: int) -> list[list[int]]:
-    """Rows of each mini-batch, dropped rollouts left out; a mini-batch that keeps none is left out too."""
-    kept = (~routes.dropped).tolist()
-    batches: dict[int, list[int]] = {}
-    for row, question in enumerate(rollouts.question.tolist()):
-        if kept[row]:
-            batches.setdefault(question // mini_batch_questions, []).append(row)
-    return list(batches.values())
+@dataclass(frozen=True)
+class StepResult:
+    """What a step did.
 
-
-def targets(
-    method: Method,
-    rollouts: Rollouts,
-    routes: Routes,
-    batches: Sequence[Sequence[int]],
-    student: StudentScores,
-    teacher: TeacherScores,
-) -> Targets:
-    """Turn rewards, routes and scores into the constants of the loss (sections 3.1 to 3.3).
-
-    Advantages are computed over the whole group, before any routing. Weights are normalised over all distilled
-    tokens of a mini-batch.
+    Attributes:
+        rollouts, routes: its rollouts and where they went.
+        metrics: its numbers, by name.
+        updates: how many mini-batches were updates.
     """
-    advantages = group_advantages(rollouts.rewards, rollouts.question)
-    mixed = routes.mix.tolist()
-    empty = torch.zeros(0)
-    size = len(rollouts)
-    result = Targets(*([torch.zeros(0, dtype=torch.bool) for _ in range(size)] for _ in range(6)))
-    for row, old in student.log_probs.items():
-        advantage = advantages[row].expand(len(old))
-        if mixed[row]:
-            advantage = mixed_advantages(advantage, teacher.log_probs.get(row, old), old, method.mix_lambda)
-        result.advantages[row] = advantage
-        result.rollout_is_weight[row] = truncated_ratio(
-            old, rollouts.rollout_log_probs[row], method.rollout_is_threshold
+
+    rollouts: Rollouts
+    routes: Routes
+    metrics: dict[str, float]
+    updates: int
+
+
+class Step:
+    """Step ``number`` of a run; what its phases cost is in ``phases``."""
+
+    def __init__(self, spec: RunSpec, policy: Policy, number: int) -> None:
+        self.spec, self.training, self.method = spec, spec.training, spec.method
+        self.policy, self.tokenizer, self.cost = policy, policy.tokenizer, policy.cost
+        self.number = number
+        self.phases = PhaseTimer()
+        self.top_k = self.method.top_k if self.method.routing.needs_teacher else 0
+        self._cases: dict[int, tuple[int, int]] = {}
+
+    def take(self, questions: list[Question]) -> StepResult:
+        """Generate, reward, route, score, teach, update; then record what was done."""
+        rollouts = self.generate(questions)
+        routes = route(rollouts.rewards, rollouts.question, self.method.routing)
+        batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
+        if not batches:
+            return StepResult(rollouts, routes, rollout_metrics(rollouts, routes), updates=0)
+        student = self.score(rollouts, routes, batches)
+        teacher = self.teach(questions, rollouts, routes, student)
+        constants = self.targets(rollouts, routes, batches, student, teacher)
+        updated = self.update(rollouts, routes, batches, constants)
+        return self.record(rollouts, routes, student, teacher, constants, updated, len(batches))
+
+    # ------------------------------------------------------------ phases
+
+    def generate(self, questions: list[Question]) -> Rollouts:
+        """Sample a group of rollouts for each question, and reward them."""
+        samples = self.training.rollouts_per_question
+        with self.phases.measure("generate"):
+            asked = [question.messages for question in questions]
+            prompts = student_prompts(self.tokenizer, asked, self.training.max_prompt_length)
+            seeds = [
+                [derive_seed("rollout", self.spec.id.seed, self.number, question.index, j) for j in range(samples)]
+                for question in questions
+            ]
+            params = SamplingParams(self.training.temperature, self.training.max_response_length)
+            with self.policy.sampling() as engine:
+                completions = [c for group in engine.generate(prompts, params, seeds) for c in group]
+        with self.phases.measure("reward"):
+            texts = self.tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
+            rewards = [
+                compute_reward(questions[i // samples].reward, text, questions[i // samples].ground_truth)
+                for i, text in enumerate(texts)
+            ]
+        lengths = [len(c.token_ids) for c in completions]
+        prompt_tensors = [torch.tensor(ids) for ids in prompts]
+        prompt_lengths = [len(prompts[i // samples]) for i in range(len(completions))]
+        self.phases.count(
+            "generate",
+            tokens=sum(lengths),
+            dense_flops=self.cost.forward_flops(map(len, prompts)),
+            decode_flops=self.cost.decode_flops(prompt_lengths, lengths),
         )
-        result.in_policy_branch[row] = (routes.grpo | routes.mix)[row].expand(len(old))
-        result.in_distillation_branch[row] = routes.sdpo[row].expand(len(old))
-        result.mask[row] = torch.ones(len(old), dtype=torch.bool)
-        result.divergence_weight[row] = empty
-    distilled = routes.sdpo.tolist()
-    for rows in batches:
-        chosen = [row for row in rows if distilled[row]]
-        if chosen:
-            weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in chosen]), method.entropy_beta)
-            if method.weights_keep == "loss":
-                weights = keep_loss(weights, torch.cat([_divergence(method, student, teacher, row) for row in chosen]))
-            lengths = [len(teacher.entropy[row]) for row in chosen]
-            for row, weight in zip(chosen, weights.split(lengths), strict=True):
-                result.divergence_weight[row] = weight
-    return result
+        return Rollouts(
+            question=torch.arange(len(questions)).repeat_interleave(samples),
+            prompts=[prompt_tensors[i // samples] for i in range(len(completions))],
+            responses=[torch.tensor(c.token_ids) for c in completions],
+            texts=texts,
+            rollout_log_probs=[torch.tensor(c.log_probs) for c in completions],
+            rewards=torch.tensor(rewards, dtype=torch.float32),
+            truncated=torch.tensor([c.finish_reason == "length" for c in completions]),
+        )
+
+    def score(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> StudentScores:
+        """Old log-probs of every rollout that is trained on, and the student's top K where the teacher scores too.
+
+        Where the update is the batch's only one, it computes both itself, unless the teacher has to be asked for the
+        top K because its whole distributions are too large to keep.
+        """
+        rows = [row for batch in batches for row in batch]
+        flags = routes.scored_by_teacher.tolist()
+        if self._scored_by_update(batches):
+            rows = [row for row in rows if flags[row] and len(self.tokenizer) > KEPT_VOCABULARY]
+            if not rows:
+                return StudentScores({}, {}, {})
+        scored = {row: torch.full((len(response),), flags[row]) for row, response in enumerate(rollouts.responses)}
+        of_teacher = [row for row in rows if flags[row]]
+        wanted = {"log_probs": rows, "top_k_ids": of_teacher, "top_k_mass": of_teacher}
+        if self.method.preserve_loss_scale:
+            wanted["top_k_log_probs"] = of_teacher
+        with self.phases.measure("log_prob"):
+            found = self._scores(
+                "old_log_prob",
+                wanted,
+                rollouts.prompts,
+                rollouts.responses,
+                {"scored_by_teacher": (scored, torch.zeros(1, dtype=torch.bool))},
+                return_top_k_log_probs="top_k_log_probs" in wanted,
+            )
+        self._count_dense("log_prob", [rows], rollouts.prompts, rollouts.responses)
+        return StudentScores(**found)
+
+    def teach(
+        self, questions: list[Question], rollouts: Rollouts, routes: Routes, student: StudentScores
+    ) -> TeacherScores:
+        """Let the teacher score the student's tokens under the prompt that shows a correct sibling."""
+        rows = routes.scored_by_teacher.nonzero().flatten().tolist()
+        if not rows:
+            return TeacherScores({}, {}, {})
+        with self.phases.measure("teacher"):
+            prompts = self._teacher_prompts(questions, rollouts, routes, rows)
+            entries: Entries = {}
+            names = ["log_probs", "entropy", "vocabulary_log_probs"]
+            if student.top_k_ids:
+                filler = torch.arange(student.top_k_ids[rows[0]].shape[1])
+                entries["top_k_ids"] = {row: ids.flatten() for row, ids in student.top_k_ids.items()}, filler
+                names = ["log_probs", "entropy", "top_k_log_probs", "argmax_ids"]
+            found = self._scores("teacher", dict.fromkeys(names, rows), prompts, rollouts.responses, entries)
+        self._count_dense("teacher", [rows], prompts, rollouts.responses)
+        return TeacherScores(**{"top_k_log_probs": {}, **found})
+
+    def _teacher_prompts(
+        self, questions: list[Question], rollouts: Rollouts, routes: Routes, rows: list[int]
+    ) -> dict[int, Tensor]:
+        """The teacher's prompt of each rollout; most rollouts of a group share theirs."""
+        known: dict[tuple[int, int], Tensor] = {}
+        shown = {row: (int(rollouts.question[row]), int(routes.sibling[row])) for row in rows}
+        for question, sibling in set(shown.values()):
+            ids = teacher_prompt_ids(
+                self.tokenizer,
+                questions[question].messages,
+                rollouts.texts[sibling],
+                self.training.max_teacher_prompt_length,
+            )
+            known[question, sibling] = torch.tensor(ids)
+        return {row: known[pair] for row, pair in shown.items()}
+
+    def targets(
+        self,
+        rollouts: Rollouts,
+        routes: Routes,
+        batches: list[list[int]],
+        student: StudentScores,
+        teacher: TeacherScores,
+    ) -> dict[int, Targets] | dict[int, OpenTargets]:
+        """The constants of the loss, as far as they are known, with the cells that its shares are logged by."""
+        shown = _shown(routes)
+        rows = sorted({*shown, *shown.values()})
+        parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})
+        self._cases = copying_cases(rollouts.responses, parts, shown)
+        cells = {row: loss_cells(parts[row]) for row in shown}
+        if not self._scored_by_update(batches):
+            return targets(self.method, rollouts, routes, batches, student, teacher, cells)
+        copied = copied_tokens(self._cases, {row: len(rollouts.responses[row]) for row in shown})
+        return open_targets(self.method, rollouts, routes, batches, student, teacher, cells, copied)
+
+    def _scored_by_update(self, batches: list[list[int]]) -> bool:
+        """Whether one update follows the batch, so that pi_old is pi_theta there, and no weight needs it before."""
+        return len(batches) == 1 and not self.method.preserve_loss_scale
+
+    def update(
+        self, rollouts: Rollouts, routes: Routes, batches: list[list[int]], constants: Constants
+    ) -> dict[str, float]:
+        """One optimiser step per mini-batch; every so many steps, first measure the gradient of each branch."""
+        measured = {}
+        if self.number % self.training.branch_gradients_every == 0:
+            measured = self.branch_gradients(rollouts, routes, batches[0], constants)
+        with self.phases.measure("update"):
+            output = self.policy.update_actor(self._update_batch(rollouts, batches, constants))
+        self._count_dense("update", batches, rollouts.prompts, rollouts.responses, times=3)
+        return measured | update_metrics(output)
+
+    # ------------------------------------------------------------ diagnostics
+
+    def record(
+        self,
+        rollouts: Rollouts,
+        routes: Routes,
+        student: StudentScores,
+        teacher: TeacherScores,
+        constants: Constants,
+        updated: Mapping[str, float],
+        updates: int,
+    ) -> StepResult:
+        """Everything that is logged of a step with updates."""
+        metrics = {
+            **rollout_metrics(rollouts, routes),
+            **target_metrics(self.method, constants, student, teacher),
+            **copying_metrics(self._cases, student.argmax_ids, _argmax(teacher)),
+            **updated,
+        }
+        return StepResult(rollouts, routes, metrics, updates)
+
+    def branch_gradients(
+        self, rollouts: Rollouts, routes: Routes, rows: list[int], constants: Constants
+    ) -> dict[str, float]:
+        """The gradient norm of each branch's part of the loss on a mini-batch that has several; not on the clock."""
+        names = routes.names
+        by_branch: dict[str, list[int]] = {}
+        for row in rows:
+            by_branch.setdefault(names[row], []).append(row)
+        if len(by_branch) < 2:
+            return {}
+        self.phases.current = "branch gradients"
+        metrics = {}
+        tokens = sum(len(rollouts.responses[row]) for row in rows)
+        for branch in trained(by_branch):
+            own = by_branch[branch.name]
+            output = self.policy.compute_gradient_norm(self._update_batch(rollouts, [own], constants))
+            # divided by its own tokens, where the loss divides by the mini-batch's
+            share = sum(len(rollouts.responses[row]) for row in own) / tokens
+            metrics[f"grad_norm/{branch.name}"] = share * gradient_norm(output)
+        return metrics
+
+    # ------------------------------------------------------------ batches
+
+    def _update_batch(self, rollouts: Rollouts, batches: list[list[int]], constants: Constants) -> TensorDict:
+        order, bundles = self._order(batches, rollouts.prompts, rollouts.responses)
+        return sequence_batch(
+            order,
+            bundles,
+            rollouts.prompts,
+            rollouts.responses,
+            pack_targets(constants),
+            pass_name="update",
+            temperature=self.training.temperature,
+            top_k=self.top_k,
+        )
+
+    def _scores(
+        self,
+        pass_name: str,
+        wanted: Mapping[str, Collection[int]],
+        prompts: Prompts,
+        responses: list[Tensor],
+        entries: Entries,
+        **options: bool,
+    ) -> dict[str, dict[int, Tensor]]:
+        """What one of the engine's passes without gradients computes, each output by rollout.
+
+        Args:
+            wanted: by output, the rollouts that it has numbers of; the first output has all.
+        """
+        send = {"old_log_prob": self.policy.compute_log_prob, "teacher": self.policy.compute_teacher_log_prob}
+        rows = list(next(iter(wanted.values())))
+        order, bundles = self._order([rows], prompts, responses)
+        batch = sequence_batch(
+            order,
+            bundles,
+            prompts,
+            responses,
+            entries,
+            pass_name=pass_name,
+            temperature=self.training.temperature,
+            top_k=self.top_k,
+            compute_loss=False,
+            **options,
+        )
+        output = send[pass_name](batch)
+        found = {}
+        for name, scored in wanted.items():
+            lengths = {row: len(responses[row]) for row in scored}
+            found[name] = rollouts_of(order, bundles, output[name], lengths)
+            if name in ("top_k_ids", "top_k_log_probs", "vocabulary_log_probs"):
+                found[name] = {row: tensor.unflatten(0, (lengths[row], -1)) for row, tensor in found[name].items()}
+        return found
+
+    def _order(
+        self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor]
+    ) -> tuple[RowOrder, list[Bundle]]:
+        """The rows of a batch, and what is in each."""
+        execution, most = self.spec.execution, self.training.micro_batch_size
+        by_batch = self._bundles(batches, prompts, responses)
+        bundles = [bundle for batch in by_batch for bundle in batch]
+        lengths = [len(prompts[bundle[0]]) + sum(len(responses[row]) for row in bundle) for bundle in bundles]
+        places = iter(range(len(bundles)))
+        numbered = [[next(places) for _ in batch] for batch in by_batch]
+        rows = max(1, most // max(map(len, bundles)))
+        return order_rows(numbered, lengths, rows, execution.ranks, execution.max_tokens_per_rank), bundles
+
+    def _bundles(self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor]) -> list[list[Bundle]]:
+        execution = self.spec.execution
+        most = self.training.micro_batch_size if execution.shares_prompts else 1
+        lengths = {row: len(responses[row]) for batch in batches for row in batch}
+        return bundle_rollouts(batches, prompts, lengths, most, execution.max_tokens_per_rank)
+
+    def _count_dense(
+        self, phase: str, batches: list[list[int]], prompts: Prompts, responses: list[Tensor], times: int = 1
+    ) -> None:
+        """Count what a pass computes: a prompt that rollouts share once."""
+        tokens, flops = 0, 0.0
+        for bundle in (bundle for batch in self._bundles(batches, prompts, responses) for bundle in batch):
+            prompt, lengths = len(prompts[bundle[0]]), [len(responses[row]) for row in bundle]
+            tokens += prompt + sum(lengths)
+            flops += self.cost.forward_flops([prompt]) + self.cost.decode_flops([prompt] * len(lengths), lengths)
+        self.phases.count(phase, tokens=tokens, dense_flops=times * flops)
 
 
-def _divergence(method: Method, student: StudentScores, teacher: TeacherScores, row: int) -> Tensor:
-    """[response] divergence of a distilled rollout at the start of the batch."""
-    shape = (len(teacher.entropy[row]), -1)
-    return generalised_jsd(student.buckets[row].view(shape), teacher.buckets[row].view(shape), method.divergence_alpha)
+def _shown(routes: Routes) -> dict[int, int]:
+    """By distilled rollout, the sibling that the teacher sees."""
+    return {row: int(routes.sibling[row]) for row in routes.distilled.nonzero().flatten().tolist()}
 
 
-def rollout_metrics(rollouts: Rollouts, routes: Routes) -> dict[str, float]:
-    """Rewards, lengths and routing of a step (figures 4a and 5)."""
-    groups = rollouts.rewards.view(int(rollouts.question.max()) + 1, -1).mean(1)
-    lengths = torch.tensor([len(response) for response in rollouts.responses], dtype=torch.float32)
-    values = {
-        "reward/mean": rollouts.rewards.mean(),
-        "response_length/mean": lengths.mean(),
-        "response_length/truncated_fraction": rollouts.truncated.float().mean(),
-        "routing/grpo_fraction": routes.grpo.float().mean(),
-        "routing/sdpo_fraction": routes.sdpo.float().mean(),
-        "routing/mix_fraction": routes.mix.float().mean(),
-        "routing/dropped_fraction": routes.dropped.float().mean(),
-        "routing/correct_fraction": routes.correct.float().mean(),
-        "routing/teacher_available_fraction": routes.teacher_available.float().mean(),
-        "routing/all_wrong_groups": (groups == 0).float().mean(),
-        "routing/all_correct_groups": (groups == 1).float().mean(),
-    }
-    return {name: value.item() for name, value in values.items()}
-
-
-def target_metrics(method: Method, result: Targets, student: StudentScores, teacher: TeacherScores) -> dict[str, float]:
-    """The rollout correction, and what student, teacher and weights look like where they exist."""
-    correction = torch.cat(result.rollout_is_weight)
-    metrics = {
-        "actor/rollout_is_weight": correction.mean().item(),
-        "actor/rollout_is_truncated_fraction": (correction >= method.rollout_is_threshold).float().mean().item(),
-    }
-    if student.top_k_mass:
-        metrics["student/top_k_mass"] = torch.cat(list(student.top_k_mass.values())).mean().item()
-    if teacher.entropy:
-        metrics["teacher/entropy"] = torch.cat(list(teacher.entropy.values())).mean().item()
-    if teacher.buckets:
-        tail = torch.cat([row.view(len(teacher.entropy[i]), -1)[:, -1] for i, row in teacher.buckets.items()])
-        metrics["teacher/top_k_mass"] = -tail.expm1().mean().item()
-    weights = torch.cat(result.divergence_weight)
-    if len(weights):
-        metrics |= weight_metrics(weights)
-    return metrics
-
-
-def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, routes: Routes) -> dict[str, Any]:
-    """One group of a step as it was routed, for table 6: the first that has right and wrong rollouts, else the first.
-
-    ``teacher`` is the place within the group of the rollout shown to the self-teacher, None for rollouts that it does
-    not score; ``advantage`` is the whole group's, before any routing.
-    """
-    rewards = rollouts.rewards.view(len(questions), -1)
-    group = next((i for i, found in enumerate(rewards) if found.min() < found.max()), 0)
-    first = group * rewards.shape[1]
-    advantages = group_advantages(rollouts.rewards, rollouts.question)
-    branches = {"grpo": routes.grpo, "sdpo": routes.sdpo, "mix": routes.mix, "none": routes.dropped}
-    question = questions[group]
-    return {
-        "step": step,
-        "question": question.index,
-        "prompt": shortened(
-            next(m["content"] for m in reversed(question.messages) if m["role"] == "user"), LOGGED_CHARACTERS
-        ),
-        "ground_truth": shortened(question.ground_truth, LOGGED_CHARACTERS),
-        "rollouts": [
-            {
-                "reward": rollouts.rewards[row].item(),
-                "truncated": rollouts.truncated[row].item(),
-                "branch": next(name for name, taken in branches.items() if taken[row]),
-                "teacher": int(routes.teacher[row]) - first if routes.taught[row] else None,
-                "advantage": advantages[row].item(),
-                "response_length": len(rollouts.responses[row]),
-                "response": shortened(rollouts.texts[row], LOGGED_CHARACTERS),
-            }
-            for row in range(first, first + rewards.shape[1])
-        ],
-    }
+def _argmax(teacher: TeacherScores) -> dict[int, Tensor]:
+    """[response] int64 the teacher's most likely token at each position."""
+    return teacher.argmax_ids or {row: scores.argmax(-1) for row, scores in teacher.vocabulary_log_probs.items()}

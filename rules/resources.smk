@@ -1,0 +1,45 @@
+# Resources of jobs that compute with a model: environment, devices, memory, time; and which of them start first.
+
+import shlex
+import sys
+
+CONDA = f"../envs/{EXPERIMENT.scale}.yaml"
+# Built by hand in the folder where Snakemake runs (docs/environments.md); used with --sdm apptainer only.
+CONTAINER = f"srpo-{EXPERIMENT.scale}.sif"
+
+# On GPUs the rollout servers and a checkpoint need memory of the host.
+ON_GPUS = EXPERIMENT.execution.rollout_engine == "sglang"
+RANKS = EXPERIMENT.execution.ranks
+DEVICES = {
+    "gpu": RANKS if ON_GPUS else 0,
+    "mem_mb": RANKS * (40_000 if ON_GPUS else 2_000),
+    "threads": RANKS * (8 if ON_GPUS else 1),
+}
+# On CPUs one thread per process: results do not depend on the number of cores, and idle cores train other runs. A job on
+# GPUs uses the cores of its node: Ray gives its workers theirs, and the driver tokenizes and copies with several threads.
+ENVIRONMENT = {} if ON_GPUS else dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ENVIRONMENT["TOKENIZERS_PARALLELISM"] = "false"
+if mirror := config.get("mirror"):
+    # Not a parameter of a rule: every byte is checked, so the source of the data cannot change a result.
+    ENVIRONMENT["SRPO_MIRROR"] = str(Path(mirror).absolute())
+EXPORTS = " ".join(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())
+# This Python's folder comes last on the path: `.venv/bin/snakemake` finds `srpo` without an active environment.
+# SLURM sets the GPU variables of every vendor (gres.conf without AutoDetect), and verl refuses two of them.
+# In Snakemake shell.prefix is global: if this workflow is a module, it applies to the importer's rules too.
+shell.prefix(
+    f'export {EXPORTS} PATH="$PATH":{shlex.quote(str(Path(sys.executable).parent))}; unset ROCR_VISIBLE_DEVICES; '
+)
+
+# Minutes. Validations and checkpoints are not on the training clock; a modelled clock does not measure time.
+LAST_BUDGET = max(EXPERIMENT.training.budget_seconds.values())
+RUNTIME = int(2 * LAST_BUDGET / 60) + 60 if EXPERIMENT.training.clock.kind == "wall" else 60
+
+
+def size_rank(model):
+    """0 for the smallest model. Larger models start first, so that no core waits for a long run at the end."""
+
+    def size(name):
+        architecture = getattr(EXPERIMENT.models[name], "architecture", None)
+        return architecture.num_hidden_layers * architecture.hidden_size**2 if architecture else 10**9
+
+    return sorted(EXPERIMENT.models, key=size).index(model)

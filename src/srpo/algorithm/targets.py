@@ -1,0 +1,242 @@
+"""The constants of the loss for each token, from rewards, routes and scores (sections 3.1 to 3.3)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int64, Integer
+from torch import Tensor
+
+from srpo.algorithm.advantage import group_advantages
+from srpo.algorithm.branches import BRANCHES, index_of, trained
+from srpo.algorithm.distribution import top_k_with_tail
+from srpo.algorithm.importance import truncated_ratio
+from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
+from srpo.algorithm.routing import Routes, has_loss
+from srpo.algorithm.settings import Settings
+from srpo.algorithm.weighting import dynamic_weights, preserve_loss_scale
+
+DISTILLED = {"of": "distilled"}
+SCORED = {"of": "scored"}
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The loss's constants for the response tokens of one rollout, or of a micro-batch, one rollout after another.
+
+    The only place that names these fields: ``policy/batches.py`` sends what is declared here to the workers and makes
+    the same of it there. Of ``distilled`` fields there is an entry for each token with a distillation loss, in order.
+
+    Attributes:
+        old_log_prob: log pi_old(y_t), the trainer's own score at the start of the batch.
+        rollout_is_weight: truncated pi_old / pi_rollout.
+        advantage: of the policy-gradient loss.
+        branch: place of the branch in ``BRANCHES``.
+        divergence_weight: w~_t, normalised over the whole mini-batch.
+        top_k_ids: the student's most likely tokens.
+        teacher_log_probs: log q of these tokens and the tail.
+        cell: part and quarter of the response (``diagnostics.loss_cells``), of which the loss's shares are logged.
+    """
+
+    old_log_prob: Float[Tensor, " tokens"]
+    rollout_is_weight: Float[Tensor, " tokens"]
+    advantage: Float[Tensor, " tokens"]
+    branch: Integer[Tensor, " tokens"]
+    divergence_weight: Float[Tensor, " distilled"] = field(metadata=DISTILLED)
+    top_k_ids: Int64[Tensor, "distilled K"] = field(metadata=DISTILLED)
+    teacher_log_probs: Float[Tensor, "distilled K_and_tail"] = field(metadata=DISTILLED)
+    cell: Int64[Tensor, " distilled"] = field(metadata=DISTILLED)
+
+
+@dataclass(frozen=True)
+class OpenTargets:
+    """:class:`Targets` of a batch with one update, before the student has scored it.
+
+    Where one update follows a batch, pi_old is pi_theta at that update, which computes it anyway: no pass of its own is
+    made for it, and :func:`complete` adds what depends on it. Sent like ``Targets``; of ``scored`` fields there is an
+    entry for each token that the teacher has scored, in order.
+
+    Attributes:
+        rollout_log_prob: log-probs of the rollout engine.
+        advantage: of the whole group, before any branch changes it.
+        branch: place of the branch in ``BRANCHES``.
+        scored: whether the teacher has scored the token.
+        divergence_weight, cell: as in ``Targets``.
+        copied: where a rollout's answer begins, the token with which the shown sibling begins another answer; else -1.
+        teacher_log_prob: log q(y_t).
+        top_k_ids: the student's most likely tokens; without columns where the update is to choose them.
+        teacher_scores: log q of these tokens and the tail, or of the whole vocabulary where there are no ids.
+    """
+
+    rollout_log_prob: Float[Tensor, " tokens"]
+    advantage: Float[Tensor, " tokens"]
+    branch: Integer[Tensor, " tokens"]
+    scored: Bool[Tensor, " tokens"]
+    divergence_weight: Float[Tensor, " distilled"] = field(metadata=DISTILLED)
+    cell: Int64[Tensor, " distilled"] = field(metadata=DISTILLED)
+    copied: Int64[Tensor, " distilled"] = field(metadata=DISTILLED)
+    teacher_log_prob: Float[Tensor, " scored"] = field(metadata=SCORED)
+    top_k_ids: Int64[Tensor, "scored K"] = field(metadata=SCORED)
+    teacher_scores: Float[Tensor, "scored K_and_tail_or_vocabulary"] = field(metadata=SCORED)
+
+
+def mini_batches(rollouts: Rollouts, routes: Routes, mini_batch_questions: int) -> list[list[int]]:
+    """Rollouts of each mini-batch, dropped ones left out; a mini-batch that keeps none is left out too."""
+    kept = (~routes.dropped).tolist()
+    batches: dict[int, list[int]] = {}
+    for row, question in enumerate(rollouts.question.tolist()):
+        if kept[row]:
+            batches.setdefault(question // mini_batch_questions, []).append(row)
+    return list(batches.values())
+
+
+def targets(
+    settings: Settings,
+    rollouts: Rollouts,
+    routes: Routes,
+    batches: Sequence[Sequence[int]],
+    student: StudentScores,
+    teacher: TeacherScores,
+    cells: dict[int, Tensor] | None = None,
+) -> dict[int, Targets]:
+    """Turn rewards, routes and scores into the constants of the loss, by rollout that is not dropped.
+
+    Advantages are computed over the whole group, before any routing. Weights are normalised over all distilled
+    tokens of a mini-batch.
+
+    Args:
+        batches: :func:`mini_batches` of the step.
+        cells: :func:`srpo.algorithm.diagnostics.loss_cells` of distilled rollouts; all 0 where not given.
+    """
+    advantages = group_advantages(rollouts.rewards, rollouts.question)
+    names = routes.names
+    distilled = set(routes.distilled.nonzero().flatten().tolist())
+    chosen = [[row for row in rows if row in distilled] for rows in batches]
+    weights = _weights(settings, names, chosen, student, teacher)
+    result = {}
+    for row, old in sorted(student.log_probs.items()):
+        branch, length = BRANCHES[names[row]], len(old)
+        if row in distilled:
+            cell = (cells or {}).get(row, torch.zeros(length, dtype=torch.int64))
+            constants = (weights[row], student.top_k_ids[row], teacher.top_k_log_probs[row], cell)
+        else:
+            nothing = torch.zeros(0, dtype=torch.int64)
+            constants = (torch.zeros(0), nothing.view(0, 0), torch.zeros(0, 0), nothing)
+        result[row] = Targets(
+            old,
+            truncated_ratio(old, rollouts.rollout_log_probs[row], settings.rollout_is_threshold),
+            branch.advantage(settings, advantages[row], old, teacher.log_probs.get(row, old)),
+            routes.branch[row].to(torch.uint8).expand(length),
+            *constants,
+        )
+    return result
+
+
+def open_targets(
+    settings: Settings,
+    rollouts: Rollouts,
+    routes: Routes,
+    batches: Sequence[Sequence[int]],
+    student: StudentScores,
+    teacher: TeacherScores,
+    cells: dict[int, Tensor] | None = None,
+    copied: dict[int, Tensor] | None = None,
+) -> dict[int, OpenTargets]:
+    """What :func:`targets` turns into constants, for a batch with one update, by rollout that is not dropped.
+
+    Args:
+        batches: the one mini-batch.
+        student: no more than the ids that the teacher was asked for, if it was.
+        cells, copied: of distilled rollouts (``srpo.algorithm.diagnostics``); none where not given.
+    """
+    advantages = group_advantages(rollouts.rewards, rollouts.question)
+    distilled = set(routes.distilled.nonzero().flatten().tolist())
+    chosen = [[row for row in rows if row in distilled] for rows in batches]
+    weights = _weights(settings, routes.names, chosen, student, teacher)
+    numbers, ids = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+    result = {}
+    for row in sorted(row for rows in batches for row in rows):
+        length, scored = len(rollouts.responses[row]), row in teacher.entropy
+        of_distilled, of_scored = (numbers, ids, ids), (numbers, ids.view(0, 0), numbers.view(0, 0))
+        if row in distilled:
+            of_distilled = (
+                weights[row],
+                (cells or {}).get(row, torch.zeros(length, dtype=torch.int64)),
+                (copied or {}).get(row, torch.full((length,), -1)),
+            )
+        if scored:
+            of_scored = (
+                teacher.log_probs[row],
+                student.top_k_ids.get(row, ids.view(length, 0)),
+                teacher.top_k_log_probs.get(row, teacher.vocabulary_log_probs.get(row)),
+            )
+        result[row] = OpenTargets(
+            rollouts.rollout_log_probs[row],
+            advantages[row].expand(length),
+            routes.branch[row].to(torch.uint8).expand(length),
+            torch.full((length,), scored),
+            *of_distilled,
+            *of_scored,
+        )
+    return result
+
+
+def complete(
+    settings: Settings, targets: OpenTargets, log_prob: Float[Tensor, " tokens"], ids: Int64[Tensor, "scored K"]
+) -> Targets:
+    """The targets of a micro-batch of a batch's only update.
+
+    Args:
+        log_prob: log pi_theta(y_t) at this update, which is pi_old.
+        ids: the student's most likely tokens where the teacher has scored.
+    """
+    old = log_prob.detach()
+    teacher = old.masked_scatter(targets.scored, targets.teacher_log_prob)
+    advantage = targets.advantage
+    for branch in trained(settings.routing.branches):
+        if branch.loss == "policy_gradient" and branch.uses_teacher:
+            own = targets.branch == index_of(branch.name)
+            mixed = branch.advantage(settings, advantage[own], old[own], teacher[own])
+            advantage = advantage.masked_scatter(own, mixed)
+    distilled = has_loss(targets.branch[targets.scored], "distillation")
+    return Targets(
+        old,
+        truncated_ratio(old, targets.rollout_log_prob, settings.rollout_is_threshold),
+        advantage,
+        targets.branch,
+        targets.divergence_weight,
+        ids[distilled],
+        teacher_on(targets, ids)[distilled],
+        targets.cell,
+    )
+
+
+def teacher_on(targets: OpenTargets, ids: Int64[Tensor, "scored K"]) -> Float[Tensor, "scored K_and_tail"]:
+    """log q of the student's most likely tokens and the tail, where the teacher has scored."""
+    if not len(ids) or targets.top_k_ids.shape[1]:
+        return targets.teacher_scores
+    return top_k_with_tail(targets.teacher_scores, ids)
+
+
+def _weights(
+    settings: Settings,
+    names: Sequence[str],
+    batches: Sequence[Sequence[int]],
+    student: StudentScores,
+    teacher: TeacherScores,
+) -> dict[int, Tensor]:
+    """[response] w~_t of the distilled rollouts, given by mini-batch (section 3.2)."""
+    result: dict[int, Tensor] = {}
+    for rows in batches:
+        if not rows:
+            continue
+        weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in rows]), settings.entropy_beta)
+        if settings.preserve_loss_scale:
+            at_start = [
+                BRANCHES[names[row]].divergence(settings, student.top_k_log_probs[row], teacher.top_k_log_probs[row])
+                for row in rows
+            ]
+            weights = preserve_loss_scale(weights, torch.cat(at_start))
+        lengths = [len(teacher.entropy[row]) for row in rows]
+        result |= dict(zip(rows, weights.split(lengths), strict=True))
+    return result

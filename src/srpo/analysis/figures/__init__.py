@@ -1,0 +1,1 @@
+"""Wing of the figures: framed, drawn and captioned. Imports only the results."""

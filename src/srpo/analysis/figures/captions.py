@@ -1,0 +1,104 @@
+"""Captions: what a figure shows, from how many seeds, and what its bands are."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.matrix import BASE
+from srpo.analysis.results.scores import PROTOCOLS, Scores
+from srpo.analysis.results.sweeps import late_drop_note
+from srpo.analysis.results.titles import budgets_listed, count_range
+
+_SMOOTHED = "Lines are centred rolling means over a tenth of the steps."
+
+
+def _bands(frame: pd.DataFrame) -> str:
+    """From how many seeds lines are, and what their bands are."""
+    if frame.empty:
+        return ""
+    seeds = count_range(frame["seeds"])
+    lines = "One seed a line" if seeds == "1" else f"Lines are means over {seeds} seeds"
+    units = {unit for unit in frame["unit"] if unit}
+    over = {
+        "seed and question": "training seeds and test questions",
+        "seed": "training seeds",
+        "question": "test questions",
+    }
+    bands = " or ".join(text for unit, text in over.items() if unit in units)
+    return f"{lines}; bands are pointwise 95 % intervals over {bands}." if bands else f"{lines}, no intervals."
+
+
+def _seeds(frame: pd.DataFrame) -> str:
+    seeds = count_range(frame["seeds"])
+    return f"{seeds} {'seed' if seeds == '1' else 'seeds'}"
+
+
+def _clock_note(results: Results) -> str:
+    return f"Dotted verticals: the budgets ({budgets_listed(results)})."
+
+
+def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
+    """Of a score against the training clock; ``what`` names its methods."""
+    k = results.experiment.training.validation.rollouts
+    return (
+        f"{what}: mean reward over {k} samples of each test question (avg@{k}) at every in-training validation, "
+        f"against the training clock. Dashed: the untrained model. {_clock_note(results)} {_bands(frame)}"
+    ).strip()
+
+
+def average_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
+    """Of a score averaged over the benchmarks; ``what`` names its methods."""
+    k = results.experiment.training.validation.rollouts
+    return (
+        f"{what}: at each moment of the training clock the latest avg@{k}, averaged over the benchmarks, from when all "
+        f"have one. {_clock_note(results)} {_bands(frame)}"
+    ).strip()
+
+
+def metric_caption(what: str, faint: bool, clock: bool, results: Results, frame: pd.DataFrame) -> str:
+    """Of a step metric, which ``what`` explains; whether single steps stand behind its lines, and on which axis."""
+    smoothed = f"{_SMOOTHED} Faint: single steps." if faint else _SMOOTHED
+    return " ".join(filter(None, (what, smoothed, _clock_note(results) if clock else "", _bands(frame))))
+
+
+def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
+    """Of the seconds that a step takes."""
+    bars = "Bars: 95 % intervals over training seeds." if (frame["step_seconds_unit"] == "seed").any() else ""
+    seeds = f"From {_seeds(frame)}." if len(frame) else ""
+    return (
+        f"Seconds of the {results.experiment.training.clock.kind} training clock a step, averaged over the steps up to "
+        "each budget and over the benchmarks on which every method of the model has reached it or its last allowed "
+        "step, by phase. "
+        f"{seeds} {bars}"
+    ).strip()
+
+
+def response_caption(results: Results, frame: pd.DataFrame) -> str:
+    """Of score and late drop against a sweep's values."""
+    if frame.empty:
+        return ""
+    trained = frame[frame["method"] != BASE]
+    over = {
+        "seed and question": "training seeds and test questions",
+        "question, run SD": "test questions, widened by the spread between training seeds of the methods with several",
+        "question": "test questions (not another training seed)",
+    }
+    bars = " or ".join(text for unit, text in over.items() if unit in set(trained["score_unit"]))
+    return (
+        f"Score within each budget ({PROTOCOLS[Scores.of(results).protocol]}) and late drop, averaged over the "
+        f"benchmarks, against {results.experiment.sweep_label}, whose values are spaced equally. {late_drop_note()} "
+        f"Dashed grey: the untrained model. From {_seeds(trained)} a point. "
+        + (f"Bars: 95 % intervals over {bars}." if bars else "No intervals.")
+    )
+
+
+def sweep_curves_caption(results: Results, frame: pd.DataFrame) -> str:
+    """Of a score against the training clock, by a sweep's values."""
+    if frame.empty:
+        return ""
+    k = results.experiment.training.validation.rollouts
+    return (
+        f"avg@{k} at every in-training validation, against the training clock, a column a value of "
+        f"{results.experiment.sweep_label}. {_clock_note(results)} {_bands(frame)}"
+    )

@@ -1,0 +1,264 @@
+"""How each kind of figure is drawn: from a frame that is not empty, under the title it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from srpo.analysis.figures import style
+from srpo.analysis.figures.curves import Series
+from srpo.analysis.figures.panels import Panels, clock_unit, legend, name_row, plot, swept_looks, wrapped
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.matrix import AVERAGE, BASE, planned
+from srpo.analysis.results.sweeps import LATE_DROP, sweep_values
+from srpo.analysis.results.titles import benchmark_title, method_title, original_title
+from srpo.training.clock import PHASES
+
+
+def draw_note(title: str) -> Figure:
+    """A placeholder for a figure without data."""
+    figure = style.new_figure(6, 1.2, title)
+    figure.text(0.5, 0.4, "no data yet", ha="center", va="center", color="#777777")
+    return figure
+
+
+# ---------------------------------------------------------------- curves
+
+
+def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
+    """avg@k against the training clock, in a band of its interval."""
+    panels = Panels(title, results, frame)
+    base = results.bases.set_index(["model", "benchmark"])["avg_at_k"].to_dict()
+    unit = clock_unit(results)[0]
+    averaged = set(frame["benchmark"]) == {AVERAGE}
+    for axes, model, benchmark, here in panels:
+        for method in panels.methods:
+            line = here[here["method"] == method]
+            look = panels.looks[method] | ({"marker": ""} if averaged else {})
+            plot(axes, line, line["clock"] / unit, **look)
+        if (model, benchmark) in base:
+            axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
+    panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
+    panels.scores_y()
+    panels.clock_axis()
+    base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
+    shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)
+    panels.legend([*panels.method_handles(markers=not averaged), *([base_line] if shown else [])])
+    return panels.figure
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """How a figure of step metrics looks: one line a method and series; several series differ in their dash."""
+
+    series: dict[str, Series]
+    label: str
+    against: str = "step"
+    log: bool = False
+
+    def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
+        """Lines by method, a panel a model and benchmark."""
+        panels = Panels(title, results, frame)
+        unit = clock_unit(results)[0] if self.against == "clock" else 1.0
+        dashes = dict(zip(self.series, style.SERIES_DASHES, strict=False))
+        for axes, _, _, here in panels:
+            for method in panels.methods:
+                for series in self.series:
+                    line = here[(here["method"] == method) & (here["series"] == series)]
+                    look = panels.looks[method] | {"marker": ""}
+                    look |= {"linestyle": dashes[series]} if len(dashes) > 1 else {}
+                    plot(axes, line, line[self.against] / unit, len(dashes) == 1, **look)
+        if self.log:
+            panels.log_y()
+        panels.share_y(self.label)
+        if self.against == "clock":
+            panels.clock_axis()
+        else:
+            panels.label_x("training step")
+        handles = panels.method_handles(dashes=len(dashes) == 1)
+        if len(dashes) > 1:
+            handles += [Line2D([], [], color="#555555", linestyle=dash, label=name) for name, dash in dashes.items()]
+        panels.legend(handles)
+        return panels.figure
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How a figure of step metrics looks that are compared with each other: a row a model and method, a look a series.
+
+    ``looks`` are as matplotlib takes them; ``limits`` are of the y axis, by default what the lines need.
+    """
+
+    series: dict[str, Series]
+    looks: list[dict[str, Any]]
+    label: str
+    limits: tuple[float, float] | None = None
+    log: bool = False
+
+    def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
+        """Lines by series, a panel a model, method and benchmark."""
+        panels = Panels(title, results, frame, row_a_method=True)
+        looks = dict(zip(self.series, self.looks, strict=True))
+        for axes, _, _, here in panels:
+            for name, look in looks.items():
+                line = here[here["series"] == name]
+                plot(axes, line, line["step"], **look)
+            if self.limits:
+                axes.set_ylim(*self.limits)
+        if self.log:
+            panels.log_y()
+        panels.share_y(self.label)
+        panels.label_x("training step")
+        panels.legend([Line2D([], [], label=name, **look) for name, look in looks.items()])
+        return panels.figure
+
+
+# ---------------------------------------------------------------- seconds a step
+
+
+def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figure:
+    """Mean seconds a step up to each budget, stacked by phase."""
+    models = [m for m in results.experiment.models if m in set(frame["model"])]
+    budgets = list(results.experiment.training.budget_seconds)
+    bars = max(len(planned(results, model)) for model in models)
+    upright = bars > 6  # the variants of a sweep: side by side their names would touch
+    width = max(6.0, min(12.0, len(budgets) * (1.1 + 0.62 * bars)))
+    figure = style.new_figure(width, 1.4 + (3.2 if upright else 2.0) * len(models), title)
+    grid = figure.subplots(len(models), len(budgets), squeeze=False, sharey="row")
+    for row, model in enumerate(models):
+        methods = [m for m in planned(results, model) if m in set(frame.loc[frame["model"] == model, "method"])]
+        for column, budget in enumerate(budgets):
+            axes = grid[row][column]
+            _stack(axes, frame[(frame["model"] == model) & (frame["budget"] == budget)], methods)
+            names = [method_title(results, m) for m in methods]
+            axes.set_xticks(range(len(methods)), names if upright else map(wrapped, names), rotation=90 * upright)
+            axes.grid(axis="x", visible=False)
+            sns.despine(ax=axes)
+            if row == 0:
+                axes.set_title(f"up to {budget}")
+        grid[row][0].set_ylabel("seconds a step")
+        name_row(grid[row][-1], results.experiment.models[model].title)
+        grid[row][0].set_ylim(0, grid[row][0].get_ylim()[1] * 1.08)
+    handles = [Patch(facecolor=style.PHASE_COLOURS[p], label=p.replace("_", " ")) for p in PHASES]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return figure
+
+
+def _stack(axes: Axes, frame: pd.DataFrame, methods: list[str]) -> None:
+    seconds = frame.set_index("method").reindex(methods)
+    bottom = pd.Series(0.0, index=methods)
+    for phase in PHASES:
+        heights = seconds[phase].astype(float).fillna(0.0)
+        colour = style.PHASE_COLOURS[phase]
+        axes.bar(range(len(methods)), heights, 0.72, bottom=bottom, color=colour, edgecolor="white", linewidth=0.4)
+        bottom += heights
+    for i, row in enumerate(seconds.itertuples()):
+        if pd.isna(row.step_seconds):
+            continue
+        if row.step_seconds_unit:
+            ends = [[row.step_seconds - row.step_seconds_low], [row.step_seconds_high - row.step_seconds]]
+            axes.errorbar(i, row.step_seconds, ends, color="#333333", linewidth=1, capsize=2)
+        text = f"{row.step_seconds:.{2 if row.step_seconds < 10 else 1}f}"
+        place = (i, row.step_seconds_high if row.step_seconds_unit else bottom.iloc[i])
+        axes.annotate(text, place, (0, 2), textcoords="offset points", ha="center", size=8)
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+def draw_response(title: str, results: Results, frame: pd.DataFrame) -> Figure:
+    """Score within each budget and late drop against the values of the sweep, which are spaced equally."""
+    rows = list(dict.fromkeys(frame["model"]))
+    quantities = [q for q in (*results.experiment.training.budget_seconds, LATE_DROP) if q in set(frame["quantity"])]
+    quantities = quantities or list(results.experiment.training.budget_seconds)
+    width = min(12.0, 1.2 + 2.6 * len(quantities))
+    figure = style.new_figure(width, 1.5 + 2.2 * len(rows), title)
+    grid = figure.subplots(len(rows), len(quantities), squeeze=False, sharex=True)
+    places = {value: i for i, value in enumerate(sweep_values(results))}
+    looks = swept_looks(results, frame)
+    for row, model in enumerate(rows):
+        for column, quantity in enumerate(quantities):
+            axes = grid[row][column]
+            shown = [quantity] if quantity == LATE_DROP else [quantity, BASE]
+            here = frame[(frame["model"] == model) & frame["quantity"].isin(shown)]
+            for i, method in enumerate(looks):
+                line = here[here["method"] == method]
+                shift = 0.09 * (i - (len(looks) - 2) / 2) * (method != BASE)  # bars would hide each other
+                _respond(axes, line, [places.get(v, np.nan) + shift for v in line["setting"]], looks[method])
+            if quantity != LATE_DROP and column:
+                axes.sharey(grid[row][0])
+                axes.tick_params(labelleft=False)
+            if row == 0:
+                axes.set_title("late drop" if quantity == LATE_DROP else f"within {quantity}")
+            axes.set_xticks(range(len(places)), [f"{value:g}" for value in places])
+            axes.set_xlim(-0.5, len(places) - 0.5)
+            axes.grid(axis="x", visible=False)
+            sns.despine(ax=axes)
+        grid[row][0].set_ylabel("score, %")
+        if quantities[-1] == LATE_DROP:
+            grid[row][-1].set_ylabel("points")
+        if len(rows) > 1:
+            name_row(grid[row][-1], original_title(results, model))
+    for axes in grid[-1]:
+        axes.set_xlabel(results.experiment.sweep_label)
+    handles = [Line2D([], [], label=original_title(results, method), **look) for method, look in looks.items()]
+    legend(figure, handles)
+    return figure
+
+
+def _respond(axes: Axes, line: pd.DataFrame, x: list[float], look: dict[str, Any]) -> None:
+    """A line with the intervals of its points; a method that is not swept is a horizontal line."""
+    if line.empty:
+        return
+    if line["setting"].isna().all():
+        point = line.iloc[0]
+        axes.axhline(point["score"], **look | {"marker": ""})
+        if point["score_unit"] and "marker" in look:
+            axes.axhspan(point["score_low"], point["score_high"], color=look["color"], alpha=style.BAND, linewidth=0)
+        return
+    axes.plot(x, line["score"], **look)
+    if "marker" in look:
+        ends = [line["score"] - line["score_low"], line["score_high"] - line["score"]]
+        axes.errorbar(x, line["score"], ends, fmt="none", ecolor=look["color"], elinewidth=1, capsize=2)
+
+
+def draw_sweep_curves(title: str, results: Results, frame: pd.DataFrame) -> Figure:
+    """A column a value, a row a model and benchmark; methods that are not swept are the same in all columns."""
+    rows = list(dict.fromkeys(zip(frame["model"], frame["benchmark"], strict=True)))
+    columns = sweep_values(results)
+    width, height = min(12.0, max(6.0, 1.0 + 2.25 * len(columns))), 1.35 + 1.9 * len(rows)
+    figure = style.new_figure(width, height, title)
+    grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
+    looks = swept_looks(results, frame)
+    unit, name = clock_unit(results)
+    budgets = results.experiment.training.budget_seconds
+    for i, (model, benchmark) in enumerate(rows):
+        of_row = frame[(frame["model"] == model) & (frame["benchmark"] == benchmark)]
+        for j, value in enumerate(columns):
+            axes, here = grid[i][j], of_row[(of_row["setting"] == value) | of_row["setting"].isna()]
+            for method, look in looks.items():
+                line = here[here["method"] == method]
+                plot(axes, line, line["clock"] / unit, **look)
+            for seconds in budgets.values():
+                axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
+            axes.set_xlim(0, 1.03 * max(budgets.values()) / unit)
+            sns.despine(ax=axes)
+            if i == 0:
+                axes.set_title(f"{results.experiment.sweep_label} = {value:g}")
+            if i == len(rows) - 1:
+                axes.set_xlabel(f"training clock, {name}")
+        grid[i][0].set_ylabel(f"avg@{results.experiment.training.validation.rollouts}, %")
+        row = benchmark_title(results, benchmark)
+        several = len({model for model, _ in rows}) > 1
+        name_row(grid[i][-1], f"{original_title(results, model)}\n{row}" if several else row)
+    handles = [Line2D([], [], label=original_title(results, method), **look) for method, look in looks.items()]
+    legend(figure, handles)
+    return figure

@@ -1,0 +1,191 @@
+"""Small multiples: a grid of axes, a row a model and a column a benchmark, with what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from srpo.analysis.figures import style
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.matrix import ABLATIONS, AVERAGE, BASE, planned
+from srpo.analysis.results.titles import benchmark_title, method_title, original_name
+
+_HOUR = 3600.0
+_MARKERS = 20  # a line at least; hundreds would hide it
+
+
+class Panels:
+    """A grid of axes, one row a model (or a model and method), one column a benchmark, for what is planned."""
+
+    def __init__(self, title: str, results: Results, frame: pd.DataFrame, row_a_method: bool = False):
+        self.results, self.frame = results, frame
+        there = set(frame["method"])
+        self.methods = [m for m in results.experiment.methods if m in there]
+        plans = {model: planned(results, model) for model in results.experiment.models}
+        self.rows: list[Any] = []
+        for model, plan in plans.items():
+            of_model = [m for m in self.methods if m in plan]
+            if model in set(frame["model"]) or (of_model and not {*self.methods} <= {"srpo", *ABLATIONS}):
+                self.rows += [(model, m) for m in of_model] if row_a_method else [model]
+        self.looks = _looks(results)
+        if set(frame["benchmark"]) == {AVERAGE}:
+            self.benchmarks = [AVERAGE]
+        else:
+            shown = {row[0] if row_a_method else row for row in self.rows}
+            used = {b for model in shown for m in self.methods for b in plans[model].get(m, [])}
+            self.benchmarks = [b for b in results.experiment.benchmarks if b in used]
+        # One column: models side by side, so that the page is not half empty.
+        self.turned = self.benchmarks == [AVERAGE]
+        rows, columns = (1, len(self.rows)) if self.turned else (len(self.rows), len(self.benchmarks))
+        width = min(12.0, max(6.0, 1.0 + (4.2 if self.turned else 2.25) * columns))
+        self.figure = style.new_figure(width, 1.35 + (2.4 if self.turned else 1.75) * rows, title)
+        grid = self.figure.subplots(rows, columns, squeeze=False, sharey="row", sharex="col")
+        self.grid = grid.T if self.turned else grid
+
+    def __iter__(self) -> Iterator[tuple[Axes, Any, str, pd.DataFrame]]:
+        for i, row in enumerate(self.rows):
+            model, method = row if isinstance(row, tuple) else (row, None)
+            for j, benchmark in enumerate(self.benchmarks):
+                axes = self.grid[i][j]
+                here = self.frame[(self.frame["model"] == model) & (self.frame["benchmark"] == benchmark)]
+                yield axes, model, benchmark, here[here["method"] == method] if method else here
+                sns.despine(ax=axes)
+                if self.turned:
+                    axes.set_title(self.results.experiment.models[model].title)
+                elif i == 0:
+                    axes.set_title(benchmark_title(self.results, benchmark))
+                if not axes.lines:
+                    axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="#999999", size=8)
+
+    def share_y(self, label: str) -> None:
+        """Name the quantity on the left and the rows on the right."""
+        if self.turned:
+            self.grid[0][0].set_ylabel(f"{label}, average")
+            return
+        for i, row in enumerate(self.rows):
+            model, method = row if isinstance(row, tuple) else (row, None)
+            name = self.results.experiment.models[model].title
+            self.grid[i][0].set_ylabel(label)
+            name_row(self.grid[i][-1], f"{name}\n{wrapped(method_title(self.results, method), 16)}" if method else name)
+
+    def scores_y(self) -> None:
+        """Axes that end where scores do; intervals do not."""
+        for axes in self.grid.flat:
+            low, high = axes.get_ylim()
+            axes.set_ylim(max(low, -3), min(high, 103))
+
+    def log_y(self) -> None:
+        """Logarithmic axes as high as the lines need: the lower ends of bands may lie below 0."""
+        for row in self.grid:
+            heights = [value for axes in row for line in axes.lines for value in line.get_ydata() if value > 0]
+            for axes in row if heights else ():
+                axes.set_yscale("log")
+                narrow = max(heights) < 100 * min(heights)
+                axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.yaxis.set_minor_formatter(NullFormatter())
+                axes.set_ylim(min(heights) / 1.3, max(heights) * 1.3)
+
+    def _lowest(self) -> Iterable[Axes]:
+        return self.grid[:, 0] if self.turned else self.grid[-1]
+
+    def label_x(self, label: str) -> None:
+        """Name the x axis below the lowest row."""
+        for axes in self._lowest():
+            axes.set_xlabel(label)
+
+    def clock_axis(self) -> None:
+        """Count the training clock in hours if it is long, and mark the budgets."""
+        clock = self.results.experiment.training
+        unit, name = clock_unit(self.results)
+        self.label_x(f"training clock, {name}")
+        highest = list(self.grid[:, 0] if self.turned else self.grid[0])
+        for axes in highest:
+            axes.set_title(axes.get_title(), pad=14)  # room for the budgets' names
+        for axes in self.grid.flat:
+            axes.set_xlim(0, 1.03 * max(clock.budget_seconds.values()) / unit)
+            for budget, seconds in clock.budget_seconds.items():
+                axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
+                if axes in highest:
+                    place = (seconds / unit, 1.02)
+                    transform = axes.get_xaxis_transform()
+                    axes.text(*place, budget, transform=transform, ha="center", va="bottom", color="#777777", size=7.5)
+
+    def method_handles(self, markers: bool = False, dashes: bool = True) -> list[Line2D]:
+        """One legend entry a method."""
+        handles = []
+        for method in self.methods:
+            look = self.looks[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
+            handles.append(Line2D([], [], label=method_title(self.results, method), **look))
+        return handles
+
+    def legend(self, handles: list[Line2D]) -> None:
+        """One legend for the figure, below the panels."""
+        legend(self.figure, handles)
+
+
+def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **look: Any) -> None:
+    """A line in its interval's band, with what was smoothed away behind it if ``faint``."""
+    if line.empty:
+        return
+    if faint and not np.array_equal(line["value"], line["smooth"]):
+        axes.plot(x, line["value"], color=look["color"], alpha=style.FAINT, linewidth=0.8)
+    some = max(1, len(line) // _MARKERS)
+    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **look)
+    if line["low"].notna().any():
+        axes.fill_between(x, line["low"], line["high"], color=look["color"], alpha=style.BAND, linewidth=0)
+
+
+def legend(figure: Figure, handles: list[Line2D]) -> None:
+    """One legend below everything, in as many columns as fit."""
+    entry = 0.55 + 0.075 * max(len(handle.get_label()) for handle in handles)  # inches
+    columns = max(1, min(len(handles), 5, int(figure.get_figwidth() / entry)))
+    figure.set_figheight(figure.get_figheight() + 0.2 * (-(-len(handles) // columns) - 1))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def _looks(results: Results) -> dict[str, dict[str, Any]]:
+    """How each method's line looks, the variants of a sweep as shades of the method they are of."""
+    sweep = results.experiment.sweep
+    variants = {name: v.of for name, v in sweep.variants.items()} if sweep and sweep.kind == "methods" else {}
+    return style.method_looks(results.experiment.methods, variants)
+
+
+def swept_looks(results: Results, frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """How the lines of ``frame`` look, under the names from before the sweep."""
+    methods = dict.fromkeys(original_name(results, method) for method in results.experiment.methods)
+    looks = style.method_looks(methods, {})
+    looks[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
+    return {method: look for method, look in looks.items() if method in set(frame["method"])}
+
+
+def clock_unit(results: Results) -> tuple[float, str]:
+    """The seconds in the unit that the training clock is shown in, and its name: hours if it is long."""
+    long = max(results.experiment.training.budget_seconds.values()) > 2 * _HOUR
+    return (_HOUR, "h") if long else (1.0, "s")
+
+
+def name_row(axes: Axes, name: str) -> None:
+    """Write a row's name at the right of its last panel."""
+    name = "\n".join(wrapped(line, 20) for line in name.split("\n"))
+    axes.annotate(name, (1.03, 0.5), xycoords="axes fraction", rotation=-90, ha="left", va="center", fontweight="bold")
+
+
+def wrapped(title: str, width: int = 10) -> str:
+    """Break a long title over lines, so that neighbours do not touch."""
+    lines, current = [], ""
+    for word in title.split():
+        if current and len(current) + len(word) >= width:
+            lines.append(current)
+            current = word
+        else:
+            current = f"{current} {word}".strip()
+    return "\n".join([*lines, current])

@@ -1,0 +1,406 @@
+"""The paper's figures and diagnostics: which there are, and how they are written.
+
+A figure is a frame (``curves.py``), a way to draw it (``drawing.py``) and a caption (``captions.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+
+from srpo.algorithm.branches import compared
+from srpo.analysis.figures import style
+from srpo.analysis.figures.captions import (
+    average_caption,
+    metric_caption,
+    response_caption,
+    score_caption,
+    step_seconds_caption,
+    sweep_curves_caption,
+)
+from srpo.analysis.figures.curves import Series, average_curves, metric_curves, sweep_curves, validation_curves
+from srpo.analysis.figures.drawing import (
+    Metrics,
+    Parts,
+    draw_note,
+    draw_response,
+    draw_scores,
+    draw_step_seconds,
+    draw_sweep_curves,
+)
+from srpo.analysis.outline import figures_of
+from srpo.analysis.results.load import Results, routed_methods
+from srpo.analysis.results.matrix import ABLATIONS, ablated, main_methods
+from srpo.analysis.results.step_seconds import step_seconds
+from srpo.analysis.results.sweeps import sweep_frame
+from srpo.files import write_text
+
+Methods = Callable[[Results], list[str]]
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure: ``data`` makes its frame, ``draw`` draws it under a title unless it is empty, ``caption`` is of it."""
+
+    name: str
+    title: str
+    data: Callable[[Results], pd.DataFrame]
+    draw: Callable[[str, Results, pd.DataFrame], Figure]
+    caption: Callable[[Results, pd.DataFrame], str]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure made: its caption and the frame it was drawn from, empty if there is nothing to show yet."""
+
+    spec: FigureSpec
+    frame: pd.DataFrame
+    caption: str
+
+
+@lru_cache(maxsize=1)
+def prepare(results: Results) -> dict[str, Drawn]:
+    """The frames and captions of the experiment's figures."""
+    made = {}
+    for name in figures_of(results.experiment):
+        spec = FIGURES[name]
+        frame = spec.data(results)
+        made[name] = Drawn(spec, frame, spec.caption(results, frame))
+    return made
+
+
+def write_figures(results: Results, out_dir: Path) -> list[Path]:
+    """Write every figure as PNG, SVG, CSV (what is drawn) and caption, and return the paths.
+
+    A figure with nothing to show (yet) is written as a note that says so, so that the files the workflow expects
+    always exist.
+    """
+    written: list[Path] = []
+    with mpl.rc_context(style.rc()):
+        for name, made in prepare(results).items():
+            title = _title(made.spec, results)
+            figure = made.spec.draw(title, results, made.frame) if len(made.frame) else draw_note(title)
+            written += style.save(figure, Path(out_dir), name)
+            texts = {"csv": figure_csv(made.frame), "rst": f"{made.spec.title}. {made.caption}\n"}
+            for kind, text in texts.items():
+                written.append(Path(out_dir) / f"{name}.{kind}")
+                write_text(written[-1], text)
+    return written
+
+
+def figure_csv(frame: pd.DataFrame) -> str:
+    """A figure's data with six significant digits, columns without any value left out."""
+    kept = [c for c in frame.columns if frame.empty or (frame[c].notna() & (frame[c].astype(str) != "")).any()]
+    return frame[kept].to_csv(index=False, lineterminator="\n", float_format="%.6g")
+
+
+def _title(spec: FigureSpec, results: Results) -> str:
+    """The figure's title with the experiment's, so that the file can be read on its own."""
+    return f"{spec.title} · {results.experiment.title}"
+
+
+# ---------------------------------------------------------------- which methods
+
+
+def _ablations(results: Results) -> list[str]:
+    return [m for m in results.experiment.methods if m in ("srpo", *ABLATIONS)]
+
+
+def _ablation_curves(results: Results) -> pd.DataFrame:
+    """Of the models that have an ablation to compare with."""
+    frame = validation_curves(results, _ablations(results))
+    models = [model for model in results.experiment.models if ablated(results, model)]
+    return frame[frame["model"].isin(models)]
+
+
+def _sdpo_variants(results: Results) -> list[str]:
+    methods: list[str] = [
+        m for m in ("sdpo", "sdpo_failed_only", "sdpo_correct_only") if m in results.experiment.methods
+    ]
+    return methods if len(methods) > 1 else []
+
+
+def _both_baselines(results: Results) -> list[str]:
+    return [m for m in ("grpo", "sdpo") if m in results.experiment.methods]
+
+
+def _all(results: Results) -> list[str]:
+    return list(results.experiment.methods)
+
+
+def _with_teacher(results: Results) -> list[str]:
+    return [name for name, method in results.experiment.methods.items() if method.routing.needs_teacher]
+
+
+def _distilling(results: Results) -> list[str]:
+    """Methods with a distillation loss; the mix of advantages has none."""
+    return [name for name, method in results.experiment.methods.items() if method.routing.distils]
+
+
+def _weighted(results: Results) -> list[str]:
+    return [name for name, method in results.experiment.methods.items() if method.entropy_beta > 0]
+
+
+def _routed(results: Results) -> list[str]:
+    return routed_methods(results.experiment)
+
+
+# ---------------------------------------------------------------- the figures
+
+
+def _scores(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
+    data = lambda results: validation_curves(results, methods(results))  # noqa: E731
+    return FigureSpec(name, title, data, draw_scores, partial(score_caption, what))
+
+
+def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
+    data = lambda results: average_curves(results, methods(results))  # noqa: E731
+    return FigureSpec(name, title, data, draw_scores, partial(average_caption, what))
+
+
+def _metrics(name: str, title: str, methods: Methods, looks: Metrics | Parts, what: str) -> FigureSpec:
+    data = lambda results: metric_curves(results, methods(results), looks.series)  # noqa: E731
+    faint = isinstance(looks, Parts) or len(looks.series) == 1
+    clock = isinstance(looks, Metrics) and looks.against == "clock"
+    return FigureSpec(name, title, data, looks.draw, partial(metric_caption, what, faint, clock))
+
+
+def _percent(metric: str) -> Series:
+    return Series(metric, 100.0)
+
+
+_COMPARED = compared()
+_BRANCH_LOOKS = [{"color": style.branch_colour(branch.name), "linewidth": 2.4} for branch in _COMPARED]
+_SHARES = (-3.0, 103.0)
+
+FIGURES = {
+    spec.name: spec
+    for spec in (
+        _scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
+        _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),
+        _averages(
+            "sdpo_variants",
+            "What SDPO distils (figure 1b)",
+            _sdpo_variants,
+            "SDPO on all, on wrong only and on correct rollouts only, as far as they were run",
+        ),
+        FigureSpec(
+            "ablation_curves",
+            "Test score over training, ablations",
+            _ablation_curves,
+            draw_scores,
+            partial(score_caption, "SRPO and its ablations"),
+        ),
+        _metrics(
+            "response_length",
+            "Response length over training (figure 4a)",
+            _all,
+            Metrics({"": Series("response_length/mean")}, "response length, tokens", "clock"),
+            "Mean length of the training rollouts, against the training clock.",
+        ),
+        FigureSpec(
+            "step_seconds",
+            "Mean seconds a training step (figure 4b)",
+            step_seconds,
+            draw_step_seconds,
+            step_seconds_caption,
+        ),
+        _metrics(
+            "routing",
+            "Where rollouts go (figure 5)",
+            _routed,
+            Parts(
+                {
+                    **{f"routed to {b.title}": _percent(f"routing/{b.name}_fraction") for b in _COMPARED},
+                    "correct": _percent("routing/correct_fraction"),
+                    "teacher available": _percent("routing/sibling_available_fraction"),
+                },
+                [
+                    *_BRANCH_LOOKS,
+                    # often on top of the share routed to GRPO, so that it must let that line through
+                    {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
+                    {"color": "#888888", "linestyle": ":"},
+                ],
+                "share of rollouts, %",
+                _SHARES,
+            ),
+            "Of methods that use both branches, shares of each step's rollouts: routed to either branch, correct, and "
+            "with a teacher available (another rollout of the question is correct).",
+        ),
+        _metrics(
+            "teacher_entropy",
+            "Uncertainty of the self-teacher (figure 1c)",
+            _with_teacher,
+            Metrics({"": Series("teacher/entropy")}, "teacher entropy, nats"),
+            "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils (table "
+            "7; SRPO only wrong ones). Compare trends between methods, not levels.",
+        ),
+        _metrics(
+            "solved_groups",
+            "Groups all right or all wrong",
+            _all,
+            Metrics(
+                {
+                    "all right": _percent("routing/all_correct_groups"),
+                    "all wrong": _percent("routing/all_wrong_groups"),
+                },
+                "share of groups, %",
+            ),
+            "Share of questions whose rollouts are all right or all wrong: neither has an advantage, and the wrong "
+            "ones have no teacher.",
+        ),
+        _metrics(
+            "top_k_mass",
+            "Probability outside the top K",
+            _with_teacher,
+            Metrics(
+                {
+                    "student": Series("student/top_k_mass", -1.0, 1.0),
+                    "teacher": Series("teacher/top_k_mass", -1.0, 1.0),
+                },
+                "mass of the tail bucket",
+                log=True,
+            ),
+            "Mean probability that student and teacher give to tokens outside the student's top K, which the "
+            "divergence sees as one bucket.",
+        ),
+        _metrics(
+            "loss_by_token",
+            "Distillation loss by kind of token",
+            _distilling,
+            Parts(
+                {
+                    "reasoning": _percent("distillation_share/reasoning"),
+                    "first answer token": _percent("distillation_share/answer_start"),
+                    "rest of the answer": _percent("distillation_share/answer_rest"),
+                    "format": _percent("distillation_share/format"),
+                },
+                style.SERIES_LOOKS,
+                "share of the loss, %",
+                _SHARES,
+            ),
+            "Shares of a step's distillation loss by kind of token: before the answer, its first token (after "
+            "<answer> or Action:), the rest of the answer, and format (tags, end of sequence); together 100 %.",
+        ),
+        _metrics(
+            "loss_by_position",
+            "Distillation loss by position in the response",
+            _distilling,
+            Parts(
+                {
+                    f"{name} quarter": _percent(f"distillation_share/quarter_{i}")
+                    for i, name in enumerate(("first", "second", "third", "last"), 1)
+                },
+                style.SERIES_LOOKS,
+                "share of the loss, %",
+            ),
+            "Shares of a step's distillation loss by the quarter of its response that a token lies in; together 100 %.",
+        ),
+        _metrics(
+            "copying",
+            "Copying the sibling's answer",
+            _distilling,
+            Metrics(
+                {"student": _percent("copying/student"), "teacher": _percent("copying/teacher")},
+                "share of rollouts, %",
+            ),
+            "Of the distilled rollouts whose answer begins otherwise than that of the sibling which the teacher is "
+            "shown: the share after whose own reasoning the sibling's first answer token is the most likely one, to "
+            "the student and to the self-teacher.",
+        ),
+        _metrics(
+            "weights",
+            "Dynamic weights",
+            _weighted,
+            Parts(
+                {
+                    "largest": Series("weights/max"),
+                    "90 % quantile": Series("weights/p90"),
+                    "median": Series("weights/median"),
+                    "10 % quantile": Series("weights/p10"),
+                },
+                style.SERIES_LOOKS,
+                "token weight",
+                log=True,
+            ),
+            "Quantiles of the dynamic weights of a step's distilled tokens.",
+        ),
+        _metrics(
+            "weighting_effect",
+            "What weighting does",
+            _weighted,
+            Metrics(
+                {
+                    "effective share of tokens": _percent("weights/effective_fraction"),
+                    "weighted loss, of unweighted": _percent("weights/loss_scale"),
+                },
+                "percent",
+            ),
+            "How many tokens the weights leave, as a share of the distilled ones: (sum of weights)² / (number x sum of "
+            "squared weights), 100 % if all weigh the same. And the step's weighted divergence in percent of the "
+            "unweighted one: below 100 %, weighting makes the total distillation loss smaller.",
+        ),
+        _metrics(
+            "clip_fraction",
+            "Clipped tokens",
+            _all,
+            Metrics({"": _percent("actor/clip_fraction")}, "clipped tokens, %"),
+            "Share of the policy-gradient branch's tokens whose probability ratio was clipped.",
+        ),
+        _metrics(
+            "rollout_weight",
+            "Rollout correction",
+            _all,
+            Metrics({"": Series("actor/rollout_is_weight", 1.0, -1.0)}, "mean weight minus 1"),
+            "Mean truncated ratio of the trainer's to the rollout engine's token probabilities, minus 1: 0 where they "
+            "agree.",
+        ),
+        _metrics(
+            "rollout_truncated",
+            "Truncated rollout corrections",
+            _all,
+            Metrics({"": _percent("actor/rollout_is_truncated_fraction")}, "truncated tokens, %"),
+            "Share of tokens whose ratio of the trainer's to the rollout engine's probability was cut to its limit.",
+        ),
+        _metrics(
+            "gradient_norm",
+            "Gradient norm",
+            _all,
+            Metrics({"": Series("actor/grad_norm")}, "gradient norm"),
+            "Norm of a step's gradient before clipping.",
+        ),
+        _metrics(
+            "branch_norms",
+            "Gradient norm of each branch",
+            _routed,
+            Parts(
+                {f"{b.title} branch": Series(f"grad_norm/{b.name}") for b in _COMPARED},
+                _BRANCH_LOOKS,
+                "gradient norm",
+                log=True,
+            ),
+            "Norm of the gradient of each branch's part of the loss, before clipping, over a step's first mini-batch. "
+            "Measured every few steps (training.branch_gradients_every), if both branches have rollouts there.",
+        ),
+        FigureSpec(
+            "sweep_response",
+            "Scores against the swept setting",
+            lambda results: sweep_frame(results).dropna(subset=["score"]),
+            draw_response,
+            response_caption,
+        ),
+        FigureSpec(
+            "sweep_curves",
+            "Test score over training, by the swept setting",
+            sweep_curves,
+            draw_sweep_curves,
+            sweep_curves_caption,
+        ),
+    )
+}

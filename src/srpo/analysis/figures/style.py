@@ -1,0 +1,149 @@
+"""How every figure looks: one palette, one set of sizes, files that are the same to the byte each time."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import seaborn as sns
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
+
+# Okabe and Ito's palette, which people with colour blindness can tell apart. A method keeps its colour
+# in every figure; methods that are not named here take the spare ones in the experiment's order.
+_METHOD_COLOURS = {
+    "grpo": "#0072B2",
+    "sdpo": "#D55E00",
+    "srpo": "#009E73",
+    "srpo_without_weighting": "#CC79A7",
+    "advantage_mix": "#E69F00",
+    "sdpo_failed_only": "#56B4E9",
+    "sdpo_correct_only": "#7A5195",
+    # controls: a shade of their method
+    "grpo_at_srpo_settings": "#003A5C",
+    "srpo_equal_loss_scale": "#73C9AD",
+}
+_SPARE_COLOURS = ["#332288", "#999933", "#882255", "#44AA99", "#555555"]
+# Lines differ in dash as well as in colour, for print in grey.
+_METHOD_DASHES = {
+    **{"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)},
+    **{"grpo_at_srpo_settings": (1, 1), "srpo_equal_loss_scale": (1, 1)},
+}
+_METHOD_MARKERS = {
+    **{"grpo": "o", "sdpo": "s", "srpo": "D", "srpo_without_weighting": "^", "advantage_mix": "v"},
+    **{"grpo_at_srpo_settings": "X", "srpo_equal_loss_scale": "d"},
+}
+_VARIANT_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+PHASE_COLOURS = {
+    "generate": "#BBCCEE",
+    "reward": "#CCDDAA",
+    "log_prob": "#EEEEBB",
+    "teacher": "#B07AA1",
+    "update": "#8C8C8C",
+}
+BASE_COLOUR = "#444444"
+FAINT = 0.22
+BAND = 0.14
+SERIES_DASHES = ["-", (0, (2, 1.2)), ":"]
+# Series that are no methods, in their order: from dark to light, and each with a dash of its own.
+SERIES_LOOKS: list[dict[str, Any]] = [
+    {"color": "#2B1C3B", "linestyle": "-"},
+    {"color": "#40498E", "linestyle": (0, (5, 1.2))},
+    {"color": "#3497A9", "linestyle": (0, (3, 1.2, 1, 1.2))},
+    {"color": "#78C9A4", "linestyle": (0, (1, 0.8)), "linewidth": 2.2},
+]
+_DOTS_PER_INCH = 150
+_SVG_SALT = "srpo"
+
+
+def method_looks(methods: Iterable[str], variants: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Colour, dash pattern and marker of each method's line, as matplotlib takes them.
+
+    Args:
+        variants: the methods that a sweep generated, each with the method it is a variant of. They keep its dashes,
+            and take shades of its colour from light to dark: shades differ in lightness, which everyone can see.
+    """
+    families: dict[str, list[str]] = {}
+    for method in methods:
+        families.setdefault(variants.get(method, method), []).append(method)
+    spare = iter(_SPARE_COLOURS * 10)
+    looks = {}
+    for family, members in families.items():
+        colour = _METHOD_COLOURS.get(family) or next(spare)
+        dashes = _METHOD_DASHES.get(family, (6, 1.5, 1, 1.5))
+        marker = _METHOD_MARKERS.get(family, "P")
+        for i, method in enumerate(members):
+            swept = method in variants
+            looks[method] = {
+                "color": _shade(colour, i / max(1, len(members) - 1)) if swept else colour,
+                "linestyle": (0, dashes) if dashes else "-",
+                "marker": _VARIANT_MARKERS[i % len(_VARIANT_MARKERS)] if swept else marker,
+            }
+    return looks
+
+
+def _shade(colour: str, place: float) -> str:
+    """A colour between a light (0) and a dark (1) shade of ``colour``."""
+    mixed, share = ((1.0, 1.0, 1.0), 0.5 - place) if place < 0.5 else ((0.0, 0.0, 0.0), 1.2 * (place - 0.5))
+    return to_hex([(1 - share) * c + share * m for c, m in zip(to_rgb(colour), mixed, strict=True)])
+
+
+def rc() -> dict[str, Any]:
+    """Settings under which figures are drawn."""
+    return {
+        **mpl.rcParamsDefault,
+        **sns.axes_style("whitegrid"),
+        **sns.plotting_context("paper"),
+        "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs on every machine
+        "font.size": 9.0,
+        "axes.titlesize": 9.5,
+        "axes.labelsize": 9.0,
+        "xtick.labelsize": 8.5,
+        "ytick.labelsize": 8.5,
+        "legend.fontsize": 9.0,
+        "legend.frameon": False,
+        "figure.titlesize": 11.0,
+        "axes.edgecolor": "#999999",
+        "grid.color": "#E4E4E4",
+        "grid.linewidth": 0.7,
+        "axes.axisbelow": True,
+        "lines.linewidth": 1.5,
+        "lines.markersize": 3.2,
+        "svg.hashsalt": _SVG_SALT,
+        "svg.fonttype": "path",
+    }
+
+
+def new_figure(width: float, height: float, title: str) -> Figure:
+    """A titled figure of ``width`` x ``height`` inches. Call within ``mpl.rc_context(rc())``."""
+    lines = textwrap.wrap(title, int(width / 0.09))  # inches a bold letter
+    figure = Figure(figsize=(width, height + 0.2 * (len(lines) - 1)), dpi=_DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.05, h_pad=0.06)
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write PNG and SVG without dates or random ids."""
+    folder.mkdir(parents=True, exist_ok=True)
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    figure.canvas.draw()
+    # few colours are used: a palette of them takes a third of the bytes, which the report embeds
+    drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+    palette = drawn.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    palette.save(png, optimize=True, dpi=(_DOTS_PER_INCH, _DOTS_PER_INCH))
+    figure.set_layout_engine(None)  # laid out once: placing text takes longer than drawing
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [png, svg]
+
+
+def branch_colour(name: str) -> str:
+    """The colour of the method that is this branch alone; a grey for a branch without such a method."""
+    return _METHOD_COLOURS.get(name, "#7F7F7F")

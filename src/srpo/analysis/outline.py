@@ -1,0 +1,60 @@
+"""The report's sections (``reports/outline.yaml``): one list for the workflow's outputs and the page's layout."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import yaml
+
+from srpo.config import Config, Experiment
+from srpo.repository import REPORTS
+
+
+class Section(Config):
+    """A part of the report.
+
+    Attributes:
+        only: the kind of experiment that has it: one with a ``sweep``, or with several training ``seeds`` of a run.
+    """
+
+    id: str
+    title: str
+    tables: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    only: Literal["sweep", "seeds"] | None = None
+
+    @property
+    def template(self) -> str | None:
+        """The section's own template, if it has one."""
+        name = f"sections/{self.id}.html.j2"
+        return name if (REPORTS / name).is_file() else None
+
+    def belongs_to(self, experiment: Experiment) -> bool:
+        """Whether the report of ``experiment`` has the section."""
+        if self.only == "sweep":
+            return experiment.sweep is not None
+        if self.only == "seeds":
+            return any(len(block.seeds) > 1 for block in experiment.matrix if block.methods)
+        return True
+
+
+def sections_of(experiment: Experiment) -> tuple[Section, ...]:
+    """The sections of an experiment's report, in order."""
+    return tuple(section for section in all_sections() if section.belongs_to(experiment))
+
+
+@cache
+def all_sections() -> tuple[Section, ...]:
+    """The sections of any experiment's report, in order."""
+    return tuple(Section.model_validate(raw) for raw in yaml.safe_load((REPORTS / "outline.yaml").read_text()))
+
+
+def tables_of(experiment: Experiment) -> list[str]:
+    """The tables of an experiment's report."""
+    return [table for section in sections_of(experiment) for table in section.tables]
+
+
+def figures_of(experiment: Experiment) -> list[str]:
+    """The figures of an experiment's report."""
+    return [figure for section in sections_of(experiment) for figure in section.figures]

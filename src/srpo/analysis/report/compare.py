@@ -1,0 +1,186 @@
+"""Two experiments side by side: verdicts that changed, scores with their difference, settings that differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srpo.analysis.report.claims import Finding, findings
+from srpo.analysis.report.page import css, environment
+from srpo.analysis.results.contrasts import Arm, Estimate, contrast, independent_difference
+from srpo.analysis.results.load import Results, load_results
+from srpo.analysis.results.matrix import BASE, planned
+from srpo.analysis.results.scores import Scores
+from srpo.analysis.results.titles import MISSING, benchmark_title, method_title
+from srpo.analysis.tables.grid import Cell, Grid, Row, markdown
+from srpo.analysis.tables.table import estimate_cell
+from srpo.errors import SrpoError
+from srpo.files import write_text
+from srpo.layout import Layout
+
+_NAMES = ("name", "title")
+
+
+def compare(first: Path, second: Path) -> tuple[str, list[Grid], list[str]]:
+    """Compare the results directories of two experiments.
+
+    Returns:
+        A title, tables for reading and notes on them.
+
+    Raises:
+        SrpoError: if either folder holds no experiment.
+    """
+    sides = [_open(folder) for folder in (first, second)]
+    labels = [side.experiment.name for side in sides]
+    if labels[0] == labels[1]:
+        labels = [str(first), str(second)]
+    grids = [_verdicts(sides, labels), *_scores(sides, labels), _settings(sides, labels)]
+    notes = [
+        f"A is {labels[0]}, B is {labels[1]}. Scores: selected checkpoint, resampled, percent; brackets hold 95 % "
+        "intervals. Differences are B minus A, on the same questions where the test splits are the same to the "
+        "byte, otherwise of independent questions. Bold: the interval lies above 0."
+    ]
+    return f"{labels[0]} and {labels[1]}", grids, notes
+
+
+def as_markdown(title: str, grids: list[Grid], notes: list[str]) -> str:
+    """The comparison as Markdown."""
+    return "\n\n".join([f"# {title}", *notes, *(markdown(grid).rstrip() for grid in grids)]) + "\n"
+
+
+def as_html(title: str, grids: list[Grid], notes: list[str]) -> str:
+    """The comparison as one page."""
+    return (
+        environment().get_template("compare.html.j2").render(title=title, grids=grids, notes=notes, css=css()).lstrip()
+    )
+
+
+def write_comparison(first: Path, second: Path, out_path: Path) -> None:
+    """Write the comparison as HTML or Markdown, as the ending of ``out_path`` says.
+
+    Raises:
+        SrpoError: on another ending.
+    """
+    writers = {".html": as_html, ".md": as_markdown}
+    if out_path.suffix not in writers:
+        raise SrpoError(f"{out_path}: unknown kind of file; give a name that ends in {' or '.join(writers)}")
+    write_text(out_path, writers[out_path.suffix](*compare(first, second)))
+
+
+def _open(folder: Path) -> Results:
+    if not Layout(folder).experiment.is_file():
+        raise SrpoError(f"{folder}: no experiment.yaml here; give a results directory, e.g. results/embedded")
+    return load_results(folder)
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+def _verdicts(sides: list[Results], labels: list[str]) -> Grid:
+    """Claims whose verdict changed, then the others."""
+    pairs = list(zip(*(findings(side) for side in sides), strict=True))
+    rows = []
+    for heading, changed in (("Changed", True), ("Unchanged", False)):
+        chosen = [pair for pair in pairs if (pair[0].verdict != pair[1].verdict) is changed]
+        rows += [Row(f"{heading}: {len(chosen)}", heading=True)]
+        for a, b in chosen:
+            label = f"{a.claim.statement}{' (our question)' if a.claim.ours else ''}"
+            rows.append(Row(label, [Cell(_said(f, side)) for f, side in zip((a, b), sides, strict=True)]))
+    return Grid("Claim", [("", label) for label in labels], rows, "Verdicts", numeric=False)
+
+
+def _said(finding: Finding, results: Results) -> str:
+    digits, signed = finding.claim.digits, finding.claim.signed
+    found = [
+        f"{results.experiment.models[outcome.model].title} {estimate_cell(outcome.estimate, digits, signed)}"
+        for outcome in finding.outcomes
+        if outcome.estimate
+    ]
+    return f"{finding.verdict} ({'; '.join(found)})" if found else finding.verdict
+
+
+# ---------------------------------------------------------------- scores
+
+
+def _scores(sides: list[Results], labels: list[str]) -> Iterator[Grid]:
+    """A table for each model that both have, of every method, benchmark and budget that both planned."""
+    a, b = sides
+    for model in a.experiment.models:
+        if model not in b.experiment.models:
+            continue
+        rows = []
+        for benchmark in a.experiment.benchmarks:
+            cells = [cell for cell in _cells(a, model, benchmark) if cell in _cells(b, model, benchmark)]
+            if cells:
+                rows.append(Row(benchmark_title(a, benchmark), heading=True))
+            paired = _same_questions(sides, model, benchmark)
+            for method, budget in cells:
+                runs = [Scores.of(side).lookup(model, "resampled")(benchmark, method, budget) for side in sides]
+                estimates = [
+                    Scores.of(side).estimate(model, {(method, budget): 1.0}, [benchmark], "resampled") for side in sides
+                ]
+                change = _change(runs, paired, method == BASE) if all(runs) else None
+                marked = estimate_cell(change, sign=True, best=change is not None and change.low > 0)
+                label = method_title(a, method) + (f", {budget}" if method != BASE else "")
+                rows.append(Row(label, [*map(estimate_cell, estimates), marked]))
+        if rows:
+            heads = [("", f"A: {labels[0]}"), ("", f"B: {labels[1]}"), ("", "B minus A")]
+            yield Grid("Score", heads, rows, a.experiment.models[model].title)
+
+
+def _cells(results: Results, model: str, benchmark: str) -> list[tuple[str, str]]:
+    """(method, budget) pairs planned on a benchmark, the base model first."""
+    base = [(BASE, BASE)] if (model, benchmark) in results.experiment.bases() else []
+    methods = [m for m, benchmarks in planned(results, model).items() if benchmark in benchmarks]
+    return base + [(method, budget) for method in methods for budget in results.experiment.training.budget_seconds]
+
+
+def _same_questions(sides: list[Results], model: str, benchmark: str) -> bool:
+    """Whether runs of both recorded the same checksum of the test split."""
+    recorded = [
+        {
+            (record.get("data") or {}).get("test")
+            for run, record in side.provenance.items()
+            if (run.model, run.benchmark) == (model, benchmark)
+        }
+        for side in sides
+    ]
+    return recorded[0] == recorded[1] and len(recorded[0]) == 1 and None not in recorded[0]
+
+
+def _change(runs: list[Mapping[int, np.ndarray]], paired: bool, fixed: bool) -> Estimate:
+    """B minus A, question by question if they are the same ones."""
+    a, b = (np.array(list(side.values())) for side in runs)
+    if paired and a.shape[1] == b.shape[1]:
+        return contrast([[Arm(b, fixed), Arm(-a, fixed)]])
+    return independent_difference(*(contrast([[Arm(values, fixed)]]) for values in (b, a)))
+
+
+# ---------------------------------------------------------------- settings
+
+
+def _settings(sides: list[Results], labels: list[str]) -> Grid:
+    """Every key of the resolved experiments whose values differ."""
+    flat = [dict(_flat(side.experiment.model_dump(mode="json"))) for side in sides]
+    keys = [key for key in dict.fromkeys([*flat[0], *flat[1]]) if key not in _NAMES]
+    rows = [
+        Row(key, [Cell(_shown(side, key)) for side in flat]) for key in keys if flat[0].get(key) != flat[1].get(key)
+    ]
+    rows = rows or [Row("no setting differs", [Cell(""), Cell("")])]
+    return Grid("Setting", [("", label) for label in labels], rows, "Settings that differ", numeric=False)
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, below in value.items():
+            yield from _flat(below, f"{key}.{name}" if key else name)
+    else:
+        yield key, value
+
+
+def _shown(flat: dict[str, Any], key: str) -> str:
+    return json.dumps(flat[key], ensure_ascii=False) if key in flat else MISSING

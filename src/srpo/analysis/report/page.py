@@ -1,0 +1,386 @@
+"""One self-contained HTML page about an experiment: no request, every sentence computed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import pandas as pd
+
+from srpo.analysis.figures.registry import FIGURES, Drawn, figure_csv, prepare
+from srpo.analysis.outline import Section, sections_of
+from srpo.analysis.report.claims import Claim, Finding, Outcome, findings
+from srpo.analysis.report.summary import headlines, interim, remarks
+from srpo.analysis.results.contrasts import Estimate
+from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.matrix import BASE, planned
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title, plural
+from srpo.analysis.tables.cost_tables import cost_table
+from srpo.analysis.tables.grid import interval as interval_text
+from srpo.analysis.tables.grid import number
+from srpo.analysis.tables.registry import TABLES, build_tables
+from srpo.analysis.tables.table import NOT_COMPARABLE, Table, table_csv
+from srpo.files import write_text
+from srpo.repository import REPORTS
+from srpo.text import printable
+
+_DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
+
+
+NO_DATA = "No data (yet)."
+
+FIRST = "learning_curves"
+"""The figure that a report with a notice begins with."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in the page with its data; without ``image`` its place says why."""
+
+    name: str
+    title: str
+    caption: str
+    csv: str = ""
+    image: str | None = None
+    width: int = 0
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one model or method answered."""
+
+    method: str
+    response: str | None
+    correct: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """The answers to one test question, side by side."""
+
+    heading: str
+    prompt: str
+    truth: str
+    answers: list[Answer]
+
+
+def write_report(results: Results, out_path: Path, figures_dir: Path | None = None) -> None:
+    """Write the report, and its summary as an ``.rst`` file next to it, which ``snakemake --report`` shows.
+
+    Args:
+        figures_dir: where :func:`~srpo.analysis.figures.registry.write_figures` wrote; by default ``figures/`` next
+            to the report. Where a figure is missing, the page names it.
+    """
+    out_path = Path(out_path)
+    write_text(out_path, render(results, figures_dir or out_path.parent / "figures"))
+    write_text(out_path.with_suffix(".rst"), "\n\n".join(headlines(results, findings(results))) + "\n")
+
+
+def render(results: Results, figures_dir: Path) -> str:
+    """The page as text."""
+    found, tables, cost = findings(results), build_tables(results), cost_table(results)
+    command = f"srpo report --experiment results/{results.experiment.name}/experiment.yaml"
+    script = (REPORTS / "sort.js").read_text()
+    pictures = {name: _picture(drawn, figures_dir) for name, drawn in prepare(results).items()}
+    sections = _shown_sections(results, tables, pictures)
+    shown = {name for section in sections for name in (*section.tables, *section.figures)}
+    first = None
+    if results.experiment.notice:
+        first = pictures[FIRST]
+        sections = [
+            section.model_copy(update={"figures": tuple(name for name in section.figures if name != FIRST)})
+            for section in sorted(sections, key=lambda section: section.id == "claims")
+        ]
+    page = (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            experiment=results.experiment,
+            css=css(),
+            script=jinja2.utils.markupsafe.Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            sections=sections,
+            shown=shown,
+            first=first,
+            not_comparable=None if results.experiment.comparable_with_paper else NOT_COMPARABLE,
+            headlines=headlines(results, [] if results.experiment.notice else found),
+            claims=[claim_row(finding, results) for finding in found if not finding.claim.ours],
+            questions=[claim_row(finding, results) for finding in found if finding.claim.ours],
+            interim=interim(results),
+            primary=sum(finding.claim.primary for finding in found),
+            remarks=remarks(results),
+            tables=tables,
+            pictures=pictures,
+            command=command,
+            commands=dict.fromkeys([*tables, cost.name], f"{command} --only tables")
+            | dict.fromkeys(set(FIGURES) - set(tables), f"{command} --only figures"),
+            cost=cost,
+            cost_total=_cost_total(results),
+            models=_models(results),
+            data=[_data(results, name) for name in results.experiment.benchmarks],
+            examples=_examples(results),
+            provenance=_provenance(results),
+        )
+    )
+    return page.lstrip()
+
+
+def _shown_sections(results: Results, tables: dict[str, Table], pictures: dict[str, Picture]) -> list[Section]:
+    """The sections without what will stay empty: nothing to show though all runs are finished and evaluated."""
+    sections = list(sections_of(results.experiment))
+    done = len(results.evaluations[RUN_KEY].drop_duplicates()) == len(results.runs)
+    if not done or not (results.runs["status"] == "finished").all():
+        return sections
+    shown = []
+    for section in sections:
+        kept = {
+            "tables": tuple(name for name in section.tables if tables[name].grids),
+            "figures": tuple(name for name in section.figures if pictures[name].missing != NO_DATA),
+        }
+        if section.template or kept["tables"] or kept["figures"]:
+            shown.append(section.model_copy(update=kept))
+    return shown
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Templates with autoescaping; ``printable`` for text that models wrote."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(REPORTS),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["printable"] = printable
+    made.filters["table_csv"] = _table_csv
+    return made
+
+
+def css() -> Any:
+    """The style sheet, ours and therefore not escaped."""
+    return jinja2.utils.markupsafe.Markup((REPORTS / "report.css").read_text())
+
+
+def _csv_uri(text: str) -> str:
+    """CSV embedded in the page; not as base64, which would take a third more."""
+    return f"data:text/csv;charset=utf-8,{quote(text, safe=',.+-_ ()')}"
+
+
+def _table_csv(table: Table) -> str:
+    return _csv_uri(table_csv(table.frame, table.digits))
+
+
+# ---------------------------------------------------------------- claims
+
+
+def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
+    """A line of the claims' table, in words."""
+    claim = finding.claim
+    return {
+        "id": claim.id,
+        "statement": claim.statement,
+        "section": claim.section,
+        "rule": f"{claim.rule} {claim.unit}",
+        "paper": _paper(claim),
+        "here": _here(finding, results),
+        "verdict": finding.verdict,
+        "primary": claim.primary,
+        "interim": finding.interim,
+        "evidence": f"{'table' if claim.evidence in TABLES else 'figure'}-{claim.evidence}",
+        "evidence_name": claim.evidence,
+    }
+
+
+def _paper(claim: Claim) -> str:
+    if isinstance(claim.paper, str):
+        return claim.paper
+    return ", ".join(f"{model} {number(value, sign=True)}" for model, value in claim.paper.items()) + f" {claim.unit}"
+
+
+def _here(finding: Finding, results: Results) -> list[dict[str, str]]:
+    """A line for each model, or one if all say the same reason why nothing is known."""
+    reasons = {outcome.reason for outcome in finding.outcomes}
+    if finding.verdict == "not tested" and len(reasons) == 1:
+        return [{"model": "all models", "text": reasons.pop(), "interval": "", "over": "", "verdict": "not tested"}]
+    return [
+        _line(outcome, finding.claim, results.experiment.models[outcome.model].title) for outcome in finding.outcomes
+    ]
+
+
+def _line(outcome: Outcome, claim: Claim, model: str) -> dict[str, str]:
+    if outcome.estimate is None:
+        return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
+    estimate = outcome.estimate
+    return {
+        "model": model,
+        "text": f"{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
+        "interval": interval_text(estimate.low, estimate.high, claim.digits, claim.signed),
+        "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), outcome.reason))),
+        "verdict": outcome.verdict,
+    }
+
+
+def _over(estimate: Estimate) -> str:
+    """What an interval is over, in a few words."""
+    if not estimate.has_interval:
+        return "no interval"
+    count, spread = estimate.count, estimate.spread
+    widened = f", widened by a run SD of {number(spread.sd)} ({spread.freedom:g} degrees of freedom)" if spread else ""
+    units = {
+        "seed and question": f"over {count} seeds a method and the test questions",
+        "seed": f"over {plural(count, 'seed')} a method",
+        "question": f"over {plural(count, 'question')}, one seed",
+        "benchmark": f"over {plural(count, 'benchmark')}, one seed",
+    }
+    return units[estimate.unit] + widened
+
+
+def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
+    """On how many benchmarks the rule is met, and how many are measured."""
+    parts = []
+    if outcome.benchmarks > 1:
+        what = "ahead" if claim.quantity.kind == "best_on_each" else "so"
+        parts.append(f"{what} on {outcome.agreeing} of {outcome.benchmarks} benchmarks")
+    if outcome.benchmarks < outcome.of_benchmarks:
+        parts.append(f"{outcome.benchmarks} of {outcome.of_benchmarks} benchmarks measured")
+    return "; ".join(parts)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _picture(drawn: Drawn, folder: Path) -> Picture:
+    spec, path = drawn.spec, folder / f"{drawn.spec.name}.png"
+    if drawn.frame.empty:
+        return Picture(spec.name, spec.title, drawn.caption, missing=NO_DATA)
+    if not path.is_file():
+        return Picture(spec.name, spec.title, drawn.caption, missing=f"{path.name} has not been drawn.")
+    content = path.read_bytes()
+    (pixels,) = struct.unpack(">I", content[16:20])  # a PNG's width stands at this place
+    image = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    width = round(pixels / _DOTS_PER_CSS_PIXEL)
+    return Picture(spec.name, spec.title, drawn.caption, _csv_uri(figure_csv(drawn.frame)), image, width)
+
+
+# ---------------------------------------------------------------- samples
+
+
+def _examples(results: Results) -> list[Example]:
+    """The first sample of the first test question of every model and benchmark that has any."""
+    budget = list(results.experiment.training.budget_seconds)[-1]
+    found = (_example(results, model, benchmark, budget) for model, benchmark in results.experiment.bases())
+    return [example for example in found if example]
+
+
+def _example(results: Results, model: str, benchmark: str, budget: str) -> Example | None:
+    samples = results.samples
+    here = samples[(samples["model"] == model) & (samples["benchmark"] == benchmark)]
+    here = here[here["budget"].isin([BASE, budget])].sort_values(["question", "seed"], kind="stable")
+    if here.empty:
+        return None
+    here = here[here["question"] == here["question"].iloc[0]]
+    methods = [BASE, *(m for m, benchmarks in planned(results, model).items() if benchmark in benchmarks)]
+    first = here.drop_duplicates("method").set_index("method")
+    answers = [
+        Answer(method_title(results, m), first.loc[m, "response"], first.loc[m, "reward"] > 0)
+        if m in first.index
+        else Answer(method_title(results, m), None, False)
+        for m in methods
+    ]
+    heading = f"{results.experiment.models[model].title} · {benchmark_title(results, benchmark)}"
+    return Example(heading, here["prompt"].iloc[0], here["ground_truth"].iloc[0], answers)
+
+
+# ---------------------------------------------------------------- models, data, cost
+
+
+def _models(results: Results) -> list[dict[str, Any]]:
+    found = []
+    for name, spec in results.experiment.models.items():
+        base = results.models.get(name, {})
+        start = base.get("warm_start") or {}
+        found.append(
+            {
+                "title": spec.title,
+                "kind": spec.kind,
+                "parameters": f"{base['parameters']:,}" if base.get("parameters") else MISSING,
+                "warm_start": f"{start['steps']} steps, loss {number(start.get('loss'), 3)}" if start else MISSING,
+            }
+        )
+    return found
+
+
+def _data(results: Results, name: str) -> dict[str, Any]:
+    statistics = results.statistics.get(name, {})
+    unscored = statistics.get("reference_cannot_score") or {}
+    rows = statistics.get("rows", {})
+    notes = [
+        f"The reference's reading of tool calls can never reward {count} of {rows.get(split, '?')} {split} questions"
+        + (", and this experiment uses that reading." if _reads_like_reference(results, name) else "; not used here.")
+        for split, count in unscored.items()
+        if count
+    ]
+    return {"title": benchmark_title(results, name), "notes": notes}
+
+
+def _reads_like_reference(results: Results, name: str) -> bool:
+    return results.experiment.benchmarks[name].reward == "tool_use_reference"
+
+
+def _cost_total(results: Results) -> str:
+    runs = results.runs.dropna(subset=["wall_seconds"])
+    if runs.empty:
+        return "No run has started yet."
+    peak = runs["peak_memory_gb"].max()
+    memory = "" if pd.isna(peak) else f", at most {peak:.2f} GB of memory in one process"
+    return (
+        f"{len(runs)} runs, {runs['steps'].sum():,.0f} training steps, "
+        f"{_duration(runs['wall_seconds'].sum())} of training and "
+        f"{_duration(runs['evaluation_wall_seconds'].sum())} of evaluation{memory}."
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+# ---------------------------------------------------------------- provenance
+
+
+def _provenance(results: Results) -> list[tuple[str, str]]:
+    """What the runs recorded about their origin; several values where runs differ."""
+    records = list(results.provenance.values())
+    if not records:
+        return []
+    named = {"commit": "Commit", "srpo": "srpo", "python": "Python", "machine": "Machine", "hardware": "Hardware"}
+    facts = [(title, _distinct(record.get(key) for record in records)) for key, title in named.items()]
+    packages = sorted({name for record in records for name in record.get("packages") or {}})
+    facts += [(name, _distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
+    facts.append(("Driver", _driver(results)))
+    facts.append(("Budgets", budgets_listed(results)))
+    for run, record in results.provenance.items():
+        facts.append((f"Base model {run.model}", str(record.get("base_model"))))
+        facts += [(f"{run.benchmark}, {split}", str(sha)) for split, sha in (record.get("data") or {}).items()]
+    return [(title, value) for title, value in dict.fromkeys(facts) if value not in ("", "None")]
+
+
+def _driver(results: Results) -> str:
+    execution = results.experiment.execution
+    ranks = f"{execution.ranks} {'rank' if execution.ranks == 1 else 'ranks'}"
+    return f"{execution.driver}, {ranks}, {execution.precision}, rollouts by {execution.rollout_engine}"
+
+
+def _distinct(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))

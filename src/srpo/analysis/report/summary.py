@@ -1,0 +1,244 @@
+"""The few sentences that open the report, and what a reader should know about its runs. Every one is computed."""
+
+from __future__ import annotations
+
+import math
+
+from srpo.analysis.report.claims import VERDICTS, Finding, missing_runs
+from srpo.analysis.results.contrasts import Estimate
+from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.matrix import BASE, model_benchmarks, planned
+from srpo.analysis.results.power import power_line, sample_noise
+from srpo.analysis.results.scores import PROTOCOLS, Scores
+from srpo.analysis.results.titles import benchmark_title, method_title, plural
+from srpo.analysis.tables.grid import interval, number
+from srpo.config import NOT_PART_OF_IDENTITY, Execution
+
+
+def headlines(results: Results, findings: list[Finding]) -> list[str]:
+    """What was run, what it says about the paper, and how sure that is."""
+    sentences = [
+        _verdicts([finding for finding in findings if not finding.claim.ours]),
+        *_best_scores(results),
+        _selection_bias(results),
+        _question_bias(results),
+        _progress(results),
+        _seeds(results),
+        power_sentence(results),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _verdicts(findings: list[Finding]) -> str:
+    """How many of the paper's claims hold, and which do not."""
+    counts = {verdict: [f.claim for f in findings if f.verdict == verdict] for verdict in VERDICTS}
+    tested = len(findings) - len(counts["not tested"])
+    if not tested:
+        return "No claim of the paper is tested here (yet)." if findings else ""
+    against = counts["does not hold"]
+    named = f": {'; '.join(claim.statement for claim in against)}" if against else ""
+    said = [
+        _verb(len(counts["holds"]), "hold", "holds"),
+        *([_verb(n, "are suggestive", "is suggestive")] if (n := len(counts["suggestive"])) else []),
+        _verb(len(counts["undecided"]), "are undecided", "is undecided"),
+        _verb(len(against), "do not hold", "does not hold"),
+    ]
+    start = "Interim: of" if any(finding.interim for finding in findings) else "Of"
+    primary = [finding for finding in findings if finding.claim.primary and finding.verdict != "not tested"]
+    holding = sum(finding.verdict == "holds" for finding in primary)
+    among = f" Of the {len(primary)} primary claims, {_verb(holding, 'hold', 'holds')}." if len(primary) > 1 else ""
+    return (
+        f"{start} the paper's {plural(len(findings), 'claim')} listed below, {_verb(tested, 'are', 'is')} tested here: "
+        f"{', '.join(said)}{named}.{among}"
+    )
+
+
+def _verb(count: int, several: str, one: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
+def _best_scores(results: Results) -> list[str]:
+    """Per model, the average at the last budget of every method that has one."""
+    budget, scores = list(results.experiment.training.budget_seconds)[-1], Scores.of(results)
+    sentences = []
+    for model, spec in results.experiment.models.items():
+        benchmarks = model_benchmarks(results, model)
+        base = scores.estimate(model, {(BASE, BASE): 1.0}, benchmarks)
+        found = {m: scores.estimate(model, {(m, budget): 1.0}, benchmarks) for m in planned(results, model)}
+        there = {method: estimate for method, estimate in found.items() if estimate}
+        if not there:
+            continue
+        listed = ", ".join(f"{method_title(results, m)} {_with_interval(e)}" for m, e in there.items())
+        start = f", from {number(base.value)} untrained" if base else ""
+        over = f"average of {len(benchmarks)} benchmarks" if len(benchmarks) > 1 else _only(results, benchmarks)
+        sentences.append(f"{spec.title} within {budget} ({over}, {PROTOCOLS[scores.protocol]}, %){start}: {listed}.")
+    return sentences
+
+
+def _only(results: Results, benchmarks: list[str]) -> str:
+    return benchmark_title(results, benchmarks[0])
+
+
+def _with_interval(estimate: Estimate, sign: bool = False) -> str:
+    return f"{number(estimate.value, sign=sign)} {interval(estimate.low, estimate.high, sign=sign)}".strip()
+
+
+def _selection_bias(results: Results) -> str:
+    bias = Scores.of(results).bias("selection_bias")
+    if bias is None:
+        return ""
+    side = ""
+    if bias.has_interval:
+        side = "flatters" if bias.low > 0 else "understates" if bias.high < 0 else "does not visibly shift"
+    meaning = f": choosing the best validation {side} the score here" if side else ""
+    return (
+        "The paper's protocol, the maximum over validations, is on average "
+        f"{_with_interval(bias, sign=True)} points from the same checkpoint resampled{meaning}."
+    )
+
+
+def _question_bias(results: Results) -> str:
+    bias = Scores.of(results).bias("question_bias")
+    if bias is None:
+        return ""
+    return (
+        "Selecting the checkpoint on the questions that are reported adds luck that new samples do not remove: the "
+        f"resampled score is on average {_with_interval(bias, sign=True)} points from one that half of the test "
+        "questions select and the other half report."
+    )
+
+
+def _progress(results: Results) -> str:
+    status = results.runs["status"].value_counts()
+    total, bases = len(results.runs), len(results.experiment.bases())
+    rest = [f"{status[s]} {s}" for s in ("in progress", "not started") if status.get(s)]
+    tail = f" ({', '.join(rest)})" if rest else ""
+    return (
+        f"{status.get('finished', 0)} of {total} training runs are finished{tail}; "
+        f"{results.evaluations[RUN_KEY].drop_duplicates().shape[0]} of them are evaluated, as are "
+        f"{len(results.bases)} of {bases} base models."
+    )
+
+
+def _seeds(results: Results) -> str:
+    started = results.runs[results.runs["status"] != "not started"]
+    if started.empty:
+        return ""
+    counts = started.groupby(["model", "benchmark", "method"])["seed"].nunique()
+    if counts.max() == 1:
+        return (
+            "Every number is from one training seed: intervals cover other questions and samples, not other training "
+            "runs. No claim holds on one seed; it is suggestive at most."
+        )
+    if counts.min() == 1:
+        return (
+            f"Numbers are from 1 to {counts.max()} seeds; where a method has one seed, intervals are widened by the "
+            "spread between the seeds of the methods with several."
+        )
+    return (
+        f"Numbers are means over {_range(counts.min(), counts.max())} seeds; intervals cover other training runs and "
+        "other test questions."
+    )
+
+
+def interim(results: Results) -> str:
+    """How many planned runs are missing; empty when all are finished."""
+    missing = missing_runs(results)
+    if not missing:
+        return ""
+    return f"{missing} of {plural(len(results.runs), 'planned run')} {'is' if missing == 1 else 'are'} not finished"
+
+
+def power_sentence(results: Results) -> str:
+    """What the planned seeds can tell apart, with the run SD of these runs if it is known."""
+    experiment, scores = results.experiment, Scores.of(results)
+    budget = list(experiment.training.budget_seconds)[-1]
+    sentences = []
+    for model, spec in experiment.models.items():
+        seeds = {
+            len({run.seed for run in experiment.runs() if (run.model, run.method) == (model, method)})
+            for method in planned(results, model)
+        }
+        benchmarks = model_benchmarks(results, model)
+        measured = scores.run_spread(model, budget)
+        questions = scores.questions(model)
+        if not seeds or not benchmarks or not questions:
+            continue
+        noise = sample_noise(questions, experiment.evaluation.rollouts)
+        said = power_line(min(seeds), len(benchmarks), noise, measured.sd if measured else None)
+        sentences.append(f"{spec.title}: {said}" if len(experiment.models) > 1 else said)
+    return " ".join(sentences)
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+# ---------------------------------------------------------------- about the runs
+
+
+def remarks(results: Results) -> list[str]:
+    """What a reader should know about these particular runs: early ends, mixed settings, uncommitted code."""
+    found = []
+    if mixed := Scores.of(results).mixed:
+        named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
+        found.append(f"Runs do not share their test questions and are not compared on: {named}.")
+    early = _early_ends(results)
+    if early:
+        found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
+    stale = [r.path for r, spec in results.specs.items() if _identity(spec) != results.experiment.run(r).identity()]
+    if stale:
+        found.append(f"Settings of these runs differ from the experiment's: {_first(stale)}.")
+    commits = {str(record.get("commit")) for record in results.provenance.values()}
+    if len(commits) > 1:
+        found.append(f"The runs are of {len(commits)} different commits.")
+    if any(commit.endswith("-dirty") for commit in commits):
+        found.append("Some runs were made with uncommitted changes (-dirty).")
+    disagreeing = _disagreements(results)
+    if disagreeing:
+        found.append(f"summary.json disagrees with the validation log: {_first(disagreeing)}.")
+    inconsistent = _inconsistent(results)
+    if inconsistent:
+        found.append(f"avg@k is not the mean of its questions' scores: {_first(inconsistent)}.")
+    return found
+
+
+def _identity(spec: dict) -> dict:
+    """A recorded specification as :meth:`RunSpec.identity` leaves it; older records have no execution."""
+    execution = Execution().model_dump(mode="json") | spec.get("execution", {})
+    spec = spec | {"execution": execution}
+    for part, ignored in NOT_PART_OF_IDENTITY.items():
+        spec[part] = {key: value for key, value in spec[part].items() if key not in ignored}
+    return spec
+
+
+def _first(names: list[str], shown: int = 3) -> str:
+    rest = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _early_ends(results: Results) -> list[str]:
+    last = max(results.experiment.training.budget_seconds.values())
+    runs = results.runs[(results.runs["stopped_by"] == "max_steps") & (results.runs["clock"] < last)]
+    return [
+        f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed} ({r.steps:.0f} steps, {r.clock:.1f} s)"
+        for r in runs.itertuples()
+    ]
+
+
+def _disagreements(results: Results) -> list[str]:
+    """Runs whose summary selected another score than the maximum of their log."""
+    merged = Scores.of(results).runs.merge(results.budgets, on=[*RUN_KEY, "budget"])
+    apart = (merged["in_training"] - 100 * merged["avg_at_k"]).abs() > 1e-6
+    apart |= merged["in_training"].isna() != merged["avg_at_k"].isna()
+    return [f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed} ({r.budget})" for r in merged[apart].itertuples()]
+
+
+def _inconsistent(results: Results) -> list[str]:
+    """Scores that their own per-question scores contradict."""
+    return [
+        f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed}"
+        for log in (results.validations, results.evaluations, results.bases)
+        for r in log.itertuples()
+        if not math.isclose(r.avg_at_k, r.question_scores.mean(), abs_tol=1e-6)
+    ]

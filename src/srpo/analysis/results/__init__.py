@@ -1,0 +1,1 @@
+"""Wing of the results: read, scored and contrasted. Imports no other wing."""

@@ -1,0 +1,76 @@
+"""Aggregates over runs and benchmarks that readers of reinforcement learning know.
+
+Interquartile mean, probability of improvement and performance profile (Agarwal et al. 2021, *Deep Reinforcement
+Learning at the Edge of the Statistical Precipice*; rliable), all stratified by benchmark: every benchmark counts the
+same, however many runs it has, and runs are drawn within their benchmark only. They take scores of runs, one number
+each, in percent. Intervals need two runs of every method on every benchmark and cover other runs on these questions;
+they describe, and decide no claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from srpo.seeds import derive_seed
+
+RESAMPLES = 2000
+LEVEL = 0.95
+
+Runs = Sequence[np.ndarray]
+"""Scores of one method's runs, an array a benchmark."""
+
+
+def interquartile_mean(benchmarks: Runs) -> float:
+    """The mean of the middle half of all runs' scores.
+
+    A run weighs one over the runs of its benchmark; at the quartiles it counts by the part of its weight inside.
+    """
+    scores = np.concatenate(list(benchmarks))
+    weights = np.concatenate([np.full(len(runs), 1 / (len(runs) * len(benchmarks))) for runs in benchmarks])
+    order = np.argsort(scores, kind="stable")
+    ends = np.cumsum(weights[order])
+    inside = np.clip(np.minimum(ends, 0.75) - np.maximum(ends - weights[order], 0.25), 0, None)
+    return float((inside * scores[order]).sum() / inside.sum())
+
+
+def probability_of_improvement(one: Runs, other: Runs) -> float:
+    """The probability that a run of ``one`` scores above a run of ``other`` on the same benchmark; ties count half."""
+    return float(np.mean([_beats(a, b) for a, b in zip(one, other, strict=True)]))
+
+
+def performance_profile(benchmarks: Runs, thresholds: np.ndarray) -> np.ndarray:
+    """The share of runs that score above each threshold, averaged over benchmarks."""
+    return np.mean([(np.asarray(runs)[:, None] > thresholds).mean(axis=0) for runs in benchmarks], axis=0)
+
+
+def stratified_interval(statistic: Callable[..., float | np.ndarray], *methods: Runs) -> tuple[np.ndarray, np.ndarray]:
+    """The percentile interval of a statistic of ``methods``, runs drawn again within each benchmark.
+
+    Drawn by Hesterberg's (2004) bootknife, n out of a random n - 1, whose spread is right for few runs where that of
+    the plain bootstrap is too small by the factor sqrt((n - 1) / n).
+
+    Returns:
+        Low and high end, in the statistic's shape; NaN if any benchmark has fewer than two runs of a method.
+    """
+    if any(len(runs) < 2 for method in methods for runs in method):
+        unknown = np.full(np.shape(statistic(*methods)), np.nan)
+        return unknown, unknown
+    rng = np.random.default_rng(derive_seed("report", "aggregates"))
+    again = [[_bootknife(rng, np.asarray(runs)) for runs in method] for method in methods]
+    drawn = [statistic(*([runs[i] for runs in method] for method in again)) for i in range(RESAMPLES)]
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return low, high
+
+
+def _beats(a: np.ndarray, b: np.ndarray) -> float:
+    difference = np.asarray(a)[:, None] - np.asarray(b)
+    return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+
+
+def _bootknife(rng: np.random.Generator, runs: np.ndarray) -> np.ndarray:
+    """RESAMPLES x runs: each row drawn with replacement from all runs but one, which differs by row."""
+    left_out = rng.integers(len(runs), size=(RESAMPLES, 1))
+    drawn = rng.integers(len(runs) - 1, size=(RESAMPLES, len(runs)))
+    return runs[drawn + (drawn >= left_out)]

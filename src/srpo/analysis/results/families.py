@@ -1,0 +1,47 @@
+"""Several claims at once, and claims that two things are equal.
+
+Of many true nulls some look significant. A family of primary claims is therefore decided by Holm's procedure (1979),
+which keeps the probability of any false "holds" in the family within ``ALPHA``, one-sided. That two methods do not
+differ is not shown by an interval that contains 0; it is shown by two one-sided tests (TOST; Schuirmann 1987): the
+difference lies above minus a margin and below the margin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from srpo.analysis.results.contrasts import Estimate
+
+ALPHA = 0.025
+"""One-sided level of a verdict: the side of a 95 % interval."""
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Holm's adjusted p-values, in the order given.
+
+    Args:
+        p_values: of every claim of the family; NaN for one that was not tested, which does not count.
+
+    Returns:
+        Adjusted values, comparable with the level of the whole family; NaN stays.
+    """
+    p = np.asarray(p_values, dtype=float)
+    adjusted = np.full(p.shape, np.nan)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * factors))
+    return adjusted
+
+
+def equivalence_p(estimate: Estimate, margin: float) -> float:
+    """P-value against "the truth differs from 0 by ``margin`` or more" (TOST); NaN without an interval.
+
+    Raises:
+        ValueError: unless the margin is above 0.
+    """
+    if not margin > 0:
+        raise ValueError(f"margin {margin} of an equivalence: it must be above 0")
+    return max(estimate.p_above(-margin), estimate.p_below(margin))

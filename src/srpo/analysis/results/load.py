@@ -1,0 +1,290 @@
+"""Read an experiment's results directory into tidy frames.
+
+Whatever exists is read. A run, evaluation or budget that is not there (yet) becomes a missing value, so
+that an experiment can be looked at while it is still training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from srpo.algorithm.branches import trained
+from srpo.compose import load_experiment
+from srpo.config import Experiment, RunId
+from srpo.errors import SrpoError
+from srpo.files import read_events
+from srpo.layout import Layout, RunFiles
+from srpo.training.clock import PHASES
+
+RUN_KEY = ["model", "benchmark", "method", "seed"]
+# Metrics that are always columns, missing where no run has logged them; others a log holds become columns too.
+METRICS = [
+    "reward/mean",
+    "response_length/mean",
+    "routing/sdpo_fraction",
+    "routing/grpo_fraction",
+    "routing/correct_fraction",
+    "routing/sibling_available_fraction",
+    "routing/all_wrong_groups",
+    "routing/all_correct_groups",
+    "teacher/entropy",
+    "teacher/top_k_mass",
+    "student/top_k_mass",
+    "actor/clip_fraction",
+    "actor/rollout_is_weight",
+    "actor/grad_norm",
+]
+# The report shows one question; keeping a few bounds the memory an experiment with long responses takes.
+SAMPLED_QUESTIONS = 3
+
+_COLUMNS = {
+    "runs": ["status", "steps", "clock", "wall_seconds", "peak_memory_gb", "stopped_by", "evaluation_wall_seconds"],
+    "steps": ["step", "clock", "step_seconds", "wall_seconds", *(f"phase_seconds/{p}" for p in PHASES), *METRICS],
+    "validations": ["step", "clock", "avg_at_k", "k", "questions", "response_length", "question_scores"],
+    "budgets": ["budget", "seconds", "step", "clock", "avg_at_k", "checkpoint"],
+    "evaluations": ["budget", "step", "avg_at_k", "k", "questions", "response_length", "question_scores"],
+    "samples": ["budget", "question", "sample", "prompt", "response", "ground_truth", "reward"],
+}
+_TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "checkpoint", "question_scores"}
+_TEXT |= {"prompt", "response", "ground_truth", "in_training_questions", "resampled_questions"}
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The results of one experiment, each frame with the columns model, benchmark, method and seed.
+
+    Per-question scores (``question_scores``) are arrays of one float a question, in the split's order.
+
+    Attributes:
+        runs: one row per run of the matrix, started or not.
+        steps: one row per training step; metrics and phases as flat columns (``phase_seconds/generate``).
+        validations: one row per in-training validation.
+        budgets: the checkpoint selected within each budget; missing values where there is none.
+        evaluations: the resampled score of each selected checkpoint.
+        bases: the same for the untrained models (method ``base``).
+        samples: the first sample of the first few test questions.
+        statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
+        specs, provenance: the halves of ``run.yaml`` by run.
+        routed_group: the run and the logged group that table 6 shows; None if there is none.
+    """
+
+    root: Path
+    experiment: Experiment
+    runs: pd.DataFrame
+    steps: pd.DataFrame
+    validations: pd.DataFrame
+    budgets: pd.DataFrame
+    evaluations: pd.DataFrame
+    bases: pd.DataFrame
+    samples: pd.DataFrame
+    statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
+    provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
+    routed_group: tuple[RunId, dict[str, Any]] | None = None
+
+
+def load_results(results_dir: Path, experiment: Experiment | None = None) -> Results:
+    """Read what exists of an experiment below ``results_dir`` (``results/<experiment>``).
+
+    Args:
+        experiment: whose runs to look for; by default the one in the folder's ``experiment.yaml``.
+
+    Raises:
+        SrpoError: if a file exists but cannot be parsed.
+    """
+    root = Path(results_dir)
+    layout = Layout(root)
+    if experiment is None:
+        experiment = load_experiment(layout.experiment)
+    rows: dict[str, list] = {name: [] for name in (*_COLUMNS, "bases")}
+    specs, provenance = {}, {}
+    for run in experiment.runs():
+        files = layout.run_files(run)
+        record = _read_yaml(files.origin)
+        if record:
+            specs[run], provenance[run] = record.get("spec") or {}, record.get("provenance") or {}
+        _read_run(files, run.model_dump(), experiment, rows)
+    for model, benchmark in experiment.bases():
+        key = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
+        files = layout.base_files(model, benchmark)
+        path = files.evaluation
+        rows["bases"] += _evaluation_rows(path, _read_json(path), key, ["base"])
+        rows["samples"] += _sample_rows(files.samples, key)
+    logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
+    frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()} | logs
+    return Results(
+        root=root,
+        experiment=experiment,
+        **frames,
+        statistics=_read_each({name: layout.statistics(name) for name in experiment.benchmarks}),
+        models=_read_each({name: layout.model_description(name) for name in experiment.models}),
+        specs=specs,
+        provenance=provenance,
+        routed_group=_routed_group(root, experiment),
+    )
+
+
+# ---------------------------------------------------------------- one run
+
+
+def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows: dict[str, list]) -> None:
+    steps = [_flat_step(event) for event in _read_log(files.steps)]
+    validations = _read_log(files.validations)
+    summary = _read_json(files.summary)
+    evaluation = _read_json(files.evaluation)
+    # One frame per run: as dictionaries, the steps of the paper's full matrix would take gigabytes.
+    rows["steps"].append(tidy([key | step for step in steps], _COLUMNS["steps"]))
+    rows["validations"].append(
+        tidy([key | _with_array(v, files.validations) for v in validations], _COLUMNS["validations"])
+    )
+    rows["budgets"] += _budget_rows(summary, key, experiment.training.budget_seconds)
+    rows["evaluations"] += _evaluation_rows(files.evaluation, evaluation, key, experiment.training.budget_seconds)
+    rows["samples"] += _sample_rows(files.samples, key)
+    rows["runs"].append(key | _run_row(steps, summary, evaluation))
+
+
+def _run_row(steps: list[dict], summary: dict, evaluation: dict) -> dict[str, Any]:
+    last = steps[-1] if steps else {}
+    so_far = {"steps": last.get("step"), "clock": last.get("clock")}
+    if steps:
+        so_far["wall_seconds"] = sum(step.get("wall_seconds") or 0.0 for step in steps)
+    kept = {name: summary[name] for name in _COLUMNS["runs"] if name in summary}
+    status = "finished" if summary else "in progress" if steps else "not started"
+    return so_far | kept | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
+
+
+def _flat_step(event: dict[str, Any]) -> dict[str, Any]:
+    flat = {name: value for name, value in event.items() if not isinstance(value, dict)}
+    for name in ("phase_seconds", "phase_tokens"):
+        flat |= {f"{name}/{phase}": value for phase, value in (event.get(name) or {}).items()}
+    return flat | (event.get("metrics") or {})
+
+
+def _budget_rows(summary: dict, key: dict[str, Any], budgets: dict[str, float]) -> list[dict[str, Any]]:
+    if not summary:
+        return []
+    selected = summary.get("budgets") or {}
+    return [key | (selected.get(name) or {}) | {"budget": name, "seconds": s} for name, s in budgets.items()]
+
+
+def _evaluation_rows(path: Path, evaluation: dict, key: dict[str, Any], budgets: Iterable[str]) -> list[dict[str, Any]]:
+    cells = evaluation.get("budgets") or {}
+    shared = {"k": evaluation.get("k"), "questions": evaluation.get("questions")}
+    return [key | shared | _with_array(cells[name], path) | {"budget": name} for name in budgets if cells.get(name)]
+
+
+def _with_array(score: dict[str, Any], path: Path) -> dict[str, Any]:
+    if not score.get("question_scores"):
+        raise SrpoError(f"{path}: the score of step {score.get('step')} has no question_scores")
+    scores = np.asarray(score["question_scores"], dtype=float)
+    if not ((scores >= 0) & (scores <= 1)).all():
+        raise SrpoError(f"{path}: the score of step {score.get('step')} has a question outside 0 to 1 (0 to 100 %)")
+    return score | {"question_scores": scores}
+
+
+def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
+    kept = (s for s in _events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS)
+    return [key | _encodable(sample) for sample in kept]
+
+
+def routed_methods(experiment: Experiment) -> list[str]:
+    """Methods that train on rollouts of several branches."""
+    return [name for name, method in experiment.methods.items() if len(trained(method.routing.branches)) > 1]
+
+
+def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, Any]] | None:
+    """The first logged group with rollouts in several branches, of the first run that has one.
+
+    SRPO's runs come first. The first group and not the last, so that it stays the same while the run goes on.
+    """
+    runs = [run for run in experiment.runs() if run.method in routed_methods(experiment)]
+    for run in sorted(runs, key=lambda run: run.method != "srpo"):
+        for group in _events(Layout(root).run_files(run).groups):
+            if len(trained(rollout["branch"] for rollout in group["rollouts"])) > 1:
+                return run, _encodable(group)
+    return None
+
+
+def _encodable(value: Any) -> Any:
+    """Write out lone surrogates, which JSON can hold and UTF-8 cannot: a model may have sampled anything."""
+    if isinstance(value, dict):
+        return {name: _encodable(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_encodable(inner) for inner in value]
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+# ---------------------------------------------------------------- files
+
+
+def _read_log(path: Path) -> list[dict[str, Any]]:
+    """The events of a log in step order.
+
+    A run that was killed and resumed from a checkpoint repeats steps; what it repeats replaces what
+    the killed attempt had logged from there on.
+    """
+    log: list[dict[str, Any]] = []
+    for event in _events(path):
+        while log and log[-1]["step"] >= event["step"]:
+            log.pop()
+        log.append(event)
+    return log
+
+
+def _events(path: Path) -> Iterable[dict[str, Any]]:
+    number = 0
+    try:
+        for number, event in enumerate(read_events(path), start=1):
+            if not isinstance(event, dict):
+                raise SrpoError(f"{path}, line {number}: not a JSON object")
+            yield event
+    except json.JSONDecodeError as error:
+        raise SrpoError(f"{path}, line {number + 1}: not JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise SrpoError(f"{path}: not UTF-8 after line {number}: {error.reason}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise SrpoError(f"{path}: not valid JSON: {error.msg}") from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise SrpoError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def _read_each(paths: dict[str, Path]) -> dict[str, dict[str, Any]]:
+    found = {name: _read_json(path) for name, path in paths.items()}
+    return {name: content for name, content in found.items() if content}
+
+
+def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    there = [frame for frame in frames if len(frame)]
+    return pd.concat(there, ignore_index=True) if there else tidy([], columns)
+
+
+def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    """A frame that has at least ``columns``; those that are numbers are floats, missing where absent."""
+    frame = pd.DataFrame(rows)
+    known = [*RUN_KEY, *columns]
+    frame = frame.reindex(columns=[*known, *(c for c in frame.columns if c not in known)])
+    types = dict.fromkeys([c for c in ("model", "benchmark", "method", "budget") if c in frame], "str")
+    return frame.astype(types | {c: float for c in columns if c not in _TEXT} | {"seed": int})

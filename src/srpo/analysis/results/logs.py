@@ -1,0 +1,125 @@
+"""What the step and validation logs say of each run: metrics early and late, seconds a step, the late drop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+import numpy as np
+import pandas as pd
+
+from srpo.analysis.results.cross_fit import STRETCH, late_drop
+from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.lookups import Lookup
+
+
+class Logs:
+    """The logs of an experiment by run; each method gives a :data:`Lookup` for one model."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        steps = pd.concat([results.steps, case_shares(results.steps)], axis=1)
+        self._steps = dict(list(steps.groupby(RUN_KEY, sort=False)))
+        self._validations = dict(list(results.validations.groupby(RUN_KEY, sort=False)))
+        runs = results.runs.set_index(RUN_KEY)
+        self._finished = (runs["status"] == "finished").to_dict()
+        self._clock = runs["clock"].to_dict()
+        self._lookups: dict[tuple[str, ...], Lookup] = {}
+        self._seeds: dict[tuple[str, str, str], list[int]] = {}
+        for *cell, seed in runs.index:
+            self._seeds.setdefault(tuple(cell), []).append(seed)
+
+    @classmethod
+    @lru_cache(maxsize=2)
+    def of(cls, results: Results) -> Logs:
+        """The logs of ``results``, taken apart once."""
+        return cls(results)
+
+    def metric(self, model: str, name: str) -> Lookup:
+        """Mean of a step metric over the ``early`` (first) or ``late`` (last) tenth of training, or ``all`` of it.
+
+        Finished runs only: an unfinished run has no late part.
+        """
+
+        def value(key: tuple, when: str) -> np.ndarray | None:
+            if not self._finished[key] or key not in self._steps or name not in self._steps[key]:
+                return None
+            logged = self._steps[key][name].dropna().to_numpy()
+            tenth = math.ceil(len(logged) / 10)
+            chosen = {"early": logged[:tenth], "late": logged[-tenth:], "all": logged}[when] if len(logged) else logged
+            return np.array([chosen.mean()]) if len(chosen) else None
+
+        return self._lookup(model, value, "metric", name)
+
+    def seconds(self, model: str, column: str = "step_seconds") -> Lookup:
+        """Mean seconds of the training clock a step, or of one phase, up to a budget that the run has reached."""
+        budgets = self.results.experiment.training.budget_seconds
+
+        def value(key: tuple, budget: str) -> np.ndarray | None:
+            if key not in self._steps or not (self._finished[key] or self._clock[key] >= budgets[budget]):
+                return None
+            steps = self._steps[key]
+            within = steps.loc[steps["clock"] <= budgets[budget], column]
+            mean = within.mean()
+            return None if math.isnan(mean) else np.array([mean])
+
+        return self._lookup(model, value, "seconds", column)
+
+    def late_drop(self, model: str) -> Lookup:
+        """Points by which training ends below its best (:func:`~srpo.analysis.results.cross_fit.late_drop`).
+
+        Of finished runs with more than twice as many validations as a stretch has.
+        """
+
+        def value(key: tuple, when: str) -> np.ndarray | None:
+            log = self._validations.get(key)
+            if not self._finished[key] or log is None or len(log) <= 2 * STRETCH:
+                return None
+            if log["question_scores"].map(len).nunique() > 1:
+                return None
+            return 100 * late_drop(np.vstack(log["question_scores"]))
+
+        return self._lookup(model, value, "late drop")
+
+    def _lookup(self, model: str, value: Callable[[tuple, str], np.ndarray | None], *quantity: str) -> Lookup:
+        """Values of every seed, each computed once however often the quantity is asked for."""
+        computed = cache(value)
+
+        def lookup(benchmark: str, method: str, when: str) -> dict[int, np.ndarray]:
+            seeds = self._seeds.get((model, benchmark, method), [])
+            found = {seed: computed((model, benchmark, method, seed), when) for seed in seeds}
+            return {seed: values for seed, values in found.items() if values is not None}
+
+        return self._lookups.setdefault((model, *quantity), lookup)
+
+
+def relative(lookup: Lookup, method: str) -> Lookup:
+    """Values in percent of ``method``'s mean over seeds on the same benchmark."""
+
+    def percent(benchmark: str, name: str, when: str) -> dict[int, np.ndarray]:
+        reference = list(lookup(benchmark, method, when).values())
+        if not reference:
+            return {}
+        return {seed: 100 * v / np.mean(reference) for seed, v in lookup(benchmark, name, when).items()}
+
+    return percent
+
+
+def case_shares(steps: pd.DataFrame) -> pd.DataFrame:
+    """Shares of each step's rollouts in table 7's four cases, columns ``cases/<case>``.
+
+    They follow from what is logged. A wrong rollout lacks a teacher only where all of its group are wrong, so the
+    share of such groups is the share of wrong rollouts without a teacher; the other three follow from the shares
+    that are right and that have a teacher.
+    """
+    wrong_without = steps["routing/all_wrong_groups"]
+    correct_without = 1 - steps["routing/sibling_available_fraction"] - wrong_without
+    correct_with = steps["routing/correct_fraction"] - correct_without
+    shares = {
+        "correct_with_sibling": correct_with,
+        "correct_without_sibling": correct_without,
+        "wrong_with_sibling": 1 - correct_with - correct_without - wrong_without,
+        "wrong_without_sibling": wrong_without,
+    }
+    return pd.DataFrame(shares).add_prefix("cases/")

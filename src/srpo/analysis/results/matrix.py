@@ -1,0 +1,91 @@
+"""What an experiment planned: which methods a model has, on which benchmarks, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from srpo.analysis.results.load import Results
+
+CELL = ["model", "method", "benchmark", "budget"]
+AVERAGE = "average"
+BASE = "base"
+
+# Table 2 of the paper: the variant each ablation is compared with.
+ABLATIONS = {"srpo_without_weighting": "srpo", "advantage_mix": "srpo_without_weighting"}
+
+
+def planned(results: Results, model: str) -> dict[str, list[str]]:
+    """The methods planned for ``model``, each with its benchmarks, in the matrix's order."""
+    plan: dict[str, list[str]] = {}
+    for run in results.experiment.runs():
+        if run.model == model and run.benchmark not in plan.setdefault(run.method, []):
+            plan[run.method].append(run.benchmark)
+    return plan
+
+
+def family(results: Results, model: str) -> list[tuple[str, str]]:
+    """The (benchmark, method) cells of ``model``, whose runs tell how far runs of this experiment spread."""
+    return [(benchmark, method) for method, benchmarks in planned(results, model).items() for benchmark in benchmarks]
+
+
+def mixed_questions(results: Results) -> dict[str, str]:
+    """Benchmarks whose runs do not share their test questions, and what differs.
+
+    Runs are compared question by question, which needs the same questions in the same order: one checksum of the test
+    split and one number of questions in everything that was measured.
+    """
+    checksums: dict[str, set[str]] = {}
+    for run, record in results.provenance.items():
+        if checksum := (record.get("data") or {}).get("test"):
+            checksums.setdefault(run.benchmark, set()).add(checksum)
+    counts: dict[str, set[int]] = {}
+    for log in (results.validations, results.evaluations, results.bases):
+        for benchmark, scores in zip(log["benchmark"], log["question_scores"], strict=True):
+            counts.setdefault(benchmark, set()).add(len(scores))
+    found = {name: f"{len(there)} different test files" for name, there in checksums.items() if len(there) > 1}
+    for name, there in counts.items():
+        if len(there) > 1:
+            found[name] = f"{' and '.join(map(str, sorted(there)))} test questions"
+    return {name: found[name] for name in results.experiment.benchmarks if name in found}
+
+
+def main_methods(results: Results) -> list[str]:
+    """The methods of table 1: all that are not ablations."""
+    return [m for m in results.experiment.methods if m not in ABLATIONS]
+
+
+def model_benchmarks(results: Results, model: str, methods: Iterable[str] | None = None) -> list[str]:
+    """The benchmarks over which methods of ``model`` are averaged: those planned for every one of ``methods``.
+
+    Without ``methods``, the benchmarks of table 1's methods together, or those of the base evaluations.
+    """
+    plan = planned(results, model)
+    bases = [benchmark for name, benchmark in results.experiment.bases() if name == model]
+    if methods is not None:
+        sets = [bases if m == BASE else plan.get(m, []) for m in methods]
+        return [b for b in results.experiment.benchmarks if sets and all(b in s for s in sets)]
+    trained = {b for method in main_methods(results) for b in plan.get(method, [])} or set(bases)
+    return [b for b in results.experiment.benchmarks if b in trained]
+
+
+def ablated(results: Results, model: str) -> list[str]:
+    """SRPO and its ablations in the order of comparison; empty if the matrix holds no ablation of it."""
+    plan = planned(results, model)
+    methods = [m for m in ("srpo", *ABLATIONS) if m in plan]
+    return methods if set(methods) & set(ABLATIONS) else []
+
+
+def in_matrix_order(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Sort rows as the experiment names things: independent of the order in which files were read."""
+    experiment = results.experiment
+    orders = {
+        "model": list(experiment.models),
+        "benchmark": [*experiment.benchmarks, AVERAGE],
+        "method": [BASE, *experiment.methods],
+        "budget": [BASE, *experiment.training.budget_seconds],
+    }
+    keys = [c for c in ("model", "method", "benchmark", "budget", "seed") if c in frame]
+    rank = pd.DataFrame({k: frame[k].map(orders[k].index) if k in orders else frame[k] for k in keys})
+    return frame.loc[rank.sort_values(keys, kind="stable").index].reset_index(drop=True)

@@ -1,0 +1,66 @@
+"""The paper's own numbers, for experiments that may be compared with them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pandas as pd
+
+from srpo.analysis.results.matrix import AVERAGE, BASE, CELL
+from srpo.config import Experiment
+from srpo.repository import REFERENCE
+
+_METHODS = {"srpo_no_dynamic_weighting": "srpo_without_weighting"}
+
+
+def paper_scores(experiment: Experiment) -> pd.DataFrame:
+    """Tables 1 and 2 in percent (column ``paper``) for the models, methods and budgets of ``experiment``.
+
+    Table 2 repeats SRPO's averages of table 1; the ablations add theirs. An average is left out where the
+    experiment's would be over other benchmarks.
+    """
+    main = _read("table1_main")
+    ablation = _read("table2_ablation").assign(benchmark=AVERAGE)
+    scores = pd.concat([main, ablation]).drop_duplicates(["model", "method", "benchmark", "budget_hours"])
+    scores["budget"] = scores["budget_hours"].map(lambda hours: f"{hours:g}h" if hours else BASE)
+    if not _same_benchmarks(experiment):
+        scores = scores[scores["benchmark"] != AVERAGE]
+    return _for_models(scores.rename(columns={"avg_at_16": "paper"}), experiment)[[*CELL, "paper"]]
+
+
+def paper_step_seconds(experiment: Experiment) -> pd.DataFrame:
+    """Figure 4b: mean seconds a step up to each budget (column ``paper``), an average over its benchmarks."""
+    seconds = _read("fig4b_step_seconds")
+    if not _same_benchmarks(experiment):
+        seconds = seconds.iloc[:0]
+    seconds["budget"] = seconds["budget_hours"].map(lambda hours: f"{hours:g}h")
+    seconds = seconds.rename(columns={"seconds_per_step": "paper"})
+    return _for_models(seconds, experiment)[["model", "method", "budget", "paper"]]
+
+
+def paper_splits() -> pd.DataFrame:
+    """Table 4: rows of each split (column ``paper``)."""
+    return _read("splits").rename(columns={"rows": "paper"})[["benchmark", "split", "paper"]]
+
+
+def _same_benchmarks(experiment: Experiment) -> bool:
+    return {*experiment.benchmarks} == {*paper_splits()["benchmark"]}
+
+
+def _for_models(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
+    """Keep the experiment's models, under the experiment's names."""
+    names = {model.title.casefold(): name for name, model in experiment.models.items()}
+    names |= {name.casefold(): name for name in experiment.models}
+    frame = frame.assign(
+        model=frame["model"].str.casefold().map(names), method=frame["method"].map(lambda m: _METHODS.get(m, m))
+    )
+    return frame.dropna(subset="model")
+
+
+def _read(name: str) -> pd.DataFrame:
+    return _cached(name).copy()
+
+
+@cache
+def _cached(name: str) -> pd.DataFrame:
+    return pd.read_csv(REFERENCE / f"{name}.csv")

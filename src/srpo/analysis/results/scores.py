@@ -1,0 +1,211 @@
+"""Scores by model, benchmark, method and budget, in percent.
+
+Two scores stand side by side. ``in_training`` is the paper's protocol: the highest avg@k among the
+validations whose training clock is within the budget. ``resampled`` is the score of the checkpoint that
+this maximum selected, resampled: the noise that made it the maximum is not in the new samples. Their difference
+is the ``selection_bias``, the luck of the samples.
+
+The checkpoint was still selected for its score on the questions that are reported. ``cross_fitted`` selects it on one
+half of the test questions and reports the other half, in training (:mod:`~srpo.analysis.results.cross_fit`); what
+``resampled`` lies above it is the ``question_bias``, the luck of the questions. ``area`` and ``end`` select nothing:
+the mean score over the training time of the budget, and the mean of its last validations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from srpo.analysis.results.contrasts import Arm, Estimate, Spread, contrast, run_spread
+from srpo.analysis.results.cross_fit import area_under_curve, end_score, selected_scores
+from srpo.analysis.results.load import RUN_KEY, Results, tidy
+from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns
+from srpo.analysis.results.matrix import AVERAGE, BASE, CELL, family, mixed_questions, planned
+
+Protocol = Literal["in_training", "resampled"]
+SCORES = ("in_training", "resampled", "selection_bias", "cross_fitted", "question_bias")
+SUMMARIES = ("area", "end")
+_BIASES = ("selection_bias", "question_bias")
+
+
+class Scores:
+    """Every score of an experiment, ready to be compared.
+
+    Attributes:
+        runs: one row per run and budget with both scores (``in_training``, ``resampled``, percent).
+        protocol: the score that comparisons use: ``resampled``, unless some run has been validated but not
+            evaluated yet.
+        mixed: benchmarks whose runs do not have the same test questions, each with what differs; nothing is compared
+            on them.
+    """
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self.runs, self._vectors = _run_scores(results)
+        self.mixed = mixed_questions(results)
+        for base in results.bases.itertuples():
+            key = (base.model, base.benchmark, BASE, BASE)
+            # Validation never sees the untrained model, so its resampled score is used for all.
+            for score in ("in_training", "resampled", "cross_fitted", *SUMMARIES):
+                self._vectors.setdefault((score, *key), {})[0] = 100 * base.question_scores
+        evaluated = self.runs["resampled"].notna().sum()
+        complete = evaluated >= max(1, self.runs["in_training"].notna().sum())
+        self.protocol: Protocol = "resampled" if complete else "in_training"
+
+    @classmethod
+    @lru_cache(maxsize=2)
+    def of(cls, results: Results) -> Scores:
+        """The scores of ``results``, computed once."""
+        return cls(results)
+
+    def lookup(self, model: str, score: str) -> Lookup:
+        """Per-question values of ``score`` (:data:`SCORES`, :data:`SUMMARIES`) for runs of ``model``, percent."""
+        return lambda benchmark, method, budget: self._vectors.get((score, model, benchmark, method, budget), {})
+
+    def seeds(self, model: str, benchmark: str, method: str, budget: str, score: str) -> int:
+        """How many runs a score is the mean of."""
+        return len(self.lookup(model, score)(benchmark, method, budget))
+
+    def estimate(
+        self, model: str, terms: Terms, benchmarks: Iterable[str], score: str | None = None
+    ) -> Estimate | None:
+        """A contrast of scores, points; by default of the protocol that comparisons use.
+
+        None if runs of a benchmark have different test questions.
+        """
+        score, benchmarks = score or self.protocol, list(benchmarks)
+        if any(benchmark in self.mixed for benchmark in benchmarks):
+            return None
+        alone = list(terms.values()) == [1.0] and score not in _BIASES
+        bounds = (0.0, 100.0) if alone else None
+        return combine(self.lookup(model, score), terms, benchmarks, bounds, family(self.results, model))
+
+    def run_spread(self, model: str, budget: str) -> Spread | None:
+        """The spread between training seeds of the scores at ``budget``, pooled over the methods with several."""
+        lookup = self.lookup(model, self.protocol)
+        found = [lookup(benchmark, method, budget) for benchmark, method in family(self.results, model)]
+        same = [list(runs.values()) for runs in found if len({len(scores) for scores in runs.values()}) == 1]
+        return run_spread([np.array(runs) for runs in same])
+
+    def questions(self, model: str) -> float:
+        """The mean number of test questions of a benchmark that was measured; 0 if none was."""
+        counts = {key[2]: len(next(iter(runs.values()))) for key, runs in self._vectors.items() if key[1] == model}
+        return float(np.mean(list(counts.values()))) if counts else 0.0
+
+    def bias(self, kind: str) -> Estimate | None:
+        """The mean ``selection_bias`` or ``question_bias`` of all trained scores, points.
+
+        Budgets are averaged within runs, runs within benchmarks.
+        """
+        arms: dict[str, list[np.ndarray]] = {}
+        budgets = list(self.results.experiment.training.budget_seconds)
+        for model in self.results.experiment.models:
+            lookup = self.lookup(model, kind)
+            for method, benchmarks in planned(self.results, model).items():
+                for benchmark in benchmarks:
+                    found = [by_seed for budget in budgets if (by_seed := lookup(benchmark, method, budget))]
+                    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in found))) if found else []
+                    if seeds and len({len(by_seed[seed]) for by_seed in found for seed in seeds}) == 1:
+                        runs = [np.mean([by_seed[seed] for by_seed in found], axis=0) for seed in seeds]
+                        arms.setdefault(benchmark, []).append(np.array(runs))
+        arms = {name: those for name, those in arms.items() if len({runs.shape[1] for runs in those}) == 1}
+        return contrast([[Arm(runs / len(those)) for runs in those] for those in arms.values()]) if arms else None
+
+
+PROTOCOLS = {"resampled": "selected checkpoint, resampled", "in_training": "in-training maximum"}
+
+
+def _run_scores(results: Results) -> tuple[pd.DataFrame, dict[tuple[str, ...], dict[int, np.ndarray]]]:
+    """One row per run and budget with both scores; and their per-question vectors, percent, by cell and seed."""
+    evaluated = results.evaluations.set_index([*RUN_KEY, "budget"])["question_scores"].to_dict()
+    runs = results.runs.set_index(RUN_KEY)
+    clock, finished = runs["clock"].to_dict(), (runs["status"] == "finished").to_dict()
+    validations = dict(list(results.validations.groupby(RUN_KEY)))
+    rows = []
+    vectors: dict[tuple[str, ...], dict[int, np.ndarray]] = {}
+    for key in runs.index:
+        for budget, seconds in results.experiment.training.budget_seconds.items():
+            found = {}
+            # No score yet for a run that may still improve within the budget.
+            if key in validations and (finished[key] or clock[key] >= seconds):
+                within = validations[key][validations[key]["clock"] <= seconds]
+                if len(within):
+                    found["in_training"] = 100 * within.loc[within["avg_at_k"].idxmax(), "question_scores"]
+                    found |= _unselected(within, seconds)
+            if (*key, budget) in evaluated:
+                found["resampled"] = 100 * evaluated[(*key, budget)]
+            both = {"in_training", "resampled"} <= set(found)
+            if both and len(found["in_training"]) == len(found["resampled"]):
+                found["selection_bias"] = found["in_training"] - found["resampled"]
+                if "cross_fitted" in found:
+                    found["question_bias"] = found["resampled"] - found["cross_fitted"]
+            *cell, seed = key
+            for score, vector in found.items():
+                vectors.setdefault((score, *cell, budget), {})[seed] = vector
+            means = {score: vector.mean() for score, vector in found.items() if score in SCORES}
+            rows.append(dict(zip(RUN_KEY, key, strict=True)) | {"budget": budget} | means)
+    return tidy(rows, ["budget", *SCORES]), vectors
+
+
+def _unselected(within: pd.DataFrame, seconds: float) -> dict[str, np.ndarray]:
+    """Scores of a run's validations within a budget that no luck selected, percent, one a question."""
+    if within["question_scores"].map(len).nunique() > 1:
+        return {}
+    scores, clock = 100 * np.vstack(within["question_scores"]), within["clock"].to_numpy(dtype=float)
+    return {
+        "cross_fitted": selected_scores(scores),
+        "area": area_under_curve(clock, scores, seconds),
+        "end": end_score(scores),
+    }
+
+
+# ---------------------------------------------------------------- frames
+
+
+def score_frame(
+    results: Results, methods: Mapping[str, list[str]], average_over: Mapping[str, list[str]]
+) -> pd.DataFrame:
+    """Mean over seeds with its interval for every planned cell, base models (budget ``base``) first.
+
+    Args:
+        methods: which methods of each model; :data:`BASE` is one.
+        average_over: the benchmarks of each model's rows of benchmark ``average``; none if fewer than two.
+
+    Returns:
+        One row a cell: each of :data:`SCORES` in percent or points with
+        ``_low``, ``_high``, the ``_unit`` of its interval and the ``_seeds`` behind it. An average is missing
+        unless all its benchmarks are there.
+    """
+    scores = Scores.of(results)
+    rows = []
+    for model, names in methods.items():
+        for method in names:
+            benchmarks = _benchmarks_of(results, model, method)
+            for budget in [BASE] if method == BASE else results.experiment.training.budget_seconds:
+                cells = [(benchmark, [benchmark]) for benchmark in benchmarks]
+                if len(average_over.get(model, ())) > 1:
+                    cells.append((AVERAGE, average_over[model]))
+                for name, over in cells:
+                    row: dict[str, float | str] = dict(zip(CELL, (model, method, name, budget), strict=True))
+                    for score in SCORES:
+                        estimate = scores.estimate(model, {(method, budget): 1.0}, over, score)
+                        seeds = [scores.seeds(model, b, method, budget, score) for b in over] if estimate else [0]
+                        row |= estimate_columns(score, estimate) | {f"{score}_seeds": min(seeds)}
+                    rows.append(row)
+    values = [f"{score}{end}" for score in SCORES for end in ("", "_low", "_high", "_unit", "_seeds")]
+    frame = pd.DataFrame(rows, columns=[*CELL, *values])
+    base = frame["method"] == BASE  # the base score is not a maximum over validations
+    for score in ("in_training", "selection_bias", "cross_fitted", "question_bias"):
+        frame.loc[base, [score, f"{score}_low", f"{score}_high"]] = np.nan
+        frame.loc[base, [f"{score}_unit", f"{score}_seeds"]] = ["", 0]
+    return frame
+
+
+def _benchmarks_of(results: Results, model: str, method: str) -> list[str]:
+    if method == BASE:
+        return [benchmark for name, benchmark in results.experiment.bases() if name == model]
+    return planned(results, model)[method]

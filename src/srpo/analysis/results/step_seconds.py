@@ -1,0 +1,40 @@
+"""Seconds of the training clock a step: figure 4b's numbers."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from srpo.analysis.results.contrasts import over_seeds
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.logs import Logs
+from srpo.analysis.results.lookups import available, combine, estimate_columns
+from srpo.analysis.results.matrix import planned
+from srpo.training.clock import PHASES
+
+SECONDS = {"step_seconds": "step_seconds", **{phase: f"phase_seconds/{phase}" for phase in PHASES}}
+"""Columns of :func:`step_seconds` and of the step log they are means of."""
+
+
+def step_seconds(results: Results) -> pd.DataFrame:
+    """Mean seconds of the training clock a step, in total with its interval and by phase, up to each budget.
+
+    Averaged over the benchmarks that every method of the model which has reached the budget anywhere has reached it
+    on, so that the methods of a model compare; ``benchmarks`` counts them, ``seeds`` the runs behind the fewest.
+    """
+    logs, rows = Logs.of(results), []
+    for model in results.experiment.models:
+        plan, total = planned(results, model), logs.seconds(model)
+        for budget in results.experiment.training.budget_seconds:
+            reached = {m: available(total, {(m, budget): 1.0}, benchmarks) for m, benchmarks in plan.items()}
+            reached = {method: benchmarks for method, benchmarks in reached.items() if benchmarks}
+            shared = [b for b in results.experiment.benchmarks if all(b in there for there in reached.values())]
+            for method in reached if shared else ():
+                row = {"model": model, "method": method, "budget": budget, "benchmarks": len(shared)}
+                row["seeds"] = min(len(total(b, method, budget)) for b in shared)
+                for name, column in SECONDS.items():
+                    estimate = over_seeds(combine(logs.seconds(model, column), {(method, budget): 1.0}, shared))
+                    found = estimate_columns(name, estimate)
+                    row |= found if name == "step_seconds" else {name: found[name]}
+                rows.append(row)
+    ends = ["step_seconds_low", "step_seconds_high", "step_seconds_unit"]
+    return pd.DataFrame(rows, columns=["model", "method", "budget", "benchmarks", "seeds", *SECONDS, *ends])

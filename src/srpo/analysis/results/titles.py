@@ -1,0 +1,59 @@
+"""How an experiment's things are called for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.matrix import AVERAGE, BASE
+
+MISSING = "–"
+
+
+def method_title(results: Results, name: str) -> str:
+    """A method's title; the untrained model is ``Base``."""
+    return "Base" if name == BASE else results.experiment.methods[name].title
+
+
+def benchmark_title(results: Results, name: str) -> str:
+    """A benchmark's title."""
+    return "Average" if name == AVERAGE else results.experiment.benchmarks[name].title
+
+
+def budgets_listed(results: Results) -> str:
+    """What the budgets' names stand for."""
+    training = results.experiment.training
+    return (
+        ", ".join(f"{name} = {s:g} s" for name, s in training.budget_seconds.items())
+        + f" of the {training.clock.kind} clock"
+    )
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things, ``1 claim`` or ``2 claims``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names with commas between."""
+    return ", ".join(names) or "no benchmark"
+
+
+def original_name(results: Results, name: str) -> str:
+    """The name that a method or model had before it was swept."""
+    sweep = results.experiment.sweep
+    return sweep.variants[name].of if sweep and name in sweep.variants else name
+
+
+def original_title(results: Results, name: str) -> str:
+    """The title that a method or model had before it was swept."""
+    experiment = results.experiment
+    if experiment.sweep and name in experiment.sweep.titles:
+        return experiment.sweep.titles[name]
+    return experiment.models[name].title if name in experiment.models else method_title(results, name)
+
+
+def count_range(counts: Iterable[float]) -> str:
+    """The smallest and largest count, ``1–3``, or ``1`` if all are the same; zeros are left out."""
+    there = sorted({int(count) for count in counts if count})
+    return MISSING if not there else str(there[0]) if len(there) == 1 else f"{there[0]}–{there[-1]}"

@@ -1,0 +1,1 @@
+"""Wing of the tables: laid out and written. Imports only the results."""

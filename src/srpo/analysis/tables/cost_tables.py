@@ -1,0 +1,72 @@
+"""What training took: seconds of the training clock a step, and the wall time and memory of each run."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.matrix import in_matrix_order, planned
+from srpo.analysis.results.paper import paper_step_seconds
+from srpo.analysis.results.step_seconds import SECONDS, step_seconds
+from srpo.analysis.results.titles import MISSING, benchmark_title, count_range, method_title
+from srpo.analysis.tables.grid import Cell, Grid, Row, interval, number, text_grid
+from srpo.analysis.tables.table import Table, comparability, intervals_note
+
+
+def step_seconds_table(results: Results) -> Table:
+    """Figure 4b's numbers: mean seconds a step up to each budget."""
+    frame = step_seconds(results)
+    if results.experiment.comparable_with_paper:
+        frame = frame.merge(paper_step_seconds(results.experiment), how="left")
+    frame = in_matrix_order(frame, results)
+    budgets = list(results.experiment.training.budget_seconds)
+    lookup = {(row["model"], row["method"], row["budget"]): row for row in frame.to_dict("records")}
+    views = {"step_seconds": "Measured", "paper": "Published"} if "paper" in frame else {"step_seconds": ""}
+    rows = []
+    for model, spec in results.experiment.models.items():
+        rows.append(Row(spec.title, heading=True))
+        for method in planned(results, model):
+            found = [lookup.get((model, method, budget), {}) for budget in budgets]
+            counts = count_range(row.get("benchmarks", 0) for row in found)
+            measured = [
+                Cell(number(row.get(view), 3), interval=interval(row.get(f"{view}_low"), row.get(f"{view}_high"), 3))
+                for view in views
+                for row in found
+            ]
+            rows.append(Row(method_title(results, method), [Cell(counts), *measured]))
+    heads = [(head, f"up to {budget}") for head in views.values() for budget in budgets]
+    grid = Grid("Method", [("", "Benchmarks"), *heads], rows)
+    notes = [
+        f"Seconds of the {results.experiment.training.clock.kind} training clock, averaged over the benchmarks on "
+        "which every method of the model has reached the budget or its last allowed step. "
+        f"{intervals_note(frame['step_seconds_unit'])}",
+        *comparability(results),
+    ]
+    digits = dict.fromkeys([*SECONDS, "step_seconds_low", "step_seconds_high"], 4) | {"paper": 1}
+    return Table("step_seconds", "Mean seconds a training step", notes, frame, digits, [grid])
+
+
+def cost_table(results: Results) -> Table:
+    """What each run took. Wall time and memory depend on the machine and on what else ran there."""
+    columns = ["status", "stopped_by", "steps", "clock", "wall_seconds", "evaluation_wall_seconds", "peak_memory_gb"]
+    frame = in_matrix_order(results.runs[["model", "benchmark", "method", "seed", *columns]], results)
+    frame = frame.astype({"steps": "Int64"})
+    rows = [
+        (
+            f"{results.experiment.models[r.model].title} · {benchmark_title(results, r.benchmark)} · "
+            f"{method_title(results, r.method)} · seed {r.seed}",
+            [
+                r.status if pd.isna(r.stopped_by) else f"{r.status} ({r.stopped_by})",
+                MISSING if pd.isna(r.steps) else r.steps,
+                number(r.clock),
+                number(r.wall_seconds),
+                number(r.evaluation_wall_seconds),
+                number(r.peak_memory_gb, 2),
+            ],
+        )
+        for r in frame.itertuples(index=False)
+    ]
+    heads = ["Status", "Steps", "Clock, s", "Training wall, s", "Evaluation wall, s", "Peak memory, GB"]
+    digits = {"clock": 1, "wall_seconds": 1, "evaluation_wall_seconds": 1, "peak_memory_gb": 2}
+    notes = ["Wall time and memory depend on the machine and on what else it was doing."]
+    return Table("cost", "Cost of each run", notes, frame, digits, [text_grid("Run", heads, rows)])

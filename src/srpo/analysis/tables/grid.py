@@ -1,0 +1,157 @@
+"""A table laid out for reading: what Markdown, LaTeX and HTML are made from."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import Any
+
+import pandas as pd
+
+from srpo.analysis.results.titles import MISSING
+
+EXCERPT = 240
+"""Characters of a longer text that a cell shows."""
+LONG_TEXT = 48
+"""Characters above which a column's texts are set over several lines."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell; ``best`` and ``worse`` set it off, ``span`` is the number of columns it covers."""
+
+    text: str
+    best: bool = False
+    worse: bool = False
+    span: int = 1
+    interval: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.interval}".strip()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row below its label; ``heading`` rows open a group of rows."""
+
+    label: str
+    cells: Sequence[Cell] = ()
+    heading: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows under one or two lines of column heads, ``columns`` being (group, label) pairs.
+
+    ``numeric`` says whether the cells are numbers, which are set flush right.
+    """
+
+    corner: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Row]
+    title: str = ""
+    numeric: bool = True
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The upper line of heads with the number of columns under each; empty if there is none."""
+        if not any(group for group, _ in self.columns):
+            return []
+        return [(group, len(list(members))) for group, members in groupby(self.columns, key=lambda c: c[0])]
+
+    def placed(self, row: Row) -> list[tuple[Cell, bool]]:
+        """The cells of ``row``, each with whether it is the first under its group's head."""
+        starts = {0, *accumulate(span for _, span in self.groups)} if self.groups else set()
+        places = accumulate((cell.span for cell in row.cells), initial=0)
+        return [(cell, place in starts and place > 0) for cell, place in zip(row.cells, places, strict=False)]
+
+
+def number(value: float | None, digits: int = 1, sign: bool = False) -> str:
+    """A fixed-point number, or a dash where there is none."""
+    if value is None or math.isnan(value):
+        return MISSING
+    text = f"{value:{'+' if sign else ''}.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text
+
+
+def interval(low: float | None, high: float | None, digits: int = 1, sign: bool = False) -> str:
+    """``[low, high]``; empty where there is none or where it is a point."""
+    if low is None or high is None or math.isnan(low) or math.isnan(high) or low == high:
+        return ""
+    return f"[{number(low, digits, sign)}, {number(high, digits, sign)}]"
+
+
+def mark_best(values: Sequence[float]) -> list[bool]:
+    """Which of ``values`` equal the highest one to the shown decimal; none if fewer than two are there."""
+    there = [round(v, 1) for v in values if not math.isnan(v)]
+    return [len(there) > 1 and not math.isnan(v) and round(v, 1) == max(there) for v in values]
+
+
+def text_grid(corner: str, columns: Iterable[str], rows: Iterable[tuple[str, Iterable[Any]]], **options: Any) -> Grid:
+    """A grid of plain text cells under one line of heads."""
+    body = [Row(label, [Cell(str(value)) for value in values]) for label, values in rows]
+    return Grid(corner, [("", column) for column in columns], body, **options)
+
+
+def markdown(grid: Grid) -> str:
+    """GitHub-flavoured Markdown; spanned columns are left empty, group heads are joined to the column heads."""
+    heads = [grid.corner, *(" ".join(filter(None, column)) for column in grid.columns)]
+    align = ["---", *(["---:" if grid.numeric else "---"] * len(grid.columns))]
+    lines = [_line(heads), _line(align)]
+    for row in grid.rows:
+        texts = [f"**{_escape(row.label)}**" if row.heading else _escape(row.label)]
+        texts += [f"**{_escape(str(cell))}**" if cell.best else _escape(str(cell)) for cell in _spread(grid, row)]
+        lines.append(_line(texts))
+    title = f"### {grid.title}\n\n" if grid.title else ""
+    return title + "\n".join(lines) + "\n"
+
+
+def latex(grid: Grid, caption: str, label: str) -> str:
+    """A booktabs ``table`` for a paper; every text is escaped but ``caption`` and ``label``, which are ours."""
+    # Labels repeat (a method below each model), which a Styler's index may not: they are the first column.
+    heads = [("", grid.corner), *grid.columns]
+    columns = pd.MultiIndex.from_tuples(heads) if grid.groups else pd.Index([head for _, head in heads])
+    body = [[Cell(row.label, row.heading), *_spread(grid, row)] for row in grid.rows]
+    texts = pd.DataFrame([[str(cell) for cell in row] for row in body], columns=columns)
+    bold = pd.DataFrame([["textbf:--rwrap" if cell.best else "" for cell in row] for row in body], columns=columns)
+    style = texts.style.format(escape="latex").format_index(escape="latex", axis="columns").hide(axis="index")
+    return style.apply(lambda _: bold, axis=None).to_latex(
+        hrules=True,
+        column_format=_column_format(texts, "r" if grid.numeric else "l"),
+        multicol_align="c",
+        caption=caption,
+        label=label,
+        position_float="centering",
+    )
+
+
+def _column_format(texts: pd.DataFrame, usual: str) -> str:
+    """``usual`` columns after a left one; columns of long texts break their lines and share most of a line's width."""
+    longest = [int(texts.iloc[:, i].str.len().max()) if len(texts) else 0 for i in range(texts.shape[1])]
+    # the square root: a text ten times as long would leave the other no room
+    widths = {i: math.sqrt(length) for i, length in enumerate(longest) if length > LONG_TEXT}
+    total = sum(widths.values())
+    columns = ["l", *[usual] * (texts.shape[1] - 1)]
+    return "".join(
+        f"p{{{0.75 * widths[i] / total:.2f}\\linewidth}}" if i in widths else column for i, column in enumerate(columns)
+    )
+
+
+def _spread(grid: Grid, row: Row) -> list[Cell]:
+    """One cell a column: a spanning cell is followed by empty ones."""
+    cells = [part for cell in row.cells for part in (cell, *[Cell("")] * (cell.span - 1))]
+    return cells + [Cell("")] * (len(grid.columns) - len(cells))
+
+
+def _line(texts: Iterable[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def _escape(text: str) -> str:
+    """Text as a cell that shows it as it is: no markup, no link, no image, no further cell."""
+    # an underscore within a word is none of Markdown's
+    text = re.sub(r"[\\`*<|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[])", r"\\\g<0>", text)
+    return re.sub(r"\s*\n\s*", " ", text)

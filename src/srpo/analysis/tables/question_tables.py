@@ -1,0 +1,57 @@
+"""The questions: how many there are (table 4), and an example of each benchmark (table 5)."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.paper import paper_splits
+from srpo.analysis.results.titles import MISSING, benchmark_title
+from srpo.analysis.tables.grid import EXCERPT, number, text_grid
+from srpo.analysis.tables.table import Table, comparability
+from srpo.text import printable
+
+
+def splits_table(results: Results) -> Table:
+    """Rows of each split, and the paper's where the experiment may be compared with it."""
+    rows = []
+    for name in results.experiment.benchmarks:
+        statistics = results.statistics.get(name, {})
+        for split in ("train", "test"):
+            rows.append((name, statistics.get("kind"), split, statistics.get("rows", {}).get(split)))
+    frame = pd.DataFrame(rows, columns=["benchmark", "kind", "split", "rows"]).astype({"rows": "Int64"})
+    if results.experiment.comparable_with_paper:
+        frame = frame.merge(paper_splits(), how="left").astype({"paper": "Int64"})
+    values = [column for column in ("rows", "paper") if column in frame]
+    lookup = frame.set_index(["benchmark", "split"])
+
+    def texts(name: str) -> list[str]:
+        statistics = results.statistics.get(name, {})
+        lengths = statistics.get("prompt_characters", {})
+        counts = [lookup.loc[(name, split), value] for value in values for split in ("train", "test")]
+        source = statistics.get("source", {}).get("repository") or statistics.get("kind", MISSING)
+        shown = [MISSING if pd.isna(count) else f"{count:,}" for count in counts]
+        return [source, *shown, *(number(lengths.get(key), 0) for key in ("mean", "max"))]
+
+    heads = ["Source", "Train", "Test", *(["Train (paper)", "Test (paper)"] if "paper" in frame else [])]
+    heads += ["Prompt characters, mean", "max"]
+    body = [(benchmark_title(results, name), texts(name)) for name in results.experiment.benchmarks]
+    grid = text_grid("Benchmark", heads, body)
+    return Table("table4", "Table 4. Questions", comparability(results), frame, {}, [grid])
+
+
+def examples_table(results: Results) -> Table:
+    """Table 5: one question of each benchmark with its answer."""
+    rows = []
+    for name in results.experiment.benchmarks:
+        example = results.statistics.get(name, {}).get("example") or {}
+        if example:
+            rows.append((name, str(example.get("prompt", "")), str(example.get("answer", ""))))
+    frame = pd.DataFrame(rows, columns=["benchmark", "question", "answer"])
+    body = [
+        (benchmark_title(results, name), [printable(question, EXCERPT), printable(answer, EXCERPT)])
+        for name, question, answer in rows
+    ]
+    grids = [text_grid("Benchmark", ["Question", "Answer"], body, numeric=False)] if body else []
+    notes = ["The first question of each benchmark's split, long texts cut."]
+    return Table("table5", "Table 5. Example questions", notes, frame, {}, grids)

@@ -1,0 +1,56 @@
+"""All tables of an experiment: tidy CSV for programs, Markdown and LaTeX for people.
+
+Everything below ``tables/`` depends on the logs' scores and training clock only, so with a modelled
+clock every machine writes the same bytes. What depends on the machine (wall time, memory) goes to ``cost/``,
+next to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from srpo.analysis.outline import tables_of
+from srpo.analysis.results.load import Results
+from srpo.analysis.tables.aggregates_table import aggregates_table
+from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
+from srpo.analysis.tables.learning_signals import diagnostics_table
+from srpo.analysis.tables.question_tables import examples_table, splits_table
+from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
+from srpo.analysis.tables.score_tables import ablation_table, differences_table, main_table
+from srpo.analysis.tables.seed_table import seeds_table
+from srpo.analysis.tables.settings_table import settings_table
+from srpo.analysis.tables.sweep_table import sweep_table
+from srpo.analysis.tables.table import Table, write_table
+
+TABLES = {
+    "table1": main_table,
+    "differences": differences_table,
+    "aggregates": aggregates_table,
+    "table2": ablation_table,
+    "table3": settings_table,
+    "table4": splits_table,
+    "table5": examples_table,
+    "table6": group_table,
+    "table7": routing_table,
+    "routing_cases": cases_table,
+    "step_seconds": step_seconds_table,
+    "diagnostics": diagnostics_table,
+    "sweep": sweep_table,
+    "seeds": seeds_table,
+}
+
+
+def build_tables(results: Results) -> dict[str, Table]:
+    """The tables of the experiment's report but the cost table, by name (:data:`TABLES`)."""
+    return {name: TABLES[name](results) for name in tables_of(results.experiment)}
+
+
+def write_tables(results: Results, out_dir: Path, cost_dir: Path | None = None) -> list[Path]:
+    """Write every table as ``<name>.csv``, ``.md``, ``.tex`` and its caption ``.rst``; return the paths.
+
+    Args:
+        cost_dir: where the cost table goes; by default ``cost/`` beside ``out_dir``.
+    """
+    out_dir = Path(out_dir)
+    written = [path for table in build_tables(results).values() for path in write_table(table, out_dir)]
+    return written + write_table(cost_table(results), cost_dir or out_dir.parent / "cost")

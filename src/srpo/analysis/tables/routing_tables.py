@@ -1,0 +1,153 @@
+"""Where rollouts go: one group (table 6), the rule (table 7), and how often each of its cases occurred."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from srpo.algorithm.branches import BRANCHES
+from srpo.analysis.results.contrasts import over_seeds
+from srpo.analysis.results.load import Results, routed_methods
+from srpo.analysis.results.logs import Logs
+from srpo.analysis.results.lookups import available, combine, estimate_columns
+from srpo.analysis.results.matrix import planned
+from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
+from srpo.analysis.tables.settings_table import method_spec
+from srpo.analysis.tables.table import Table, estimate_cell, intervals_note
+from srpo.text import printable
+
+_ROUTED = [
+    *("model", "benchmark", "method", "seed", "step", "question", "prompt", "ground_truth", "rollout", "correct"),
+    *("teacher_available", "branch", "sibling_shown", "advantage", "response_length", "truncated", "response"),
+]
+
+
+def group_table(results: Results) -> Table:
+    """Table 6: how one group of this experiment was routed, rollout by rollout, and what was shown to the teacher."""
+    title = "Table 6. The routing decision on a real group"
+    if results.routed_group is None:
+        return Table("table6", title, [_why_no_group(results)], pd.DataFrame(columns=_ROUTED), {}, [])
+    run, group = results.routed_group
+    correct = [rollout["reward"] == 1 for rollout in group["rollouts"]]
+    shared = run.model_dump() | {"step": group["step"], "question": group["question"]}
+    shared |= {name: printable(group[name]) for name in ("prompt", "ground_truth")}
+    rows, body = [], []
+    for i, rollout in enumerate(group["rollouts"]):
+        sibling = rollout["sibling"]
+        row = {
+            **shared,
+            "rollout": i + 1,
+            "correct": correct[i],
+            "teacher_available": any(correct[:i] + correct[i + 1 :]),
+            "branch": rollout["branch"],
+            "sibling_shown": None if sibling is None else sibling + 1,
+            "advantage": rollout["advantage"],
+            "response_length": rollout["response_length"],
+            "truncated": rollout["truncated"],
+            "response": printable(rollout["response"]),
+        }
+        cells = [
+            "yes" if row["correct"] else "no",
+            "yes" if row["teacher_available"] else "no",
+            BRANCHES[row["branch"]].title,
+            _why_routed(row),
+            number(row["advantage"], 3, sign=True),
+            f"{row['response_length']}{' (cut off)' if row['truncated'] else ''}",
+            _one_line(rollout["response"]),
+        ]
+        rows.append(row)
+        body.append(Row(f"Rollout {i + 1}", [Cell(text) for text in cells]))
+    asked = f"Question: {_one_line(group['prompt'])} Correct answer: {_one_line(group['ground_truth'])}"
+    heads = ["Correct?", "Teacher available?", "Route", "Explanation", "Advantage", "Tokens", "Response"]
+    grid = Grid("Rollout", [("", head) for head in heads], [Row(asked, heading=True), *body], numeric=False)
+    notes = [
+        f"{results.experiment.models[run.model].title}, {benchmark_title(results, run.benchmark)}, "
+        f"{method_title(results, run.method)}, seed {run.seed}, training step {group['step']}. Not chosen for what it "
+        "says: one group is logged at each validation, the first of its step with right and wrong rollouts; this is "
+        "the first logged one with rollouts in both branches, of the first run that has one.",
+        "Advantage: reward minus the group's mean, before any routing; only rollouts in the GRPO branch are trained "
+        "with it. Long texts are cut in the middle; the CSV holds more of them.",
+    ]
+    frame = pd.DataFrame(rows, columns=_ROUTED).astype({"sibling_shown": "Int64"})
+    return Table("table6", title, notes, frame, {"advantage": 4}, [grid])
+
+
+def _why_no_group(results: Results) -> str:
+    if not routed_methods(results.experiment):
+        return "No method of this experiment sends rollouts to both branches."
+    return (
+        "No group with rollouts in both branches is logged (yet): a run logs one at each validation, runs of older "
+        "versions did not."
+    )
+
+
+def _why_routed(row: dict[str, Any]) -> str:
+    """The decision in words, from the rollout's own record."""
+    if row["sibling_shown"] is not None:
+        return f"The self-teacher is shown rollout {row['sibling_shown']}"
+    if BRANCHES[row["branch"]].loss is None:
+        return "Not trained on"
+    if row["teacher_available"]:
+        return f"{'Correct' if row['correct'] else 'Wrong'}; a teacher is available but unused"
+    return "The only correct rollout: no teacher" if row["correct"] else "No correct rollout: no teacher"
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()), EXCERPT)
+
+
+_CASES = {
+    "correct_with_sibling": ("Correct", "teacher available"),
+    "correct_without_sibling": ("Correct", "no teacher"),
+    "wrong_with_sibling": ("Wrong", "teacher available"),
+    "wrong_without_sibling": ("Wrong", "no teacher"),
+}
+
+
+def routing_table(results: Results) -> Table:
+    """Table 7: which branch each kind of rollout takes, by method, and how often each kind occurred."""
+    specs = {name: method_spec(results, name)[0].routing for name in results.experiment.methods}
+    routings = {name: {case: getattr(routing, case) for case in _CASES} for name, routing in specs.items()}
+    rows = [{"method": name, **routing} for name, routing in routings.items()]
+    frame = pd.DataFrame(rows, columns=["method", *_CASES])
+    body = [
+        Row(method_title(results, name), [Cell(BRANCHES[routing[case]].title) for case in _CASES])
+        for name, routing in routings.items()
+    ]
+    grids = [Grid("Method", list(_CASES.values()), body, "Branch", numeric=False)] if body else []
+    notes = ["A teacher is available if another rollout of the same question is correct."]
+    return Table("table7", "Table 7. The branch a rollout takes", notes, frame, {}, grids)
+
+
+def cases_table(results: Results) -> Table:
+    """How often each case of table 7 occurred, early and late in training."""
+    logs, grids = Logs.of(results), []
+    rows: list[dict[str, Any]] = []
+    parts = {"early": "first tenth", "late": "last tenth"}
+    for model, spec in results.experiment.models.items():
+        body = []
+        for method, benchmarks in planned(results, model).items():
+            found = {}
+            for case in _CASES:
+                lookup = logs.metric(model, f"cases/{case}")
+                for when in parts:
+                    over = available(lookup, {(method, when): 100.0}, benchmarks)
+                    estimate = over_seeds(combine(lookup, {(method, when): 100.0}, over))
+                    found[case, when] = estimate
+                    key = {"model": model, "method": method, "case": case, "part": when, "benchmarks": len(over)}
+                    rows.append(key | estimate_columns("percent", estimate))
+            body.append(Row(method_title(results, method), [estimate_cell(found[c, w]) for c in _CASES for w in parts]))
+        if any(row["model"] == model and not math.isnan(row["percent"]) for row in rows):
+            heads = [(" ".join(_CASES[case]).lower(), parts[when]) for case in _CASES for when in parts]
+            grids.append(Grid("Method", heads, body, spec.title))
+    names = ["model", "method", "case", "part", "benchmarks", "percent", "percent_low", "percent_high", "percent_unit"]
+    notes = [
+        "Percent of rollouts in the first and the last tenth of training, averaged over the benchmarks with a finished "
+        f"run. {intervals_note(row['percent_unit'] for row in rows)}"
+    ]
+    digits = dict.fromkeys(["percent", "percent_low", "percent_high"], 1)
+    frame = pd.DataFrame(rows, columns=names)
+    return Table("routing_cases", "How often each case of table 7 occurred", notes, frame, digits, grids)

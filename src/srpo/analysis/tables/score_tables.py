@@ -1,0 +1,243 @@
+"""Scores as tables: the main table (1), the ablations (2), and differences between methods."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.lookups import available, estimate_columns
+from srpo.analysis.results.matrix import (
+    ABLATIONS,
+    AVERAGE,
+    BASE,
+    CELL,
+    ablated,
+    in_matrix_order,
+    main_methods,
+    model_benchmarks,
+    planned,
+)
+from srpo.analysis.results.paper import paper_scores
+from srpo.analysis.results.scores import PROTOCOLS, SCORES, Scores, score_frame
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, listed, method_title
+from srpo.analysis.tables.grid import Cell, Grid, Row, interval, mark_best, number
+from srpo.analysis.tables.table import Table, comparability, estimate_cell, intervals_note
+
+_BIASES = ("selection_bias", "question_bias")
+_SCORE_DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", "_high")} | {"paper": 1}
+
+# ---------------------------------------------------------------- table 1
+
+
+def main_table(results: Results) -> Table:
+    """Table 1: model x method x benchmark x budget by both protocols, the bias between them, the base models."""
+    experiment = results.experiment
+    methods = {m: [BASE, *(n for n in main_methods(results) if n in planned(results, m))] for m in experiment.models}
+    over = {model: model_benchmarks(results, model) for model in experiment.models}
+    frame = score_frame(results, methods, over)
+    frame = in_matrix_order(_with_paper(frame, results), results)
+    k, again = experiment.training.validation.rollouts, experiment.evaluation.rollouts
+    views = {
+        "in_training": f"In-training maximum (the paper's protocol), avg@{k}, percent",
+        "resampled": f"Selected checkpoint, resampled, avg@{again}, percent",
+        "cross_fitted": "Cross-fitted: selected on half of the test questions, reported on the other half, percent",
+        "selection_bias": "Selection bias: in-training maximum minus the same checkpoint resampled, points",
+        "question_bias": "Question bias: resampled minus cross-fitted, points",
+        "paper": "Published numbers, percent",
+    }
+    grids = [_score_grid(results, frame, value, title) for value, title in views.items() if value in frame]
+    notes = [
+        "In-training: the highest validation whose training clock is within the budget, a maximum of noisy scores "
+        "and so biased upward. Resampled: that checkpoint on the same questions with new samples. "
+        "Cross-fitted: the checkpoint that one half of the test questions selects, in training, on the other half: "
+        "without the luck of the questions, and a little too low, as half the questions select less well. "
+        "The base row is the untrained model. Bold: the highest number of a model in a column, whatever the intervals. "
+        f"Budgets: {budgets_listed(results)}. {MISSING}: not measured (yet).",
+        intervals_note(_units(frame))
+        + " An interval of an in-training maximum takes the selected validation as given.",
+        *comparability(results),
+    ]
+    return Table("table1", "Table 1. Scores within each training budget", notes, frame, _SCORE_DIGITS, grids)
+
+
+def _units(frame: pd.DataFrame) -> list[str]:
+    return [unit for score in SCORES for unit in frame[f"{score}_unit"]]
+
+
+def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -> Grid:
+    experiment = results.experiment
+    budgets = list(experiment.training.budget_seconds)
+    # the average first: everyone looks for it, and the last columns may be beyond the edge of a screen
+    shown = [b for b in (AVERAGE, *experiment.benchmarks) if b in set(frame["benchmark"])]
+    heads = [(benchmark_title(results, b), budget) for b in shown for budget in budgets]
+    records = {tuple(row[name] for name in CELL): row for row in frame.to_dict("records")}
+    rows = []
+    for model, spec in experiment.models.items():
+        rows.append(Row(spec.title, heading=True))
+        if value not in _BIASES:
+            # Validation never sees the untrained model: its resampled score is shown in both views.
+            source = "paper" if value == "paper" else "resampled"
+            base = [_cell(records.get((model, BASE, b, BASE)), source, span=len(budgets)) for b in shown]
+            rows.append(Row("Base", [Cell(""), *base]))
+        methods = [m for m in main_methods(results) if m in planned(results, model)]
+        keys = {m: [(model, m, b, budget) for b in shown for budget in budgets] for m in methods}
+        values = {m: [records.get(key, {}).get(value, math.nan) for key in keys[m]] for m in methods}
+        best = list(zip(*(mark_best(column) for column in zip(*values.values(), strict=True)), strict=True))
+        for i, method in enumerate(methods):
+            seeds = [records.get(key, {}).get(f"{value}_seeds", 0) for key in keys[method]]
+            trained = {*planned(results, model)[method], AVERAGE}
+            bold = best[i] if value not in _BIASES else [False] * len(best[i])
+            cells = [
+                _cell(records.get(key), value, best=b, sign=value in _BIASES) if key[2] in trained else Cell("")
+                for b, key in zip(bold, keys[method], strict=True)
+            ]
+            rows.append(
+                Row(method_title(results, method), [Cell("" if value == "paper" else count_range(seeds)), *cells])
+            )
+    return Grid("Method", [("", "Seeds"), *heads], rows, title=title)
+
+
+def _cell(record: dict | None, value: str, best: bool = False, sign: bool = False, span: int = 1) -> Cell:
+    record = record or {}
+    ends = interval(record.get(f"{value}_low"), record.get(f"{value}_high"), sign=sign)
+    return Cell(number(record.get(value), sign=sign), best=best, span=span, interval=ends)
+
+
+# ---------------------------------------------------------------- table 2
+
+
+def ablation_table(results: Results) -> Table:
+    """Table 2: the ablations averaged over benchmarks, with what each differs by from the variant it ablates."""
+    models = [model for model in results.experiment.models if ablated(results, model)]
+    methods = {model: ablated(results, model) for model in models}
+    covered = {model: model_benchmarks(results, model, methods[model]) for model in models}
+    frame = score_frame(results, methods, covered)
+    single = {model for model in models if len(covered[model]) == 1}  # one benchmark is its own average
+    only = frame[frame["model"].isin(single)].assign(benchmark=AVERAGE)
+    frame = pd.concat([frame, only], ignore_index=True)
+    frame = in_matrix_order(_with_differences(_with_paper(frame, results), results, covered), results)
+    titles = {
+        "in_training": "In-training maximum (the paper's protocol), percent",
+        "resampled": "Selected checkpoint, resampled, percent",
+        "paper": "Published numbers, percent",
+    }
+    shown = {value: title for value, title in titles.items() if value in frame and models}
+    grids = [_ablation_grid(results, frame, methods, value, title) for value, title in shown.items()]
+    over = [
+        f"{results.experiment.models[model].title}: average over {listed(benchmark_title(results, b) for b in names)}."
+        for model, names in covered.items()
+    ]
+    notes = [
+        "Each variant is compared with the row above it, as in the paper: the unweighted variant with SRPO, "
+        "the advantage mix with the unweighted variant.",
+        *over,
+        intervals_note(_units(frame)),
+        *comparability(results),
+    ]
+    numbers = [*_SCORE_DIGITS, *(c for c in frame.columns if "_difference" in c and not c.endswith("_unit"))]
+    return Table("table2", "Table 2. Ablations", notes if models else [], frame, dict.fromkeys(numbers, 1), grids)
+
+
+def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, list[str]]) -> pd.DataFrame:
+    """Each variant minus the one it ablates, paired where they were run on the same questions."""
+    scores, rows = Scores.of(results), []
+    for model, method, benchmark, budget in frame[CELL].itertuples(index=False, name=None):
+        other = ABLATIONS.get(method)
+        terms = {(method, budget): 1.0, (other, budget): -1.0}
+        over = covered[model] if benchmark == AVERAGE else [benchmark]
+        row: dict[str, Any] = {"compared_with": other}
+        for score in ("in_training", "resampled"):
+            row |= estimate_columns(
+                f"{score}_difference", scores.estimate(model, terms, over, score) if other else None
+            )
+        rows.append(row)
+    names = [
+        "compared_with",
+        *estimate_columns("in_training_difference", None),
+        *estimate_columns("resampled_difference", None),
+    ]
+    frame = pd.concat([frame, pd.DataFrame(rows, index=frame.index, columns=names)], axis=1)
+    if "paper" in frame:
+        known = frame.set_index(CELL)["paper"].to_dict()
+        keys = zip(frame["model"], frame["compared_with"], frame["benchmark"], frame["budget"], strict=True)
+        frame["paper_difference"] = frame["paper"] - [known.get(key, math.nan) for key in keys]
+    return frame
+
+
+def _ablation_grid(results: Results, frame: pd.DataFrame, methods: dict, value: str, title: str) -> Grid:
+    budgets = list(results.experiment.training.budget_seconds)
+    averages = frame[frame["benchmark"] == AVERAGE].to_dict("records")
+    records = {(row["model"], row["method"], row["budget"]): row for row in averages}
+    rows = []
+    for model, names in methods.items():
+        rows.append(Row(results.experiment.models[model].title, heading=True))
+        for method in names:
+            found = [records.get((model, method, budget)) for budget in budgets]
+            seeds = count_range((row or {}).get(f"{value}_seeds", 0) for row in found)
+            cells = [Cell("" if value == "paper" else seeds), *(_cell(row, value) for row in found)]
+            differences = [_cell(row, f"{value}_difference", sign=True) for row in found]
+            cells += differences if method in ABLATIONS else [Cell("")] * len(budgets)
+            rows.append(Row(method_title(results, method), cells))
+    heads = [
+        ("", "Seeds"),
+        *(("Average", b) for b in budgets),
+        *(("Difference to the row above", b) for b in budgets),
+    ]
+    return Grid("Variant", heads, rows, title=title)
+
+
+# ---------------------------------------------------------------- differences
+
+
+def differences_table(results: Results) -> Table:
+    """SRPO minus every other method of table 1, on each benchmark and on average."""
+    scores, rows, grids = Scores.of(results), [], []
+    budgets = list(results.experiment.training.budget_seconds)
+    for model, spec in results.experiment.models.items():
+        plan, body = planned(results, model), []
+        others = [m for m in main_methods(results) if m in plan and m != "srpo"] if "srpo" in plan else []
+        shared = {other: model_benchmarks(results, model, ("srpo", other)) for other in others}
+        shown = [b for b in results.experiment.benchmarks if any(b in there for there in shared.values())]
+        places = [*shown, *([AVERAGE] if len(shown) > 1 else [])]
+        for other in others:
+            cells = []
+            for place in places:
+                for budget in budgets:
+                    terms = {("srpo", budget): 1.0, (other, budget): -1.0}
+                    over = shared[other] if place == AVERAGE else [place]
+                    over = available(scores.lookup(model, scores.protocol), terms, over)
+                    estimate = scores.estimate(model, terms, over)
+                    key: dict[str, Any] = {"model": model, "method": other, "benchmark": place, "budget": budget}
+                    rows.append(key | {"benchmarks": len(over)} | estimate_columns("difference", estimate))
+                    cells.append(_sided(estimate_cell(estimate, sign=True), rows[-1]))
+            body.append(Row(f"SRPO minus {method_title(results, other)}", cells))
+        if body:
+            heads = [(benchmark_title(results, place), budget) for place in places for budget in budgets]
+            grids.append(Grid("", heads, body, title=spec.title))
+    names = [*CELL, "benchmarks", *estimate_columns("difference", None)]
+    frame = pd.DataFrame(rows, columns=names)
+    notes = [
+        f"Points ({PROTOCOLS[scores.protocol]}), on the same questions. Green: the interval lies above 0; "
+        "red italics: below 0. Averages are over the benchmarks that have both scores. "
+        f"{intervals_note(frame['difference_unit'])}"
+    ]
+    digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)
+    return Table("differences", "SRPO against the others", notes if grids else [], frame, digits, grids)
+
+
+def _sided(cell: Cell, row: dict) -> Cell:
+    """Set a difference off whose interval lies on one side of 0."""
+    return Cell(cell.text, row["difference_low"] > 0, row["difference_high"] < 0, interval=cell.interval)
+
+
+# ---------------------------------------------------------------- the paper's numbers
+
+
+def _with_paper(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Add the published numbers in the column ``paper``, if the experiment may be compared with the paper."""
+    if not results.experiment.comparable_with_paper:
+        return frame
+    return frame.merge(paper_scores(results.experiment), how="left", on=CELL)

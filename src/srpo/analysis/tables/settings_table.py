@@ -1,0 +1,96 @@
+"""The settings of every method as run (table 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from srpo.algorithm.branches import BRANCHES, Branch
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.titles import MISSING, method_title
+from srpo.analysis.tables.grid import Cell, Grid, Row
+from srpo.analysis.tables.table import Table
+from srpo.config import Method, Training
+
+
+def settings_table(results: Results) -> Table:
+    """Table 3: every method's settings, from its runs' ``run.yaml`` where there is one."""
+    specs = {name: method_spec(results, name) for name in results.experiment.methods}
+    frame = pd.DataFrame(
+        [(group, setting, *(read(*spec) for spec in specs.values())) for group, setting, read in _SETTINGS],
+        columns=["group", "setting", *specs],
+    )
+    rows: list[Row] = []
+    for group, of_group in frame.groupby("group", sort=False):
+        rows.append(Row(str(group), heading=True))
+        rows += [Row(row[1], [Cell(text) for text in row[2:]]) for row in of_group.itertuples(index=False, name=None)]
+    columns = [("", method_title(results, name)) for name in specs]
+    notes = [f"{MISSING}: does not apply to the method."]
+    grids = [Grid("Setting", columns, rows, numeric=False)] if specs else []
+    return Table("table3", "Table 3. Settings as run", notes, frame, {}, grids)
+
+
+def method_spec(results: Results, name: str) -> tuple[Method, Training]:
+    """Method and training settings of the first run of ``name`` that has a ``run.yaml``, else the experiment's."""
+    for run, spec in results.specs.items():
+        if run.method == name and "method" in spec and "training" in spec:
+            return Method.model_validate(spec["method"]), Training.model_validate(spec["training"])
+    return results.experiment.methods[name], results.experiment.training
+
+
+def _when(applies: Callable[[Branch], bool], read: Callable[[Method], Any]) -> Callable[[Method, Training], str]:
+    """The setting for methods with a branch that it applies to, a dash for the others."""
+    return lambda m, _: f"{read(m):g}" if any(applies(BRANCHES[name]) for name in m.routing.branches) else MISSING
+
+
+def _rate(read: Callable[[Training], float]) -> Callable[[Method, Training], str]:
+    """A nominal rate of a modelled clock."""
+    return lambda m, t: f"{read(t):g}" if t.clock.kind == "modelled" else MISSING
+
+
+def _policy_gradient(branch: Branch) -> bool:
+    return branch.loss == "policy_gradient"
+
+
+def _distillation(branch: Branch) -> bool:
+    return branch.loss == "distillation"
+
+
+_SETTINGS: list[tuple[str, str, Callable[[Method, Training], str]]] = [
+    ("Batch", "Questions per batch", lambda m, t: f"{t.questions_per_batch}"),
+    ("Batch", "Rollouts per question", lambda m, t: f"{t.rollouts_per_question}"),
+    ("Batch", "Questions per mini-batch", lambda m, t: f"{m.mini_batch_questions}"),
+    ("Lengths", "Prompt, tokens at most", lambda m, t: f"{t.max_prompt_length}"),
+    ("Lengths", "Response, tokens at most", lambda m, t: f"{t.max_response_length}"),
+    ("Lengths", "Teacher prompt, tokens at most", lambda m, t: f"{t.max_teacher_prompt_length}"),
+    ("Rollouts", "Temperature", lambda m, t: f"{t.temperature:g}"),
+    ("Validation", "Every, steps", lambda m, t: f"{t.validate_every}"),
+    ("Validation", "Rollouts per question", lambda m, t: f"{t.validation.rollouts}"),
+    ("Validation", "Temperature", lambda m, t: f"{t.validation.temperature:g}"),
+    ("Validation", "Top-p", lambda m, t: f"{t.validation.top_p:g}"),
+    ("Optimiser (AdamW)", "Learning rate", lambda m, t: f"{m.learning_rate:.1e}"),
+    ("Optimiser (AdamW)", "Warm-up steps", lambda m, t: f"{t.warmup_steps}"),
+    ("Optimiser (AdamW)", "Weight decay", lambda m, t: f"{t.weight_decay:g}"),
+    ("Optimiser (AdamW)", "Gradient clip norm", lambda m, t: f"{t.clip_grad:g}"),
+    ("GRPO loss", "Clip low", _when(_policy_gradient, lambda m: m.clip_ratio_low)),
+    ("GRPO loss", "Clip high", _when(_policy_gradient, lambda m: m.clip_ratio_high)),
+    ("GRPO loss", "Dual clip", _when(_policy_gradient, lambda m: m.clip_ratio_c)),
+    ("Either loss", "Rollout importance clip", lambda m, t: f"{m.rollout_is_threshold:g}"),
+    ("SDPO loss", "Top-K", _when(lambda b: b.uses_teacher, lambda m: m.top_k)),
+    (
+        "SDPO loss",
+        "Divergence alpha (0.5: Jensen–Shannon)",
+        _when(lambda b: b.name == "sdpo", lambda m: m.divergence_alpha),
+    ),
+    ("SDPO loss", "Distillation importance clip", _when(_distillation, lambda m: m.distillation_is_threshold)),
+    ("SDPO loss", "Teacher EMA rate", _when(lambda b: b.uses_teacher, lambda m: m.teacher_ema_rate)),
+    ("SDPO loss", "Entropy weighting beta", _when(_distillation, lambda m: m.entropy_beta)),
+    ("SDPO loss", "Mixing lambda", _when(lambda b: b.name == "mix", lambda m: m.mix_lambda)),
+    ("Training clock", "Kind", lambda m, t: t.clock.kind),
+    ("Training clock", "Decoding, FLOP/s", _rate(lambda t: t.clock.decode_flops_per_second)),
+    ("Training clock", "Dense passes, FLOP/s", _rate(lambda t: t.clock.dense_flops_per_second)),
+    ("Training clock", "Budgets, s", lambda m, t: " / ".join(f"{seconds:g}" for seconds in t.budget_seconds.values())),
+    ("Training clock", "Steps at most", lambda m, t: MISSING if t.max_steps is None else f"{t.max_steps}"),
+]

@@ -1,0 +1,117 @@
+"""What a table is, how it is written, and how an experiment's things are called in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from srpo.analysis.results.contrasts import Estimate
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.titles import MISSING
+from srpo.analysis.tables.grid import Cell, Grid, interval, latex, markdown, number
+from srpo.files import write_text
+
+NOT_COMPARABLE = "Models, questions and budgets are miniatures: the numbers are not comparable with the paper's."
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: ``frame`` is written as CSV with ``digits`` decimals by column, ``grids`` for reading."""
+
+    name: str
+    title: str
+    notes: list[str]
+    frame: pd.DataFrame
+    digits: dict[str, int]
+    grids: list[Grid]
+
+    @property
+    def nothing(self) -> str:
+        """What stands in the place of a table without grids."""
+        return "No data (yet)." if self.notes else "Not part of this experiment."
+
+
+def write_table(table: Table, folder: Path) -> list[Path]:
+    """Write ``<name>.csv``, ``<name>.md``, ``<name>.tex`` and its caption ``<name>.rst``; return the paths."""
+    contents = {"csv": table_csv(table.frame, table.digits), "md": _markdown(table), "tex": _latex(table)}
+    contents["rst"] = f"{table.title}. {' '.join(table.notes)}".strip() + "\n"
+    paths = [folder / f"{table.name}.{kind}" for kind in contents]
+    for path, text in zip(paths, contents.values(), strict=True):
+        write_text(path, text)
+    return paths
+
+
+def table_csv(frame: pd.DataFrame, digits: dict[str, int]) -> str:
+    """CSV with fixed decimals: empty where missing, never a negative zero."""
+    frame = frame.copy()
+    for column in frame.columns.intersection(list(digits)):
+        frame[column] = [None if pd.isna(v) else number(v, digits[column]) for v in frame[column]]
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _markdown(table: Table) -> str:
+    parts = [f"## {table.title}", *(markdown(grid).rstrip() for grid in table.grids), *table.notes]
+    if not table.grids:
+        parts.append(table.nothing)
+    return "\n\n".join(parts) + "\n"
+
+
+def _latex(table: Table) -> str:
+    """Needs the packages booktabs and multirow; notes are comments, for the author to take up."""
+    title = table.title.split(". ", 1)[-1]  # LaTeX numbers tables itself
+    notes = [f"% {note}" for note in table.notes] or [f"% {table.nothing}"]
+    captions = [". ".join(filter(None, (title, grid.title))) for grid in table.grids]
+    labels = [f"tab:{table.name}" + (f"-{i}" if i > 1 else "") for i in range(1, len(captions) + 1)]
+    bodies = [latex(*parts) for parts in zip(table.grids, captions, labels, strict=True)]
+    return "\n".join([*notes, *bodies]).rstrip() + "\n"
+
+
+# ---------------------------------------------------------------- cells and notes
+
+
+def estimate_cell(estimate: Estimate | None, digits: int = 1, sign: bool = False, **looks: Any) -> Cell:
+    """A number with its interval, or a dash."""
+    if estimate is None:
+        return Cell(MISSING)
+    ends = interval(estimate.low, estimate.high, digits, sign)
+    return Cell(number(estimate.value, digits, sign), interval=ends, **looks)
+
+
+def record_cell(record: dict[str, Any], name: str, sign: bool = False, **looks: Any) -> Cell:
+    """The number ``name`` of a frame's row with its interval, or a dash."""
+    if math.isnan(record[name]):
+        return Cell(MISSING, **looks)
+    ends = interval(record[f"{name}_low"], record[f"{name}_high"], sign=sign)
+    return Cell(number(record[name], sign=sign), interval=ends, **looks)
+
+
+_UNITS = {
+    "seed and question": "over training seeds and test questions (another run, other questions and samples)",
+    "seed": "over training seeds (another run)",
+    "seed, run SD": "over training seeds, whose spread is that of the methods with several (another run)",
+    "question, run SD": "over test questions, widened by the spread between training seeds of the methods with several "
+    "(another run, other questions and samples)",
+    "question": "over test questions (other questions and samples, the same training run)",
+    "benchmark": "over benchmarks (of one run each)",
+}
+
+
+def intervals_note(units: Iterable[str]) -> str:
+    """What the 95 % intervals of a table or figure generalise over, from the units they were computed with."""
+    there = set(units)
+    if not there:
+        return ""
+    named = [text for unit, text in _UNITS.items() if unit in there]
+    if not named:
+        return "No intervals: there is one run of each."
+    return f"In brackets 95 % intervals {'; or '.join(named)}."
+
+
+def comparability(results: Results) -> list[str]:
+    """The note that an experiment's numbers are not the paper's, if so."""
+    return [] if results.experiment.comparable_with_paper else [NOT_COMPARABLE]

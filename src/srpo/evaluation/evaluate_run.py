@@ -1,0 +1,163 @@
+"""The evaluate stage: resample the test split with the checkpoints of a run's budgets, or with the base model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srpo.benchmarks.splits import read_split
+from srpo.config import Experiment, RunId
+from srpo.errors import SrpoError
+from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
+from srpo.files import write_json, write_text
+from srpo.layout import WEIGHTS, Layout, RunFiles
+from srpo.rollout.interface import RolloutEngine
+
+KEPT_QUESTIONS = 8
+"""Questions of which ``samples.jsonl`` keeps samples."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights in Hugging Face format and the training step that they come from."""
+
+    path: Path
+    step: int
+
+
+def score_budgets(
+    checkpoints: Mapping[str, Checkpoint | None], evaluate: Callable[[Path], EvaluationResult]
+) -> tuple[dict[str, dict[str, Any] | None], list[dict[str, Any]]]:
+    """Evaluate each distinct checkpoint once.
+
+    Args:
+        checkpoints: what each budget selected; ``None`` where it selected nothing.
+        evaluate: scores the checkpoint in a directory.
+
+    Returns:
+        The ``budgets`` of ``evaluation.json``, ``None`` where there is no checkpoint, and the records of
+        ``samples.jsonl``; budgets that share a checkpoint share its result.
+    """
+    results: dict[Path, EvaluationResult] = {}
+    budgets: dict[str, dict[str, Any] | None] = {}
+    samples: list[dict[str, Any]] = []
+    for budget, checkpoint in checkpoints.items():
+        if checkpoint is None:
+            budgets[budget] = None
+            continue
+        if checkpoint.path not in results:
+            results[checkpoint.path] = evaluate(checkpoint.path)
+        result = results[checkpoint.path]
+        budgets[budget] = {
+            "step": checkpoint.step,
+            "avg_at_k": result.avg_at_k,
+            "response_length": result.response_length,
+            "truncated_fraction": result.truncated_fraction,
+            "question_scores": result.question_scores,
+        }
+        samples += [{"budget": budget, **sample} for sample in result.samples]
+    return budgets, samples
+
+
+def evaluate_checkpoints(experiment: Experiment, run: RunId, layout: Layout) -> None:
+    """Write ``evaluation.json`` and ``samples.jsonl`` of a finished run, reading its ``summary.json``.
+
+    Raises:
+        SrpoError: if the run's files, its split or a checkpoint cannot be read.
+    """
+    files = layout.run_files(run)
+    _evaluate(experiment, run.model_dump(), selected_checkpoints(files), layout, files)
+
+
+def selected_checkpoints(files: RunFiles) -> dict[str, Checkpoint | None]:
+    """The checkpoint that each budget of a finished run selected.
+
+    Raises:
+        SrpoError: if its summary cannot be read.
+    """
+    try:
+        selected = json.loads(files.summary.read_text())["budgets"]
+    except (OSError, ValueError, KeyError) as error:
+        raise SrpoError(f"{files.summary}: not a run's summary ({error!r})") from error
+    return {
+        budget: found and Checkpoint(files.folder / found["checkpoint"] / WEIGHTS, found["step"])
+        for budget, found in selected.items()
+    }
+
+
+def evaluate_base(experiment: Experiment, model: str, benchmark: str, layout: Layout) -> None:
+    """Write ``evaluation.json`` and ``samples.jsonl`` of a base model.
+
+    Raises:
+        SrpoError: if the model or the split cannot be read.
+    """
+    run = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
+    checkpoints = {"base": Checkpoint(layout.model(model), step=0)}
+    _evaluate(experiment, run, checkpoints, layout, layout.base_files(model, benchmark))
+
+
+def _evaluate(
+    experiment: Experiment,
+    run: dict[str, Any],
+    checkpoints: Mapping[str, Checkpoint | None],
+    layout: Layout,
+    files: RunFiles,
+) -> None:
+    from srpo.models.tokenizer import open_tokenizer  # slow to import
+
+    start = time.perf_counter()
+    tokenizer = open_tokenizer(layout.model(run["model"]))
+    questions = read_split(layout.split(run["benchmark"], "test"))
+    limits = experiment.training
+
+    def evaluate(path: Path) -> EvaluationResult:
+        with serving(experiment, path, files.server_log) as engine:
+            return evaluate_questions(
+                engine,
+                tokenizer,
+                questions,
+                experiment.evaluation,
+                limits.max_prompt_length,
+                limits.max_response_length,
+                seed_key=("evaluation", *run.values()),
+                keep=KEPT_QUESTIONS,
+            )
+
+    budgets, samples = score_budgets(checkpoints, evaluate)
+    # The evaluation is written last: where it exists, the samples do.
+    write_text(files.samples, "".join(json.dumps(sample, allow_nan=False) + "\n" for sample in samples))
+    evaluation = {
+        "run": run,
+        "k": experiment.evaluation.rollouts,
+        "questions": len(questions),
+        "budgets": budgets,
+        "wall_seconds": time.perf_counter() - start,
+    }
+    write_json(files.evaluation, evaluation)
+
+
+@contextmanager
+def serving(experiment: Experiment, checkpoint: Path, log: Path) -> Iterator[RolloutEngine]:
+    """The experiment's rollout engine with a checkpoint's weights, on all devices of a run."""
+    execution, limits = experiment.execution, experiment.training
+    if execution.rollout_engine == "embedded":
+        from srpo.rollout.embedded import EmbeddedEngine
+
+        yield EmbeddedEngine.from_pretrained(checkpoint)
+        return
+    from srpo.rollout.sglang_protocol import ServerOptions
+    from srpo.rollout.sglang_server import SGLangServer
+
+    options = ServerOptions(
+        context_length=limits.max_prompt_length + limits.max_response_length,
+        tensor_parallel=execution.rollout_tensor_parallel,
+        data_parallel=execution.ranks // execution.rollout_tensor_parallel,
+        dtype=execution.precision,
+    )
+    with SGLangServer(checkpoint, log, options) as server:
+        yield server

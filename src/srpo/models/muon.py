@@ -1,0 +1,73 @@
+"""Muon (Jordan et al., 2024) for the small matrices of a miniature.
+
+It is torch.optim.Muon's rule with ``match_rms_adamw``. That one runs the Newton-Schulz iteration matrix by matrix in
+bfloat16, which is many times slower than float32 on a CPU that has no bfloat16 products; here matrices of one shape
+go through it together, in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+MOMENTUM = 0.95
+
+
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Bring the singular values of each matrix near 1 by Newton-Schulz iterations.
+
+    Args:
+        matrices: float32 [matrices, rows, columns], rows at most columns.
+    """
+    a, b, c = COEFFICIENTS
+    matrices = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(ITERATIONS):
+        gram = matrices @ matrices.mT
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        matrices = torch.baddbmm(matrices, polynomial, matrices, beta=a)
+    return matrices
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum, orthogonalised; the step's size matches AdamW's, so that one learning rate fits both.
+
+    Args:
+        params: matrices.
+        lr: learning rate.
+        weight_decay: decoupled, as AdamW's.
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Update every matrix; all must have a gradient."""
+        for group in self.param_groups:
+            by_shape: dict[tuple[int, ...], list[Tensor]] = {}
+            for parameter in group["params"]:
+                by_shape.setdefault(tuple(sorted(parameter.shape)), []).append(parameter)
+            for shape, parameters in by_shape.items():
+                step_size = 0.2 * math.sqrt(shape[1]) * group["lr"]
+                for parameter, update in zip(parameters, orthogonalize(self._updates(parameters)), strict=True):
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                    parameter.add_(_wide(update, parameter), alpha=-step_size)
+
+    def _updates(self, parameters: list[Tensor]) -> Tensor:
+        """Nesterov momentum of matrices of one shape, [matrices, rows, columns], none taller than wide."""
+        gradients = torch.stack([_wide(parameter.grad, parameter) for parameter in parameters])
+        state = self.state[parameters[0]]
+        if not state:
+            state["momentum"] = torch.zeros_like(gradients)
+        momentum = state["momentum"].lerp_(gradients, 1 - MOMENTUM)
+        return gradients.lerp(momentum, MOMENTUM)
+
+
+def _wide(matrix: Tensor, parameter: Tensor) -> Tensor:
+    """Turn a matrix that goes with a tall parameter; its own inverse."""
+    return matrix.T if parameter.shape[0] > parameter.shape[1] else matrix

@@ -1,0 +1,280 @@
+"""An experiment's estimate (:mod:`srpo.plan`) as text: tables, and the assumptions behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from srpo import memory
+from srpo.config import Experiment
+from srpo.plan import (
+    COMPLETE_CHECKPOINTS,
+    CONCURRENT,
+    CONTEXT_TOKENS,
+    GENERATION_SHARE,
+    SAVED_VALIDATIONS,
+    SERVER_SECONDS,
+    START_SECONDS,
+    WRITE_BYTES_PER_SECOND,
+    Plan,
+    RunPlan,
+    timed_like,
+)
+
+GPU_SIZES = (80e9, 96e9)
+"""Bytes of the GPUs that the memory of a run is compared with."""
+
+
+def render(plan: Plan) -> str:
+    """The plan as text: tables, then the assumptions behind them."""
+    parts = [_render_head(plan), _render_runs(plan), _render_time(plan), _render_seeds(plan), _render_disk(plan)]
+    if plan.experiment.execution.rollout_engine == "sglang":
+        parts.append(_render_memory(plan))
+    parts.append("Assumptions\n" + "\n".join(f"- {line}" for line in _assumptions(plan)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _render_seeds(plan: Plan) -> str:
+    """What the planned seeds tell apart, what one more would, and what it takes."""
+    from srpo.analysis.results.power import ASSUMED_RUN_SD, Design, power_line, sample_noise
+
+    experiment, lines = plan.experiment, []
+    for model in experiment.models:
+        runs = [run.run for run in plan.runs if run.run.model == model]
+        if not runs:
+            continue
+        benchmarks = list(dict.fromkeys(run.benchmark for run in runs))
+        questions = sum(experiment.benchmarks[name].questions("test") for name in benchmarks) / len(benchmarks)
+        noise = sample_noise(questions, experiment.evaluation.rollouts)
+        seeds = min(len({run.seed for run in runs if run.method == method}) for method in {run.method for run in runs})
+        more = Design(ASSUMED_RUN_SD, len(benchmarks), noise).resolved(seeds + 1)
+        lines += [
+            f"{model}: {power_line(seeds, len(benchmarks), noise)}",
+            f"{model}: with one seed more, about ±{more:.1f} points.",
+        ]
+    if not lines:
+        return "No run, and nothing to tell apart."
+    seeds = len({run.run.seed for run in plan.runs})
+    hours = sum(run.total_seconds for run in plan.runs) / 3600 * experiment.execution.ranks / seeds
+    lines.append(f"One more seed of every run takes about {hours:.4g} {_unit(experiment)}-hours.")
+    return "\n".join(lines)
+
+
+def headline(plan: Plan) -> str:
+    """Two lines: how much there is to compute and how long that may take, and what that assumes."""
+    experiment, unit, hours = plan.experiment, _unit(plan.experiment), plan.device_hours
+    counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
+    what = ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count)
+    busy = f"{hours:.4g} {unit}-hours" if hours > 5 or unit == "GPU" else f"{hours * 60:.0f} CPU minutes"
+    from_what = (
+        "the paper's seconds a step"
+        if experiment.execution.rollout_engine == "sglang"
+        else "FLOPs at nominal rates, prompts and responses as long as they may be, cores idle otherwise"
+    )
+    return (
+        f"{experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
+        f"An estimate from {from_what}; srpo plan {experiment.name} says more."
+    )
+
+
+def shortages(experiment: Experiment, gpu: float) -> list[str]:
+    """One line for each way in which a model does not fit into a GPU, with what to change; none without SGLang.
+
+    Args:
+        gpu: bytes of a GPU.
+    """
+    execution, training = experiment.execution, experiment.training
+    if execution.rollout_engine != "sglang":
+        return []
+    longest = training.max_prompt_length + training.max_response_length
+    floor = training.max_teacher_prompt_length + training.max_response_length
+    lower_tokens = f"lower execution.max_tokens_per_rank (to {floor} at least) or set execution.offload_teacher"
+    lines = []
+    for name, model in experiment.models.items():
+        shape = memory.shape_of(model)
+        rollout = memory.rollout_memory(shape, execution, gpu)
+        for what, items, remedy in (
+            ("an update", memory.update_memory(shape, execution, training), lower_tokens),
+            ("generation", rollout, "lower execution.rollout_memory_fraction"),
+        ):
+            if (needed := sum(items.values())) > gpu:
+                lines.append(f"{name}: {what} needs about {_gigabytes(needed)} of {_gigabytes(gpu)} GB a GPU; {remedy}")
+        per_token = memory.kv_bytes_per_token(shape) / execution.rollout_tensor_parallel
+        if rollout["keys and values"] < longest * per_token:
+            lines.append(
+                f"{name}: a server's share of {_gigabytes(gpu)} GB has no room for a sequence of {longest} tokens; "
+                "raise execution.rollout_memory_fraction or rollout_tensor_parallel"
+            )
+    return lines
+
+
+def _unit(experiment: Experiment) -> str:
+    return "GPU" if experiment.execution.rollout_engine == "sglang" else "core"
+
+
+def _render_head(plan: Plan) -> str:
+    experiment = plan.experiment
+    ranks, unit = experiment.execution.ranks, _unit(experiment)
+    unit = f"{unit}s" if ranks > 1 else unit
+    return (
+        f"{experiment.name}: {experiment.title}\n"
+        f"{len(plan.runs)} runs of {ranks} {unit}, {len(plan.base_seconds)} evaluations of untrained models"
+    )
+
+
+def _render_runs(plan: Plan) -> str:
+    """One line for each model and method; a method's runs differ in their test split only."""
+    labels = [*plan.experiment.training.budget_seconds]
+    groups: dict[tuple[str, str], list[RunPlan]] = {}
+    for run in plan.runs:
+        groups.setdefault((run.run.model, run.run.method), []).append(run)
+    ranks, unit = plan.experiment.execution.ranks, _unit(plan.experiment)
+    rows = []
+    for (model, method), runs in groups.items():
+        hours = [run.total_seconds / 3600 for run in runs]
+        rows.append(
+            [
+                model,
+                method,
+                str(len(runs)),
+                f"{runs[0].step_seconds[labels[-1]]:.3g}",
+                *(str(runs[0].steps[label]) for label in labels),
+                f"{min(hours):.3g}"
+                if f"{min(hours):.3g}" == f"{max(hours):.3g}"
+                else f"{min(hours):.3g}-{max(hours):.3g}",
+                f"{sum(hours) * ranks:.4g}",
+            ]
+        )
+    steps = [f"steps in {label}" for label in labels]
+    return _table(["model", "method", "runs", "s a step", *steps, "hours a run", f"{unit}-hours"], rows)
+
+
+def _render_time(plan: Plan) -> str:
+    runs, ranks, unit = plan.runs, plan.experiment.execution.ranks, _unit(plan.experiment)
+    parts = {name: sum(run.seconds[name] for run in runs) for name in (runs[0].seconds if runs else [])}
+    parts["untrained models"] = sum(plan.base_seconds)
+    rows = [[name, f"{seconds / 3600 * ranks:.4g}"] for name, seconds in parts.items()]
+    if plan.model_seconds:
+        rows.append(["base models", f"{sum(plan.model_seconds) / 3600:.4g}"])
+    rows.append(["all", f"{plan.device_hours:.4g}"])
+    return _table(["time", f"{unit}-hours"], rows) + f"\n{_duration(plan)}"
+
+
+def _duration(plan: Plan) -> str:
+    """How long the experiment takes with so many runs at a time."""
+    hours = plan.wall_seconds / 3600
+    duration = (
+        f"{hours / 24:.1f} days" if hours > 48 else f"{hours:.1f} hours" if hours > 1 else f"{hours * 60:.0f} minutes"
+    )
+    return f"{duration} with {plan.nodes} {'run' if plan.nodes == 1 else 'runs'} at a time"
+
+
+def _render_disk(plan: Plan) -> str:
+    rows = []
+    for model in plan.shapes:
+        for teacher in (False, True):
+            runs = [
+                run
+                for run in plan.runs
+                if run.run.model == model and plan.experiment.methods[run.run.method].routing.needs_teacher == teacher
+            ]
+            if runs:
+                sizes = memory.checkpoint_bytes(plan.shapes[model], teacher)
+                numbers = (sizes.model, sizes.optimiser, sizes.teacher, sizes.weights, sizes.whole)
+                cells = (*numbers, max(run.disk_peak for run in runs), max(run.disk_end for run in runs))
+                rows.append([model, "yes" if teacher else "no", *map(_gigabytes, cells)])
+    columns = ["model", "teacher", "weights", "Adam", "EMA", "huggingface", "checkpoint", "run, peak", "run, end"]
+    return (
+        _table([f"disk, GB: {columns[0]}", *columns[1:]], rows)
+        + f"\nwhole experiment: {_gigabytes(plan.disk_end)} GB at the end, {_gigabytes(plan.disk_peak)} GB at its peak"
+    )
+
+
+def _render_memory(plan: Plan) -> str:
+    """Device memory of an update and of generation, for each model and size of GPU."""
+    execution, training = plan.experiment.execution, plan.experiment.training
+    shapes = plan.shapes.values()
+    update = [memory.update_memory(shape, execution, training) for shape in shapes]
+    rows = _render_items(update, GPU_SIZES)
+    text = _table(["memory of a GPU in an update, GB", *plan.shapes], rows)
+    longest = training.max_prompt_length + training.max_response_length
+    servers = execution.ranks // execution.rollout_tensor_parallel
+    sequences = -(-training.questions_per_batch * training.rollouts_per_question // servers)
+    for size in GPU_SIZES:
+        rollout = [memory.rollout_memory(shape, execution, size) for shape in shapes]
+        rows = _render_items(rollout, [size])
+        tokens = [
+            items["keys and values"] / memory.kv_bytes_per_token(shape) * execution.rollout_tensor_parallel
+            for items, shape in zip(rollout, shapes, strict=True)
+        ]
+        rows.append(["tokens that keys and values are for", *(f"{number:.0f}" for number in tokens)])
+        rows.append(
+            [
+                f"of {sequences} rollouts of full length",
+                *(f"{min(1.0, number / (sequences * longest)):.0%}" for number in tokens),
+            ]
+        )
+        text += "\n\n" + _table([f"memory of a GPU of {size / 1e9:.0f} GB in generation, GB", *plan.shapes], rows)
+    host = [_gigabytes(memory.host_memory(shape, execution)) for shape in shapes]
+    return text + "\n\n" + _table(["memory of the host, GB", *plan.shapes], [["all ranks together", *host]])
+
+
+def _render_items(models: Sequence[dict[str, float]], sizes: Sequence[float]) -> list[list[str]]:
+    """A line for each item that a model has, their sums, and what is left of GPUs of these sizes."""
+    rows = [
+        [name, *(_gigabytes(items[name]) for items in models)] for name in models[0] if any(m[name] for m in models)
+    ]
+    rows.append(["all", *(_gigabytes(sum(items.values())) for items in models)])
+    for size in sizes:
+        rows.append([f"left of {size / 1e9:.0f} GB", *(_gigabytes(size - sum(items.values())) for items in models)])
+    return rows
+
+
+def _assumptions(plan: Plan) -> list[str]:
+    experiment = plan.experiment
+    execution, training = experiment.execution, experiment.training
+    start, server = START_SECONDS[execution.driver], SERVER_SECONDS[execution.rollout_engine]
+    common = [
+        f"A run starts in {start + server:.0f} s, an evaluation in {START_SECONDS['in_process']:.0f} s and "
+        f"{server:.0f} s for each of up to {len(training.budget_seconds)} checkpoints.",
+        f"{SAVED_VALIDATIONS:.0%} of the validations save a checkpoint, at {WRITE_BYTES_PER_SECOND / 1e9:g} GB/s.",
+        f"Disk: {COMPLETE_CHECKPOINTS['running']} complete checkpoints of a run under way and one being written, "
+        f"{COMPLETE_CHECKPOINTS['finished']} of a finished run (a longer budget continues from it), and the weights of "
+        "each budget's best, all in float32 as verl writes them. Logs and samples are small.",
+    ]
+    if execution.rollout_engine == "embedded":
+        return [
+            "A step's seconds follow from FLOPs at the clock's nominal rates, with prompts and responses as long as "
+            "they may be: steps are the fewest, hours the most there can be. A modelled second is counted as one of a "
+            "core.",
+            "An example of a base model's warm start takes what it took of Miniature-S and -L (docs/miniature.md), on "
+            "one core.",
+            *common,
+        ]
+    likes = {name: timed_like(method) for name, method in experiment.methods.items()}
+    others = ", ".join(f"{name} like {like}" for name, like in likes.items() if name != like)
+    return [
+        "Seconds a step up to each budget are those of the paper's figure 4b: Qwen3-8B, 8 GPUs of 96 GB (H20), a mean "
+        "over benchmarks. A smaller model or a faster GPU takes more steps in the same hours.",
+        *([f"The figure has grpo, sdpo and srpo. Other methods are counted like them: {others}."] if others else []),
+        f"Sampling outside of training: generation is {GENERATION_SHARE:.0%} of a step; a server's larger batch is "
+        "faster as far as reading weights, keys and values limits it, with "
+        f"{CONTEXT_TOKENS} tokens a sequence and {CONCURRENT} sequences a server.",
+        *common,
+        f"Memory: the largest micro-batch of an update holds {memory.micro_batch_tokens(execution, training)} tokens, "
+        f"all of them distilled responses; CUDA, NCCL and a sleeping server take {memory.DEVICE_RUNTIME / 1e9:g} GB of "
+        f"a GPU, a rank's processes {memory.HOST_PER_RANK / 1e9:g} GB of the host.",
+        "The step times are the paper's; nothing else here was measured on GPUs.",
+    ]
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.3g}" if abs(size) < 100e9 else f"{size / 1e9:.0f}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns: names to the left, numbers to the right."""
+    columns = list(zip(*rows, strict=True)) if rows else []
+    align = ["right" if all(cell[:1].isdigit() or cell[:1] == "-" for cell in column) else "left" for column in columns]
+    return tabulate(rows, header, tablefmt="simple", colalign=align or None, disable_numparse=True)

@@ -1,0 +1,93 @@
+"""The policy in this process: verl's worker with one rank and the embedded engine; no Ray, no ports."""
+
+import io
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+import torch
+from tensordict import TensorDict
+from transformers.utils import logging as transformers_logging
+
+from srpo.config import RunSpec, TransformerShape
+from srpo.cost import model_cost
+from srpo.policy.verl_config import check_packages, compose_verl_config
+from srpo.policy.worker import SRPOWorker
+from srpo.rollout.embedded import EmbeddedEngine
+
+_ONE_RANK = {
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
+
+
+class InProcessPolicy:
+    """A run's policy (:class:`srpo.policy.interface.Policy`); one torch thread, as runs share a machine's cores."""
+
+    def __init__(self, spec: RunSpec, model: Path) -> None:
+        os.environ.update(_ONE_RANK)
+        torch.set_num_threads(1)
+        torch.manual_seed(spec.id.seed)
+        config = compose_verl_config(spec, model)
+        with _quiet():
+            self.worker = SRPOWorker(config=config.actor_rollout_ref, role="actor")
+            self.worker.init_model()
+        model_config = self.worker.actor.engine.model_config
+        self.tokenizer = model_config.tokenizer
+        self.cost = model_cost(TransformerShape.model_validate(model_config.hf_config, from_attributes=True))
+        self._engine = EmbeddedEngine(model_config.hf_config, self.tokenizer.eos_token_id, self.tokenizer.pad_token_id)
+
+    @contextmanager
+    def sampling(self) -> Iterator[EmbeddedEngine]:
+        """A rollout engine with the current weights."""
+        self._engine.update_weights(self.worker.actor.engine.get_per_tensor_param()[0])
+        yield self._engine
+
+    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The student's pass before the update."""
+        return self.worker.compute_log_prob(batch)
+
+    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The teacher's pass."""
+        return self.worker.compute_teacher_log_prob(batch)
+
+    def update_actor(self, batch: TensorDict) -> TensorDict:
+        """One optimiser step per mini-batch."""
+        return self.worker.update_actor(batch)
+
+    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
+        """The gradient norm of an update that is not made."""
+        return self.worker.compute_gradient_norm(batch)
+
+    def save_checkpoint(self, folder: Path, step: int) -> None:
+        """Write weights, optimiser, schedule and teacher below ``folder``."""
+        self.worker.save_checkpoint(str(folder), global_step=step)
+
+    def load_checkpoint(self, folder: Path) -> None:
+        """Restore what :meth:`save_checkpoint` wrote."""
+        self.worker.load_checkpoint(str(folder))
+
+
+@contextmanager
+def start(spec: RunSpec, model: Path) -> Iterator[InProcessPolicy]:
+    """Build a run's policy on its base model."""
+    check_packages(spec.execution)
+    yield InProcessPolicy(spec, model)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep verl's messages about every file and every byte out of the run's log."""
+    logging.getLogger("torch.fx").setLevel(logging.ERROR)
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

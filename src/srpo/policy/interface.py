@@ -1,0 +1,50 @@
+"""What a training step asks of a policy, wherever it is computed."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from tensordict import TensorDict
+
+from srpo.cost import ModelCost
+from srpo.rollout.interface import RolloutEngine
+
+
+class Policy(Protocol):
+    """The student and its self-teacher.
+
+    Attributes:
+        tokenizer: the model's.
+        cost: what a forward pass costs.
+    """
+
+    tokenizer: Any
+    cost: ModelCost
+
+    def sampling(self) -> AbstractContextManager[RolloutEngine]:
+        """A rollout engine with the present weights, for the duration of the context."""
+        ...
+
+    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The student's pass before the update (``pass_name`` "old_log_prob" of the engine)."""
+        ...
+
+    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The teacher's pass (``pass_name`` "teacher")."""
+        ...
+
+    def update_actor(self, batch: TensorDict) -> TensorDict:
+        """One optimiser step per mini-batch, each followed by the teacher's."""
+        ...
+
+    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
+        """The gradient norm that an update with one mini-batch would have; nothing is updated."""
+        ...
+
+    def save_checkpoint(self, folder: Path, step: int) -> None:
+        """Write weights, optimiser, schedule and teacher below ``folder``."""
+        ...
+
+    def load_checkpoint(self, folder: Path) -> None:
+        """Restore what :meth:`save_checkpoint` wrote."""
+        ...

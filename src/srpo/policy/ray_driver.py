@@ -1,0 +1,158 @@
+"""The policy in a Ray cluster: verl's trainer starts workers and rollout servers, the project's loop drives them."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import ray
+from tensordict import TensorDict
+from transformers import AutoConfig
+from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from srpo.config import Execution, RunSpec, TransformerShape
+from srpo.cost import model_cost
+from srpo.errors import SrpoError
+from srpo.policy.servers import ServerRollout, server_errors
+from srpo.policy.verl_config import check_packages, compose_verl_config
+from srpo.policy.verl_private import check_version, workers_only
+from srpo.policy.worker import SRPOWorker
+from srpo.rollout.sglang_protocol import ENVIRONMENT, stop_token_ids, vocabulary_size
+
+
+@register_trainer("srpo")
+class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[misc]  # verl names its base by class
+    """A run's policy (:class:`srpo.policy.interface.Policy`): a worker per device, rollout servers on the same devices.
+
+    verl's own ``fit`` is not used: ``training/loop.py`` is the only training loop, for both drivers. Batches
+    are as large as one step and go to the workers directly.
+    """
+
+    def on_init_end(self) -> None:
+        """Does nothing: :meth:`sampling` sends the weights to the servers."""
+        model = Path(self.config.actor_rollout_ref.model.path)
+        self.cost = model_cost(TransformerShape.model_validate(AutoConfig.from_pretrained(model), from_attributes=True))
+        embedded = self.config.actor_rollout_ref.rollout.name == "embedded"
+        servers = len(self.llm_server_manager.get_addresses()) if embedded else 0
+        self._rollout = ServerRollout(self.get_llm_client(), stop_token_ids(model), vocabulary_size(model), servers)
+
+    @contextmanager
+    def sampling(self) -> Iterator[ServerRollout]:
+        """The rollout servers with the current weights; afterwards they free their device memory.
+
+        Raises:
+            ServersFailed: if a server has died or does not take the weights.
+        """
+        # no checkpoint after this: ranks that gather weights for a server wait for the rank whose server is gone
+        with server_errors("sending weights", can_checkpoint=False):
+            self.checkpoint_manager.update_weights()
+        yield self._rollout
+        # not after an error, which ends this policy: servers must not be put to sleep while they have requests
+        with server_errors("putting servers to sleep", can_checkpoint=True):
+            self.checkpoint_manager.sleep_replicas()
+
+    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The student's pass before the update."""
+        return self.actor_rollout_wg.compute_log_prob(batch)
+
+    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
+        """The teacher's pass."""
+        return self.actor_rollout_wg.compute_teacher_log_prob(batch)
+
+    def update_actor(self, batch: TensorDict) -> TensorDict:
+        """One optimiser step per mini-batch."""
+        return self.actor_rollout_wg.update_actor(batch)
+
+    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
+        """The gradient norm of an update that is not made."""
+        return self.actor_rollout_wg.compute_gradient_norm(batch)
+
+    def save_checkpoint(self, folder: Path, step: int) -> None:
+        """Write weights, optimiser, schedule and teacher below ``folder``, which all ranks must see."""
+        self.actor_rollout_wg.save_checkpoint(str(folder.absolute()), None, step)
+
+    def load_checkpoint(self, folder: Path) -> None:
+        """Restore what :meth:`save_checkpoint` wrote."""
+        self.actor_rollout_wg.load_checkpoint(str(folder.absolute()))
+
+
+@contextmanager
+def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
+    """Start a Ray cluster for this run only, and the run's policy in it; stop both at the end."""
+    check_version()
+    check_packages(spec.execution)
+    check_device_names(spec.execution)
+    config = compose_verl_config(spec, model.absolute())
+    ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
+    runtime_env = get_ppo_ray_runtime_env(config)
+    runtime_env["env_vars"] |= loader_path() | ENVIRONMENT
+    with _signals_for_this_process_only():
+        ray.init(
+            address="local",  # a new cluster, even if RAY_ADDRESS names another one
+            _node_ip_address="127.0.0.1",  # rollout servers have no password, so they listen on this address only
+            include_dashboard=False,
+            log_to_driver=not on_cpu,
+            # verl's placement requires both; CPUs are no limit, and without GPUs a "GPU" only counts a rank
+            num_cpus=4 * (ranks + 2),
+            num_gpus=ranks if on_cpu else None,
+            object_store_memory=2**28 if on_cpu else None,
+            runtime_env=runtime_env,
+        )
+    try:
+        found = int(ray.cluster_resources().get("GPU", 0))
+        if found != ranks:  # the Ray cluster of another run would use the other GPUs and does not know which are in use
+            raise SrpoError(
+                f"execution.ranks = {ranks}: {found} GPUs are visible; let CUDA_VISIBLE_DEVICES name {ranks}"
+            )
+        trainer = SRPOTrainer(config)
+        trainer.init()
+        yield trainer
+    finally:
+        ray.shutdown()
+
+
+def check_device_names(execution: Execution) -> None:
+    """Check that GPUs are named by numbers, which SGLang needs.
+
+    Raises:
+        SrpoError: for UUIDs and names of parts of GPUs.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    by_number = all(part.strip().isdigit() for part in named.split(",") if part.strip())
+    if execution.rollout_engine == "sglang" and not by_number:
+        raise SrpoError(f"CUDA_VISIBLE_DEVICES = {named}: verl starts SGLang's servers by number, as in 0,1")
+
+
+def loader_path() -> dict[str, str]:
+    """``LD_LIBRARY_PATH`` with the CUDA runtime of torch's wheels; empty if there is none.
+
+    verl makes SGLang preload its memory saver, which needs that library but has no path to it. Without the path a
+    scheduler ends before its first log line.
+    """
+    nvidia = find_spec("nvidia")  # a namespace package: one folder per CUDA version
+    roots = nvidia.submodule_search_locations or () if nvidia else ()
+    folders = sorted({str(path.parent) for root in roots for path in Path(root).glob("*/lib/libcudart.so.*")})
+    if not folders:
+        return {}
+    return {"LD_LIBRARY_PATH": os.pathsep.join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])}
+
+
+@contextmanager
+def _signals_for_this_process_only() -> Iterator[None]:
+    """Make child processes ignore the signals that a scheduler sends to every process of a job.
+
+    Otherwise workers and servers would end in the middle of a step that this process finishes before it stops.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray has installed its own handler
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,273 @@
+"""verl's FSDP engine with an EMA self-teacher and response-only model outputs.
+
+The stock engine scores every position of prompt and response and returns one number a token. This one
+computes logits where responses are predicted, and adds what routed rollouts need: the student's top-K ids
+(old log-prob pass, or the update where it is the batch's only one), the teacher's distribution on them or as a whole
+(teacher pass), the student's with gradients (update). Which of the three a forward computes is the ``pass_name`` entry
+of its batch. Sequences are packed, never padded: rows that share prompts, or verl's own.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy._core.multiarray import _reconstruct
+from tensordict import TensorDict
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_torch_device
+from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top_k_with_tail
+from srpo.algorithm.routing import has_loss
+from srpo.policy.shared_prompts import PackedRows
+from srpo.policy.verl_private import build_sharded_copy
+
+
+class SelfTeacherEngine(FSDPEngineWithLMHead):
+    """The student, its optimiser and, when asked for, the EMA of its weights."""
+
+    module: Any
+    teacher: Any = None
+    ema_rate = 0.0
+    offload_teacher = False
+    _measures_only = False
+
+    # ------------------------------------------------------------ EMA teacher
+
+    def attach_teacher(self, ema_rate: float, offload: bool = False) -> None:
+        """Build the self-teacher, equal to the student now, on the student's mesh and sharding.
+
+        Args:
+            ema_rate: share of the student that enters the teacher after each optimiser step.
+            offload: keep the teacher's shards in host memory between its passes.
+        """
+        self.ema_rate, self.offload_teacher = ema_rate, offload
+        self.teacher = build_sharded_copy(self).eval()
+        self._move_teacher(1.0)
+        if offload:
+            _offload(self.teacher)
+
+    @torch.no_grad()
+    def _move_teacher(self, rate: float) -> None:
+        for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
+            _local(slow).lerp_(_local(fast).to(_local(slow)), rate)
+
+    def optimizer_step(self) -> float:
+        """verl's step (which skips non-finite gradients), then the teacher's where a step was taken."""
+        if self._measures_only:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
+            return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+        grad_norm = super().optimizer_step()
+        if self.teacher is not None and torch.isfinite(torch.tensor(grad_norm)):
+            self._move_teacher(self.ema_rate)
+        return grad_norm
+
+    @contextmanager
+    def teacher_in_place(self) -> Iterator[None]:
+        """Within this context the engine's forward passes go through the teacher."""
+        if self.offload_teacher:
+            load_fsdp_model_to_gpu(self.teacher)
+        student, self.module = self.module, self.teacher
+        try:
+            yield
+        finally:
+            self.module = student
+            _reshard(self.teacher)
+            if self.offload_teacher:
+                _offload(self.teacher)
+
+    # ------------------------------------------------------------ gradients
+
+    @contextmanager
+    def measuring_gradients(self) -> Iterator[None]:
+        """Within this context updates compute the norm of their gradients and change nothing."""
+        self._measures_only = True
+        try:
+            yield
+        finally:
+            self._measures_only = False
+
+    def lr_scheduler_step(self) -> float:
+        """verl's step of the schedule, unless updates are only measured."""
+        return self.lr_scheduler.get_last_lr()[0] if self._measures_only else super().lr_scheduler_step()
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """verl's checkpoint plus this rank's shard of the teacher."""
+        super().save_checkpoint(local_path, *args, **kwargs)
+        if self.teacher is not None:
+            shard = {name: _local(tensor) for name, tensor in self.teacher.named_parameters()}
+            torch.save(shard, self._teacher_path(local_path))
+
+    def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """Restore verl's checkpoint and the teacher's shard; no code in a file is run."""
+        with _weights_only():
+            super().load_checkpoint(local_path, *args, **kwargs)
+        if self.teacher is not None:
+            # not a second time on the device
+            shard = torch.load(self._teacher_path(local_path), map_location="cpu", weights_only=True)
+            with torch.no_grad():
+                for name, tensor in self.teacher.named_parameters():
+                    _local(tensor).copy_(shard[name])
+
+    def _teacher_path(self, local_path: str) -> str:
+        world_size = torch.distributed.get_world_size()
+        return os.path.join(local_path, f"ema_teacher_world_size_{world_size}_rank_{self.rank}.pt")
+
+    # ------------------------------------------------------------ model inputs and outputs
+
+    def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict, dict]:
+        """verl's inputs, with the language-model head restricted to positions that predict a response token."""
+        if self.use_ulysses_sp:
+            raise NotImplementedError("ulysses_sequence_parallel_size > 1 is not supported by the SRPO engine")
+        if not self.use_remove_padding:  # then attention is that of shared prompts (verl_config.py)
+            return self._packed_rows(micro_batch)
+        inputs, output_args = super().prepare_model_inputs(micro_batch)
+        inputs["logits_to_keep"] = _predicting_positions(micro_batch)
+        return inputs, output_args
+
+    def _packed_rows(self, micro_batch: TensorDict) -> tuple[dict, dict]:
+        """The same without padding, for rows of several responses; the attention tells the rows apart."""
+        rows = PackedRows.of(
+            micro_batch["prompts"].offsets().diff(),
+            micro_batch["response_lengths"].offsets().diff(),
+            micro_batch["response_lengths"].values(),
+        )
+        inputs = {
+            "input_ids": micro_batch["input_ids"].values()[None],
+            "position_ids": rows.positions[None],
+            "attention_mask": None,
+            "packed_rows": rows,
+            "logits_to_keep": rows.predicting,
+        }
+        return inputs, {"temperature_is_one": micro_batch["temperature"] == 1}
+
+    def prepare_model_outputs(
+        self, output: Any, output_args: dict, micro_batch: TensorDict, logits_processor_func: Any
+    ) -> dict:
+        """Jagged outputs by response, named as in ``StudentScores`` (old_log_prob) and ``TeacherScores`` (teacher).
+
+        The ``update`` pass returns flat ones, which only the loss reads.
+        """
+        logits = output.logits
+        if isinstance(logits, DTensor):
+            logits = logits.full_tensor()
+        logits = logits[0]  # of packed sequences
+        if not output_args["temperature_is_one"]:
+            logits = logits / tu.get_non_tensor_data(micro_batch, "temperature", default=1.0)
+        responses, lengths = micro_batch["responses"].values(), micro_batch["responses"].offsets().diff()
+        pass_name = tu.get_non_tensor_data(micro_batch, "pass_name", default="update")
+
+        if pass_name == "old_log_prob":
+            rows = micro_batch["scored_by_teacher"].values()
+            ids = top_k_ids(logits[rows], _top_k(micro_batch))
+            log_probs = top_k_with_tail(logits[rows], ids)
+            row_lengths = _lengths_where(rows, lengths)
+            outputs = {
+                "log_probs": _jagged(token_log_probs(logits, responses), lengths),
+                "top_k_ids": _jagged(ids.flatten(), row_lengths * ids.shape[1]),
+                "top_k_mass": _jagged(-log_probs[:, -1].expm1(), row_lengths),
+            }
+            if tu.get_non_tensor_data(micro_batch, "return_top_k_log_probs", default=False):
+                outputs["top_k_log_probs"] = _jagged(log_probs.flatten(), row_lengths * log_probs.shape[1])
+            return outputs
+        if pass_name == "teacher" and "top_k_ids" not in micro_batch:
+            log_probs = logits.float().log_softmax(-1)
+            return {
+                "log_probs": _jagged(log_probs.gather(1, responses[:, None])[:, 0], lengths),
+                "entropy": _jagged(-(log_probs.exp() * log_probs).sum(-1), lengths),
+                "vocabulary_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
+            }
+        if pass_name == "teacher":
+            ids = micro_batch["top_k_ids"].values().unflatten(0, (len(responses), -1))
+            log_probs = top_k_with_tail(logits, ids)
+            return {
+                "log_probs": _jagged(token_log_probs(logits, responses), lengths),
+                "entropy": _jagged(entropy(logits), lengths),
+                "argmax_ids": _jagged(logits.argmax(-1), lengths),
+                "top_k_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
+            }
+        outputs = {"log_probs": token_log_probs(logits, responses)}
+        if "scored" in micro_batch:  # the batch's only update: the student's top K are chosen here
+            scored = micro_batch["scored"].values()
+            ids = micro_batch["top_k_ids"].values()
+            own = logits[scored]
+            ids = ids.unflatten(0, (len(own), -1)) if len(ids) else top_k_ids(own, _top_k(micro_batch))
+            outputs |= {"top_k_ids": ids, "student_log_probs": top_k_with_tail(own, ids)}
+        elif "branch" in micro_batch:
+            distilled = has_loss(micro_batch["branch"].values(), "distillation")
+            if distilled.any():
+                ids = micro_batch["top_k_ids"].values().unflatten(0, (int(distilled.sum()), -1))
+                outputs["student_log_probs"] = top_k_with_tail(logits[distilled], ids)
+        return outputs
+
+
+def _top_k(micro_batch: TensorDict) -> int:
+    return tu.get_non_tensor_data(micro_batch, "top_k", default=0)
+
+
+def _predicting_positions(micro_batch: TensorDict) -> Tensor:
+    """Where, in packed sequences, the tokens of the responses are predicted: one position before each."""
+    prompts, responses = (micro_batch[name].offsets().diff() for name in ("prompts", "responses"))
+    row = torch.repeat_interleave(torch.arange(len(prompts), device=prompts.device), responses)
+    within = torch.arange(len(row), device=row.device) - (responses.cumsum(0) - responses)[row]
+    lengths = prompts + responses
+    return (lengths.cumsum(0) - lengths + prompts - 1)[row] + within
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """verl loads with ``weights_only=False``; torch lets the environment overrule that."""
+    before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    try:
+        # what NumPy's random state, which verl saves, is made of
+        with torch.serialization.safe_globals([_reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]):
+            yield
+    finally:
+        if before is None:
+            del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
+        else:
+            os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = before
+
+
+def _reshard(module: torch.nn.Module) -> None:
+    """Put the shards back that a forward pass without backward leaves gathered: the EMA moves the shards."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
+
+
+def _offload(module: torch.nn.Module) -> None:
+    """verl's copy to host memory is asynchronous, but the EMA and checkpoints read it there."""
+    offload_fsdp_model_to_cpu(module)
+    get_torch_device().synchronize()
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _lengths_where(mask: Tensor, lengths: Tensor) -> Tensor:
+    """Per row, how many of its tokens the flat ``mask`` selects."""
+    row = torch.repeat_interleave(torch.arange(len(lengths), device=mask.device), lengths)
+    return torch.zeros_like(lengths).index_add_(0, row, mask.to(lengths.dtype))
+
+
+def _jagged(values: Tensor, lengths: Tensor) -> Tensor:
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+
+EngineRegistry.register(
+    model_type="language_model", backend=["fsdp", "fsdp2"], device=["cpu", "cuda"], vendor=["cpu", "nvidia"]
+)(SelfTeacherEngine)

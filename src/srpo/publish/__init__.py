@@ -1,0 +1,1 @@
+"""A trained checkpoint for others: its model card, its answers, the way to the hub."""

@@ -1,0 +1,26 @@
+"""The repository's folders of data: configurations, the report's templates, the paper's own numbers.
+
+In a checkout they lie at the top, where people edit them. A built package (``pip install .``) carries a copy beside its
+modules; ``setup.py`` puts it there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+DATA_FOLDERS = ("configs", "reports")
+"""What a built package carries along; ``setup.py`` lists the same."""
+
+ROOT = _PACKAGE if all((_PACKAGE / name).is_dir() for name in DATA_FOLDERS) else _PACKAGE.parents[1]
+"""The folder that holds :data:`DATA_FOLDERS`: the checkout's top or the installed package."""
+
+CONFIGS = ROOT / "configs"
+"""Experiments, methods, models and benchmarks, as YAML."""
+
+REPORTS = ROOT / "reports"
+"""The report's templates, its contents and the claims it checks."""
+
+REFERENCE = REPORTS / "reference"
+"""The paper's tables and figures as CSV."""

@@ -1,0 +1,71 @@
+"""The interface of everything that samples responses, shaped after SGLang's.
+
+Each sample has a seed of its own: a server that is given one seed and ``n`` samples returns the same
+sample ``n`` times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from srpo.errors import SrpoError
+
+
+class ServersFailed(Exception):
+    """The rollout servers of a run have died or do not work; with new ones the run can continue from a checkpoint.
+
+    Attributes:
+        can_checkpoint: whether the workers that train the weights are unharmed, so that they can still write one.
+    """
+
+    def __init__(self, message: str, can_checkpoint: bool) -> None:
+        super().__init__(message)
+        self.can_checkpoint = can_checkpoint
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample.
+
+    Raises:
+        SrpoError: on a temperature, length or ``top_p`` outside its range.
+    """
+
+    temperature: float
+    max_new_tokens: int
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise SrpoError(f"temperature = {self.temperature}: must be above 0")
+        if self.max_new_tokens < 1:
+            raise SrpoError(f"max_new_tokens = {self.max_new_tokens}: must be at least 1")
+        if not 0 < self.top_p <= 1:
+            raise SrpoError(f"top_p = {self.top_p}: must be above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One sampled response.
+
+    Attributes:
+        token_ids: the response; its last token is the end of sequence when ``finish_reason`` is "stop".
+        log_probs: natural logarithm of each token's probability in the temperature-scaled distribution,
+            before the top-p cut; as long as ``token_ids``.
+        finish_reason: "stop" after an end-of-sequence token, "length" after ``max_new_tokens`` without one.
+    """
+
+    token_ids: list[int]
+    log_probs: list[float]
+    finish_reason: Literal["stop", "length"]
+
+
+class RolloutEngine(Protocol):
+    """A model that can be sampled from."""
+
+    def generate(
+        self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
+    ) -> list[list[Completion]]:
+        """Sample ``len(seeds[i])`` responses to prompt ``i``; a sample depends on its prompt and seed only."""
+        ...

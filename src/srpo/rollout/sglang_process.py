@@ -1,0 +1,266 @@
+"""An SGLang server as a group of processes: start, port, log and end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import httpx
+
+from srpo.errors import SrpoError
+from srpo.rollout.sglang_protocol import HOST, ServerOptions, server_arguments, server_environment
+
+COMMAND = (sys.executable, "-m", "sglang.launch_server")
+
+STOP_SECONDS = 30.0
+"""Seconds from SIGTERM to SIGKILL: SGLang checks for the signal every 5 s."""
+
+KILL_SECONDS = 30.0
+"""Seconds to wait for the processes after SIGKILL: the driver first frees the memory of their GPU."""
+
+POLL_SECONDS = 0.5
+"""Seconds between checks of a server."""
+
+SUSPENDED_SECONDS = 30.0
+"""How long a process of the server may be stopped (SIGSTOP) before the server counts as failed."""
+
+PORTS = 3
+"""Maximum number of ports to try if other programs take them while the model is loaded."""
+
+_DIE_WITH_PARENT = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9)\n"  # PR_SET_PDEATHSIG, SIGKILL
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""Runs in the server's process before the server, so that the server ends if this process is killed with SIGKILL.
+SGLang makes its own children end with it by the same call. The signal is bound to the thread that starts the server."""
+
+_WORKER = "sglang::"
+"""How SGLang names its schedulers, its detokenizer and its data-parallel controller."""
+
+_ERROR_LINE = re.compile(r"^(?:\[[^]]*\] )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
+_GAVE_UP = ("Received sigquit from a child process", "Traceback (most recent call last)")
+"""Text in the log after which SGLang kills its own process group."""
+
+
+class PortTaken(Exception):
+    """Another program listens on the server's port."""
+
+
+class ServerProcess:
+    """One SGLang server, from its start to its end.
+
+    Args:
+        checkpoint: folder in Hugging Face format.
+        log: file to which the server's output is appended.
+        options: how the server runs.
+        command: what starts the server, before its arguments.
+
+    Raises:
+        SrpoError: if the server ends while it starts, is not healthy in time, or finds no free port.
+    """
+
+    def __init__(self, checkpoint: Path, log: Path, options: ServerOptions, command: Sequence[str] = COMMAND) -> None:
+        self._checkpoint = checkpoint
+        self._log = log
+        self._options = options
+        self._command = command
+        self._workers: list[int] = []
+        self._suspended_since: float | None = None
+        log.parent.mkdir(parents=True, exist_ok=True)
+        for _ in range(PORTS):
+            self._launch()
+            try:
+                self._wait_until_healthy()
+            except PortTaken:
+                self.stop()
+            except BaseException:
+                self.stop()
+                raise
+            else:
+                self._workers = [pid for pid, name, _ in _members(self._process.pid) if name.startswith(_WORKER)]
+                return
+        raise SrpoError(f"sglang server: other programs took {PORTS} ports, the last is {self._port}; start again")
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+        return f"http://{HOST}:{self._port}"
+
+    def failure(self) -> str | None:
+        """Why the server cannot answer any more; None if no failure is known.
+
+        A data-parallel SGLang runs on after one of its schedulers has died, and requests sent to that one never
+        return. So this looks at each of the server's processes.
+        """
+        if (status := self._process.poll()) is not None:
+            return self._ending(status)
+        suspended = None
+        for pid in self._workers:
+            name, state, group = _read_stat(pid) or ("", "X", 0)
+            if state in "ZX" or group != self._process.pid:
+                return f"its process {pid} ({name or 'collected'}) has died"
+            if state == "T":
+                suspended = pid
+        if suspended is None:
+            self._suspended_since = None
+            return None
+        now = time.monotonic()
+        self._suspended_since = self._suspended_since or now
+        if now - self._suspended_since < SUSPENDED_SECONDS:
+            return None
+        return f"its process {suspended} has been stopped for {SUSPENDED_SECONDS:g} s"
+
+    def stop(self) -> None:
+        """End every process of the server's group.
+
+        Raises:
+            SrpoError: if one survives SIGKILL, stuck in its driver.
+        """
+        group = self._process.pid
+        # SIGCONT: a stopped process handles no other signal than SIGKILL
+        for numbers, patience in (
+            ((signal.SIGTERM, signal.SIGCONT), STOP_SECONDS),
+            ((signal.SIGKILL,), KILL_SECONDS),
+        ):
+            if self._group_lives():
+                with contextlib.suppress(ProcessLookupError):
+                    for number in numbers:
+                        os.killpg(group, number)
+            deadline = time.monotonic() + patience
+            while self._group_lives() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        if self._group_lives():
+            raise SrpoError(f"sglang server: process group {group} survives SIGKILL; its GPU memory is not free")
+
+    def log_end(self) -> str:
+        """Where the log is, the last error in it and its last lines, on one line."""
+        text = self._output()
+        last = " | ".join([line.strip() for line in text.splitlines() if line.strip()][-5:])[-1000:]
+        errors = [error.strip() for error in _ERROR_LINE.findall(text)]
+        error = f" has {errors[-1][:300]!r} and" if errors and errors[-1][:100] not in last else ""
+        return f"{self._log}{error} ends: {last}"
+
+    # ------------------------------------------------------------ start
+
+    def _launch(self) -> None:
+        self._port = _free_port()
+        with self._log.open("ab") as log:
+            self._log_start = log.tell()
+            guard = [sys.executable, "-ISc", _DIE_WITH_PARENT]
+            self._process = subprocess.Popen(
+                [*guard, *self._command, *server_arguments(self._checkpoint, self._port, self._options)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=server_environment(os.environ),
+            )
+
+    def _wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + self._options.start_timeout
+        with httpx.Client(base_url=self.url, trust_env=False) as client:
+            while True:
+                if (status := self._process.poll()) is not None:
+                    raise SrpoError(f"sglang server: {self._ending(status)} while starting; {self.log_end()}")
+                # The port was free before the model was loaded; another program may have taken it since. SGLang would
+                # only log this and wait.
+                if _others_listen(self._port, self._process.pid):
+                    raise PortTaken
+                if (served := _served_model(client, deadline)) is not None:
+                    break
+                if time.monotonic() > deadline:
+                    raise SrpoError(
+                        f"sglang server: not healthy after start_timeout = {self._options.start_timeout:g} s;"
+                        f" {self.log_end()}"
+                    )
+                time.sleep(POLL_SECONDS)
+        if served != str(self._checkpoint):
+            raise SrpoError(f"sglang server: {self.url} is a server of {served} by now; start again")
+
+    # ------------------------------------------------------------ end
+
+    def _ending(self, status: int) -> str:
+        if status >= 0:
+            return f"ended with status {status}"
+        name = signal.Signals(-status).name
+        if status == -signal.SIGKILL and any(sign in self._output() for sign in _GAVE_UP):
+            return "ended itself after an error"
+        return f"was killed by {name}" + (", perhaps for memory of the host," * (status == -signal.SIGKILL))
+
+    def _group_lives(self) -> bool:
+        self._process.poll()  # reaps the first process of the group
+        # Zombies do not count: in a container no process may reap them.
+        return any(state not in "ZX" for *_, state in _members(self._process.pid))
+
+    def _output(self) -> str:
+        """What this server wrote."""
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+
+def _served_model(client: httpx.Client, deadline: float) -> str | None:
+    """Path of the model that a server serves; None while the server is not healthy.
+
+    SGLang answers ``/health`` after it has generated a token, which takes a second or more.
+    """
+    try:
+        if not client.get("/health", timeout=min(30.0, max(1.0, deadline - time.monotonic()))).is_success:
+            return None
+        return str(client.get("/model_info").json()["model_path"])
+    except httpx.TransportError:
+        return None
+    except (ValueError, LookupError, TypeError):
+        return "something else"
+
+
+# ---------------------------------------------------------------- /proc
+
+
+def _read_stat(pid: int) -> tuple[str, str, int] | None:
+    """Name (at most 15 characters), state and process group of a process; None if there is none."""
+    try:
+        head, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    except OSError:
+        return None
+    state, _, group = rest.split()[:3]
+    return head.partition("(")[2], state, int(group)
+
+
+def _members(group: int) -> Iterator[tuple[int, str, str]]:
+    """Process id, name and state of each process of a group."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        stat = _read_stat(int(folder.name))
+        if stat and stat[2] == group:
+            yield int(folder.name), stat[0], stat[1]
+
+
+def _others_listen(port: int, group: int) -> bool:
+    """Whether a process outside of the group listens on the port."""
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{fields[9]}]")
+    if not sockets:
+        return False
+    for pid, *_ in _members(group):
+        with contextlib.suppress(OSError):
+            sockets -= {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    return bool(sockets)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]

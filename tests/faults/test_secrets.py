@@ -1,0 +1,104 @@
+"""Tokens and passwords stay in the environment: no log, result, MLflow record or file of Ray's has one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster_driver import experiment
+from paths import SUPPORT
+from snakemake_command import snakemake
+from synthetic import tiny_experiment, write_results
+from tiny import prepare
+
+from srpo import cli
+from srpo.compose import load_experiment
+
+pytestmark = pytest.mark.fault
+
+SECRET = "swordfish-4711"
+VARIABLES = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_PASSWORD",
+    "WANDB_API_KEY",
+    "AWS_SECRET_ACCESS_KEY",
+)
+AWAY = f"http://somebody:{SECRET}@127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def _secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, SECRET)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose path is short enough for Ray's sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="srpo"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def files_with_the_secret(*folders: Path) -> list[Path]:
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert files
+    return [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "tracking_uri"),
+    [(0, ""), (0, AWAY), pytest.param(1, "", marks=pytest.mark.slow)],
+    ids=["in one process", "with a server that is away", "in a Ray cluster"],
+)
+def test_a_run_writes_no_secret(ranks: int, tracking_uri: str, tmp_path: Path, short: Path) -> None:
+    spec, layout = prepare(experiment(ranks), tmp_path)
+    driver = SUPPORT / "cluster_driver.py"
+    train = [sys.executable, driver, layout.folder, str(ranks), "99", "SIGTERM"]  # it takes fewer events
+    attempt = [sys.executable, "-m", "srpo.cli", "attempt", "--folder", layout.run(spec.id)]
+    log = layout.run_log(spec.id, "train")
+    # named, so that the run is mirrored while it trains
+    store = tracking_uri or f"sqlite:///{tmp_path}/mlflow.db"
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": store, "RAY_TMPDIR": str(short)}
+    done = subprocess.run(
+        [*map(str, [*attempt, "--log", log, "--", *train])], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, log.read_text()
+    (tmp_path / "output").write_text(done.stdout + done.stderr)
+    assert (layout.run(spec.id) / "summary.json").exists()
+    assert ("training goes on without MLflow" in log.read_text()) == bool(tracking_uri)
+    assert (tmp_path / "mlflow.db").exists() != bool(tracking_uri)
+    assert bool(ranks) == any(short.rglob("*.log"))
+    assert files_with_the_secret(tmp_path, short) == []
+
+
+def test_the_workflow_writes_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny_experiment(), sort_keys=False))
+    target = "results/tiny/data/physics/statistics.json"
+    done = snakemake(tmp_path, "--configfile", tmp_path / "tiny.yaml", "--cores", 1, "--printshellcmds", target)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / target).exists()
+    (tmp_path / "output").write_text(done.stdout + done.stderr)
+    assert files_with_the_secret(tmp_path) == []
+
+
+def test_an_error_has_no_password_of_the_tracking_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(tmp_path / "tiny", load_experiment(tiny_experiment()))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", AWAY)
+    assert cli.main(["track", "sync", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert "MLflow at http://***@127.0.0.1:9: " in printed.err
+    assert SECRET not in printed.out + printed.err
+    assert files_with_the_secret(tmp_path) == []

@@ -1,0 +1,264 @@
+"""The Ray driver on CPUs and gloo (verl's trainer, FSDP2 workers, servers) against the driver in one process."""
+
+import asyncio
+import contextlib
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+import torch
+from cluster_driver import experiment
+from paths import SUPPORT
+from safetensors.torch import load_file
+from tiny import hash_reward, prepare, tiny_experiment
+
+from srpo.config import Execution
+from srpo.errors import SrpoError
+from srpo.evaluation import avg_at_k
+from srpo.files import read_events
+from srpo.layout import WEIGHTS
+from srpo.policy import in_process, ray_driver
+from srpo.policy.servers import ServerRollout
+from srpo.repository import CONFIGS
+from srpo.training import checkpoints, loop
+
+METHODS = sorted(path.stem for path in (CONFIGS / "methods").glob("*.yaml"))
+WALL = ("wall_seconds",)
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def _rewards(monkeypatch):
+    monkeypatch.setattr("srpo.training.step.compute_reward", hash_reward)
+    monkeypatch.setattr(avg_at_k, "compute_reward", hash_reward)
+
+
+def trained(experiment, folder: Path) -> Path:
+    """Train and return the run's folder."""
+    spec, layout = prepare(experiment, folder)
+    loop.train(spec, layout)
+    return layout.run(spec.id)
+
+
+def events(run: Path, log: str) -> list[dict]:
+    return [{k: v for k, v in event.items() if k not in WALL} for event in read_events(run / log)]
+
+
+def final_weights(run: Path) -> dict[str, torch.Tensor]:
+    folder, _ = checkpoints.newest(run)
+    return load_file(folder / WEIGHTS / "model.safetensors")
+
+
+def assert_same_run(run: Path, expected: Path, exactly: bool) -> None:
+    """Equal logs and weights; if not exactly, up to the order of summation over ranks."""
+    for log in ("steps.jsonl", "validations.jsonl", "groups.jsonl"):
+        found, wanted = events(run, log), events(expected, log)
+        assert len(found) == len(wanted) > 0
+        for event, reference in zip(found, wanted, strict=True):
+            metrics, reference_metrics = event.pop("metrics", {}), reference.pop("metrics", {})
+            assert event == reference
+            tolerance = {"rel": 0, "abs": 0} if exactly else {"rel": 1e-5, "abs": 1e-7}
+            assert metrics == pytest.approx(reference_metrics, **tolerance)
+    ours, theirs = final_weights(run), final_weights(expected)
+    assert ours.keys() == theirs.keys()
+    for name, weight in ours.items():
+        if exactly:
+            assert torch.equal(weight, theirs[name]), name
+        else:
+            assert (weight - theirs[name]).norm() <= 1e-5 * theirs[name].norm(), name
+
+
+def test_servers_find_the_cuda_runtime_that_torch_brings(monkeypatch, tmp_path):
+    """Of every CUDA version there is, before what the user's own path names."""
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    without = ray_driver.loader_path()
+    for folder, library in (("cu13", "libcudart.so.13"), ("cublas", "libcublas.so.13")):
+        (tmp_path / "nvidia" / folder / "lib").mkdir(parents=True)
+        (tmp_path / "nvidia" / folder / "lib" / library).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    ours = str(tmp_path / "nvidia" / "cu13" / "lib")
+    assert set(ray_driver.loader_path()["LD_LIBRARY_PATH"].split(":")) == {*filter(None, without.values()), ours}
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/site")
+    assert ray_driver.loader_path()["LD_LIBRARY_PATH"].split(":")[-1] == "/site"
+
+
+@pytest.mark.parametrize(
+    ("named", "accepted"), [("", True), ("0,1", True), ("3", True), ("GPU-8f3a", False), ("0,MIG-5c", False)]
+)
+def test_gpus_are_named_by_numbers(monkeypatch, named, accepted):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    ray_driver.check_device_names(Execution())
+    refused = (
+        contextlib.nullcontext() if accepted else pytest.raises(SrpoError, match=f"^CUDA_VISIBLE_DEVICES = {named}")
+    )
+    with refused:
+        ray_driver.check_device_names(Execution(driver="ray", rollout_engine="sglang"))
+
+
+@pytest.mark.parametrize("method", ["grpo", "sdpo", "srpo", "advantage_mix"])
+def test_one_rank_gives_the_bytes_of_the_driver_in_one_process(method, tmp_path):
+    expected = trained(tiny_experiment(method, validate_every=2), tmp_path / "local")
+    found = trained(tiny_experiment(method, {"driver": "ray"}, validate_every=2), tmp_path / "ray")
+    assert_same_run(found, expected, exactly=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_ranks_give_the_numbers_of_one(method, tmp_path):
+    expected = trained(tiny_experiment(method, validate_every=2), tmp_path / "local")
+    execution = {"driver": "ray", "ranks": 2, "max_tokens_per_rank": 300, "offload_teacher": True}
+    found = trained(tiny_experiment(method, execution, validate_every=2), tmp_path / "ray")
+    assert_same_run(found, expected, exactly=False)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "event", "number", "status", "saved"),  # the fourth is a validation, after which there is a checkpoint
+    [(1, 6, "SIGKILL", -9, 2), (2, 5, "SIGKILL", -9, 2), (2, 1, "SIGTERM", os.EX_TEMPFAIL, 1)],
+)
+def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, number, status, saved, tmp_path):
+    expected = trained(experiment(0), tmp_path / "local")
+    spec, layout = prepare(experiment(ranks), tmp_path / "ray")
+    driver = SUPPORT / "cluster_driver.py"
+    command = [sys.executable, driver, layout.folder, str(ranks), str(event), number]
+    killed = psutil.Popen(command, start_new_session=True)
+    family = {}
+    while killed.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family |= {process: process.name() for process in killed.children(recursive=True)}
+        time.sleep(0.2)
+    assert killed.returncode == status
+    assert len(family) > 5
+    assert checkpoints.newest(layout.run(spec.id))[1]["step"] == saved
+    assert not (layout.run(spec.id) / "summary.json").exists()
+    # Ray's own agents look for their parent once a minute; they hold no device and no lock
+    compute = [process for process, name in family.items() if not name.endswith("Agent")]
+    assert psutil.wait_procs(compute, timeout=60)[1] == []
+    loop.train(spec, layout)
+    assert_same_run(layout.run(spec.id), expected, exactly=ranks == 1)
+
+
+def kill_a_server(replica: int) -> None:
+    """Kill the process of a rollout server's actor."""
+    server = ray.get_actor(f"embedded_server_{replica}")
+    os.kill(ray.get(server.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("ranks", "killed"), [(1, 0), (2, 1)])
+def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(ranks, killed, tmp_path, monkeypatch, caplog):
+    """Its samples come out the same, nothing is lost, and nothing of the old cluster stays."""
+    expected = trained(experiment(0), tmp_path / "local")
+    generate, batches, updates = ServerRollout._generate, [], []
+
+    async def generate_and_kill(self, *args):
+        batches.append(len(updates))
+        if len(batches) != 5:  # of step 4: after two steps, a validation and a step
+            return await generate(self, *args)
+        server = ray.get_actor(f"embedded_server_{killed}")
+        process = await server.__ray_call__.remote(lambda _: os.getpid())
+        os.kill(process, signal.SIGSTOP)  # so that it has not answered when it dies
+        asking = asyncio.ensure_future(generate(self, *args))
+        await asyncio.sleep(1)
+        assert not asking.done()
+        os.kill(process, signal.SIGKILL)
+        return await asking
+
+    update = ray_driver.SRPOTrainer.update_actor
+    monkeypatch.setattr(ray_driver.SRPOTrainer, "update_actor", lambda *args: updates.append(1) or update(*args))
+    monkeypatch.setattr(ServerRollout, "_generate", generate_and_kill)
+    found = trained(experiment(ranks), tmp_path / "ray")
+    assert "rollout servers failed after step 3, starting new ones (generating: ActorDiedError" in caplog.text
+    assert batches == [0, 1, 2, 2, 3, 3, 4]  # no step was taken twice
+    assert_same_run(found, expected, exactly=ranks == 1)
+
+
+def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint(tmp_path, monkeypatch, caplog):
+    expected = trained(experiment(0), tmp_path / "local")
+    update, updates = ray_driver.SRPOTrainer.update_actor, []
+
+    def update_and_kill(*args):
+        updates.append(1)
+        if len(updates) == 3:
+            kill_a_server(0)
+        return update(*args)
+
+    monkeypatch.setattr(ray_driver.SRPOTrainer, "update_actor", update_and_kill)
+    found = trained(experiment(1), tmp_path / "ray")
+    assert "rollout servers failed after step 3, starting new ones (sending weights: " in caplog.text
+    assert len(updates) == 5  # step 3 was taken again
+    assert_same_run(found, expected, exactly=True)
+
+
+def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    """Weights die with it: nothing is saved of them, and nothing starts anew inside the run."""
+    expected = trained(experiment(0), tmp_path / "local")
+    spec, layout = prepare(experiment(1), tmp_path / "ray")
+    update, updated = ray_driver.SRPOTrainer.update_actor, []
+
+    def kill_and_update(self, batch):
+        updated.append(1)
+        if len(updated) == 3:
+            (worker,) = self.actor_rollout_wg.workers
+            os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+        return update(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ray_driver.SRPOTrainer, "update_actor", kill_and_update)
+        with pytest.raises(ray.exceptions.RayActorError):
+            loop.train(spec, layout)
+    assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
+    loop.train(spec, layout)
+    assert_same_run(layout.run(spec.id), expected, exactly=True)
+
+
+def test_each_driver_loads_what_the_other_saved(tmp_path):
+    spec, layout = prepare(experiment(0), tmp_path)
+    loop.train(spec, layout)
+    saved, _ = checkpoints.newest(layout.run(spec.id))
+    ray_spec = experiment(1).run(spec.id)
+    with ray_driver.start(ray_spec, layout.model(spec.id.model)) as policy:
+        policy.load_checkpoint(saved)
+        policy.save_checkpoint(tmp_path / "ray", 4)
+    assert same_files(saved, tmp_path / "ray") >= 3
+    with in_process.start(spec, layout.model(spec.id.model)) as policy:
+        policy.load_checkpoint(tmp_path / "ray")
+        policy.save_checkpoint(tmp_path / "local", 4)
+    assert same_files(saved, tmp_path / "local") >= 3
+
+
+def same_files(folder: Path, other: Path) -> int:
+    """Assert that the tensors of two checkpoints are equal; return the number of files compared."""
+    files = sorted(path.relative_to(folder) for path in folder.glob("*.pt"))
+    assert files == sorted(path.relative_to(other) for path in other.glob("*.pt"))
+    for name in files:
+        a, b = (flat(torch.load(root / name, weights_only=False)) for root in (folder, other))
+        assert a.keys() == b.keys()
+        for key in a:
+            assert torch.equal(a[key], b[key]), f"{name}: {key}"
+    return len(files)
+
+
+def flat(value, key: str = "") -> dict[str, torch.Tensor]:
+    """Every tensor of a nested state by its path; random states differ by nature and are left out."""
+    if isinstance(value, torch.Tensor):
+        return {} if "rng" in key else {key: value.to_local() if hasattr(value, "to_local") else value}
+    if isinstance(value, dict):
+        return {k: v for name, inner in value.items() for k, v in flat(inner, f"{key}/{name}").items()}
+    if isinstance(value, list | tuple):
+        return {k: v for i, inner in enumerate(value) for k, v in flat(inner, f"{key}/{i}").items()}
+    return {key: torch.tensor(value)} if isinstance(value, int | float) and math.isfinite(value) else {}
+
+
+def test_another_number_of_devices_is_one_clear_line(tmp_path, monkeypatch):
+    spec, layout = prepare(experiment(2), tmp_path)
+    monkeypatch.setattr(ray_driver.ray, "cluster_resources", lambda: {"GPU": 1.0})
+    with pytest.raises(Exception, match=r"execution.ranks = 2: 1 GPUs are visible; let CUDA_VISIBLE_DEVICES name 2"):
+        loop.train(spec, layout)
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,261 @@
+"""On one GPU what other tests prove on CPUs: no SGLang, no network, no flash-attn. ``pytest -m gpu`` on a GPU machine.
+
+verl has one device in a process. Where there is no GPU, what does not need one runs on the CPU, so that every line
+of the checks is exercised; the float32 reference comes from a process that sees no GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from one_step import build_base, build_run, local, numbers, relative_differences, score, update, weights
+from paths import ROOT, SUPPORT
+from tiny import prepare, tiny_experiment
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM
+
+from srpo.algorithm import distribution
+from srpo.files import read_events
+from srpo.layout import Layout
+from srpo.policy.in_process import InProcessPolicy
+from srpo.training import loop
+
+METHODS = ["grpo", "sdpo", "srpo", "advantage_mix"]
+BFLOAT16 = {"precision": "bfloat16", "remove_padding": True, "max_tokens_per_rank": 120}
+
+ON_GPU = torch.cuda.is_available()
+CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")])
+CPU = pytest.param("cpu", marks=pytest.mark.skipif(ON_GPU, reason="verl computes on the GPU in this process"))
+on_each_device = pytest.mark.parametrize("device", [CPU, CUDA])
+
+bench = types.SimpleNamespace(**runpy.run_path(str(ROOT / "bench" / "distillation_loss.py")))
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory) -> tuple[Layout, dict[str, dict]]:
+    """The base, and for each method rollouts and float32 numbers of the CPU."""
+    folder = tmp_path_factory.mktemp("host")
+    base = build_base(folder / "drawn")
+    (folder / "base").symlink_to(base.folder)
+    driver = SUPPORT / "host_driver.py"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "VERL_PLATFORM": "cpu"}
+    subprocess.run([sys.executable, driver, folder, *METHODS], env=environment, check=True)
+    return base, {name: torch.load(folder / f"{name}.pt", weights_only=False) for name in METHODS}
+
+
+def start(host, tmp_path: Path, name: str, device: str, folder: str = "run", **options):
+    run = build_run(host[0], tmp_path / folder, name, 2, **options)
+    assert local(next(run.policy.worker.actor.engine.module.parameters())).device.type == device
+    return run
+
+
+# ---------------------------------------------------------------- the same numbers
+
+
+@on_each_device
+@pytest.mark.parametrize(
+    "execution", [{}, {"remove_padding": True, "max_tokens_per_rank": 120}], ids=["padded", "packed"]
+)
+@pytest.mark.parametrize("name", METHODS)
+def test_float32_gives_the_numbers_of_the_host(name, execution, device, host, tmp_path):
+    reference = host[1][name]
+    found = numbers(start(host, tmp_path, name, device, execution=execution), reference["rollouts"])
+    differences = relative_differences(found, reference["numbers"])
+    # kernels of another device sum in another order; AdamW makes a step of the last bits of gradients near zero
+    limits = dict.fromkeys(("gradient", "student", "teacher", "metric"), 1e-4)
+    for kind, difference in differences.items():
+        assert difference < limits.get(kind, 2e-5), kind
+
+
+@on_each_device
+@pytest.mark.parametrize("name", METHODS)
+def test_bfloat16_stays_near_the_float32_of_the_host(name, device, host, tmp_path):
+    """Logits of bfloat16 have 8 bits: a log-prob of a token is off by up to a few hundredths, in both directions."""
+    reference = host[1][name]
+    run = start(host, tmp_path, name, device, execution=BFLOAT16)
+    scored, right = score(run, reference["rollouts"]), reference["scored"]
+    assert scored.student.log_probs.keys() == right.student.log_probs.keys()
+    assert_near(scored.student.log_probs, right.student.log_probs, largest=0.15, mean=0.03)
+    assert scored.student.top_k_mass.keys() == right.student.top_k_mass.keys() == scored.teacher.entropy.keys()
+    if right.student.top_k_mass:
+        assert_near(scored.student.top_k_mass, right.student.top_k_mass, largest=0.02, mean=0.005)
+        assert_near(scored.teacher.log_probs, right.teacher.log_probs, largest=0.15, mean=0.03)
+        assert_near(scored.teacher.entropy, right.teacher.entropy, largest=0.03, mean=0.01)
+    # from the same constants of the loss on
+    _, gradients = update(run, reference["rollouts"], right)
+    for i, gradient in enumerate(gradients):
+        names = sorted(gradient)
+        found = torch.cat([gradient[name].flatten() for name in names])
+        wanted = torch.cat([reference["numbers"][f"gradient/{i}/{name}"].flatten() for name in names])
+        assert cosine_similarity(found, wanted, dim=0) > 0.995
+        assert found.norm().item() == pytest.approx(wanted.norm().item(), rel=0.03)
+
+
+def assert_near(found: dict[int, Tensor], right: dict[int, Tensor], largest: float, mean: float) -> None:
+    difference = torch.cat([found[row] - right[row] for row in right]).abs()
+    assert difference.max() < largest
+    assert 0 < difference.mean() < mean  # 0 would be float32
+
+
+# ---------------------------------------------------------------- state
+
+
+@on_each_device
+def test_a_checkpoint_restores_weights_teacher_and_moments(device, host, tmp_path):
+    rollouts = host[1]["srpo"]["rollouts"]
+    run = start(host, tmp_path, "srpo", device, execution=BFLOAT16)
+    numbers(run, rollouts)
+    run.policy.save_checkpoint(tmp_path / "checkpoint", 1)
+    saved = state_of(run)
+    other = start(host, tmp_path, "srpo", device, folder="other", execution={**BFLOAT16, "offload_teacher": True})
+    assert any(not torch.equal(tensor, saved[name]) for name, tensor in weights_of(other).items())
+    other.policy.load_checkpoint(tmp_path / "checkpoint")
+    restored = state_of(other)
+    assert restored.keys() == saved.keys()
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in restored.items())
+    # what evaluation reads, on whatever device
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint" / "huggingface", dtype=torch.float32)
+    for name, tensor in weights(exported).items():
+        assert torch.equal(tensor, saved[f"student/{name}"])
+
+
+def weights_of(run) -> dict[str, Tensor]:
+    engine = run.policy.worker.actor.engine
+    return {
+        f"{kind}/{name}": tensor
+        for kind, module in (("student", engine.module), ("teacher", engine.teacher))
+        for name, tensor in weights(module).items()
+    }
+
+
+def state_of(run) -> dict[str, Tensor]:
+    engine = run.policy.worker.actor.engine
+    moments = {
+        f"{key}/{name}": local(engine.optimizer.state[parameter][key]).cpu().clone()
+        for name, parameter in engine.module.named_parameters()
+        for key in ("step", "exp_avg", "exp_avg_sq")
+    }
+    return weights_of(run) | moments
+
+
+@on_each_device
+def test_an_off_loaded_teacher_is_on_the_device_only_for_its_pass(device, host, tmp_path):
+    rollouts = host[1]["srpo"]["rollouts"]
+    run = start(host, tmp_path, "srpo", device, execution={"offload_teacher": True})
+    teacher = run.policy.worker.actor.engine.teacher
+    score(run, rollouts)  # a pass that gathers its weights
+    size = sum(local(parameter).nbytes for parameter in teacher.parameters())
+    before = allocated(device)
+    with run.policy.worker.actor.engine.teacher_in_place():
+        assert {local(parameter).device.type for parameter in teacher.parameters()} == {device}
+        assert allocated(device) - before >= (size if device == "cuda" else 0)
+    assert {local(parameter).device.type for parameter in teacher.parameters()} == {"cpu"}
+    assert allocated(device) - before < 0.05 * size
+    resident = start(host, tmp_path, "srpo", device, folder="other").policy.worker.actor.engine.teacher
+    assert {local(parameter).device.type for parameter in resident.parameters()} == {device}
+
+
+def allocated(device: str) -> int:
+    return torch.cuda.memory_allocated() if device == "cuda" else 0
+
+
+# ---------------------------------------------------------------- training
+
+
+@on_each_device
+@pytest.mark.parametrize("name", ["grpo", "srpo"])
+def test_reward_rises_in_bfloat16(name, device, tmp_path, monkeypatch):
+    """A random model learns to write digits; the teacher goes between device and host."""
+    monkeypatch.setattr(
+        "srpo.training.step.compute_reward", lambda kind, response, truth: float(sum(map(str.isdigit, response)) > 1)
+    )
+    execution = {**BFLOAT16, "max_tokens_per_rank": 400, "offload_teacher": True}
+    spec, layout = prepare(tiny_experiment(name, execution), tmp_path)
+    run = loop._Run(spec, layout, InProcessPolicy(spec, layout.model(spec.id.model)))
+    run.resume()
+    steps, rise = {"cpu": (50, 0.15), "cuda": (300, 0.4)}[device]
+    for _ in range(steps):
+        run.take_step()
+    metrics = [event["metrics"] for event in read_events(run.folder / "steps.jsonl")]
+    rewards = [metric["reward/mean"] for metric in metrics]
+    assert sum(rewards[-10:]) / 10 - sum(rewards[:10]) / 10 > rise
+    # the trainer's score of a sampled token is the sampler's, up to bfloat16
+    assert metrics[0]["actor/rollout_is_weight"] == pytest.approx(1, abs=0.03)
+    assert ("perf/device_memory_gb" in metrics[0]) == (device == "cuda")
+
+
+# ---------------------------------------------------------------- memory
+
+SIZES = {"cpu": (512, 8192, 2**17), "cuda": (8192, 151_936, distribution.LOGITS_CHUNK)}
+
+
+@on_each_device
+def test_no_float32_copy_of_the_logits_exists(device):
+    tokens, vocabulary, chunk = SIZES[device]
+    copy, chunks = 4 * tokens * vocabulary, 8 * 4 * chunk  # a chunk's own temporaries are 6 copies of it
+    student = bench.student_part(tokens, vocabulary, 100, device)
+    teacher = bench.teacher_part(tokens, vocabulary, 100, device)
+    few = 8 * 4 * 101 * tokens  # what is left of the logits: top K and tail
+    with bench.chunks_of(chunk):
+        assert bench.peak_bytes(device, student) < copy // 2 + chunks + few < copy  # bfloat16 gradient and chunks
+        assert bench.peak_bytes(device, teacher) < chunks + few < copy
+    with bench.chunks_of(bench.UNCHUNKED):  # the measure sees what is to be avoided
+        assert bench.peak_bytes(device, bench.student_part(tokens // 4, vocabulary, 100, device)) > 3 * copy // 4
+        assert bench.peak_bytes(device, bench.teacher_part(tokens // 4, vocabulary, 100, device)) > copy // 4
+
+
+class LargestFloat32(TorchDispatchMode):
+    """The most rows of any float32 tensor whose last dimension is the vocabulary."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.vocabulary, self.rows, self.bfloat16_rows = vocabulary, 0, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        output = function(*args, **(kwargs or {}))
+        for tensor in output if isinstance(output, tuple | list) else [output]:
+            if isinstance(tensor, Tensor) and tensor.dim() and tensor.shape[-1] == self.vocabulary:
+                rows = tensor.numel() // self.vocabulary
+                if tensor.dtype == torch.float32:
+                    self.rows = max(self.rows, rows)
+                elif tensor.dtype == torch.bfloat16:
+                    self.bfloat16_rows = max(self.bfloat16_rows, rows)
+        return output
+
+
+@on_each_device
+@pytest.mark.parametrize("name", METHODS)
+def test_no_pass_of_the_engine_makes_a_float32_copy_of_the_logits(name, device, host, tmp_path, monkeypatch):
+    """All three passes and backward, of a micro-batch of all rows: only chunks of 8 tokens are ever float32."""
+    run = start(
+        host, tmp_path, name, device, execution={"precision": "bfloat16", "remove_padding": True}, micro_batch_size=64
+    )
+    vocabulary = run.policy.worker.actor.engine.model_config.hf_config.vocab_size
+    rollouts = host[1][name]["rollouts"]
+    for chunk, in_chunks in ((8, True), (10**6, False)):
+        monkeypatch.setattr(distribution, "LOGITS_CHUNK", chunk * vocabulary)
+        with LargestFloat32(vocabulary) as largest:
+            numbers(run, rollouts)
+        assert largest.bfloat16_rows > 40
+        assert (largest.rows <= 8) == in_chunks
+
+
+@on_each_device
+def test_no_token_is_no_problem(device):
+    """Micro-batches without rollouts that the teacher scores are common."""
+    logits = torch.empty(0, 151_936, dtype=torch.bfloat16, device=device, requires_grad=True)
+    ids = distribution.top_k_ids(logits, 100)
+    assert ids.shape == (0, 100)
+    assert distribution.entropy(logits).shape == (0,)
+    assert distribution.token_log_probs(logits, ids[:, 0]).shape == (0,)
+    distribution.top_k_with_tail(logits, ids).sum().backward()
+    assert logits.grad.shape == logits.shape

@@ -1,0 +1,154 @@
+"""A whole training step of the driver against an independent float64 implementation on plain transformers."""
+
+import numpy as np
+import pytest
+import torch
+from tiny import hash_reward, prepare, tiny_experiment
+
+from srpo.benchmarks.prompts import teacher_messages
+from srpo.policy.in_process import InProcessPolicy
+from srpo.training.loop import _Run
+from srpo.training.step import Step
+
+METHODS = [
+    "grpo",
+    "sdpo",
+    "srpo",
+    "srpo_without_weighting",
+    "srpo_equal_loss_scale",
+    "advantage_mix",
+    "sdpo_failed_only",
+    "sdpo_correct_only",
+]
+
+
+@pytest.fixture(autouse=True)
+def _rewards(monkeypatch):
+    monkeypatch.setattr("srpo.training.step.compute_reward", hash_reward)
+
+
+@pytest.fixture
+def start(tmp_path):
+    def start(method, **training):
+        spec, layout = prepare(tiny_experiment(method, **training), tmp_path / f"{method}{training}".replace("/", "-"))
+        if method == "grpo":  # one update, so that the policy of the update is the base model
+            spec = spec.model_copy(update={"method": spec.method.model_copy(update={"mini_batch_questions": 4})})
+        run = _Run(spec, layout, InProcessPolicy(spec, layout.model(spec.id.model)))
+        run.resume()
+        return run
+
+    return start
+
+
+@pytest.fixture
+def spy(monkeypatch):
+    return lambda run: record(run, monkeypatch)
+
+
+def record(run, monkeypatch):
+    """Record the rollouts and scores of the next step and the gradients of each of its updates."""
+    seen, engine = {"gradients": []}, run.policy.worker.actor.engine
+    generate, score, step = Step.generate, Step.score, engine.optimizer_step
+
+    def generating(self, questions):
+        seen["questions"], seen["rollouts"] = questions, generate(self, questions)
+        return seen["rollouts"]
+
+    def scoring(self, *args):
+        seen["scores"] = score(self, *args)
+        return seen["scores"]
+
+    def stepping():
+        seen["gradients"].append({n: local(p.grad).clone() for n, p in engine.module.named_parameters()})
+        return step()
+
+    monkeypatch.setattr(Step, "generate", generating)
+    monkeypatch.setattr(Step, "score", scoring)
+    engine.optimizer_step = stepping
+    return seen
+
+
+def local(tensor):
+    return tensor.detach().to_local() if hasattr(tensor, "to_local") else tensor.detach()
+
+
+def reference_gradient(run, seen):
+    """Gradient of section 3.3's objective, rollout by rollout, in float64; the policy and teacher are the base."""
+    from transformers import AutoModelForCausalLM
+
+    path = run.policy.worker.actor.engine.model_config.local_path
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
+    method, rollouts, questions = run.spec.method, seen["rollouts"], seen["questions"]
+    rewards = rollouts.rewards.double().view(len(questions), -1)
+    rows = []
+    for q in range(len(questions)):
+        right = [j for j in range(rewards.shape[1]) if rewards[q, j] == 1]
+        for j in range(rewards.shape[1]):
+            sibling = next((k for k in right if k != j), None)
+            correct = "correct" if rewards[q, j] == 1 else "wrong"
+            branch = getattr(method.routing, f"{correct}_{'with' if sibling is not None else 'without'}_sibling")
+            rows.append((q, j, branch, sibling, rewards[q, j] - rewards[q].mean()))
+
+    def logits(prompt, response):
+        ids = torch.cat([prompt, response]).unsqueeze(0)
+        return model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
+
+    total, denominator, distilled = 0.0, 0, []
+    for q, j, branch, sibling, advantage in rows:
+        i = q * rewards.shape[1] + j
+        if branch == "dropped":
+            continue
+        response = rollouts.responses[i]
+        z = logits(rollouts.prompts[i], response)
+        log_p = z.log_softmax(-1)
+        y = log_p.gather(-1, response.unsqueeze(-1)).squeeze(-1)
+        correction = (y.detach() - rollouts.rollout_log_probs[i].double()).exp().clamp(max=2)
+        denominator += len(response)
+        if sibling is not None and branch in ("sdpo", "mix", "reverse_kl"):
+            messages = teacher_messages(questions[q].messages, rollouts.texts[q * rewards.shape[1] + sibling])
+            text = run.policy.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            with torch.no_grad():
+                log_q = logits(torch.tensor(run.policy.tokenizer.encode(text)), response).log_softmax(-1)
+        if branch in ("sdpo", "reverse_kl"):
+            p, q_ = log_p.exp(), log_q.exp()
+            top = log_p.detach().topk(method.top_k).indices
+            b = [torch.cat([d.gather(-1, top), 1 - d.gather(-1, top).sum(-1, keepdim=True)], -1) for d in (p, q_)]
+            if branch == "sdpo":
+                m = (b[0] + b[1]) / 2
+                divergence = sum((x * (x.log() - m.log())).sum(-1) for x in b) / 2
+            else:
+                divergence = (b[0] * (b[0].log() - b[1].log())).sum(-1)
+            distilled.append((divergence, correction, torch.exp(method.entropy_beta * (q_ * log_q).sum(-1))))
+            continue
+        token_advantage = advantage.expand(len(response))
+        if branch == "mix":
+            gap = log_q.gather(-1, response.unsqueeze(-1)).squeeze(-1) - y.detach() if sibling is not None else 0
+            token_advantage = 0.9 * token_advantage + 0.1 * gap
+        total = total - ((y - y.detach()).exp() * token_advantage * correction).sum()
+    if distilled:
+        divergence, correction, weight = (torch.cat(parts) for parts in zip(*distilled, strict=True))
+        if method.preserve_loss_scale:
+            unit = (weight * divergence.detach()).sum() / divergence.detach().sum()
+        else:
+            unit = weight.mean()
+        total = total + (divergence * correction * weight / unit).sum()
+    (total / denominator).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradient_of_a_step_matches_an_independent_implementation(start, spy, method):
+    run = start(method)
+    seen = spy(run)
+    run.take_step()
+    (gradients,) = seen["gradients"]
+    for name, expected in reference_gradient(run, seen).items():
+        np.testing.assert_allclose(gradients[name], expected, rtol=2e-3, atol=2e-6, err_msg=name)
+
+
+def test_rollout_engine_and_trainer_agree_on_log_probs(start, spy):
+    run = start("srpo_equal_loss_scale")  # whose weights need a pass before the only update
+    seen = spy(run)
+    run.take_step()
+    for row, old in seen["scores"].log_probs.items():
+        torch.testing.assert_close(old, seen["rollouts"].rollout_log_probs[row], rtol=0, atol=1e-5)

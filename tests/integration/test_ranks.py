@@ -1,0 +1,77 @@
+"""Two ranks under FSDP2, without Ray, give the numbers of one: denominators, weights and metrics span ranks.
+
+With gloo on CPUs; with NCCL where there are two GPUs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from one_step import build_base, build_run, draw_rollouts, numbers, relative_differences
+from paths import SUPPORT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two ranks need two GPUs or none"),
+]
+
+TWO = {"driver": "ray", "ranks": 2}
+CASES = [
+    ["grpo", {"execution": TWO, "micro_batch_size": 3}],
+    ["srpo", {"execution": TWO, "micro_batch_size": 3}],
+    ["srpo", {"execution": {**TWO, "max_tokens_per_rank": 120, "remove_padding": True, "offload_teacher": True}}],
+    ["sdpo", {"execution": {**TWO, "max_tokens_per_rank": 120}, "tied": False}],
+    ["advantage_mix", {"execution": {**TWO, "remove_padding": True, "gradient_checkpointing": True}}],
+]
+for _, options in CASES:
+    options["mini_batch_questions"] = 2
+NAMES = ["grpo", "srpo", "srpo-tokens-packed-offload", "sdpo-tokens-untied", "advantage_mix-packed-checkpointing"]
+
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory) -> tuple[list[dict], list[dict]]:
+    """For each case what one rank and what two compute from the same rollouts."""
+    folder = tmp_path_factory.mktemp("ranks")
+    base = build_base(folder / "drawn")
+    (folder / "base").symlink_to(base.folder)
+    runs = [
+        build_run(base, folder / f"one-{i}", name, **{**options, "execution": {}})
+        for i, (name, options) in enumerate(CASES)
+    ]
+    rollouts = draw_rollouts(runs[0])
+    torch.save(rollouts, folder / "rollouts.pt")
+    (folder / "cases.json").write_text(json.dumps(CASES))
+    run_ranks(folder, 2)
+    return [numbers(run, rollouts) for run in runs], [torch.load(folder / f"{i}.pt") for i in range(len(CASES))]
+
+
+def run_ranks(folder: Path, count: int) -> None:
+    """Start the ranks and wait for them; none outlives this call."""
+    driver = SUPPORT / "rank_driver.py"
+    logs = [folder / f"rank{rank}.log" for rank in range(count)]
+    with contextlib.ExitStack() as stack:
+        ranks = []
+        for rank, log in enumerate(logs):
+            command = [sys.executable, driver, folder, str(rank), str(count)]
+            # as in a cluster, a rank sees its own GPU alone
+            environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(rank)}
+            ranks.append(subprocess.Popen(command, env=environment, stderr=stack.enter_context(log.open("w"))))
+            stack.callback(ranks[-1].wait)
+            stack.callback(ranks[-1].kill)
+        for process, log in zip(ranks, logs, strict=True):
+            assert process.wait(300) == 0, log.read_text()
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=NAMES)
+def test_two_ranks_compute_what_one_does(case, computed):
+    alone, together = computed
+    limit = 1e-4 if torch.cuda.is_available() else 1e-5
+    for kind, difference in relative_differences(together[case], alone[case]).items():
+        assert difference < limit, kind

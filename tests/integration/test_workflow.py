@@ -1,0 +1,329 @@
+"""The workflow: what it would run, what it refuses, and that a change reruns only what depends on it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+from paths import ROOT
+from snakemake_command import snakemake
+from synthetic import tiny_experiment
+
+from srpo.compose import load_experiment
+from srpo.repository import CONFIGS
+
+pytestmark = pytest.mark.fault
+
+EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
+
+
+def planned_jobs(folder: Path, *arguments: object) -> dict[str, int]:
+    """Jobs of a dry run, by rule."""
+    result = snakemake(folder, "--dry-run", *arguments)
+    assert result.returncode == 0, result.stderr + result.stdout
+    output = result.stdout + result.stderr
+    if "Nothing to be done" in output:
+        return {}
+    table = output.split("Job stats:")[1]
+    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", table.split("\n\n")[0], re.MULTILINE)}
+
+
+def write_experiment(folder: Path, **changes: object) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(tiny_experiment(**changes), sort_keys=False))
+    return path
+
+
+def matrix(methods: list[str], seeds: list[int]) -> list[dict[str, list]]:
+    return [
+        {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": methods, "seeds": seeds},
+        {"models": ["miniature-small"], "benchmarks": ["miniature/tooluse"]},
+    ]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(path)
+    jobs = planned_jobs(tmp_path, "--configfile", path)
+    trained = {run.benchmark for run in experiment.runs()}
+    assert jobs == {
+        "all": 1,
+        "split": len(experiment.benchmarks) + len(trained),
+        "statistics": len(experiment.benchmarks),
+        "base_model": len(experiment.models),
+        "train": len(experiment.runs()),
+        "evaluate_run": len(experiment.runs()),
+        "evaluate_base": len(experiment.bases()),
+        "write_report": 1,
+        "mirror": len(experiment.models),
+        "total": sum(count for rule, count in jobs.items() if rule != "total"),
+    }
+
+
+def test_default_is_the_embedded_experiment(tmp_path: Path) -> None:
+    experiment = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
+    assert planned_jobs(tmp_path, "--config", "mirror=somewhere")["train"] == len(experiment.runs())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"colour": "red"}, "colour: unknown key"),
+        ({"overrides": {"srpo": {"top_k": 0}}}, "methods.srpo.top_k = 0"),
+        ({"matrix": matrix(["ppo"], [1])}, "unknown method 'ppo'"),
+    ],
+)
+def test_mistake_stops_before_anything_runs(changes: dict, message: str, tmp_path: Path) -> None:
+    result = snakemake(tmp_path, "--configfile", write_experiment(tmp_path, **changes))
+    assert result.returncode != 0
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_results_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = snakemake(tmp_path, "--dry-run", "--config", f"results={tmp_path / 'file'}")
+    assert result.returncode != 0
+    assert "is not a directory" in result.stdout + result.stderr
+
+
+def test_a_second_workflow_on_the_same_results_stops(tmp_path: Path) -> None:
+    """The first one's jobs go on."""
+    fake = tmp_path / "bin" / "srpo"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.1; done\nexit 1\n")
+    fake.chmod(0o755)
+    arguments = ("--configfile", write_experiment(tmp_path), "--cores", 1, "results/tiny/data/physics/train.parquet")
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(snakemake, tmp_path, *arguments, path=fake.parent)
+        while not (tmp_path / "begun").exists():
+            assert not first.done(), first.result().stderr
+            time.sleep(0.1)
+        try:
+            second = snakemake(tmp_path, *arguments, path=fake.parent)
+            assert not first.done()
+        finally:
+            (tmp_path / "go").touch()
+    assert second.returncode != 0
+    assert "LockException" in second.stderr
+    assert "split" in first.result().stderr
+
+
+def test_lint_is_clean(tmp_path: Path) -> None:
+    result = snakemake(tmp_path, "--lint")
+    assert result.returncode == 0, result.stderr
+    assert "good condition" in result.stderr
+
+
+def test_outputs_are_what_the_analysis_writes(tmp_path: Path) -> None:
+    from srpo.analysis.outline import figures_of, tables_of
+
+    sweep = {"of": "srpo", "key": "entropy_beta", "values": [0, 1], "label": "β"}
+    for changes in ({}, {"sweep": sweep}, {"matrix": matrix(["grpo"], [1, 2])}):
+        path = write_experiment(tmp_path, **changes)
+        experiment = load_experiment(path)
+        plan = snakemake(tmp_path, "--summary", "--configfile", path).stdout
+        assert set(re.findall(r"tables/(\w+)\.csv", plan)) == set(tables_of(experiment))
+        assert set(re.findall(r"figures/(\w+)\.png", plan)) == set(figures_of(experiment))
+        assert ("sweep" in tables_of(experiment), "seeds" in tables_of(experiment)) == (
+            "sweep" in changes,
+            "matrix" in changes,
+        )
+
+
+def test_a_dry_run_says_a_line_a_job(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1, 2]))
+    plain = snakemake(tmp_path, "--dry-run", "--configfile", path).stdout
+    assert "Train miniature-small on physics with grpo, seed 1" in plain
+    assert "input files updated by another job:" in plain  # reasons, of all jobs together
+    assert not any(text in plain for text in ("Reason: ", "srpo train", "Host: "))
+    asked = snakemake(tmp_path, "-np", "--quiet", "host", "--configfile", path).stdout
+    assert "Reason: Missing output files" in asked
+    assert "srpo train --experiment" in asked
+
+
+def test_rules_name_their_image(tmp_path: Path) -> None:
+    """Every rule that runs a command names an image, and there is a recipe for it."""
+    for path in (ROOT / "rules").glob("*.smk"):
+        for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
+            assert "\n    container:\n        CONTAINER\n" in rule, (path.name, rule.split(":")[0])
+    for scale in ("embedded", "paper"):
+        assert f"apptainer build srpo-{scale}.sif envs/{scale}.def" in (ROOT / "envs" / f"{scale}.def").read_text()
+
+
+def test_the_cost_is_said_before_anything_runs(tmp_path: Path) -> None:
+    from srpo.plan import make_plan
+    from srpo.plan_text import headline
+
+    path = write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1, 2]))
+    result = snakemake(tmp_path, "--dry-run", "--configfile", path, "--cores", "3")
+    expected = headline(make_plan(load_experiment(path), nodes=3))
+    assert expected in result.stderr
+    assert "1 base model, 4 runs" in expected
+    assert result.stderr.index(expected) < (result.stdout + result.stderr).index("Job stats")
+
+
+def settings(*arguments: str) -> dict[str, str]:
+    """Settings that Snakemake takes from its profiles."""
+    code = (
+        "import sys; from snakemake.cli import parse_args; args = parse_args(None)[1]; "
+        "print({name: str(getattr(args, name)) for name in ('cores', 'jobs', 'retries', 'latency_wait', 'resources')})"
+    )
+    result = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return ast.literal_eval(result.stdout)
+
+
+def test_default_profile_steps_aside(tmp_path: Path) -> None:
+    """Snakemake would prefer what it says to a profile that is asked for."""
+    (tmp_path / "config.yaml").write_text("jobs: 7\nretries: 5\n")
+    assert settings()["cores"] == str(len(os.sched_getaffinity(0)))
+    assert "gpu" in settings()["resources"]
+    named = settings("--profile", str(tmp_path))
+    assert (named["cores"], named["jobs"], named["retries"], named["resources"]) == ("None", "7", "5", "{}")
+
+
+def test_a_machine_s_gpus_limit_no_cluster() -> None:
+    assert 'resource_scopes:\n    gpu="local"' in (ROOT / "Snakefile").read_text()
+
+
+def test_slurm_profile(tmp_path: Path) -> None:
+    """The plugin reads the site's partitions from it, and puts each job of the paper's experiment where it belongs."""
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    from types import SimpleNamespace
+
+    from snakemake_executor_plugin_slurm.partitions import read_partition_file
+
+    profile = ROOT / "workflow" / "profiles" / "slurm"
+    partitions = read_partition_file(profile / "config.yaml")
+
+    def place(**resources: int) -> str:
+        job = SimpleNamespace(threads=1, resources=resources)
+        scores = {partition.name: partition.score_job_fit(job) for partition in partitions}
+        return max((name for name, score in scores.items() if score is not None), key=scores.get)
+
+    segment = yaml.safe_load((profile / "config.yaml").read_text())["set-resources"]["train"]["runtime"]
+    assert place(gpu=8, mem_mb=320_000, runtime=segment) == "gpu"
+    assert place(gpu=0, mem_mb=1000, runtime=10) == "cpu"
+    assert place(gpu=0, mem_mb=2000, runtime=segment) == "cpu"
+    experiment = CONFIGS / "experiments" / "paper.yaml"
+    assert planned_jobs(tmp_path, "--profile", profile, "--configfile", experiment)["train"] == 42
+
+
+@pytest.mark.slow
+def test_a_matrix_of_five_thousand_runs_plans(tmp_path: Path) -> None:
+    source = write_experiment(tmp_path, matrix=matrix(["grpo", "sdpo", "srpo"], list(range(1, 1668))))
+    assert planned_jobs(tmp_path, "--configfile", source)["train"] > 5000
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where the tiny experiment has run to its end, with verbs that only write their outputs' names."""
+    from srpo.analysis.figures.registry import FIGURES
+    from srpo.analysis.tables.registry import TABLES
+
+    folder = tmp_path_factory.mktemp("finished")
+    stub = folder / "bin" / "srpo"
+    stub.parent.mkdir()
+    stub.write_text(f"#!{sys.executable}\nTABLES, FIGURES = {list(TABLES)}, {list(FIGURES)}\n{STUB}")
+    stub.chmod(0o755)
+    source = write_experiment(folder, matrix=matrix(["grpo", "srpo"], [1]))
+    result = snakemake(folder, "--configfile", source, "--cores", 2, path=stub.parent)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+STUB = """
+import sys
+
+from srpo import cli
+from srpo.config import RunId
+from srpo.layout import Layout
+
+options = cli.make_parser().parse_args()
+if options.verb is cli.attempt:
+    sys.exit(cli.main())
+layout = Layout(options.experiment.parent)
+if options.verb is cli.make_data:
+    split, benchmark = options.split, options.benchmark
+    outputs = [layout.split(benchmark, split) if split else layout.statistics(benchmark)]
+elif options.verb is cli.make_model:
+    outputs = [layout.model(options.model) / "base.json"]
+elif options.verb is cli.report:
+    tables = [layout.tables / f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex", "rst")]
+    tables += [layout.folder / "cost" / f"cost.{kind}" for kind in ("csv", "md", "tex", "rst")]
+    figures = [layout.figures / f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg", "csv", "rst")]
+    page = [layout.report, layout.report.with_suffix(".rst")]
+    outputs = [*tables, *figures, *page]
+elif options.verb is cli.track_model:
+    outputs = []
+else:
+    if options.method is None:
+        folder = layout.base(options.model, options.benchmark)
+    else:
+        identity = {key: getattr(options, key) for key in RunId.model_fields}
+        folder = layout.run(RunId(**identity))
+    names = ["summary.json"] if options.verb is cli.train else ["evaluation.json", "samples.jsonl"]
+    outputs = [folder / name for name in names]
+for path in outputs:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(str(path))
+"""
+
+REPORT = {"write_report": 1, "all": 1}
+MIRROR = {"mirror": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, {}, id="nothing"),
+        pytest.param({"title": "Another"}, REPORT, id="title changed"),
+        pytest.param(
+            {"matrix": matrix(["grpo", "srpo", "sdpo"], [1])},
+            {"train": 1, "evaluate_run": 1, **MIRROR, **REPORT},
+            id="method added",
+        ),
+        pytest.param(
+            {"matrix": matrix(["grpo", "srpo"], [1, 2])},
+            {"train": 2, "evaluate_run": 2, **MIRROR, **REPORT},
+            id="seed added",
+        ),
+        pytest.param(
+            {"overrides": {"srpo": {"learning_rate": 0.5}}},
+            {"train": 1, "evaluate_run": 1, **MIRROR, **REPORT},
+            id="one method changed",
+        ),
+        pytest.param(
+            {"evaluation": {"rollouts": 3}},
+            {"evaluate_run": 2, "evaluate_base": 2, **MIRROR, **REPORT},
+            id="evaluation changed",
+        ),
+    ],
+)
+def test_change_reruns_what_depends_on_it(changes: dict, expected: dict[str, int], finished: Path) -> None:
+    source = write_experiment(finished, **{"matrix": matrix(["grpo", "srpo"], [1]), **changes})
+    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
+    assert {rule: count for rule, count in jobs.items() if rule != "total"} == expected
+
+
+@pytest.mark.slow
+def test_another_title_of_anything_costs_a_report(finished: Path) -> None:
+    renamed = load_experiment(write_experiment(finished, matrix=matrix(["grpo", "srpo"], [1]))).model_dump(mode="json")
+    for kind in ("methods", "models", "benchmarks"):
+        for definition in renamed[kind].values():
+            definition["title"] += " of old"
+    source = finished / "renamed.yaml"
+    source.write_text(yaml.safe_dump(renamed, sort_keys=False))
+    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
+    assert {rule: count for rule, count in jobs.items() if rule != "total"} == REPORT

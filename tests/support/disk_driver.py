@@ -1,0 +1,92 @@
+"""A tiny training run on a disk of its own that fills up or becomes read-only under it, and is mended.
+
+unshare --map-root-user --mount python disk_driver.py FOLDER FAULT WHERE COUNT
+
+The disk is mounted at FOLDER/disk and seen by this process only. Afterwards the run is in FOLDER/results, and what was
+said in FOLDER/said.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from resume_driver import NoMirror, experiment
+from tiny import hash_reward, prepare
+
+from srpo.errors import SrpoError
+from srpo.evaluation import avg_at_k
+from srpo.training import checkpoints, loop
+from srpo.training import step as step_module
+
+MEBIBYTES = 24
+
+
+def run(*command: str | Path) -> None:
+    subprocess.run([*map(str, command)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave less than a page."""
+    with (disk / "filler").open("wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(4096))
+        except OSError:
+            pass
+
+
+def make_room(disk: Path) -> None:
+    (disk / "filler").unlink()
+
+
+def cover(disk: Path) -> None:
+    """The same files, read-only: a disk with a file open for writing, the lock, cannot be made so itself."""
+    run("mount", "--bind", disk, disk)
+    run("mount", "-o", "remount,bind,ro", disk)
+
+
+def uncover(disk: Path) -> None:
+    run("umount", disk)
+
+
+FAULTS = {"full": (fill, make_room), "read-only": (cover, uncover)}
+WHERE = {
+    "log": (loop, "append_event"),
+    "checkpoint": (checkpoints, "save"),
+    "summary": (loop, "write_json"),
+}
+
+
+def main(folder: Path, fault: str, where: str, count: int) -> None:
+    disk = folder / "disk"
+    disk.mkdir()
+    run("mount", "-t", "tmpfs", "-o", f"size={MEBIBYTES}m", "tmpfs", disk)
+    spec, layout = prepare(experiment("srpo"), disk)
+    loop.LiveMirror = NoMirror
+    loop.CHECKPOINT_SHARE = float("inf")
+    step_module.compute_reward = avg_at_k.compute_reward = hash_reward
+    owner, name = WHERE[where]
+    spoil, mend = FAULTS[fault]
+    original, calls = getattr(owner, name), iter(range(1, 1000))
+
+    def disturbed(*args):
+        if next(calls) == count:
+            spoil(disk)
+        return original(*args)
+
+    setattr(owner, name, disturbed)
+    try:
+        loop.train(spec, layout)
+        said = "nothing"
+    except SrpoError as error:
+        said = str(error)
+    mend(disk)
+    saved = checkpoints.newest(layout.run(spec.id))
+    (folder / "said").write_text(f"{saved[1]['step'] if saved else 0}\n{said}")
+    loop.train(spec, layout)
+    shutil.copytree(layout.folder, folder / "results")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -1,0 +1,187 @@
+"""The method once more, slowly: section 3.3 in float64, a token at a time, with nothing of ``srpo.algorithm``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import yaml
+from torch import Tensor
+
+from srpo.config import Method
+from srpo.repository import CONFIGS
+
+METHODS = (
+    "grpo",
+    "sdpo",
+    "srpo",
+    "srpo_without_weighting",
+    "srpo_equal_loss_scale",
+    "advantage_mix",
+    "sdpo_failed_only",
+    "sdpo_correct_only",
+)
+
+ROUTES = {
+    # (correct, teacher available): (True, True), (True, False), (False, True), (False, False)
+    "grpo": ("grpo", "grpo", "grpo", "grpo"),
+    "sdpo": ("sdpo", "dropped", "sdpo", "dropped"),
+    "srpo": ("grpo", "grpo", "sdpo", "grpo"),
+    "srpo_without_weighting": ("grpo", "grpo", "sdpo", "grpo"),
+    "srpo_equal_loss_scale": ("grpo", "grpo", "sdpo", "grpo"),
+    "advantage_mix": ("mix", "mix", "mix", "mix"),
+    "sdpo_failed_only": ("dropped", "dropped", "sdpo", "dropped"),
+    "sdpo_correct_only": ("sdpo", "dropped", "dropped", "dropped"),
+}
+CELLS = ((True, True), (True, False), (False, True), (False, False))
+
+
+def load_method(name: str, **changes) -> Method:
+    """A method of ``configs/methods`` with changed hyper-parameters."""
+    raw = yaml.safe_load((CONFIGS / "methods" / f"{name}.yaml").read_text())
+    return Method.model_validate({"name": name, **raw, **changes})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One rollout for the slow objective; log-distributions are [response, vocabulary] float64."""
+
+    group: int
+    reward: float
+    tokens: list[int]
+    rollout_log_probs: list[float]
+    old: Tensor
+    teacher: Tensor | None = None  # under the prompt that shows the first correct sibling
+
+
+def first_correct_sibling(samples: Sequence[Sample], i: int) -> int | None:
+    for j, other in enumerate(samples):
+        if j != i and other.group == samples[i].group and other.reward == 1:
+            return j
+    return None
+
+
+def branch_of(name: str, samples: Sequence[Sample], i: int) -> str:
+    cell = (samples[i].reward == 1, first_correct_sibling(samples, i) is not None)
+    return ROUTES[name][CELLS.index(cell)]
+
+
+def slow_divergence(p: Tensor, q: Tensor, ids: Sequence[int], alpha: float) -> Tensor:
+    """alpha KL(q || m) + (1 - alpha) KL(p || m) over ``ids`` and the rest; p and q are log-distributions."""
+    rest = [v for v in range(len(p)) if v not in set(ids)]
+    total = torch.zeros((), dtype=torch.float64)
+    for bucket in [[v] for v in ids] + [rest]:
+        p_b, q_b = p[bucket].exp().sum(), q[bucket].exp().sum()
+        if alpha == 0:
+            total = total + q_b * (q_b / p_b).log()
+        elif alpha == 1:
+            total = total + p_b * (p_b / q_b).log()
+        else:
+            m_b = (1 - alpha) * p_b + alpha * q_b
+            total = total + alpha * q_b * (q_b / m_b).log() + (1 - alpha) * p_b * (p_b / m_b).log()
+    return total
+
+
+def slow_weights(method: Method, samples: Sequence[Sample], distilled: Sequence[int]) -> dict[tuple[int, int], float]:
+    """w~ of every distilled token of one mini-batch."""
+    beta = method.entropy_beta
+    raw = {}
+    for i in distilled:
+        for t in range(len(samples[i].tokens)):
+            raw[i, t] = math.exp(-beta * -math.fsum(math.exp(v) * v for v in samples[i].teacher[t].tolist()))
+    total = math.fsum(raw.values())
+    weights = {key: value * len(raw) / total for key, value in raw.items()}
+    if not method.preserve_loss_scale or not weights:
+        return weights
+    before = {}
+    for i, t in weights:
+        old = samples[i].old[t]
+        before[i, t] = slow_divergence(old, samples[i].teacher[t], slow_top_k(old, method), method.divergence_alpha)
+    scale = sum(before.values()) / sum(weights[key] * before[key] for key in weights)
+    return {key: value * scale.item() for key, value in weights.items()}
+
+
+def slow_top_k(old: Tensor, method: Method) -> list[int]:
+    return sorted(range(len(old)), key=lambda v: -old[v].item())[: min(method.top_k, len(old) - 1)]
+
+
+@dataclass(frozen=True)
+class SlowLoss:
+    """The objective's two parts; what each distilled token adds; which policy tokens were clipped.
+
+    Attributes:
+        by_token: a distilled token's part of the sum that ``distillation`` divides, by (rollout, position).
+    """
+
+    policy: Tensor
+    distillation: Tensor
+    by_token: dict[tuple[int, int], float]
+    divergences: list[float]
+    clipped: list[bool]
+
+    @property
+    def total(self) -> Tensor:
+        return self.policy + self.distillation
+
+
+def slow_objective(
+    method: Method, samples: Sequence[Sample], student: dict[int, Tensor], mini_batch: Sequence[int]
+) -> SlowLoss | None:
+    """Section 3.3 on one mini-batch.
+
+    Args:
+        samples: the rollouts of the whole batch.
+        student: current [response, vocabulary] log-distributions of the mini-batch's rollouts, with gradients.
+        mini_batch: indices of its rollouts.
+
+    Returns:
+        None where no rollout has a branch.
+    """
+    branches = {i: branch_of(method.name, samples, i) for i in mini_batch}
+    kept = [i for i in mini_batch if branches[i] != "dropped"]
+    if not kept:
+        return None
+    weights = slow_weights(method, samples, [i for i in kept if branches[i] == "sdpo"])
+    policy = distillation = torch.zeros((), dtype=torch.float64)
+    by_token: dict[tuple[int, int], float] = {}
+    count, divergences, clipped = 0, [], []
+    for i in kept:
+        sample = samples[i]
+        rewards = [other.reward for other in samples if other.group == sample.group]
+        group_advantage = sample.reward - sum(rewards) / len(rewards)
+        for t, token in enumerate(sample.tokens):
+            count += 1
+            log_p, old = student[i][t], sample.old[t].tolist()
+            correction = min(math.exp(old[token] - sample.rollout_log_probs[t]), method.rollout_is_threshold)
+            if branches[i] == "sdpo":
+                ids = slow_top_k(sample.old[t], method)
+                divergence = slow_divergence(log_p, sample.teacher[t], ids, method.divergence_alpha)
+                divergences.append(divergence.item())
+                ratio = min(math.exp(log_p[token].item() - old[token]), method.distillation_is_threshold)
+                loss = weights[i, t] * ratio * correction * divergence
+                by_token[i, t] = loss.item()
+                distillation = distillation + loss
+                continue
+            advantage = group_advantage
+            if branches[i] == "mix":
+                gap = 0.0 if sample.teacher is None else sample.teacher[t][token].item() - old[token]
+                advantage = method.mix_lambda * group_advantage + (1 - method.mix_lambda) * gap
+            ratio = (log_p[token] - old[token]).exp()
+            loss, is_clipped = slow_surrogate(ratio, advantage, method)
+            clipped.append(is_clipped)
+            policy = policy + correction * loss
+    return SlowLoss(policy / count, distillation / count, by_token, divergences, clipped)
+
+
+def slow_surrogate(ratio: Tensor, advantage: float, method: Method) -> tuple[Tensor, bool]:
+    """The clipped token loss as a case distinction, and whether a clip decided it."""
+    low, high, c = 1 - method.clip_ratio_low, 1 + method.clip_ratio_high, method.clip_ratio_c
+    if advantage > 0 and ratio > high:
+        return torch.tensor(-high * advantage, dtype=torch.float64), True
+    if advantage < 0 and ratio < low:
+        return torch.tensor(-low * advantage, dtype=torch.float64), True
+    if advantage < 0 and ratio > c:
+        return torch.tensor(-c * advantage, dtype=torch.float64), True
+    return -ratio * advantage, False

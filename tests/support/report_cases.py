@@ -1,0 +1,85 @@
+"""What tests of the report share: a finished experiment of made-up logs, its raw numbers, and its page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from html.parser import HTMLParser
+
+from synthetic import tiny_experiment, write_results
+
+from srpo.analysis.report.claims import findings
+from srpo.analysis.report.page import write_report
+from srpo.analysis.results.load import load_results
+from srpo.compose import load_experiment
+
+EXPERIMENT = load_experiment(tiny_experiment())
+
+
+MODEL = "miniature-small"
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cell(rows, **key):
+    (row,) = [row for row in rows if all(row[name] == value for name, value in key.items())]
+    return row
+
+
+def raw_maximum(root, benchmark, method, seconds, seed=1):
+    """Table 1's protocol, straight from the log."""
+    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed{seed}/validations.jsonl"
+    log = [json.loads(line) for line in path.read_text().splitlines()]
+    return max((100 * entry["avg_at_k"] for entry in log if entry["clock"] <= seconds), default=math.nan)
+
+
+def logged(root, benchmark, method, metric, seed=1):
+    """A metric's values in the log, in step order."""
+    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed{seed}/steps.jsonl"
+    metrics = [json.loads(line)["metrics"] for line in path.read_text().splitlines()]
+    return [found[metric] for found in metrics if metric in found]
+
+
+def make(root, experiment=EXPERIMENT, **options):
+    """Fabricate results and report them without figures, which are slow."""
+    write_results(root, experiment, **options)
+    return report(root, experiment)
+
+
+def report(root, experiment=EXPERIMENT):
+    results = load_results(root, experiment)
+    write_report(results, root / "report.html")
+    return (root / "report.html").read_text()
+
+
+class Tags(HTMLParser):
+    """Collect tags and check that they nest."""
+
+    VOID = frozenset({"meta", "input", "img", "br", "link"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parsed(page):
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    return tags.seen
+
+
+def verdicts(root, experiment=EXPERIMENT):
+    return {finding.claim.id: finding.verdict for finding in findings(load_results(root, experiment))}

@@ -1,0 +1,79 @@
+"""A run that takes seconds: a random tiny Qwen3, physics questions, rewards drawn by a hash of the response."""
+
+import hashlib
+
+import torch
+import yaml
+
+from srpo.benchmarks.splits import build_split, write_split
+from srpo.compose import load_experiment
+from srpo.config import RunId
+from srpo.files import write_json
+from srpo.layout import Layout
+from srpo.repository import CONFIGS
+
+
+def hash_reward(kind, response, ground_truth):
+    """1 for about four in ten responses."""
+    return float(hashlib.md5(response.encode()).digest()[0] < 100)
+
+
+def tiny_experiment(method, execution=None, **training):
+    """One method on 4 questions x 4 rollouts of at most 12 tokens."""
+    raw = yaml.safe_load((CONFIGS / "experiments" / "smoke.yaml").read_text())
+    size = 2 if method == "grpo" else 4
+    raw |= {
+        "name": "tiny",
+        "matrix": [{"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"], "methods": [method]}],
+        "overrides": {method: {"mini_batch_questions": size, "learning_rate": 1e-3, "top_k": 20}},
+        "execution": execution or {},
+    }
+    raw["training"] |= {
+        "questions_per_batch": 4,
+        "rollouts_per_question": 4,
+        "max_response_length": 12,
+        "warmup_steps": 2,
+        "micro_batch_size": 5,
+        "validation": {"rollouts": 1},
+        "budget_seconds": {"1h": 1e9},
+        "max_steps": 4,
+    } | training
+    return load_experiment(raw)
+
+
+def prepare(experiment, folder):
+    """Write splits and a random base model; return the run's specification and the layout."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from srpo.models.tokenizer import symbol_tokenizer
+
+    layout = Layout(folder / experiment.name)
+    benchmark = experiment.benchmarks["physics"]
+    for split in ("train", "test"):
+        write_split(layout.split("physics", split), build_split(benchmark, split)[:40], split)
+    prompts = [question.messages[0]["content"] for question in build_split(benchmark, "train")]
+    tokenizer = symbol_tokenizer([f"user\n{p}\nassistant\n<answer>5</answer>" for p in prompts], 400)
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            intermediate_size=64,
+            max_position_embeddings=512,
+            tie_word_embeddings=True,
+            initializer_range=0.2,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    base = layout.model("miniature-tiny")
+    model.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    write_json(base / "base.json", {"sha256": "tiny"})
+    (method,) = experiment.methods
+    return experiment.run(RunId(model="miniature-tiny", benchmark="physics", method=method, seed=1)), layout

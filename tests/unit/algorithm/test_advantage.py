@@ -1,0 +1,99 @@
+"""Group advantages: worked by hand, against verl, and under permutations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+
+from srpo.algorithm.advantage import group_advantages, mixed_advantages
+
+
+def advantages(rewards: list[float], groups: list[int]) -> list[float]:
+    return group_advantages(torch.tensor(rewards, dtype=torch.float32), torch.tensor(groups)).tolist()
+
+
+@st.composite
+def batches(draw) -> tuple[list[float], list[int]]:
+    """Groups of 2 to 6 rollouts with gaps in their ids, rows in any order."""
+    sizes = draw(st.lists(st.integers(2, 6), min_size=1, max_size=5))
+    groups = draw(st.permutations([7 * i + 3 for i, size in enumerate(sizes) for _ in range(size)]))
+    rewards = draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=len(groups), max_size=len(groups)))
+    return rewards, list(groups)
+
+
+def test_one_success_of_four():
+    assert advantages([1, 0, 0, 0], [0] * 4) == [0.75, -0.25, -0.25, -0.25]
+
+
+def test_no_division_by_the_standard_deviation():
+    # with it, [1, 0] and [1, 0, 0, 0] would both have unit variance
+    assert advantages([1, 0], [0, 0]) == [0.5, -0.5]
+    assert advantages([0.5, 0.0], [0, 0]) == [0.25, -0.25]
+
+
+def test_each_group_has_its_own_mean_wherever_its_rows_are():
+    assert advantages([1, 1, 0, 0, 0, 1], [5, 2, 5, 2, 2, 2]) == [0.5, 0.5, -0.5, -0.5, -0.5, 0.5]
+
+
+@pytest.mark.parametrize("size", range(2, 18))
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_equal_rewards_give_exactly_zero(size, reward):
+    assert advantages([reward] * size, [0] * size) == [0.0] * size
+
+
+def test_a_group_of_one_is_refused():
+    with pytest.raises(ValueError, match="group of one"):
+        advantages([1, 0, 1], [0, 0, 1])
+
+
+@given(batches())
+def test_equals_verl_without_std(batch):
+    rewards, groups = batch
+    mask = torch.ones(len(rewards), 3)
+    token_rewards = torch.zeros(len(rewards), 3)
+    token_rewards[:, -1] = torch.tensor(rewards)
+    expected, _ = compute_grpo_outcome_advantage(
+        token_rewards, mask, np.array(groups, dtype=object), norm_adv_by_std_in_grpo=False
+    )
+    torch.testing.assert_close(torch.tensor(advantages(rewards, groups)), expected[:, 0])
+
+
+@given(batches(), st.randoms(use_true_random=False))
+def test_permuting_rollouts_permutes_advantages(batch, random):
+    rewards, groups = batch
+    order = list(range(len(rewards)))
+    random.shuffle(order)
+    before = advantages(rewards, groups)
+    after = advantages([rewards[i] for i in order], [groups[i] for i in order])
+    assert after == [before[i] for i in order]
+
+
+@given(batches())
+def test_sum_to_zero_over_each_group(batch):
+    rewards, groups = batch
+    result = advantages(rewards, groups)
+    for group in set(groups):
+        assert sum(a for a, g in zip(result, groups, strict=True) if g == group) == pytest.approx(0, abs=1e-6)
+
+
+def test_mix_by_hand():
+    teacher, student = torch.tensor([-1.0, -3.0]), torch.tensor([-2.0, -0.5])
+    mixed = mixed_advantages(torch.tensor([0.75, 0.75]), teacher, student, 0.9)
+    torch.testing.assert_close(mixed, torch.tensor([0.675 + 0.1, 0.675 - 0.25]))
+
+
+def test_mix_without_a_teacher_scales_the_group_advantage():
+    log_prob = torch.tensor([-2.0, -0.5])
+    torch.testing.assert_close(
+        mixed_advantages(torch.tensor([-0.25, -0.25]), log_prob, log_prob, 0.9), torch.full((2,), -0.225)
+    )
+
+
+def test_mix_is_a_constant():
+    student = torch.tensor([-2.0], requires_grad=True)
+    teacher = torch.tensor([-1.0], requires_grad=True)
+    assert not mixed_advantages(torch.tensor([1.0]), teacher, student, 0.5).requires_grad

@@ -1,0 +1,146 @@
+"""The routing tables, every situation of the paper's tables 6 and 7, and what holds for any batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import CELLS, METHODS, ROUTES, load_method
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srpo.algorithm.routing import NO_SIBLING, route
+
+BRANCHES = ("grpo", "sdpo", "mix", "dropped")
+
+
+def routes_of(name: str, rewards: list[float], groups: list[int] | None = None):
+    return route(
+        torch.tensor(rewards, dtype=torch.float32),
+        torch.tensor(groups or [0] * len(rewards)),
+        load_method(name).routing,
+    )
+
+
+def branches(name: str, rewards: list[float], groups: list[int] | None = None) -> list[str]:
+    result = routes_of(name, rewards, groups)
+    masks = {branch: result.takes(branch).tolist() for branch in BRANCHES}
+    return [next(branch for branch in BRANCHES if masks[branch][i]) for i in range(len(rewards))]
+
+
+# ---------------------------------------------------------------- tables 6 and 7
+
+
+def test_incorrect_with_a_solution_is_distilled():
+    result = routes_of("srpo", [0, 1, 0, 1, 0, 0, 0, 0])  # table 6: two successes among eight
+    assert result.takes("sdpo").tolist() == [True, False, True, False, True, True, True, True]
+    assert result.sibling.tolist() == [1, 3, 1, 1, 1, 1, 1, 1]
+
+
+def test_correct_with_a_correct_sibling_goes_to_grpo_and_the_teacher_does_not_score_it():
+    result = routes_of("srpo", [0, 1, 0, 1])
+    assert result.takes("grpo").tolist() == [False, True, False, True]
+    assert result.sibling_available.tolist() == [True] * 4
+    assert result.scored_by_teacher.tolist() == [True, False, True, False]
+
+
+def test_correct_without_a_correct_sibling_goes_to_grpo():
+    result = routes_of("srpo", [0, 0, 1, 0])
+    assert result.takes("grpo").tolist() == [False, False, True, False]
+    assert result.sibling[2] == NO_SIBLING
+
+
+def test_single_success_is_the_sibling_of_all_others_and_not_its_own():
+    result = routes_of("srpo", [0, 0, 1, 0])
+    assert result.sibling.tolist() == [2, 2, NO_SIBLING, 2]
+    assert result.takes("sdpo").tolist() == [True, True, False, True]
+
+
+def test_all_wrong_falls_back_to_grpo():
+    result = routes_of("srpo", [0] * 8)
+    assert result.takes("grpo").all()
+    assert not result.takes("sdpo").any()
+    assert not result.sibling_available.any()
+
+
+def test_all_right_leaves_the_distillation_branch_empty():
+    result = routes_of("srpo", [1] * 8)
+    assert result.takes("grpo").all()
+    assert not result.scored_by_teacher.any()
+    assert result.sibling.tolist() == [1] + [0] * 7
+
+
+def test_sdpo_drops_rollouts_without_a_correct_sibling():
+    rewards = [0, 1, 0, 0] + [0] * 4 + [1, 1, 0, 1]
+    expected = ["sdpo", "dropped", "sdpo", "sdpo"] + ["dropped"] * 4 + ["sdpo"] * 4
+    assert branches("sdpo", rewards, [0] * 4 + [1] * 4 + [2] * 4) == expected
+
+
+# ---------------------------------------------------------------- every method
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_table_of_each_method(name):
+    rewards, groups = [1, 1, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 2, 2]
+    examples = {(True, True): [0, 1], (True, False): [3], (False, True): [2, 4], (False, False): [5, 6]}
+    found = branches(name, rewards, groups)
+    for cell, branch in zip(CELLS, ROUTES[name], strict=True):
+        assert {found[i] for i in examples[cell]} == {branch}
+
+
+@pytest.mark.parametrize(("name", "needed"), [("grpo", False), ("sdpo", True), ("srpo", True), ("advantage_mix", True)])
+def test_only_methods_that_distil_or_mix_need_a_teacher(name, needed):
+    assert load_method(name).routing.needs_teacher is needed
+    assert bool(routes_of(name, [1, 1, 0, 0]).scored_by_teacher.any()) is needed
+
+
+def test_the_teacher_scores_advantage_mix_where_a_sibling_is_correct():
+    assert routes_of("advantage_mix", [0, 1, 0, 0], [0, 0, 1, 1]).scored_by_teacher.tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_a_partial_reward_is_not_correct():
+    assert routes_of("srpo", [0.5, 0.999]).correct.tolist() == [False, False]
+
+
+# ---------------------------------------------------------------- any batch
+
+
+@st.composite
+def any_batch(draw):
+    groups = draw(st.lists(st.integers(0, 4), min_size=1, max_size=24))
+    rewards = draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=len(groups), max_size=len(groups)))
+    return rewards, groups
+
+
+@given(any_batch(), st.sampled_from(METHODS))
+def test_branches_partition_the_batch(batch, name):
+    result = routes_of(name, *batch)
+    assert (sum(result.takes(branch).int() for branch in BRANCHES) == 1).all()
+
+
+@given(any_batch())
+def test_the_sibling_is_the_first_correct_other_of_the_group(batch):
+    rewards, groups = batch
+    found = routes_of("srpo", rewards, groups).sibling.tolist()
+    for i in range(len(rewards)):
+        candidates = [j for j in range(len(rewards)) if j != i and groups[j] == groups[i] and rewards[j] == 1]
+        assert found[i] == (candidates[0] if candidates else NO_SIBLING)
+
+
+@given(any_batch(), st.sampled_from(METHODS), st.randoms(use_true_random=False))
+def test_permuting_rollouts_permutes_branches(batch, name, random):
+    rewards, groups = batch
+    order = list(range(len(rewards)))
+    random.shuffle(order)
+    before = branches(name, rewards, groups)
+    assert branches(name, [rewards[i] for i in order], [groups[i] for i in order]) == [before[i] for i in order]
+
+
+@given(any_batch(), st.sampled_from(METHODS))
+def test_whoever_is_distilled_has_a_sibling(batch, name):
+    result = routes_of(name, *batch)
+    assert not (result.takes("sdpo") & ~result.scored_by_teacher).any()

@@ -1,0 +1,183 @@
+"""The report: one page that renders whatever is there, and that model text cannot break out of."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+from report_cases import EXPERIMENT, make, parsed, report, verdicts
+from synthetic import paper_experiment, tiny_experiment, write_results
+
+from srpo.analysis.figures.registry import write_figures
+from srpo.analysis.outline import figures_of
+from srpo.analysis.report.page import write_report
+from srpo.analysis.results.load import load_results
+from srpo.analysis.tables.registry import build_tables, write_tables
+from srpo.compose import load_experiment
+
+SHOWN = figures_of(EXPERIMENT)
+
+
+ABSENT = {"ablation_curves", "sdpo_variants"}  # EXPERIMENT has none of their methods
+
+
+def test_figures_and_report_twice_give_the_same_bytes(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    written = {}
+    for attempt in ("a", "b"):
+        results = load_results(tmp_path)
+        paths = write_figures(results, tmp_path / attempt)
+        write_report(results, tmp_path / f"{attempt}.html", figures_dir=tmp_path / attempt)
+        written[attempt] = [path.read_bytes() for path in paths], (tmp_path / f"{attempt}.html").read_bytes()
+        kinds = ("png", "svg", "csv", "rst")
+        assert {path.name for path in paths} == {f"{name}.{kind}" for name in SHOWN for kind in kinds}
+    assert written["a"] == written["b"]
+    images = [attributes for tag, attributes in parsed(written["a"][1].decode()) if tag == "img"]
+    assert len(images) == len(SHOWN) - len(ABSENT)
+    assert all(image["src"].startswith("data:image/png;base64,") for image in images)
+
+
+def test_the_page_asks_for_nothing_and_runs_one_script_named_by_its_hash(tmp_path):
+    page = make(tmp_path)
+    tags = parsed(page)
+    assert [tag for tag, _ in tags].count("script") == 1
+    (script,) = re.findall(r"<script>(.*?)</script>", page, flags=re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert not re.search(r"fetch|XMLHttp|import|innerHTML|eval|http", script)
+    for tag, attributes in tags:
+        assert tag not in ("link", "iframe", "object", "embed")
+        if "href" in attributes:
+            assert attributes["href"].startswith(("#", "data:text/csv;charset=utf-8,"))
+        assert not any(name.startswith("on") for name in attributes)
+        if "src" in attributes:
+            assert attributes["src"].startswith("data:")
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "</pre><script>alert(1)</script>",
+        '<img src=x onerror="alert(1)">',
+        "{{ 7 * 7 }}{% raw %}",
+        "\x1b[2J\x00\u202e\ud800 end",
+    ],
+)
+def test_model_text_stays_text(tmp_path, attack):
+    page = make(tmp_path, response=attack)
+    tags = parsed(page)
+    assert [tag for tag, _ in tags].count("script") == page.count("<script") == 1
+    assert not [tag for tag, attributes in tags if "onerror" in attributes]
+    assert not re.search("[\x00-\x08\x1b\u202e]", page)
+    assert "49" not in re.findall(r"<pre>(.*?)</pre>", page)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keep": lambda run: False, "evaluate": False},
+        {"keep": lambda run: run.method == "srpo" and run.benchmark == "physics"},
+        {"evaluate": False},
+        {"stop_at": 1.0},
+        {"stop_at": 12.0, "evaluate": False},
+    ],
+    ids=["nothing", "one run", "no evaluation", "just started", "half way"],
+)
+def test_partial_results_render(tmp_path, options):
+    page = make(tmp_path, **options)
+    parsed(page)
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", "", page, flags=re.S)
+    assert not re.search(r"\b(nan|none|nat|inf)\b", text, flags=re.I)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"clock": {"kind": "modelled"}, "budget_seconds": {"only": 10}}},
+        {"matrix": [{**tiny_experiment()["matrix"][0], "methods": ["sdpo"], "benchmarks": ["miniature/physics"]}]},
+        {"matrix": [{**tiny_experiment()["matrix"][0], "methods": ["sdpo", "sdpo_failed_only", "sdpo_correct_only"]}]},
+    ],
+    ids=["one budget", "one method", "figure 1b"],
+)
+def test_small_experiments_render(tmp_path, changes):
+    experiment = load_experiment(tiny_experiment(**changes))
+    page = make(tmp_path, experiment)
+    parsed(page)
+    results = load_results(tmp_path)
+    write_tables(results, tmp_path / "tables")
+    write_figures(results, tmp_path / "figures")
+    assert "nan" not in (tmp_path / "tables/table1.md").read_text()
+
+
+def test_runs_of_another_test_split_are_left_out_not_compared(tmp_path):
+    """As while an experiment whose questions changed is retrained."""
+    write_results(tmp_path, EXPERIMENT)
+    for name in ("validations.jsonl", "evaluation.json"):
+        path = tmp_path / "runs/miniature-small/physics/srpo/seed1" / name
+        path.write_text(re.sub(r'"question_scores": \[[^]]*\]', '"question_scores": [0.5, 1.0]', path.read_text()))
+    results = load_results(tmp_path)
+    frame = build_tables(results)["differences"].frame.query("method == 'grpo' and budget == '10h'")
+    assert list(frame.set_index("benchmark")["difference"].isna()) == [False, True, False]
+    assert list(frame["benchmarks"]) == [1, 0, 1]
+    assert "avg@k is not the mean of its questions" in report(tmp_path)
+
+
+def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
+    results = load_results(tmp_path, EXPERIMENT)
+    paths = write_figures(results, tmp_path / "figures")
+    assert all(path.stat().st_size for path in paths)
+    page = report(tmp_path)
+    assert "0 of 6 training runs are finished" in page
+    assert page.count(": No data (yet).") == len(SHOWN)
+    assert set(verdicts(tmp_path).values()) == {"not tested"}
+    assert "No claim of the paper is tested here (yet)." in page
+
+
+def test_base_models_alone_render(tmp_path):
+    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"]}
+    experiment = load_experiment(tiny_experiment(matrix=[block]))
+    page = make(tmp_path, experiment)
+    assert "1 of 1 base models" in page
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    assert set(verdicts(tmp_path, experiment).values()) == {"not tested"}
+
+
+def test_published_numbers_only_where_comparable(tmp_path):
+    assert "not comparable with the paper" in make(tmp_path / "miniature")
+    assert "Published" not in (tmp_path / "miniature/report.html").read_text()
+    page = make(tmp_path / "paper", paper_experiment())
+    assert "Published" in page
+    assert "78.4" in page
+    assert "not comparable with the paper" not in page
+
+
+def test_links_lead_somewhere_and_ids_are_unique(tmp_path):
+    tags = parsed(make(tmp_path))
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {attributes["href"][1:] for _, attributes in tags if attributes.get("href", "").startswith("#")}
+    assert targets <= set(ids)
+
+
+def test_embedded_data_is_what_the_figure_was_drawn_from(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    write_figures(results, tmp_path / "figures")
+    tags = parsed(report(tmp_path))
+    links = {a["download"]: a["href"] for _, a in tags if "download" in a}
+    for name in set(SHOWN) - ABSENT - {"step_seconds"}:
+        embedded = unquote(links[f"{name}.csv"].split(",", 1)[1])
+        assert embedded.encode() == (tmp_path / f"figures/{name}.csv").read_bytes()
+    drawn = pd.read_csv(tmp_path / "figures/learning_curves.csv")
+    logged = results.validations
+    merged = drawn.merge(logged, on=["model", "benchmark", "method", "step"])
+    assert len(merged) == len(logged)
+    assert (merged["value"] - 100 * merged["avg_at_k"]).abs().max() < 1e-3

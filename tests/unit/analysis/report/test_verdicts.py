@@ -1,0 +1,55 @@
+"""Verdicts follow the logs."""
+
+from __future__ import annotations
+
+from report_cases import report, verdicts
+from synthetic import CURVES, tiny_experiment, write_results
+
+from srpo.compose import load_experiment
+
+
+def test_claims_follow_the_logs(tmp_path):
+    """The fabricated curves: SDPO's score and its teacher's entropy fall, SRPO ends on top and routes less and less."""
+    longer = {"clock": {"kind": "modelled"}, "budget_seconds": {"1h": 5, "5h": 25, "10h": 50}}
+    matrix = [{**tiny_experiment()["matrix"][0], "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(training=longer, matrix=matrix))
+    write_results(tmp_path, experiment)
+    seen = verdicts(tmp_path, experiment)
+    assert seen["sdpo_collapses"] == "holds"
+    assert seen["srpo_over_sdpo_last"] == "holds"
+    assert seen["teacher_entropy_rises"] == "does not hold"
+    assert seen["routed_share_falls"] == "holds"
+    assert seen["weighting_late_gain"] == "not tested"
+    page = report(tmp_path, experiment)
+    assert "SRPO minus SDPO" in page
+    assert "Numbers are means over 3 seeds; intervals cover other training runs and other test questions." in page
+
+
+def test_our_questions_are_answered_where_the_controls_were_run(tmp_path):
+    """A control that is SRPO under another name and one that is GRPO: the intervals say so."""
+    names = ["srpo", "srpo_without_weighting"]
+    matrix = [{**tiny_experiment()["matrix"][0], "methods": names, "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(matrix=matrix))
+    controls = {"srpo_equal_loss_scale": "srpo", "grpo_at_srpo_settings": "srpo"}
+    methods = experiment.methods | {
+        name: experiment.methods[like].model_copy(update={"name": name, "title": name})
+        for name, like in controls.items()
+    }
+    block = experiment.matrix[0].model_copy(update={"methods": list(methods)})
+    experiment = experiment.model_copy(update={"methods": methods, "matrix": [block]})
+    CURVES.update({"srpo_equal_loss_scale": CURVES["srpo"], "grpo_at_srpo_settings": (0.5, 20.0, 0.0)})
+    write_results(tmp_path, experiment)
+    seen = verdicts(tmp_path, experiment)
+    assert seen["srpo_over_grpo_at_its_settings"] == "holds"
+    assert {seen["weighting_at_equal_loss_scale"], seen["scale_explains_no_gain"]} <= {"holds", "undecided"}
+    page = report(tmp_path, experiment)
+    assert "SRPO minus grpo_at_srpo_settings" in page
+
+
+def test_no_collapse_is_no_collapse(tmp_path):
+    short = {"clock": {"kind": "modelled"}, "budget_seconds": {"1h": 5, "5h": 15, "10h": 27}, "validate_every": 2}
+    matrix = [{**tiny_experiment()["matrix"][0], "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(training=short, matrix=matrix))
+    write_results(tmp_path, experiment)
+    # ruling out a drop of 5 points may take more questions than these
+    assert verdicts(tmp_path, experiment)["sdpo_collapses"] in ("does not hold", "undecided")

@@ -1,0 +1,177 @@
+"""Intervals over runs and questions hold the truth as often as they say. In full: bench/verdicts.py."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_up_scores import World, level, null_difference
+from scipy import stats
+
+from srpo.analysis.results.contrasts import Arm, Estimate, Spread, contrast, run_spread
+from srpo.errors import SrpoError
+
+EXPERIMENTS = 200
+
+
+def right(rates, least=90, most=99.9, false=6):
+    """Within the sampling error of 200 experiments (1.5 points at 95 %) of what the bench measures."""
+    return least <= rates.coverage <= most and rates.false_above <= false
+
+
+def rng(*key):
+    return np.random.default_rng([7, *key])
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("benchmarks", [1, 5])
+@pytest.mark.parametrize(("run_sd", "taste"), [(0.0, 1.0), (4.0, 1.0)])
+def test_a_difference_of_several_seeds_covers_other_runs_and_other_questions(seeds, benchmarks, run_sd, taste):
+    world = World(questions=50, seeds=seeds, run_sd=run_sd, taste=taste)
+    rates = null_difference(rng(seeds, benchmarks, int(run_sd)), world, benchmarks, EXPERIMENTS)
+    assert right(rates), (rates.coverage, rates.false_above)
+
+
+@pytest.mark.parametrize("benchmarks", [1, 5])
+def test_one_seed_covers_other_questions_and_not_other_runs(benchmarks):
+    world = World(questions=50, taste=1.0)
+    assert right(null_difference(rng(0), world, benchmarks, EXPERIMENTS))
+    wobbling = null_difference(rng(1), replace(world, run_sd=4.0, taste=0.0), benchmarks, EXPERIMENTS)
+    assert wobbling.coverage < 70
+    assert wobbling.false_above > 15
+
+
+@pytest.mark.parametrize("benchmarks", [1, 5])
+@pytest.mark.parametrize("run_sd", [1.0, 4.0])
+def test_one_seed_with_a_measured_spread_of_runs_covers_both(benchmarks, run_sd):
+    world = World(questions=50, taste=1.0, run_sd=run_sd)
+    assert right(null_difference(rng(2), world, benchmarks, EXPERIMENTS, Spread(run_sd, 10)))
+
+
+@pytest.mark.parametrize(("questions", "mean", "seeds"), [(10, 0.95, 1), (20, 0.99, 1), (50, 0.95, 3), (50, 0.99, 1)])
+def test_near_the_ceiling_and_with_few_questions_intervals_cover_or_are_not_given(questions, mean, seeds):
+    world = World(mean=mean, questions=questions, seeds=seeds, taste=0.5, run_sd=1.0 if seeds > 1 else 0.0)
+    assert right(null_difference(rng(3, questions), world, 1, EXPERIMENTS), most=100)
+    assert right(level(rng(4, questions), replace(world, run_sd=0.0), 1, EXPERIMENTS), most=100)
+
+
+def test_the_spread_of_runs_is_recovered():
+    generator = rng(5)
+    world = World(questions=100, seeds=5, run_sd=3.0)
+    arms = [world.method(generator, world.questions_drawn(generator)) for _ in range(60)]
+    assert run_spread(arms).sd == pytest.approx(3.0, abs=0.4)
+    assert run_spread(arms).freedom == 240
+    assert run_spread([arms[0][:1]]) is None
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def test_the_variance_is_that_of_the_crossed_decomposition():
+    generator = rng(6)
+    values = generator.normal(50, 10, (3, 40)) + generator.normal(0, 8, (3, 1)) + generator.normal(0, 8, 40)
+    estimate = contrast([[Arm(values)]])
+    residual = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
+    parts = [
+        values.mean(axis=0).var(ddof=1) / 40,
+        values.mean(axis=1).var(ddof=1) / 3,
+        (residual**2).sum() / (2 * 39) / (3 * 40),
+    ]
+    assert estimate.error**2 == pytest.approx(parts[0] + parts[1] - parts[2])
+    assert estimate.unit == "seed and question"
+    assert estimate.high - estimate.value == pytest.approx(stats.t.ppf(0.975, estimate.freedom) * estimate.error)
+
+
+def test_numbers_without_questions_give_welchs_interval():
+    one, other = np.array([[1.0], [2.0], [4.0]]), np.array([[3.0], [3.5]])
+    estimate = contrast([[Arm(one), Arm(-other)]])
+    welch = stats.ttest_ind(one[:, 0], other[:, 0], equal_var=False).confidence_interval()
+    assert (estimate.low, estimate.high) == pytest.approx((welch.low, welch.high))
+    assert estimate.unit == "seed"
+
+
+def test_one_seed_gives_the_paired_t_interval_where_scores_are_not_heavy_tailed():
+    one = np.linspace(10, 90, 30)[None, :]
+    other = one - np.tile([3.0, -1.0, 1.0], 10)
+    estimate = contrast([[Arm(one), Arm(-other)]])
+    paired = stats.ttest_rel(one[0], other[0]).confidence_interval()
+    assert (estimate.low, estimate.high) == pytest.approx((paired.low, paired.high))
+    assert (estimate.unit, estimate.covers_runs) == ("question", False)
+
+
+def test_a_score_stays_within_its_bounds_and_its_p_value_agrees_with_its_interval():
+    scores = np.r_[np.full(18, 100.0), 40.0, 60.0][None, :]
+    estimate = contrast([[Arm(scores)]], bounds=(0, 100))
+    assert 0 < estimate.low < 95 < estimate.high < 100
+    assert estimate.p_above(estimate.low) == pytest.approx(0.025)
+    assert estimate.p_below(estimate.high) == pytest.approx(0.025)
+
+
+def test_p_values_agree_with_the_interval_of_a_difference():
+    estimate = Estimate(2.0, "question", 40, error=1.0, freedom=12)
+    assert estimate.p_above(estimate.low) == pytest.approx(0.025)
+    assert estimate.p_below(estimate.high) == pytest.approx(0.025)
+    low, high = estimate.interval(0.9)
+    assert estimate.p_above(low) == pytest.approx(0.05)
+    assert estimate.p_below(high) == pytest.approx(0.05)
+
+
+def test_a_borrowed_spread_widens_one_seed_and_is_named():
+    values = World().method(rng(8), World().questions_drawn(rng(9)))
+    spread = Spread(3.0, 8)
+    without, widened = contrast([[Arm(values)]]), contrast([[Arm(values, spread=spread)]])
+    assert widened.error**2 == pytest.approx(without.error**2 + 9)
+    assert widened.covers_runs
+    assert widened.spread is spread
+    three = np.vstack([values, values + 1, values - 1])
+    assert contrast([[Arm(three, spread=spread)]]).spread is None
+
+
+def test_one_method_of_unknown_spread_is_enough_to_cover_questions_only():
+    generator = rng(10)
+    world = World(seeds=3)
+    questions = world.questions_drawn(generator)
+    three, one = world.method(generator, questions), -replace(world, seeds=1).method(generator, questions)
+    assert contrast([[Arm(three), Arm(one)]]).unit == "question"
+    assert not contrast([[Arm(three, spread=Spread(1, 4)), Arm(one)]]).covers_runs
+    assert contrast([[Arm(three), Arm(one, spread=Spread(1, 4))]]).covers_runs
+    assert contrast([[Arm(three), Arm(one, fixed=True)]]).covers_runs
+
+
+# ---------------------------------------------------------------- nothing from nothing
+
+
+@pytest.mark.parametrize(
+    ("strata", "reason"),
+    [
+        ([[np.ones((1, 30))]], "every question gives the same value"),
+        ([[np.zeros((3, 30))]], "every question gives the same value"),
+        ([[np.arange(6.0)[None, :]]], "6 questions are too few for an interval"),
+        ([[np.array([[1.0]])]], "one run, and no questions to draw from"),
+        ([[np.array([[1.0]])], [np.array([[1.0]])]], "all benchmarks agree exactly"),
+        ([[np.array([[2.0], [2.0]])]], "all runs agree exactly"),
+    ],
+)
+def test_what_agrees_exactly_or_is_too_little_has_no_interval_and_says_why(strata, reason):
+    estimate = contrast([[Arm(values) for values in arms] for arms in strata])
+    assert estimate.reason == reason
+    assert not estimate.has_interval
+    assert not estimate.covers_runs
+    assert math.isnan(estimate.low)
+    assert math.isnan(estimate.p_above(0))
+
+
+def test_numbers_of_one_run_each_vary_over_benchmarks():
+    estimate = contrast([[Arm(np.array([[value]]))] for value in (1.0, 2.0, 4.0)])
+    assert (estimate.unit, estimate.count, estimate.covers_runs) == ("benchmark", 3, False)
+
+
+def test_the_same_data_gives_the_same_interval():
+    values = World().method(rng(11), World().questions_drawn(rng(12)))
+    assert contrast([[Arm(values)]]) == contrast([[Arm(values)]])
+
+
+@pytest.mark.parametrize("strata", [[], [[]], [[np.empty((0, 4))]], [[np.ones((1, 4)), np.ones((1, 5))]]])
+def test_impossible_contrasts_are_refused(strata):
+    with pytest.raises(SrpoError):
+        contrast([[Arm(values) for values in arms] for arms in strata])

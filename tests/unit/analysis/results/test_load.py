@@ -1,0 +1,80 @@
+"""Reading results: what is there is read once, what is not there is missing, what is broken is named."""
+
+import json
+
+import pytest
+from synthetic import tiny_experiment, write_results
+
+from srpo.analysis.results.load import load_results
+from srpo.compose import load_experiment
+from srpo.errors import SrpoError
+
+EXPERIMENT = load_experiment(tiny_experiment())
+
+
+def test_reads_every_run_and_flattens_its_steps(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    assert results.experiment == EXPERIMENT
+    assert list(results.runs["status"]) == ["finished"] * 6
+    first = json.loads((tmp_path / "runs/miniature-small/chemistry/grpo/seed1/steps.jsonl").open().readline())
+    row = results.steps.iloc[0]
+    assert row["phase_seconds/update"] == first["phase_seconds"]["update"]
+    assert row["routing/correct_fraction"] == first["metrics"]["routing/correct_fraction"]
+    assert set(results.samples["question"]) == {0, 1, 2}
+    assert set(results.samples["sample"]) == {0}
+
+
+def test_an_empty_folder_is_all_missing(tmp_path):
+    results = load_results(tmp_path, EXPERIMENT)
+    assert list(results.runs["status"]) == ["not started"] * 6
+    frames = (results.steps, results.validations, results.budgets, results.evaluations, results.bases, results.samples)
+    assert all(frame.empty for frame in frames)
+
+
+def test_a_metric_that_does_not_apply_is_missing(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    steps = load_results(tmp_path).steps
+    assert steps.loc[steps["method"] == "grpo", "teacher/entropy"].isna().all()
+    assert steps.loc[steps["method"] == "sdpo", "teacher/entropy"].notna().all()
+
+
+def test_steps_repeated_after_a_resume_replace_the_lost_ones(tmp_path):
+    write_results(tmp_path, EXPERIMENT, keep=lambda run: run.method == "grpo")
+    path = tmp_path / "runs/miniature-small/physics/grpo/seed1/steps.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    again = [event | {"clock": event["clock"] + 100} for event in events[2:5]]
+    path.write_text("".join(json.dumps(event) + "\n" for event in [*events[:8], *again]) + '{"step": 6, "cl')
+    steps = load_results(tmp_path).steps.query("benchmark == 'physics'")
+    assert list(steps["step"]) == [1, 2, 3, 4, 5]
+    assert list(steps["clock"] > 100) == [False, False, True, True, True]
+
+
+def test_budgets_may_be_null(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    folder = tmp_path / "runs/miniature-small/physics/sdpo/seed1"
+    for name in ("summary.json", "evaluation.json"):
+        content = json.loads((folder / name).read_text())
+        content["budgets"]["1h"] = None
+        (folder / name).write_text(json.dumps(content))
+    results = load_results(tmp_path)
+    run = results.budgets.query("benchmark == 'physics' and method == 'sdpo'")
+    assert list(run["avg_at_k"].isna()) == [True, False, False]
+    assert len(results.evaluations.query("benchmark == 'physics' and method == 'sdpo'")) == 2
+
+
+@pytest.mark.parametrize("name", ["summary.json", "validations.jsonl", "run.yaml"])
+def test_a_broken_file_is_named(tmp_path, name):
+    write_results(tmp_path, EXPERIMENT)
+    path = tmp_path / "runs/miniature-small/chemistry/srpo/seed1" / name
+    path.write_text("{not: [valid\n")
+    with pytest.raises(SrpoError, match=name):
+        load_results(tmp_path)
+
+
+def test_a_score_without_its_questions_is_named(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    path = tmp_path / "runs/miniature-small/chemistry/srpo/seed1/validations.jsonl"
+    path.write_text(path.read_text().replace("question_scores", "other_scores"))
+    with pytest.raises(SrpoError, match=r"validations\.jsonl: the score of step 5 has no question_scores"):
+        load_results(tmp_path)

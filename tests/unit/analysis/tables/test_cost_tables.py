@@ -1,0 +1,50 @@
+"""Seconds a step, and what depends on the machine."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from report_cases import EXPERIMENT, MODEL, cell, read
+from synthetic import write_results
+
+from srpo.analysis.results.load import load_results
+from srpo.analysis.tables.registry import write_tables
+
+
+def test_tables_do_not_depend_on_the_machine(tmp_path):
+    """Other wall times and memory, files written in another order: the same bytes but for cost/."""
+    roots = tmp_path / "a", tmp_path / "b"
+    for root in roots:
+        write_results(root, EXPERIMENT)
+    for path in (roots[1] / "runs").rglob("*.json*"):
+        path.write_text(path.read_text().replace('"wall_seconds": ', '"wall_seconds": 9'))
+    for root in roots:
+        write_tables(load_results(root), root / "tables")
+    names = sorted(path.name for path in (roots[0] / "tables").iterdir())
+    assert names == sorted(path.name for path in (roots[1] / "tables").iterdir())
+    for name in names:
+        content = (roots[0] / "tables" / name).read_bytes()
+        assert content == (roots[1] / "tables" / name).read_bytes()
+        assert b"\r" not in content
+    assert (roots[0] / "cost/cost.csv").read_bytes() != (roots[1] / "cost/cost.csv").read_bytes()
+
+
+def test_seconds_a_step_and_shares_are_means_of_the_log(finished):
+    seconds, early = [], []
+    for benchmark in ("chemistry", "physics"):
+        path = finished / f"runs/{MODEL}/{benchmark}/srpo/seed1/steps.jsonl"
+        steps = [json.loads(line) for line in path.read_text().splitlines()]
+        within = [step["step_seconds"] for step in steps if step["clock"] <= 10]
+        seconds.append(sum(within) / len(within))
+        tenth = steps[: math.ceil(len(steps) / 10)]
+        # section 3.1 of the paper: SRPO sends exactly the wrong rollouts with a teacher to self-distillation
+        early.append(sum(step["metrics"]["routing/sdpo_fraction"] for step in tenth) / len(tenth))
+    row = cell(read(finished / "tables/step_seconds.csv"), method="srpo", budget="5h")
+    assert row["step_seconds"] == f"{sum(seconds) / 2:.4f}"
+    rows = read(finished / "tables/routing_cases.csv")
+    row = cell(rows, method="srpo", case="wrong_with_sibling", part="early")
+    assert float(row["percent"]) == pytest.approx(100 * sum(early) / 2, abs=0.051)
+    shares = [float(r["percent"]) for r in rows if (r["method"], r["part"]) == ("grpo", "late")]
+    assert sum(shares) == pytest.approx(100, abs=0.2)

@@ -1,0 +1,80 @@
+"""Table 6: a logged group, checked against the log and the paper's rule."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from report_cases import EXPERIMENT, MODEL, read
+from synthetic import tiny_experiment, write_results
+
+from srpo.analysis.results.load import load_results
+from srpo.analysis.tables.registry import build_tables, write_tables
+from srpo.compose import load_experiment
+
+
+def test_table_6_is_the_first_logged_group_with_both_branches(finished):
+    """Checked against the log and the paper's rule: wrong with a correct other one goes to SDPO, the rest to GRPO."""
+    log = (finished / f"runs/{MODEL}/chemistry/srpo/seed1/groups.jsonl").read_text().splitlines()
+    groups = [json.loads(line) for line in log]
+    rewards = [[rollout["reward"] for rollout in group["rollouts"]] for group in groups]
+    chosen = next(i for i, found in enumerate(rewards) if 0 < sum(found) < 8)
+    assert chosen == 1  # the first one has no success
+    rows = read(finished / "tables/table6.csv")
+    assert [row["rollout"] for row in rows] == [str(i) for i in range(1, 9)]
+    assert {(row["benchmark"], row["method"], row["seed"]) for row in rows} == {("chemistry", "srpo", "1")}
+    assert {row["step"] for row in rows} == {str(groups[chosen]["step"])}
+    first_correct = rewards[chosen].index(1) + 1
+    for row, reward in zip(rows, rewards[chosen], strict=True):
+        assert row["correct"] == str(reward == 1)
+        assert row["teacher_available"] == str(sum(rewards[chosen]) > reward)
+        assert row["branch"] == ("grpo" if reward else "sdpo")
+        assert row["sibling_shown"] == ("" if reward else str(first_correct))
+        assert float(row["advantage"]) == pytest.approx(reward - sum(rewards[chosen]) / 8, abs=1e-4)
+    text = (finished / "tables/table6.md").read_text()
+    assert "| Rollout 1 | no | yes | SDPO | The self-teacher is shown rollout 3 | -0.250 | 20 |" in text
+    assert "| Rollout 3 | yes | yes | GRPO | Correct; a teacher is available but unused | +0.750 | 22 |" in text
+    assert "27 (cut off)" in text
+    assert r"Rollout 2 of chemistry. \<answer>larger\</answer> |" in text
+    assert f"training step {groups[chosen]['step']}" in text
+
+
+def test_table_6_prefers_srpo_and_takes_the_first_run_that_has_a_group(tmp_path):
+    names = ["srpo_without_weighting", "srpo"]
+    experiment = load_experiment(tiny_experiment(matrix=[{**tiny_experiment()["matrix"][0], "methods": names}]))
+    write_results(tmp_path, experiment)
+    for expected in (("chemistry", "srpo"), ("physics", "srpo"), ("chemistry", "srpo_without_weighting")):
+        frame = build_tables(load_results(tmp_path))["table6"].frame
+        assert {*zip(frame["benchmark"], frame["method"], strict=True)} == {expected}
+        (tmp_path / f"runs/{MODEL}/{expected[0]}/{expected[1]}/seed1/groups.jsonl").unlink()
+
+
+def test_table_6_is_empty_and_says_why(tmp_path):
+    write_results(tmp_path, EXPERIMENT, stop_at=3)
+    table = build_tables(load_results(tmp_path))["table6"]
+    assert table.frame.empty
+    assert "No group with rollouts in both branches is logged" in table.notes[0]
+    assert list(table.frame.columns)[:4] == ["model", "benchmark", "method", "seed"]
+    experiment = load_experiment(tiny_experiment(matrix=[{**tiny_experiment()["matrix"][0], "methods": ["sdpo"]}]))
+    write_results(tmp_path / "sdpo", experiment)
+    table = build_tables(load_results(tmp_path / "sdpo"))["table6"]
+    assert "No method of this experiment sends rollouts to both branches." in table.notes
+
+
+def test_model_text_cannot_leave_its_cell(tmp_path):
+    attack = "a | b \\| c\n\n| ![x](http://x) <img src=x> \\input{x} $y$ % _z_ `d`\ud800\u202e"
+    write_results(tmp_path, EXPERIMENT, response=attack)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    shown = (tmp_path / "tables/table6.md").read_text()
+    escaped = r"a \| b \\\| c \| ![x\](http://x) \<img src=x> \\input{x} $y$ % \_z\_ \`d\`"
+    lines = [line for line in shown.splitlines() if re.match(r"\| Rollout \d", line)]
+    assert len(lines) == 8
+    assert all(escaped in line for line in lines)
+    latex = (tmp_path / "tables/table6.tex").read_text()
+    assert r"\textbackslash input\{x\} \$y\$ \% \_z\_" in latex
+    assert r"\input" not in latex
+    for kind in ("csv", "md", "tex", "rst"):
+        text = (tmp_path / f"tables/table6.{kind}").read_text()
+        assert "\u202e" not in text
+    assert len(read(tmp_path / "tables/table6.csv")) == 8

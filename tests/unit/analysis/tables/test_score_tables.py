@@ -1,0 +1,180 @@
+"""Scores, ablations and differences: every number recomputed from the raw logs by other code, gaps left open."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from report_cases import EXPERIMENT, MODEL, cell, raw_maximum, read
+from synthetic import paper_experiment, tiny_experiment, write_results
+
+from srpo.analysis.results.contrasts import Arm, contrast
+from srpo.analysis.results.load import load_results
+from srpo.analysis.tables.registry import write_tables
+from srpo.compose import load_experiment
+
+
+@pytest.mark.parametrize(("budget", "seconds"), [("1h", 3), ("5h", 10), ("10h", 20)])
+@pytest.mark.parametrize("method", ["grpo", "sdpo", "srpo"])
+def test_table1_is_the_maximum_of_the_validations_within_the_budget(finished, method, budget, seconds):
+    rows = read(finished / "tables/table1.csv")
+    scores = {b: raw_maximum(finished, b, method, seconds) for b in ("chemistry", "physics")}
+    for benchmark, score in scores.items():
+        shown = cell(rows, method=method, benchmark=benchmark, budget=budget)
+        assert shown["in_training"] == ("" if math.isnan(score) else f"{score:.1f}")
+        assert shown["in_training_seeds"] == ("0" if math.isnan(score) else "1")
+        evaluation = json.loads((finished / f"runs/{MODEL}/{benchmark}/{method}/seed1/evaluation.json").read_text())[
+            "budgets"
+        ].get(budget)
+        assert shown["resampled"] == ("" if evaluation is None else f"{100 * evaluation['avg_at_k']:.1f}")
+    average = sum(scores.values()) / 2
+    shown = cell(rows, method=method, benchmark="average", budget=budget)["in_training"]
+    assert shown == ("" if math.isnan(average) else f"{average:.1f}")
+
+
+def test_a_budget_without_a_validation_is_a_gap(finished):
+    assert (
+        cell(read(finished / "tables/table1.csv"), method="grpo", benchmark="physics", budget="1h")["resampled"] == ""
+    )
+
+
+def test_base_rows_are_the_base_evaluations(finished):
+    rows = read(finished / "tables/table1.csv")
+    scores = []
+    for benchmark in ("chemistry", "physics"):
+        evaluation = json.loads((finished / f"base/{MODEL}/{benchmark}/evaluation.json").read_text())
+        scores.append(100 * evaluation["budgets"]["base"]["avg_at_k"])
+        assert cell(rows, method="base", benchmark=benchmark)["resampled"] == f"{scores[-1]:.1f}"
+    assert cell(rows, method="base", benchmark="average")["resampled"] == f"{sum(scores) / 2:.1f}"
+
+
+def test_a_missing_run_leaves_its_cells_and_the_average_open(tmp_path):
+    write_results(tmp_path, EXPERIMENT, keep=lambda run: (run.benchmark, run.method) != ("physics", "srpo"))
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table1.csv")
+    for benchmark, missing in (("chemistry", False), ("physics", True), ("average", True)):
+        row = cell(rows, method="srpo", benchmark=benchmark, budget="10h")
+        assert (row["in_training"] == "") is missing
+        assert (row["resampled"] == "") is missing
+    assert cell(rows, method="grpo", benchmark="average", budget="10h")["in_training"] != ""
+    seconds = read(tmp_path / "tables/step_seconds.csv")
+    assert {row["benchmarks"] for row in seconds} == {"1"}  # methods compare on what all of them have
+
+
+def test_a_budget_that_a_running_run_has_not_reached_is_open(tmp_path):
+    write_results(tmp_path, EXPERIMENT, stop_at=12)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table1.csv")
+    assert cell(rows, method="sdpo", benchmark="physics", budget="5h")["in_training"] != ""
+    assert cell(rows, method="sdpo", benchmark="physics", budget="10h")["in_training"] == ""
+
+
+def test_seeds_are_averaged_and_counted(tmp_path):
+    blocks = [{**tiny_experiment()["matrix"][0], "benchmarks": ["miniature/physics"], "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(matrix=blocks))
+    write_results(tmp_path, experiment, keep=lambda run: run.seed < 3)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
+    expected = (raw_maximum(tmp_path, "physics", "srpo", 20) + raw_maximum(tmp_path, "physics", "srpo", 20, 2)) / 2
+    assert (row["in_training"], row["in_training_seeds"]) == (f"{expected:.1f}", "2")
+    assert not [r for r in read(tmp_path / "tables/table1.csv") if r["benchmark"] == "average"]
+
+
+def test_ablations_are_averaged_and_compared(tmp_path):
+    names = ["srpo", "srpo_without_weighting", "advantage_mix"]
+    experiment = load_experiment(tiny_experiment(matrix=[{**tiny_experiment()["matrix"][0], "methods": names}]))
+    write_results(tmp_path, experiment)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    scores = {m: sum(raw_maximum(tmp_path, b, m, 20) for b in ("chemistry", "physics")) / 2 for m in names}
+    rows = read(tmp_path / "tables/table2.csv")
+    for method, other in (("srpo_without_weighting", "srpo"), ("advantage_mix", "srpo_without_weighting")):
+        row = cell(rows, method=method, benchmark="average", budget="10h")
+        assert row["compared_with"] == other
+        assert row["in_training"] == f"{scores[method]:.1f}"
+        assert float(row["in_training_difference"]) == pytest.approx(scores[method] - scores[other], abs=0.051)
+    assert {row["method"] for row in read(tmp_path / "tables/table1.csv")} == {"base", "srpo"}
+
+
+def test_published_numbers_only_where_comparable(finished, tmp_path):
+    for path in (finished / "tables").iterdir():
+        text = path.read_text()
+        assert "Published" not in text
+        assert "paper," not in text.splitlines()[0]
+    assert "not comparable with the paper" in (finished / "tables/table1.md").read_text()
+
+    experiment = paper_experiment()
+    write_results(tmp_path, experiment)
+    write_tables(load_results(tmp_path, experiment), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table1.csv")
+    assert cell(rows, method="srpo", benchmark="physics", budget="10h")["paper"] == "78.4"
+    assert cell(rows, method="base", benchmark="chemistry")["paper"] == "41.1"
+    assert cell(rows, method="sdpo", benchmark="average", budget="5h")["paper"] == "71.1"
+    assert cell(read(tmp_path / "tables/table4.csv"), benchmark="physics", split="test")["paper"] == "80"
+    assert cell(read(tmp_path / "tables/step_seconds.csv"), method="grpo", budget="10h")["paper"] == "91.5"
+    text = (tmp_path / "tables/table1.md").read_text()
+    assert "Published" in text
+    assert "not comparable" not in text
+
+
+def test_published_averages_only_over_the_same_benchmarks(tmp_path):
+    experiment = paper_experiment(["chemistry", "physics"])
+    write_results(tmp_path, experiment)
+    write_tables(load_results(tmp_path, experiment), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table1.csv")
+    assert cell(rows, method="grpo", benchmark="physics", budget="10h")["paper"] == "73.6"
+    assert cell(rows, method="grpo", benchmark="average", budget="10h")["paper"] == ""
+    assert {row["paper"] for row in read(tmp_path / "tables/step_seconds.csv")} == {""}
+
+
+def question_scores(root, benchmark, method, budget):
+    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed1/evaluation.json"
+    return [100 * score for score in json.loads(path.read_text())["budgets"][budget]["question_scores"]]
+
+
+def test_differences_are_paired_on_the_same_questions(finished):
+    """The difference and, up to the bootstrap's noise, its interval, from the raw scores by the normal formula."""
+    rows = read(finished / "tables/differences.csv")
+    means, errors = [], []
+    for benchmark in ("chemistry", "physics"):
+        sides = [question_scores(finished, benchmark, method, "10h") for method in ("srpo", "grpo")]
+        paired = [a - b for a, b in zip(*sides, strict=True)]
+        means.append(sum(paired) / len(paired))
+        errors.append(sum((d - means[-1]) ** 2 for d in paired) / (len(paired) - 1) / len(paired))
+        row = cell(rows, benchmark=benchmark, method="grpo", budget="10h")
+        assert row["difference"] == f"{means[-1]:.1f}".replace("-0.0", "0.0")
+        assert (row["difference_unit"], row["benchmarks"]) == ("question", "1")
+    row = cell(rows, benchmark="average", method="grpo", budget="10h")
+    mean, margin = sum(means) / 2, 1.96 * math.sqrt(sum(errors)) / 2
+    assert float(row["difference"]) == pytest.approx(mean, abs=0.051)
+    assert float(row["difference_low"]) == pytest.approx(mean - margin, abs=0.25 * margin)
+    assert float(row["difference_high"]) == pytest.approx(mean + margin, abs=0.25 * margin)
+
+
+def test_the_selection_bias_is_the_difference_between_the_two_protocols(finished):
+    for row in read(finished / "tables/table1.csv"):
+        if row["method"] != "base" and row["in_training"]:
+            gap = float(row["in_training"]) - float(row["resampled"])
+            assert float(row["selection_bias"]) == pytest.approx(gap, abs=0.101)
+            assert float(row["selection_bias_low"]) <= gap + 0.101
+            assert float(row["selection_bias_high"]) >= gap - 0.101
+
+
+def test_intervals_are_over_seeds_and_questions(tmp_path):
+    """The estimate has its oracles in test_contrasts.py; here, that a table gives it the right scores."""
+    blocks = [{**tiny_experiment()["matrix"][0], "benchmarks": ["miniature/physics"], "seeds": [1, 2, 3]}]
+    experiment = load_experiment(tiny_experiment(matrix=blocks))
+    write_results(tmp_path, experiment)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
+    best = []
+    for seed in (1, 2, 3):
+        path = tmp_path / f"runs/{MODEL}/physics/srpo/seed{seed}/validations.jsonl"
+        log = [json.loads(line) for line in path.read_text().splitlines()]
+        best.append(max((v for v in log if v["step"] > 0 and v["clock"] <= 20), key=lambda v: v["avg_at_k"]))
+    expected = contrast([[Arm(100 * np.array([v["question_scores"] for v in best]))]], bounds=(0.0, 100.0))
+    assert (row["in_training_unit"], row["in_training_seeds"]) == ("seed and question", "3")
+    assert row["in_training_low"] == f"{expected.low:.1f}"
+    assert row["in_training_high"] == f"{expected.high:.1f}"
+    assert 0 < float(row["in_training_low"]) < expected.value < float(row["in_training_high"]) < 100

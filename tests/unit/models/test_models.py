@@ -1,0 +1,434 @@
+"""Base models: tokenizers lose nothing, warm starts repeat exactly, checkpoints are checked before they are used."""
+
+import fnmatch
+import json
+import random
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from huggingface_hub.errors import OfflineModeIsEnabled
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from srpo.benchmarks.families import FAMILIES
+from srpo.benchmarks.prompts import student_prompts, teacher_messages
+from srpo.benchmarks.rewards import compute_reward
+from srpo.benchmarks.splits import Question, write_split
+from srpo.compose import load_experiment
+from srpo.config import HubModel, LocalModel, MiniatureModel, WarmStart
+from srpo.errors import SrpoError
+from srpo.models import build_model, resolve
+from srpo.models.corpus import FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
+from srpo.models.tokenizer import END, PAD, open_tokenizer, symbol_tokenizer, text_tokenizer
+from srpo.models.warm_start import _batches, _loss, _schedule, new_model, warm_start
+from srpo.repository import CONFIGS
+
+FAMILIES_START = WarmStart(corpus="families", steps=3, batch_size=4)
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  1+1?\n"}]
+
+
+def miniature(**warm_start) -> MiniatureModel:
+    return MiniatureModel(
+        kind="miniature",
+        name="tiny",
+        title="Tiny",
+        architecture={
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "intermediate_size": 24,
+            "vocab_size": 450,
+        },
+        warm_start={"corpus": "families", "steps": 3, "batch_size": 4, **warm_start},
+    )
+
+
+def base(folder: Path) -> dict:
+    return json.loads((folder / "base.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return list(corpus_texts(FamiliesCorpus(FAMILIES_START), random.Random(0), 2000))
+
+
+@pytest.fixture(scope="module", params=[symbol_tokenizer, text_tokenizer])
+def tokenizer(request, texts):
+    return request.param(texts, 450)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    build_model(miniature(), folder, {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory) -> Path:
+    """Questions in the real format, and one that is not multiple choice."""
+    system = "Answer with the letter.\n<answer>\n...\n</answer>\n"
+    questions = [
+        Question(
+            i,
+            [
+                {"role": "system", "content": system},
+                {"role": "user", "content": f"Solubility of C{i}=O, in Å?\n\nA: {i}\nB: 2"},
+            ],
+            "AB"[i % 2],
+            "answer_match",
+            "sdpo/chemistry",
+        )
+        for i in range(8)
+    ]
+    questions.append(Question(8, [{"role": "user", "content": "Call a tool."}], "[]", "tool_use", "sdpo/tooluse"))
+    path = tmp_path_factory.mktemp("data") / "train.parquet"
+    write_split(path, questions, "train")
+    return path
+
+
+# ---------------------------------------------------------------- tokenizer
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(max_size=80))
+def test_any_text_round_trips(tokenizer, text: str):
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    assert all(0 <= i < len(tokenizer) for i in ids)
+
+
+def test_the_same_texts_give_the_same_tokenizer(texts):
+    for make in (symbol_tokenizer, text_tokenizer):
+        assert make(texts, 450).backend_tokenizer.to_str() == make(texts, 450).backend_tokenizer.to_str()
+
+
+def test_words_and_numbers_of_the_families_are_single_tokens(texts):
+    tokenizer = symbol_tokenizer(texts, 450)
+    assert len(tokenizer) < 450
+    assert tokenizer.tokenize("On mars, find the larger of force 3 9.") == [
+        *("On", "Ġmars", ",", "Ġfind", "Ġthe", "Ġlarger", "Ġof", "Ġforce", "Ġ3", "Ġ9", ".")
+    ]
+    assert tokenizer.tokenize("<answer> MAF</answer>") == ["<answer>", "Ġ", "M", "A", "F", "</answer>"]
+
+
+def test_miniatures_have_a_token_for_every_word(texts):
+    experiment = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
+    for model in experiment.models.values():
+        assert len(symbol_tokenizer(texts, model.architecture.vocab_size)) < model.architecture.vocab_size
+
+
+def test_chat_is_qwens(tokenizer):
+    assert tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n  1+1?\n<|im_end|>\n<|im_start|>assistant\n"
+    )
+    whole = [*MESSAGES, {"role": "assistant", "content": "2"}]
+    assert tokenizer.apply_chat_template(whole, tokenize=False).endswith("<|im_start|>assistant\n2<|im_end|>\n")
+    ids = tokenizer(tokenizer.apply_chat_template(whole, tokenize=False))["input_ids"]
+    assert ids.count(tokenizer.eos_token_id) == 3
+
+
+def test_a_tokenizer_made_here_opens_as_transformers_opens_it(built: Path):
+    ours, theirs = open_tokenizer(built), AutoTokenizer.from_pretrained(built)
+    assert type(ours) is type(theirs)
+    assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+    assert ours.init_kwargs == theirs.init_kwargs
+    assert ours.get_chat_template() == theirs.get_chat_template()
+
+
+def test_other_tokenizers_are_transformers_choice(built: Path, tmp_path: Path):
+    shutil.copytree(built, tmp_path / "other")
+    settings = json.loads((built / "tokenizer_config.json").read_text())
+    (tmp_path / "other" / "tokenizer_config.json").write_text(
+        json.dumps(settings | {"tokenizer_class": "GPT2Tokenizer"})
+    )
+    assert type(open_tokenizer(tmp_path / "other")) is type(AutoTokenizer.from_pretrained(tmp_path / "other"))
+
+
+def test_thinking_changes_nothing(tokenizer):
+    renderings = {
+        tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True, **thinking)
+        for thinking in ({}, {"enable_thinking": False}, {"enable_thinking": True})
+    }
+    assert len(renderings) == 1
+
+
+def test_special_tokens(tokenizer):
+    assert (tokenizer.eos_token, tokenizer.pad_token) == (END, PAD)
+    assert tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=True) == ""
+
+
+@pytest.mark.parametrize("make", [symbol_tokenizer, text_tokenizer])
+def test_a_vocabulary_too_small_for_bytes_is_refused(make):
+    with pytest.raises(SrpoError, match=r"vocab_size = 259: .* take 259"):
+        make(["a"], 259)
+
+
+# ---------------------------------------------------------------- corpus
+
+
+def test_families_examples_mix_plain_and_informed():
+    corpus = FamiliesCorpus(WarmStart(corpus="families", steps=1, informed_fraction=0.5))
+    rng = random.Random(0)
+    examples = [corpus.draw(rng) for _ in range(400)]
+    informed = [example for example in examples if example.solution is not None]
+    assert 150 < len(informed) < 250
+    for example in informed:
+        assert f"Correct solution:\n\n{example.solution}\n\nCorrectly" in example.messages[-1]["content"]
+    assert all("Correct solution" not in e.messages[-1]["content"] for e in examples if e.solution is None)
+
+
+def test_a_corpus_may_be_about_some_families():
+    corpus = FamiliesCorpus(WarmStart(corpus="families", steps=1, families=("materials",)))
+    assert list(corpus.probes(random.Random(0), 2)) == ["materials"]
+    rng = random.Random(0)
+    assert all(corpus.draw(rng).messages[-1]["content"].startswith("In phase ") for _ in range(20))
+    with pytest.raises(SrpoError, match="family = 'alchemy': unknown"):
+        FamiliesCorpus(WarmStart(corpus="families", steps=1, families=("alchemy",)))
+
+
+def test_probes_show_solutions_that_are_right():
+    probes = FamiliesCorpus(FAMILIES_START).probes(random.Random(0), 20)
+    assert list(probes) == list(FAMILIES)
+    for questions in probes.values():
+        for question, messages in questions:
+            solution = messages[-1]["content"].split("Correct solution:\n\n")[1].split("\n\nCorrectly")[0]
+            assert compute_reward(question.reward, solution, question.ground_truth) == 1
+            assert messages == teacher_messages(question.messages, solution)
+
+
+def test_splits_examples_answer_in_the_real_format(split: Path):
+    corpus = SplitsCorpus(WarmStart(corpus="splits", steps=1, informed_fraction=0.5), {"chemistry": split})
+    rng = random.Random(0)
+    examples = [corpus.draw(rng) for _ in range(200)]
+    rewards = [[compute_reward("answer_match", example.response, letter) for letter in "ABCD"] for example in examples]
+    assert all(sum(of_letters) == 1 for of_letters in rewards)
+    assert not any("Call a tool." in example.messages[-1]["content"] for example in examples)
+
+
+def test_splits_corpus_needs_multiple_choice(tmp_path: Path):
+    settings = WarmStart(corpus="splits", steps=1)
+    with pytest.raises(SrpoError, match="no multiple-choice questions in no splits"):
+        open_corpus(settings, {})
+    question = Question(0, [{"role": "user", "content": "Call."}], "[]", "tool_use", "sdpo/tooluse")
+    write_split(tmp_path / "train.parquet", [question], "train")
+    with pytest.raises(SrpoError, match="no multiple-choice questions in tooluse"):
+        open_corpus(settings, {"tooluse": tmp_path / "train.parquet"})
+
+
+# ---------------------------------------------------------------- warm start
+
+
+def test_responses_and_shown_solutions_are_learnt(texts):
+    tokenizer = symbol_tokenizer(texts, 450)
+    settings = WarmStart(corpus="families", steps=1, batch_size=8, informed_fraction=0.5)
+    batches = _batches(tokenizer, FamiliesCorpus(settings), settings)
+    for row in (row for _ in range(16) for row in next(batches)):
+        learnt = tokenizer.decode([row.ids[i] for i in row.learnt if row.ids[i] != tokenizer.eos_token_id])
+        whole = tokenizer.decode(row.ids)
+        response = whole.split("<|im_start|>assistant\n")[1].removesuffix(END)
+        if "Correct solution" in whole:
+            response += whole.split("Correct solution:\n\n")[1].split("\n\nCorrectly")[0]
+        assert learnt == response
+        assert row.learnt.count(len(row.ids) - 1) == 1
+
+
+def test_padding_does_not_change_the_loss(texts):
+    tokenizer = symbol_tokenizer(texts, 450)
+    batch = next(
+        _batches(tokenizer, FamiliesCorpus(FAMILIES_START), WarmStart(corpus="families", steps=1, batch_size=3))
+    )
+    model = new_model(miniature().architecture, tokenizer, 0)
+    with torch.no_grad():
+        together = _loss(model, batch, tokenizer.pad_token_id)
+        alone = sum(_loss(model, [row], tokenizer.pad_token_id) * len(row.learnt) for row in batch)
+    torch.testing.assert_close(together, alone / sum(len(row.learnt) for row in batch))
+
+
+def test_learning_rate_rises_stays_and_falls():
+    rates = [_schedule(step / 1000) for step in range(1000)]
+    assert 0 < rates[0] < rates[10] < rates[20] == rates[199] == 1
+    assert rates[200:] == sorted(rates[200:], reverse=True)
+    assert rates[-1] == pytest.approx(0.02, abs=1e-3)
+
+
+def test_a_warm_start_repeats_byte_for_byte(built: Path, tmp_path: Path):
+    torch.manual_seed(99)
+    random.seed(99)
+    build_model(miniature(), tmp_path / "again", {})
+    for name in {path.name for path in built.iterdir()} - {"base.json"}:
+        assert (tmp_path / "again" / name).read_bytes() == (built / name).read_bytes()
+    assert base(tmp_path / "again")["sha256"] == base(built)["sha256"]
+    build_model(miniature(seed=1), tmp_path / "other", {})
+    assert base(tmp_path / "other")["sha256"] != base(built)["sha256"]
+
+
+def test_a_warm_start_learns(texts):
+    settings = WarmStart(corpus="families", steps=40, batch_size=16, learning_rate=0.02)
+    tokenizer = symbol_tokenizer(texts, 450)
+    corpus = FamiliesCorpus(settings)
+    model = new_model(miniature().architecture, tokenizer, 0)
+    before = _loss(model, next(_batches(tokenizer, corpus, settings)), tokenizer.pad_token_id).item()
+    assert warm_start(model, tokenizer, corpus, settings) < 0.7 * before
+
+
+def test_threads_are_given_back(texts, tmp_path: Path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        build_model(miniature(steps=1), tmp_path / "tiny", {})
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+# ---------------------------------------------------------------- folder
+
+
+def test_built_folder_is_a_checkpoint(built: Path):
+    tokenizer = AutoTokenizer.from_pretrained(built)
+    model = AutoModelForCausalLM.from_pretrained(built)
+    assert model.dtype == torch.float32
+    assert model.config.model_type == "qwen3"
+    assert model.generation_config.eos_token_id == model.config.eos_token_id == tokenizer.eos_token_id
+    assert tokenizer.decode(student_prompts(tokenizer, [MESSAGES], 450)[0]).endswith("assistant\n")
+    described = base(built)
+    assert described["parameters"] == model.num_parameters()
+    assert (described["model"], described["kind"]) == ("tiny", "miniature")
+    assert described["warm_start"]["steps"] == 3
+    assert set(described["warm_start"]["accuracy"]) == set(FAMILIES)
+    assert all(set(of) == {"plain", "with_solution"} for of in described["warm_start"]["accuracy"].values())
+
+
+def test_a_model_for_real_splits(split: Path, tmp_path: Path):
+    build_model(miniature(corpus="splits"), tmp_path / "model", {"chemistry": split})
+    assert set(base(tmp_path / "model")["warm_start"]["accuracy"]) == {"chemistry"}
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").decode([]) == ""
+
+
+def test_a_failed_build_leaves_what_was_there(tmp_path: Path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").touch()
+    with pytest.raises(SrpoError):
+        build_model(miniature(corpus="splits"), tmp_path / "model", {})
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
+
+
+def test_a_build_replaces_an_older_one(built: Path, tmp_path: Path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").touch()
+    build_model(LocalModel(kind="local", name="mine", title="Mine", path=built), tmp_path / "model", {})
+    assert not (tmp_path / "model" / "old").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def local(path: Path) -> LocalModel:
+    return LocalModel(kind="local", name="mine", title="Mine", path=path)
+
+
+def test_a_local_checkpoint_gets_the_same_layout(built: Path, tmp_path: Path):
+    build_model(local(built), tmp_path / "model", {})
+    described = base(tmp_path / "model")
+    assert described["source"] == {"path": str(built)}
+    assert described["sha256"] == base(built)["sha256"]
+    assert described["parameters"] == base(built)["parameters"]
+    assert (tmp_path / "model" / "model.safetensors").is_symlink()
+    assert not (tmp_path / "model" / "config.json").is_symlink()
+    AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ("config.json", r"config\.json missing"),
+        ("tokenizer.json", r"a tokenizer \(.*\) missing"),
+        ("model.safetensors", r"weights \(\*\.safetensors\) missing"),
+    ],
+)
+def test_an_incomplete_checkpoint_is_refused(built: Path, tmp_path: Path, broken: str, message: str):
+    shutil.copytree(built, tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / broken).unlink()
+    with pytest.raises(SrpoError, match=message) as error:
+        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_no_checkpoint_is_refused(tmp_path: Path):
+    with pytest.raises(SrpoError, match="no such directory"):
+        build_model(local(tmp_path / "nowhere"), tmp_path / "model", {})
+
+
+def test_a_missing_shard_is_refused(built: Path, tmp_path: Path):
+    shutil.copytree(built, tmp_path / "checkpoint")
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (tmp_path / "checkpoint" / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(SrpoError, match=r"model-00002-of-00002\.safetensors missing, one of 2 shards"):
+        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "not readable JSON"), ("[]", "holds list"), ('{"auto_map": {}}', "code of its own, which is never run")],
+)
+def test_a_bad_config_is_refused(built: Path, tmp_path: Path, content: str, message: str):
+    shutil.copytree(built, tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / "config.json").write_text(content)
+    with pytest.raises(SrpoError, match=message):
+        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
+
+
+def test_damaged_weights_are_refused(built: Path, tmp_path: Path):
+    shutil.copytree(built, tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(SrpoError, match="not a safetensors file but a Git LFS pointer"):
+        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
+    (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"damaged on its way")
+    with pytest.raises(SrpoError, match=r"not a safetensors file$"):
+        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
+
+
+HUB = HubModel(kind="hub", name="qwen", title="Qwen", repository="Qwen/Qwen3-4B", revision="0" * 40)
+
+
+def test_a_hub_model_is_linked(built: Path, tmp_path: Path, monkeypatch):
+    asked = {}
+
+    def download(**options):
+        asked.update(options)
+        return str(built)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    build_model(HUB, tmp_path / "model", {})
+    assert (asked["repo_id"], asked["revision"]) == (HUB.repository, HUB.revision)
+    for unwanted in ("modeling_qwen.py", "pytorch_model.bin", "optimizer.pt"):
+        assert not any(fnmatch.fnmatch(unwanted, pattern) for pattern in asked["allow_patterns"])
+    assert base(tmp_path / "model")["source"] == {"repository": HUB.repository, "revision": HUB.revision}
+
+
+@pytest.mark.parametrize("failure", [httpx.ConnectError("no route"), OfflineModeIsEnabled("offline")])
+def test_without_network_the_cache_is_used(built: Path, tmp_path: Path, monkeypatch, failure: Exception):
+    def download(local_files_only=False, **options):
+        if local_files_only:
+            return str(built)
+        raise failure
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert resolve.resolve_hub(HUB) == built
+
+
+def test_the_hub_out_of_reach_is_one_line(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(SrpoError, match="hub cannot be reached") as error:
+        resolve.resolve_hub(HUB)
+    assert "\n" not in str(error.value)
+    assert f"run: hf download Qwen/Qwen3-4B --revision {'0' * 40} " in str(error.value)

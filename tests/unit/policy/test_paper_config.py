@@ -1,0 +1,394 @@
+"""What verl is told in the paper's runs: table 3, read off the configuration that verl's own classes accept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from omegaconf import OmegaConf
+from paths import SUPPORT
+from transformers import Qwen3Config
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl.utils.torch_functional import get_constant_schedule_with_warmup
+from verl.workers.config import HFModelConfig
+from verl.workers.config.optimizer import build_optimizer
+
+from srpo.algorithm.branches import index_of
+from srpo.algorithm.importance import truncated_ratio
+from srpo.algorithm.rollouts import Rollouts
+from srpo.algorithm.routing import route
+from srpo.algorithm.targets import Targets, mini_batches
+from srpo.compose import load_experiment
+from srpo.config import Execution, Method
+from srpo.errors import SrpoError
+from srpo.models.tokenizer import symbol_tokenizer
+from srpo.policy import verl_config
+from srpo.policy.batches import jagged, order_rows, pack_targets
+from srpo.policy.loss import srpo_loss
+from srpo.policy.verl_config import check_packages, compose_verl_config
+from srpo.repository import CONFIGS
+
+PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
+GOLDEN = SUPPORT / "golden" / "paper_config.yaml"
+
+# verl's defaults that matter here too: another version of it must not change them unnoticed.
+UNSET = [
+    "actor_rollout_ref.actor.entropy_coeff",
+    "actor_rollout_ref.actor.fsdp_config.fsdp_size",
+    "actor_rollout_ref.actor.fsdp_config.optimizer_offload",
+    "actor_rollout_ref.actor.fsdp_config.param_offload",
+    "actor_rollout_ref.actor.optim.betas",
+    "actor_rollout_ref.actor.optim.lr_scheduler_type",
+    "actor_rollout_ref.actor.optim.optimizer",
+    "actor_rollout_ref.actor.ppo_epochs",
+    "actor_rollout_ref.actor.ulysses_sequence_parallel_size",
+    "actor_rollout_ref.actor.use_kl_loss",
+    "actor_rollout_ref.rollout.dtype",
+    "actor_rollout_ref.rollout.free_cache_engine",
+    "actor_rollout_ref.rollout.max_num_seqs",
+    "actor_rollout_ref.rollout.top_k",
+    "actor_rollout_ref.rollout.top_p",
+    "trainer.nnodes",
+]
+
+# Table 3. Rollouts are per question; an update is one mini-batch of questions.
+TABLE_3 = {
+    "grpo": {
+        "questions per batch": 32,
+        "rollouts": 8,
+        "mini-batch (questions)": 8,
+        "updates a batch": 4,
+        "learning rate": 1e-6,
+        "clip high": 0.28,
+    },
+    "sdpo": {
+        "questions per batch": 32,
+        "rollouts": 8,
+        "mini-batch (questions)": 32,
+        "updates a batch": 1,
+        "learning rate": 1e-5,
+        "top-K": 100,
+        "divergence (alpha)": 0.5,
+        "EMA rate": 0.05,
+        "beta": 0.0,
+    },
+    "srpo": {
+        "questions per batch": 32,
+        "rollouts": 8,
+        "mini-batch (questions)": 32,
+        "updates a batch": 1,
+        "learning rate": 5e-6,
+        "clip high": 0.28,
+        "top-K": 100,
+        "divergence (alpha)": 0.5,
+        "EMA rate": 0.05,
+        "beta": 1.0,
+    },
+}
+TABLE_3["srpo_without_weighting"] = TABLE_3["srpo"] | {"beta": 0.0}
+TABLE_3["advantage_mix"] = {k: v for k, v in TABLE_3["srpo"].items() if k != "beta"} | {"lambda": 0.9}
+TABLE_3["sdpo_failed_only"] = TABLE_3["sdpo_correct_only"] = TABLE_3["sdpo"]
+EVERY_METHOD = {
+    "max prompt": 2048,
+    "max response": 8192,
+    "rollout temperature": 1.0,
+    "weight decay": 0.01,
+    "warm-up steps": 10,
+    "gradient clip norm": 1.0,
+    "rollout correction": 2.0,
+    "KL coefficient": 0,
+    "entropy bonus": 0,
+    "validation every": 5,
+    "validation rollouts": 16,
+    "validation temperature": 0.6,
+    "validation top-p": 0.95,
+}
+
+
+@pytest.fixture(scope="module")
+def composed():
+    """The configuration of each run of the paper's experiment; its model need not be there."""
+    return {run: compose_verl_config(PAPER.run(run), Path("/nowhere")) for run in PAPER.runs()}
+
+
+def as_run(run, config) -> dict[str, object]:
+    """The settings that take effect, each from where it is read: verl's configuration or the project's loop."""
+    spec = PAPER.run(run)
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    method = Method.model_validate_json(config.actor_rollout_ref.srpo)  # what the worker and its loss read
+    uses_teacher = method.routing.needs_teacher
+    rows = {
+        "questions per batch": spec.training.questions_per_batch,
+        "rollouts": rollout.n,
+        "mini-batch (questions)": actor.ppo_mini_batch_size,
+        "updates a batch": spec.training.questions_per_batch // actor.ppo_mini_batch_size,
+        "learning rate": actor.optim.lr,
+        "clip high": method.clip_ratio_high,
+        "top-K": method.top_k if uses_teacher else None,
+        "divergence (alpha)": method.divergence_alpha if uses_teacher else None,
+        "EMA rate": method.teacher_ema_rate if uses_teacher else None,
+        "beta": method.entropy_beta if uses_teacher else None,
+        "lambda": method.mix_lambda,
+        "max prompt": rollout.prompt_length,
+        "max response": rollout.response_length,
+        "rollout temperature": rollout.temperature,
+        "weight decay": actor.optim.weight_decay,
+        "warm-up steps": actor.optim.lr_warmup_steps,
+        "gradient clip norm": actor.optim.clip_grad,
+        "rollout correction": method.rollout_is_threshold,
+        "KL coefficient": int(actor.use_kl_loss or config.algorithm.use_kl_in_reward),
+        "entropy bonus": actor.entropy_coeff,
+        "validation every": spec.training.validate_every,
+        "validation rollouts": spec.training.validation.rollouts,
+        "validation temperature": spec.training.validation.temperature,
+        "validation top-p": spec.training.validation.top_p,
+    }
+    return rows
+
+
+def test_the_matrix_is_the_papers():
+    ids = {(run.model, run.method, run.benchmark) for run in PAPER.runs()}
+    benchmarks = {"chemistry", "physics", "biology", "materials", "tooluse"}
+    main = {(m, a, b) for m in ("qwen3-4b", "qwen3-8b") for a in ("grpo", "sdpo", "srpo") for b in benchmarks}
+    ablations = {("qwen3-8b", a, b) for a in ("srpo_without_weighting", "advantage_mix") for b in benchmarks}
+    figure_1b = {("qwen3-8b", a, "chemistry") for a in ("sdpo_failed_only", "sdpo_correct_only")}
+    assert ids == main | ablations | figure_1b
+    assert PAPER.training.budget_seconds == {"1h": 3600, "5h": 18000, "10h": 36000}
+    assert PAPER.training.clock.kind == "wall"
+    assert (PAPER.evaluation.rollouts, PAPER.evaluation.temperature, PAPER.evaluation.top_p) == (16, 0.6, 0.95)
+
+
+def test_table_3(composed):
+    for run, config in composed.items():
+        found = as_run(run, config)
+        for setting, value in (TABLE_3[run.method] | EVERY_METHOD).items():
+            assert found[setting] == value, f"{run.path}: {setting}"
+
+
+def test_sizes_and_devices(composed):
+    for config in composed.values():
+        actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+        assert (config.trainer.nnodes, config.trainer.n_gpus_per_node) == (1, 8)
+        assert (actor.strategy, actor.fsdp_config.strategy) == ("fsdp2", "fsdp2")
+        assert actor.fsdp_config.model_dtype == "fp32"  # master weights; computation is in bfloat16
+        assert actor.fsdp_config.mixed_precision == {
+            "param_dtype": "bf16",
+            "reduce_dtype": "fp32",
+            "buffer_dtype": "fp32",
+        }
+        assert actor.fsdp_config.reshard_after_forward
+        assert actor.ulysses_sequence_parallel_size == 1
+        assert rollout.name == "sglang"
+        assert (rollout.tensor_model_parallel_size, rollout.free_cache_engine) == (1, True)
+        assert rollout.max_model_len >= 2048 + 8192
+        assert config.actor_rollout_ref.model.use_remove_padding
+        assert config.actor_rollout_ref.model.enable_gradient_checkpointing
+
+
+def test_verls_own_classes_accept_every_run(composed):
+    for config in composed.values():
+        actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+        rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+        assert actor.optim.lr == config.actor_rollout_ref.actor.optim.lr
+        assert rollout.engine_kwargs["sglang"] == {
+            "enable_deterministic_inference": False,
+            "disable_piecewise_cuda_graph": True,
+        }
+        validate_config(config=config, use_reference_policy=False, use_critic=False)
+
+
+@pytest.mark.parametrize("name", PAPER.models)
+def test_verls_model_class_reads_a_checkpoint_as_asked(name, tmp_path):
+    run = next(run for run in PAPER.runs() if run.model == name)
+    symbol_tokenizer(["user\n1\nassistant\n<answer>A</answer>"], 400).save_pretrained(tmp_path)
+    shape = PAPER.models[name].shape.model_dump()
+    Qwen3Config(**shape, architectures=["Qwen3ForCausalLM"]).save_pretrained(tmp_path)
+    model = omega_conf_to_dataclass(compose_verl_config(PAPER.run(run), tmp_path).actor_rollout_ref.model)
+    assert isinstance(model, HFModelConfig)
+    assert model.hf_config._attn_implementation == "flash_attention_2"
+    assert (model.use_remove_padding, model.enable_gradient_checkpointing, model.lora_rank) == (True, True, 0)
+    assert not model.trust_remote_code
+    assert {key: getattr(model.hf_config, key) for key in shape} == shape
+
+
+# ---------------------------------------------------------------- where the values take effect
+
+
+def test_the_optimiser_that_verl_builds_and_its_warm_up(composed):
+    for run, config in composed.items():
+        settings = omega_conf_to_dataclass(config.actor_rollout_ref.actor).optim
+        optimiser = build_optimizer([torch.nn.Parameter(torch.zeros(1))], settings)
+        assert type(optimiser) is torch.optim.AdamW
+        (group,) = optimiser.param_groups
+        rate = TABLE_3[run.method]["learning rate"]
+        assert (group["lr"], group["betas"], group["weight_decay"]) == (rate, (0.9, 0.999), 0.01)
+        # what verl's engine builds from these; one step of it is one batch, whatever its number of updates
+        assert settings.lr_scheduler_type == "constant"
+        schedule = get_constant_schedule_with_warmup(optimiser, settings.lr_warmup_steps)
+        rates = []
+        for _ in range(12):
+            rates.append(optimiser.param_groups[0]["lr"])
+            optimiser.step()
+            schedule.step()
+        assert rates == pytest.approx([rate * step / 10 for step in range(10)] + [rate, rate])
+
+
+@pytest.mark.parametrize("name", PAPER.methods)
+def test_updates_of_a_batch(name):
+    """256 rollouts, some right and some wrong in each group: questions become rows, in equal shares for 8 ranks."""
+    training, method, execution = PAPER.training, PAPER.methods[name], PAPER.execution
+    questions, samples = training.questions_per_batch, training.rollouts_per_question
+    rewards = (torch.arange(questions * samples) % samples < 3).float()
+    tokens = [torch.arange(5)] * len(rewards)
+    group = torch.arange(questions).repeat_interleave(samples)
+    log_probs = [torch.zeros(5)] * len(rewards)
+    rollouts = Rollouts(group, tokens, tokens, [""] * len(rewards), log_probs, rewards, rewards > 2)
+    batches = mini_batches(rollouts, route(rewards, group, method.routing), method.mini_batch_questions)
+    assert len(batches) == TABLE_3[name]["updates a batch"]
+    kept = {"sdpo_failed_only": 5 / 8, "sdpo_correct_only": 3 / 8}.get(name, 1)
+    assert {len(batch) for batch in batches} == {TABLE_3[name]["mini-batch (questions)"] * 8 * kept}
+    layout = order_rows(
+        batches, [10] * len(rewards), training.micro_batch_size, execution.ranks, execution.max_tokens_per_rank
+    )
+    assert layout.mini_batch_size == TABLE_3[name]["mini-batch (questions)"] * 8 * kept
+    assert layout.max_tokens == execution.max_tokens_per_rank
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss"),
+    [(1.5, 1.0, -1.28), (1.1, 1.0, -1.1), (0.5, -1.0, 0.8), (5.0, -1.0, 3.0)],
+    ids=["clip high", "inside", "clip low", "dual clip"],
+)
+def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, advantage, loss):
+    """Not verl's own clip settings, which nothing reads."""
+    config = next(config for run, config in composed.items() if run.method == "grpo")
+    method = Method.model_validate_json(config.actor_rollout_ref.srpo)
+    none, no_ids, one = torch.zeros(0), torch.zeros(0, dtype=torch.int64), torch.ones(1)
+    token = Targets(
+        0 * one,
+        one,
+        torch.tensor([advantage]),
+        torch.tensor([index_of("grpo")]),
+        divergence_weight=none,
+        top_k_ids=no_ids.view(0, 0),
+        teacher_log_probs=none.view(0, 0),
+        cell=no_ids,
+    )
+    data = {name: jagged([rows[0]]) for name, (rows, _) in pack_targets({0: token}).items()}
+    data |= {"batch_num_tokens": 1, "dp_size": 1}
+    value, _ = srpo_loss(method, {"log_probs": torch.tensor([ratio]).log()}, data)
+    assert value.item() == pytest.approx(loss)
+
+
+def test_the_rollout_correction_is_cut_at_two():
+    for method in PAPER.methods.values():
+        weights = truncated_ratio(torch.tensor([3.0, 1.5, 0.5]).log(), torch.zeros(3), method.rollout_is_threshold)
+        assert weights.tolist() == pytest.approx([2, 1.5, 0.5])
+
+
+def test_gradients_are_summed_over_ranks_after_every_micro_batch(composed):
+    """verl's other way keeps whole float32 gradients on each rank: 33 GB at 8B. Its dataclass has True by default."""
+    for config in composed.values():
+        engine = omega_conf_to_dataclass(config.actor_rollout_ref.actor.fsdp_config)
+        assert engine.use_no_sync_for_gradient_accumulation is False
+
+
+# ---------------------------------------------------------------- the rehearsal
+
+
+@pytest.mark.parametrize(("name", "model"), [("paper-rehearsal", "qwen3-4b"), ("paper-rehearsal-8b", "qwen3-8b")])
+def test_the_rehearsal_is_the_papers_configuration_made_short(name, model):
+    rehearsal = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+    assert {run.model for run in rehearsal.runs()} == {model}
+    assert rehearsal.execution == PAPER.execution
+    assert {*rehearsal.methods} == {"grpo", "sdpo", "srpo"}
+    for name, method in rehearsal.methods.items():
+        assert method.model_copy(update={"learning_rate": PAPER.methods[name].learning_rate}) == PAPER.methods[name]
+    short = {"warmup_steps", "validate_every", "branch_gradients_every", "validation", "budget_seconds", "max_steps"}
+    assert rehearsal.training.model_dump(exclude=short) == PAPER.training.model_dump(exclude=short)
+
+
+# ---------------------------------------------------------------- golden file
+
+
+def test_runs_differ_by_their_method_only(composed):
+    def shared(config):
+        config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))
+        for key in ("srpo", "actor.optim.lr", "actor.ppo_mini_batch_size"):
+            OmegaConf.update(config, f"actor_rollout_ref.{key}", "the method's")
+        return OmegaConf.to_yaml(config)
+
+    assert len({shared(config) for config in composed.values()}) == 1
+
+
+def test_what_verl_is_told_has_not_changed_unnoticed(composed):
+    """Of SRPO's run at 8B, whose configuration the other runs share but for what table 3 and ``methods`` list."""
+    run = next(run for run in composed if (run.model, run.method) == ("qwen3-8b", "srpo"))
+    overrides = dict(verl_config._overrides(PAPER.run(run), Path("MODEL")))
+    resolved = OmegaConf.create(OmegaConf.to_container(composed[run], resolve=True))
+    keys = sorted(key.removeprefix("+") for key in overrides)
+    keys += UNSET
+    told = {
+        key: OmegaConf.select(resolved, key) for key in sorted(keys) if not key.endswith((".path", ".srpo", ".device"))
+    }
+    told = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in told.items()}
+    told["methods"] = {
+        method: PAPER.methods[method].model_dump(mode="json", exclude={"name", "title"}) for method in PAPER.methods
+    }
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(yaml.safe_dump(told))
+    meant = "if the difference is meant: UPDATE_GOLDEN=1 pytest tests/test_paper_config.py"
+    assert yaml.safe_load(GOLDEN.read_text()) == yaml.safe_load(yaml.safe_dump(told)), meant
+
+
+@pytest.mark.parametrize(
+    ("execution", "package"),
+    [
+        ({"attention": "flash_attention_2", "remove_padding": True}, "flash_attn"),
+        ({"driver": "ray", "rollout_engine": "sglang"}, "sglang"),
+    ],
+)
+def test_a_missing_package_is_named_before_anything_starts(execution, package, monkeypatch):
+    check_packages(Execution())
+    monkeypatch.setattr(verl_config, "find_spec", lambda name: None)
+    with pytest.raises(SrpoError, match=rf"execution\.\w+ = \w+: {package} is not installed; see docs"):
+        check_packages(Execution(**execution))
+
+
+def _with_overrides(**overrides: object):
+    run = PAPER.runs()[0]
+    spec = PAPER.run(run)
+    execution = Execution.model_validate({**spec.execution.model_dump(), "verl_overrides": overrides})
+    return spec.model_copy(update={"execution": execution})
+
+
+def test_verl_overrides_pass_through_and_are_part_of_identity() -> None:
+    spec = _with_overrides(**{"actor_rollout_ref.actor.entropy_coeff": 0.001, "+trainer.note": "a b, {c}"})
+    config = compose_verl_config(spec, Path("/nowhere"))
+    assert config.actor_rollout_ref.actor.entropy_coeff == 0.001
+    assert config.trainer.note == "a b, {c}"
+    without = PAPER.run(PAPER.runs()[0])
+    assert spec.identity() != without.identity()
+    # a specification without overrides is what it was before there were any
+    assert "verl_overrides" not in without.identity()["execution"]
+    assert type(spec).model_validate(spec.model_dump(mode="json")) == spec
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("actor_rollout_ref.actor.optim.lr", "the experiment sets actor_rollout_ref.actor.optim.lr"),
+        ("++actor_rollout_ref.rollout.n", "the experiment sets actor_rollout_ref.rollout.n"),
+        ("actor_rollout_ref.srpo", "the experiment sets actor_rollout_ref.srpo"),
+        ("actor_rollout_ref.actor.optim", "the experiment sets actor_rollout_ref.actor.optim.lr"),
+        ("~critic.enable", "not removed"),
+        ("actor_rollout_ref.actor.entropy_coef", "verl_overrides: "),
+    ],
+)
+def test_contradicting_or_unknown_verl_overrides_are_refused(key: str, message: str) -> None:
+    with pytest.raises(SrpoError, match=message):
+        compose_verl_config(_with_overrides(**{key: 1}), Path("/nowhere"))

@@ -1,0 +1,288 @@
+"""verl's worker in this process: every pass and every update against plain transformers and torch.optim."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from helpers import METHODS
+from one_step import (
+    RUNS,
+    Reference,
+    assert_same_weights,
+    build_base,
+    build_run,
+    draw_rollouts,
+    largest_difference,
+    local,
+    mean,
+    score,
+    update,
+    update_with,
+    weights,
+)
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from srpo.layout import Layout
+from srpo.policy.batches import RowOrder, order_rows
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory) -> Layout:
+    return build_base(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture
+def start(base, tmp_path):
+    return lambda name, folder="run", **options: build_run(base, tmp_path / folder, name, **options)
+
+
+# ---------------------------------------------------------------- passes
+
+
+PACKED = {"remove_padding": True, "max_tokens_per_rank": 120}
+
+
+@pytest.mark.parametrize("execution", [{}, PACKED], ids=["padded", "packed"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_both_scoring_passes_equal_transformers(start, temperature, execution):
+    run = start("srpo", mini_batch_questions=2, execution=execution, temperature=temperature)
+    rollouts = draw_rollouts(run)
+    samples = Reference(run).samples(rollouts)
+    scored = score(run, rollouts)
+    scored_by_teacher = [0, 3, 8, 9, 11]
+    assert sorted(scored.student.log_probs) == list(range(RUNS))
+    assert sorted(scored.student.top_k_ids) == sorted(scored.teacher.entropy) == scored_by_teacher
+    for i, sample in enumerate(samples):
+        tokens = torch.tensor(sample.tokens)[:, None]
+        torch.testing.assert_close(
+            scored.student.log_probs[i].double(), sample.old.gather(1, tokens)[:, 0], rtol=0, atol=1e-5
+        )
+    for i in scored_by_teacher:
+        p, q, length = samples[i].old, samples[i].teacher, len(samples[i].tokens)
+        ids = scored.student.top_k_ids[i].view(length, 20)
+        torch.testing.assert_close(p.gather(1, ids), p.topk(20).values, rtol=0, atol=1e-5)
+        expected_mass = p.topk(20).values.exp().sum(1)
+        torch.testing.assert_close(scored.student.top_k_mass[i].double(), expected_mass, rtol=0, atol=1e-5)
+        tokens = torch.tensor(samples[i].tokens)[:, None]
+        torch.testing.assert_close(scored.teacher.log_probs[i].double(), q.gather(1, tokens)[:, 0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(scored.teacher.entropy[i].double(), -(q.exp() * q).sum(1), rtol=0, atol=1e-5)
+        tail = q.scatter(1, ids, -torch.inf).logsumexp(1, keepdim=True)
+        found = scored.teacher.top_k_log_probs[i].double()
+        torch.testing.assert_close(found, torch.cat([q.gather(1, ids), tail], 1), rtol=0, atol=1e-5)
+
+
+def test_the_teacher_scores_the_tokens_of_the_student_with_its_own_weights(start):
+    run = start("srpo", mini_batch_questions=2)
+    rollouts = draw_rollouts(run)
+    before = score(run, rollouts)
+    for parameter in run.policy.worker.actor.engine.teacher.parameters():
+        local(parameter).mul_(0.9)
+    after = score(run, rollouts)
+    assert all(torch.equal(before.student.log_probs[i], after.student.log_probs[i]) for i in before.student.log_probs)
+    assert all((before.teacher.entropy[i] - after.teacher.entropy[i]).abs().min() > 1e-4 for i in after.teacher.entropy)
+
+
+# ---------------------------------------------------------------- updates
+
+
+@pytest.mark.parametrize(
+    ("name", "questions", "tied", "execution"),
+    [
+        *((name, 2, True, {}) for name in METHODS),
+        *((name, 4, True, {}) for name in METHODS),
+        ("srpo", 2, False, {}),
+        *((name, questions, True, PACKED) for name in ("srpo", "advantage_mix") for questions in (2, 4)),
+    ],
+)
+def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, start):
+    # the clip binds; the second update is off-policy, an only one finds pi_old itself; packed, with a temperature
+    temperature = 0.7 if execution else 1.0
+    run = start(
+        name, mini_batch_questions=questions, clip_grad=0.05, tied=tied, execution=execution, temperature=temperature
+    )
+    rollouts = draw_rollouts(run)
+    reference = Reference(run)
+    losses, expected, norms = reference.step(rollouts)
+    metrics, gradients = update(run, rollouts, score(run, rollouts))
+    assert len(gradients) == len(expected) == len([loss for loss in losses if loss])
+    for found, slow in zip(gradients, expected, strict=True):
+        scale = max(gradient.abs().max().item() for gradient in slow.values())
+        assert largest_difference(found, slow) < 1e-4 * scale
+    assert max(norms) > 0.05
+    student = weights(run.policy.worker.actor.engine.module)
+    assert_same_weights(student, weights(reference.student))
+    if run.policy.worker.actor.engine.teacher is not None:
+        assert largest_difference(weights(run.policy.worker.actor.engine.teacher), weights(reference.teacher)) < 5e-6
+
+    by_branch = {name.removeprefix("loss/"): value for name, value in metrics.items() if name.startswith("loss/")}
+    total, _ = by_branch.pop("total"), by_branch.pop("divergence", None)
+    assert by_branch.keys() == {*run.method.routing.branches} - {"dropped"}
+    policy, distillation = by_branch.get("grpo", 0) + by_branch.get("mix", 0), by_branch.get("sdpo", 0)
+    assert policy == pytest.approx(mean([loss.policy.item() for loss in losses]), abs=1e-5)
+    assert distillation == pytest.approx(mean([loss.distillation.item() for loss in losses]), abs=1e-5)
+    assert total == pytest.approx(policy + distillation)
+    divergences = [value for loss in losses for value in loss.divergences]
+    clipped = [value for loss in losses for value in loss.clipped]
+    assert metrics.get("loss/divergence") == (pytest.approx(mean(divergences), abs=1e-5) if divergences else None)
+    assert metrics.get("actor/clip_fraction") == (pytest.approx(mean(clipped), abs=0.01) if clipped else None)
+    assert metrics["actor/grad_norm"] == pytest.approx(mean(norms), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["srpo", "sdpo"])
+def test_the_size_of_a_micro_batch_changes_nothing(name, start):
+    """Of mini-batches of 8 rows (fewer for SDPO), 64 at a time need no filler, 3 at a time one."""
+    found = []
+    for size in (64, 3, 1):
+        run = start(name, mini_batch_questions=2, micro_batch_size=size, folder=f"micro{size}")
+        rollouts = draw_rollouts(run)
+        metrics, gradients = update(run, rollouts, score(run, rollouts))
+        found.append((metrics, gradients, weights(run.policy.worker.actor.engine.module)))
+    for metrics, gradients, student in found[1:]:
+        assert metrics == pytest.approx(found[0][0], abs=1e-6, rel=1e-4)
+        for one, other in zip(gradients, found[0][1], strict=True):
+            assert largest_difference(one, other) < 1e-6
+        assert_same_weights(student, found[0][2])
+
+
+@pytest.mark.parametrize("kept", [4096, 0], ids=["whole-distributions", "top-k-first"])
+@pytest.mark.parametrize("name", ["srpo", "sdpo", "advantage_mix", "grpo"])
+def test_an_only_update_logs_what_scores_before_it_would(name, kept, start, monkeypatch):
+    run = start(name, folder="before")
+    rollouts = draw_rollouts(run)
+    monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", kept)
+    monkeypatch.setattr("srpo.training.step.Step._scored_by_update", lambda *_: False)
+    scored = score(run, rollouts)
+    assert sorted(scored.student.log_probs) == sorted(row for batch in scored.batches for row in batch)
+    metrics, gradients = update(run, rollouts, scored)
+    expected = run.step.record(rollouts, *scored.parts, metrics, 1).metrics
+    monkeypatch.undo()
+    monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", kept)
+
+    run = start(name, folder="within")
+    scored = score(run, rollouts)
+    # no pass before the update, or one of those rollouts alone that the teacher must be asked about
+    asked = scored.routes.scored_by_teacher.nonzero().flatten().tolist() if kept == 0 else []
+    assert sorted(scored.student.log_probs) == asked
+    metrics, found = update(run, rollouts, scored)
+    assert run.step.record(rollouts, *scored.parts, metrics, 1).metrics == pytest.approx(expected, abs=1e-5, rel=1e-4)
+    for one, other in zip(found, gradients, strict=True):
+        assert largest_difference(one, other) < 1e-6
+
+
+def test_fillers_change_nothing(start, monkeypatch):
+    run = start("srpo", folder="plain")
+    rollouts = draw_rollouts(run)
+    expected, gradients = update(run, rollouts, score(run, rollouts))
+
+    def with_fillers(*args):
+        layout = order_rows(*args)
+        assert len(layout.rows) == layout.mini_batch_size
+        rows = [None, *layout.rows[:3], None, *layout.rows[3:], None, None]
+        return RowOrder(rows, len(rows), len(rows) // 2)
+
+    padded = start("srpo", folder="padded")
+    scored = score(padded, rollouts)
+    monkeypatch.setattr("srpo.training.step.order_rows", with_fillers)
+    found, padded_gradients = update(padded, rollouts, scored)
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert largest_difference(gradients[0], padded_gradients[0]) < 1e-6
+
+
+def test_the_teacher_follows_each_update_and_only_updates(start):
+    run = start("srpo", mini_batch_questions=2)
+    engine, rollouts = run.policy.worker.actor.engine, draw_rollouts(run)
+    teachers, students = [weights(engine.teacher)], []
+    step = engine.optimizer_step
+
+    def recording():
+        norm = step()
+        teachers.append(weights(engine.teacher))
+        students.append(weights(engine.module))
+        return norm
+
+    engine.optimizer_step = recording
+    for _ in range(2):
+        scored = score(run, rollouts)
+        assert largest_difference(weights(engine.teacher), teachers[-1]) == 0
+        update_with(run, rollouts, scored)
+    assert len(students) == 4
+    for old, new, student in zip(teachers, teachers[1:], students, strict=False):
+        expected = {name: 0.95 * old[name].double() + 0.05 * student[name].double() for name in old}
+        assert largest_difference(new, expected) < 1e-7
+    # the shards, which a state dict shows, have followed; not only what a forward pass left gathered
+    state = {name: local(tensor) for name, tensor in engine.teacher.state_dict().items()}
+    assert all(torch.equal(state[name], tensor) for name, tensor in teachers[-1].items())
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_step_with_gradients_that_are_not_finite_moves_nobody(start, poison):
+    run = start("srpo")
+    engine, rollouts = run.policy.worker.actor.engine, draw_rollouts(run)
+    scored = score(run, rollouts)
+    before = weights(engine.module), weights(engine.teacher)
+    healthy = scored.constants[2]
+    scored.constants[2] = dataclasses.replace(healthy, advantage=torch.full_like(healthy.advantage, poison))
+    metrics = update_with(run, rollouts, scored)
+    assert not math.isfinite(metrics["actor/grad_norm"])
+    assert largest_difference(weights(engine.module), before[0]) == 0
+    assert largest_difference(weights(engine.teacher), before[1]) == 0
+    scored.constants[2] = healthy
+    assert math.isfinite(update_with(run, rollouts, scored)["actor/grad_norm"])
+    assert largest_difference(weights(engine.module), before[0]) > 0
+
+
+def test_warm_up_counts_batches_not_updates(start):
+    run = start("srpo", mini_batch_questions=1, warmup_steps=4)
+    engine, rollouts, rates = run.policy.worker.actor.engine, draw_rollouts(run), []
+    step = engine.optimizer_step
+
+    def recording():
+        rates[-1].append(engine.optimizer.param_groups[0]["lr"])
+        return step()
+
+    engine.optimizer_step = recording
+    for _ in range(6):
+        rates.append([])
+        update_with(run, rollouts, score(run, rollouts))
+    for found, expected in zip(rates, [0, 0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3], strict=True):
+        assert found == pytest.approx([expected] * 4)
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoint_restores_everything_that_the_next_update_depends_on(start, tmp_path):
+    run = start("srpo", mini_batch_questions=2, warmup_steps=5, folder="run")
+    rollouts = draw_rollouts(run)
+    for _ in range(2):
+        update_with(run, rollouts, score(run, rollouts))
+    run.policy.worker.save_checkpoint(str(tmp_path / "checkpoint"), global_step=2)
+    engine = run.policy.worker.actor.engine
+    saved = weights(engine.module), weights(engine.teacher)
+    expected = update_with(run, rollouts, score(run, rollouts))
+
+    other = start("srpo", mini_batch_questions=2, warmup_steps=5, folder="other")
+    restored = other.policy.worker.actor.engine
+    other.policy.worker.load_checkpoint(str(tmp_path / "checkpoint"))
+    assert largest_difference(weights(restored.module), saved[0]) == 0
+    assert largest_difference(weights(restored.teacher), saved[1]) == 0
+    assert update_with(other, rollouts, score(other, rollouts)) == expected
+    assert largest_difference(weights(restored.module), weights(engine.module)) == 0
+    assert largest_difference(weights(restored.teacher), weights(engine.teacher)) == 0
+    for found, right in zip(moments(restored), moments(engine), strict=True):
+        assert torch.equal(found, right)
+
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint" / "huggingface", dtype=torch.float32)
+    assert largest_difference(weights(exported), saved[0]) == 0
+
+
+def moments(engine) -> list[Tensor]:
+    """AdamW's state of every parameter, in order."""
+    states = [engine.optimizer.state[parameter] for parameter in engine.module.parameters()]
+    return [local(state[key]) for state in states for key in ("step", "exp_avg", "exp_avg_sq")]

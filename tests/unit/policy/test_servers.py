@@ -1,0 +1,190 @@
+"""Rollouts from verl's servers: a request for each sample, again if incomplete; the embedded engine as a server."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny import prepare, tiny_experiment
+from verl.workers.rollout.replica import TokenOutput
+
+from srpo.errors import SrpoError
+from srpo.policy.servers import ATTEMPTS, EmbeddedServer, ServerRollout
+from srpo.rollout.embedded import EmbeddedEngine
+from srpo.rollout.interface import Completion, SamplingParams
+from srpo.rollout.sglang_protocol import stop_token_ids, vocabulary_size
+
+pytestmark = pytest.mark.fault
+
+STOPS = {10, 11, 20}
+PARAMS = SamplingParams(temperature=0.7, max_new_tokens=9, top_p=0.9)
+
+
+class Client:
+    """Answers with the request's seed as only token; ``spoil`` may replace an answer, given how often it was asked."""
+
+    def __init__(self, spoil=lambda answer, asked: answer):
+        self.requests, self.spoil, self.asked = [], spoil, {}
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params):
+        self.requests.append((request_id, prompt_ids, sampling_params))
+        seed = sampling_params["sampling_seed"]
+        self.asked[seed] = self.asked.get(seed, 0) + 1
+        await asyncio.sleep(0.001 * (seed % 3))  # answers come in another order than requests
+        return self.spoil(TokenOutput(token_ids=[seed], log_probs=[-0.5], stop_reason="stop"), self.asked[seed])
+
+
+def test_each_sample_is_a_request_with_its_own_seed_and_comes_back_in_its_place():
+    client = Client()
+    samples = ServerRollout(client, STOPS, 100).generate([[1, 2], [3]], PARAMS, [[10, 11, 12], [20]])
+    assert [[c.token_ids for c in group] for group in samples] == [[[10], [11], [12]], [[20]]]
+    assert samples[0][0] == Completion([10], [-0.5], "stop")
+    assert len({request_id for request_id, *_ in client.requests}) == 4
+    asked = {(tuple(prompt), params["sampling_seed"]) for _, prompt, params in client.requests}
+    assert asked == {((1, 2), 10), ((1, 2), 11), ((1, 2), 12), ((3,), 20)}
+    for *_, params in client.requests:
+        del params["sampling_seed"]
+        assert params == {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 9, "logprobs": True}
+
+
+def test_a_response_ended_if_its_last_token_ends_responses():
+    client = Client(lambda answer, asked: TokenOutput(token_ids=[7, 10], log_probs=[-1.0, -1.0], stop_reason="length"))
+    assert ServerRollout(client, STOPS, 100).generate([[1]], PARAMS, [[1]])[0][0].finish_reason == "stop"
+    assert ServerRollout(client, {3}, 100).generate([[1]], PARAMS, [[1]])[0][0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("token", [100, -1])
+def test_a_token_outside_the_vocabulary_never_reaches_a_server(token):
+    client = Client()
+    with pytest.raises(SrpoError, match=rf"^prompt 1 has the token {token}, but .* vocabulary has 100$"):
+        ServerRollout(client, STOPS, 100).generate([[1], [2, token]], PARAMS, [[10], [11]])
+    assert not client.requests
+
+
+INCOMPLETE = {
+    "aborted": TokenOutput(token_ids=[5], log_probs=[-1.0], stop_reason="abort"),
+    "no log-probs": TokenOutput(token_ids=[5], log_probs=None, stop_reason="stop"),
+    "fewer log-probs": TokenOutput(token_ids=[5, 6], log_probs=[-1.0], stop_reason="length"),
+    "a log-prob that is not finite": TokenOutput(token_ids=[5], log_probs=[float("nan")], stop_reason="stop"),
+    "empty": TokenOutput(token_ids=[], log_probs=[], stop_reason="stop"),
+}
+
+
+@pytest.mark.parametrize("incomplete", INCOMPLETE.values(), ids=INCOMPLETE)
+def test_an_incomplete_sample_is_asked_for_again_with_the_same_seed(incomplete):
+    client = Client(lambda answer, asked: incomplete if asked < ATTEMPTS else answer)
+    assert ServerRollout(client, STOPS, 100).generate([[1]], PARAMS, [[10]]) == [[Completion([10], [-0.5], "stop")]]
+    assert client.asked == {10: ATTEMPTS}
+    assert len({request_id for request_id, *_ in client.requests}) == ATTEMPTS
+
+
+@pytest.mark.parametrize("incomplete", INCOMPLETE.values(), ids=INCOMPLETE)
+def test_a_server_that_never_completes_a_sample_ends_the_run_in_one_line(incomplete):
+    with pytest.raises(SrpoError, match=rf"no complete sample in {ATTEMPTS} attempts") as error:
+        ServerRollout(Client(lambda answer, asked: incomplete), STOPS, 100).generate([[1]], PARAMS, [[10]])
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    spec, layout = prepare(tiny_experiment("srpo"), tmp_path_factory.mktemp("servers"))
+    return layout.model(spec.id.model)
+
+
+@pytest.fixture
+def server(model, monkeypatch):
+    from transformers import AutoConfig, AutoTokenizer
+
+    monkeypatch.setattr("srpo.policy.servers.omega_conf_to_dataclass", lambda config: config)
+    config = SimpleNamespace(
+        hf_config=AutoConfig.from_pretrained(model), tokenizer=AutoTokenizer.from_pretrained(model)
+    )
+    return EmbeddedServer(config)
+
+
+def test_the_embedded_server_answers_as_the_engine_does(server, model):
+    from safetensors.torch import load_file
+
+    engine = EmbeddedEngine.from_pretrained(model)
+    weights = load_file(model / "model.safetensors")
+    prompts, seeds = [[5, 6, 7], [8, 9], [5, 6, 7]], [[1, 2], [3], [4]]
+    hot = SamplingParams(temperature=1.0, max_new_tokens=9)
+
+    class Handle:
+        async def generate(self, request_id, **request):
+            return await server.generate(request_id, **request)
+
+    async def both():
+        await server.update_weights(weights)
+        rollout = ServerRollout(Handle(), stop_token_ids(model), vocabulary_size(model), embedded_servers=1)
+        return await asyncio.gather(*(rollout._generate(prompts, params, seeds) for params in (PARAMS, hot)))
+
+    for found, params in zip(asyncio.run(both()), (PARAMS, hot), strict=True):
+        for group, expected in zip(found, engine.generate(prompts, params, seeds), strict=True):
+            for ours, theirs in zip(group, expected, strict=True):
+                assert (ours.token_ids, ours.finish_reason) == (theirs.token_ids, theirs.finish_reason)
+                torch.testing.assert_close(torch.tensor(ours.log_probs), torch.tensor(theirs.log_probs))
+
+
+def test_what_the_embedded_server_decodes_together_does_not_depend_on_when_requests_come(server, model, monkeypatch):
+    from safetensors.torch import load_file
+
+    decoded = []
+    generate = EmbeddedEngine.generate
+
+    def note_and_generate(self, prompt_ids, params, seeds):
+        decoded.append((prompt_ids, seeds))
+        return generate(self, prompt_ids, params, seeds)
+
+    monkeypatch.setattr(EmbeddedEngine, "generate", note_and_generate)
+
+    class Handle:  # later than the server waits for stragglers, and the other way round
+        async def generate(self, request_id, **request):
+            await asyncio.sleep(0.1 * (5 - request["sampling_params"]["sampling_seed"]))
+            return await server.generate(request_id, **request)
+
+    async def ask():
+        await server.update_weights(load_file(model / "model.safetensors"))
+        rollout = ServerRollout(Handle(), stop_token_ids(model), vocabulary_size(model), embedded_servers=1)
+        return await rollout._generate([[5, 6], [7]], PARAMS, [[1, 2], [3, 4]])
+
+    asyncio.run(ask())
+    assert decoded == [([[5, 6], [7]], [[1, 2], [3, 4]])]
+
+
+def test_an_error_of_the_embedded_server_reaches_every_caller(server):
+    async def ask():  # no weights were ever sent, and this prompt is not made of tokens
+        request = {
+            "sampling_params": {
+                "place": (0, 0),
+                "share": 2,
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "max_new_tokens": 2,
+                "sampling_seed": 1,
+            }
+        }
+        return await asyncio.gather(
+            *(server.generate("a", prompt_ids=[10**9], **request) for _ in range(2)), return_exceptions=True
+        )
+
+    assert all(isinstance(answer, Exception) for answer in asyncio.run(ask()))
+
+
+def test_every_process_of_the_cluster_can_make_sglangs_arguments(model, monkeypatch):
+    """Workers make them at the first weight update, for a server on a random port."""
+    from srpo.policy import ray_driver
+    from srpo.rollout.sglang_protocol import ENVIRONMENT
+
+    started = []
+
+    def init(**options):
+        started.append(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray_driver.ray, "init", init)
+    experiment = tiny_experiment("srpo", execution={"driver": "ray"})
+    with pytest.raises(KeyboardInterrupt), ray_driver.start(experiment.run(experiment.runs()[0]), model):
+        pass
+    (options,) = started
+    assert ENVIRONMENT.items() <= options["runtime_env"]["env_vars"].items()

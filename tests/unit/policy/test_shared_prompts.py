@@ -1,0 +1,131 @@
+"""Responses that share a prompt see what each would see alone, in values and gradients."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from srpo.policy.batches import bundle_rollouts
+from srpo.policy.shared_prompts import SHARED_PROMPTS, PackedRows, shared_prompt_attention
+
+ROWS = [(5, [3, 1, 7]), (1, [2]), (9, [1, 1])]
+"""Tokens of each prompt and of its responses."""
+
+
+def models() -> tuple[Qwen3ForCausalLM, Qwen3ForCausalLM]:
+    """The same weights with the attention of packed rows and with transformers' own, in float64."""
+    config = Qwen3Config(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        intermediate_size=24,
+        tie_word_embeddings=True,
+        initializer_range=0.3,
+    )
+    torch.manual_seed(0)
+    plain = Qwen3ForCausalLM(config).double()
+    packed = Qwen3ForCausalLM._from_config(copy.deepcopy(config), attn_implementation=SHARED_PROMPTS).double()
+    packed.load_state_dict(plain.state_dict())
+    return packed, plain
+
+
+def packed_rows() -> PackedRows:
+    return PackedRows.of(
+        torch.tensor([prompt for prompt, _ in ROWS]),
+        torch.tensor([len(own) for _, own in ROWS]),
+        torch.tensor([n for _, own in ROWS for n in own]),
+    )
+
+
+def draw() -> list[tuple[Tensor, list[Tensor]]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randint(50, (prompt,), generator=generator), [torch.randint(50, (n,), generator=generator) for n in own])
+        for prompt, own in ROWS
+    ]
+
+
+def test_values_are_those_of_each_response_alone():
+    packed, plain = models()
+    rows = draw()
+    layout = packed_rows()
+    ids = torch.cat([part for prompt, own in rows for part in (prompt, *own)])
+    found = packed(
+        input_ids=ids[None],
+        position_ids=layout.positions[None],
+        attention_mask=None,
+        packed_rows=layout,
+        logits_to_keep=layout.predicting,
+        use_cache=False,
+    ).logits[0]
+    alone = []
+    for prompt, own in rows:
+        for response in own:
+            logits = plain(input_ids=torch.cat([prompt, response])[None], use_cache=False).logits[0]
+            alone.append(logits[len(prompt) - 1 : -1])
+    expected = torch.cat(alone)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_gradients_add_up_over_the_responses_of_a_prompt():
+    """transformers' norms are in float32, so attention alone shows it in float64."""
+    generator = torch.Generator().manual_seed(2)
+    layout = packed_rows()
+    total = len(layout.positions)
+    query, key, value = (
+        torch.randn(1, heads, total, 8, dtype=torch.float64, generator=generator).requires_grad_()
+        for heads in (4, 2, 2)
+    )
+    found = shared_prompt_attention(None, query, key, value, None, scaling=0.3, packed_rows=layout)[0]
+    expected = torch.zeros_like(found)
+    start = 0
+    for prompt, own in ROWS:
+        segments, first = [], start + prompt
+        for length in own:
+            segments.append([*range(start, start + prompt), *range(first, first + length)])
+            first += length
+        for places in segments:
+            parts = query[:, :, places], *(part[:, :, places].repeat_interleave(2, 1) for part in (key, value))
+            alone = F.scaled_dot_product_attention(*parts, is_causal=True, scale=0.3).transpose(1, 2)
+            own_places = torch.zeros(total, dtype=torch.bool)
+            own_places[places[prompt:] if places is not segments[0] else places] = True
+            chosen = alone[:, prompt:] if places is not segments[0] else alone
+            expected = expected.masked_scatter(own_places[None, :, None, None], chosen)
+        start = first
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    upstream = torch.randn(found.shape, dtype=torch.float64, generator=generator)
+    inputs = (query, key, value)
+    for one, other in zip(
+        torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(expected, inputs, upstream), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_positions_go_on_after_the_prompt():
+    layout = PackedRows.of(torch.tensor([2]), torch.tensor([2]), torch.tensor([3, 1]))
+    assert layout.positions.tolist() == [0, 1, 2, 3, 4, 2]
+    assert layout.predicting.tolist() == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("most", "max_tokens", "expected"),
+    [
+        (1, None, [[(0,), (1,), (2,), (3,)], [(4,)]]),
+        (8, None, [[(0, 2, 3), (1,)], [(4,)]]),
+        (2, None, [[(0, 2), (1,), (3,)], [(4,)]]),
+        (8, 9, [[(0, 2), (1,), (3,)], [(4,)]]),
+        (8, 2, [[(0,), (1,), (2,), (3,)], [(4,)]]),
+    ],
+)
+def test_bundles_hold_rollouts_of_one_prompt_and_mini_batch(most, max_tokens, expected):
+    prompt, other = torch.tensor([1, 2, 3]), torch.tensor([1, 2])
+    prompts = [prompt, other, prompt.clone(), prompt, prompt]
+    assert bundle_rollouts([[0, 1, 2, 3], [4]], prompts, dict.fromkeys(range(5), 3), most, max_tokens) == expected

@@ -1,0 +1,99 @@
+"""Model cards, answers of a checkpoint and the way to the hub, without a network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from synthetic import tiny_experiment, write_results
+
+from srpo.benchmarks.splits import Question, write_split
+from srpo.compose import load_experiment
+from srpo.config import RunId, Sampling
+from srpo.errors import SrpoError
+from srpo.layout import Layout
+from srpo.publish import hub
+from srpo.publish.answers import checkpoint_of
+from srpo.publish.model_card import CARD, write_cards
+
+RUN = RunId(model="miniature-small", benchmark="physics", method="srpo", seed=1)
+SAMPLING = Sampling(temperature=0.6, top_p=0.95)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    write_results(tmp_path / "tiny", load_experiment(tiny_experiment()), keep=lambda run: run == RUN)
+    return Layout(tmp_path / "tiny")
+
+
+def ask(layout: Layout) -> Path:
+    """A test split of one question."""
+    path = layout.split(RUN.benchmark, "test")
+    question = Question(0, [{"role": "user", "content": 'How "large"?'}], "large", "answer_match", "physics")
+    write_split(path, [question], "test")
+    return path
+
+
+def test_every_evaluated_checkpoint_has_a_card(layout: Layout) -> None:
+    files = layout.run_files(RUN)
+    evaluation = json.loads(files.evaluation.read_text())
+    cards = write_cards(files, SAMPLING, ask(layout))
+    steps = {budget["step"] for budget in evaluation["budgets"].values()}
+    assert {path.parent.parent.name for path in cards} == {f"step{step}" for step in steps}
+    last = evaluation["budgets"]["10h"]
+    text = (files.checkpoint(last["step"]) / "huggingface" / CARD).read_text()
+    header = yaml.safe_load(text.split("---")[1])
+    assert header == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["srpo", "srpo", "reinforcement-learning"],
+    }
+    for part in (
+        f"avg@{evaluation['k']}", f"{100 * last['avg_at_k']:.1f} |", "95 % interval", "13707f0", "cd" * 32, "ab" * 32,
+        "`physics`: generated questions", "SRPO (`srpo`), seed 1", "learning_rate: 5.0e-06", 'How \\"large\\"?',
+        "AutoModelForCausalLM",
+    ):  # fmt: skip
+        assert part in text, part
+    compile(text.split("```python\n")[1].split("```")[0], "card", "exec")
+
+
+def test_push_sends_weights_and_card_to_the_named_repository(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Hub:
+        def create_repo(self, *args: object, **options: object) -> None:
+            calls.append((args, options))
+
+        def upload_folder(self, **options: object) -> SimpleNamespace:
+            calls.append(((), options))
+            return "https://hub/commit"
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    files = layout.run_files(RUN)
+    weights = checkpoint_of(load_experiment(tiny_experiment()), RUN, layout, None)
+    with pytest.raises(SrpoError, match="srpo evaluate writes it"):
+        hub.push(weights, "me/model")
+    write_cards(files, SAMPLING, ask(layout))
+    with pytest.raises(SrpoError, match="OWNER/NAME"):
+        hub.push(weights, "model")
+    assert not calls
+    assert hub.push(weights, "me/model") == "https://hub/commit"
+    (made, sent) = calls
+    assert made == (("me/model",), {"private": True, "exist_ok": True})
+    assert sent[1]["folder_path"] == weights
+    assert sent[1]["repo_id"] == "me/model"
+
+    def away(self: Hub, **options: object) -> None:
+        raise ConnectionError("no\nway")
+
+    monkeypatch.setattr(Hub, "upload_folder", away)
+    with pytest.raises(SrpoError, match="me/model: no way"):
+        hub.push(weights, "me/model")
+
+
+def test_a_budget_without_checkpoint_is_named(layout: Layout) -> None:
+    with pytest.raises(SrpoError, match="no checkpoint of budget 7h; there is 5h, 10h"):
+        checkpoint_of(load_experiment(tiny_experiment()), RUN, layout, "7h")

@@ -1,0 +1,685 @@
+"""The evaluation server against a double of SGLang: samples, every fault, and what is left behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from paths import SUPPORT
+from sglang_double import ANSWER_FAULTS, Model
+
+from srpo.benchmarks.splits import Question
+from srpo.config import Sampling
+from srpo.errors import SrpoError
+from srpo.evaluation.avg_at_k import evaluate_questions
+from srpo.files import read_events
+from srpo.rollout import sglang_process, sglang_server
+from srpo.rollout.interface import Completion, SamplingParams
+from srpo.rollout.sglang_protocol import (
+    ServerOptions,
+    nucleus_floor,
+    read_completion,
+    server_arguments,
+    server_environment,
+    stop_token_ids,
+)
+from srpo.rollout.sglang_server import SGLangServer
+from srpo.seeds import derive_seed
+
+pytestmark = pytest.mark.fault
+
+DOUBLE = SUPPORT / "sglang_double.py"
+PARAMS = SamplingParams(temperature=0.6, max_new_tokens=8, top_p=0.95)
+PROMPTS = [[5], [7, 8, 9], [5, 6], [11, 12]]
+SEEDS = [[derive_seed("test", i, j) for j in range(6)] for i in range(4)]
+OPTIONS = ServerOptions(context_length=64, concurrency=4, start_timeout=20, request_timeout=20)
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    monkeypatch.setattr(sglang_server, "BACK_OFF", 0.02)
+    monkeypatch.setattr(sglang_process, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(sglang_process, "STOP_SECONDS", 5.0)
+
+
+@pytest.fixture
+def checkpoint(tmp_path) -> Path:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    config = {"vocab_size": 40, "eos_token_id": 1, "max_position_embeddings": 128}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def serve(checkpoint, tmp_path):
+    """Make servers of the double with faults; in the end none of their processes may live."""
+
+    def make(*faults: str | float, **options) -> SGLangServer:
+        command = [sys.executable, str(DOUBLE), "--journal", str(tmp_path / "journal.jsonl"), *map(str, faults)]
+        return SGLangServer(checkpoint, tmp_path / "log.txt", dataclasses.replace(OPTIONS, **options), command)
+
+    yield make
+    assert not survivors(tmp_path)
+
+
+def journal(tmp_path: Path, event: str) -> list[dict]:
+    return [entry for entry in read_events(tmp_path / "journal.jsonl") if entry["event"] == event]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def survivors(tmp_path: Path) -> list[int]:
+    return [pid for start in journal(tmp_path, "start") for pid in (start["pid"], start["child"]) if lives(pid)]
+
+
+def expect(checkpoint: Path, params: SamplingParams = PARAMS) -> list[list[Completion]]:
+    model = Model(checkpoint, None)
+    groups = []
+    for prompt, own in zip(PROMPTS, SEEDS, strict=True):
+        drawn = [model.sample(prompt, seed, params.max_new_tokens)[:2] for seed in own]
+        groups.append([Completion(ids, lps, "stop" if ids[-1] in model.stops else "length") for ids, lps in drawn])
+    return groups
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from srpo.rollout.interface import SamplingParams
+from srpo.rollout.sglang_protocol import ServerOptions
+from srpo.rollout.sglang_server import SGLangServer
+checkpoint, log, hard, *command = sys.argv[1:]
+options = ServerOptions(context_length=64, concurrency=80, data_parallel=3, start_timeout=20, request_timeout=20)
+with SGLangServer(Path(checkpoint), Path(log), options, command) as engine:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (160, int(hard)))  # SGLang raises its own
+    (group,) = engine.generate([[5]], SamplingParams(0.6, 8, 0.95), [list(range(240))])
+assert len(group) == 240
+"""
+
+
+@pytest.mark.parametrize("hard", [160, 1024])
+def test_more_requests_than_files_may_be_open(checkpoint, tmp_path, hard):
+    """The limit is raised as far as it goes; beyond that fewer requests are in flight."""
+    seconds = "2" if hard == 160 else "8"  # a busy machine takes a while to send 240 requests
+    journaled = ["--journal", str(tmp_path / "journal.jsonl"), "--answer-seconds", seconds]
+    arguments = [str(checkpoint), str(tmp_path / "log.txt"), str(hard), sys.executable, str(DOUBLE), *journaled]
+    subprocess.run([sys.executable, "-c", LIMITED, *arguments], check=True, timeout=120)
+    most = max(entry["in_flight"] for entry in journal(tmp_path, "generate"))
+    assert most <= 160 - sglang_server.OTHER_FILES if hard == 160 else most > 160
+    assert not survivors(tmp_path)
+
+
+# ---------------------------------------------------------------- samples
+
+
+@pytest.mark.parametrize("faults", [(), ("--trim-stop",)])
+def test_samples(serve, checkpoint, tmp_path, faults):
+    with serve(*faults) as engine:
+        groups = engine.generate(PROMPTS, PARAMS, SEEDS)
+    assert groups == expect(checkpoint)
+    completions = [completion for group in groups for completion in group]
+    for completion in completions:
+        assert len(completion.token_ids) == len(completion.log_probs)
+        assert (completion.finish_reason == "stop") == (completion.token_ids[-1] == 1)
+        assert completion.finish_reason == "stop" or len(completion.token_ids) == PARAMS.max_new_tokens
+    assert {completion.finish_reason for completion in completions} == {"stop", "length"}
+
+    bodies = [entry["body"] for entry in journal(tmp_path, "generate")]
+    assert sorted(body["sampling_params"]["sampling_seed"] for body in bodies) == sorted(
+        seed for own in SEEDS for seed in own
+    )
+    assert bodies[0]["sampling_params"].keys() == {"temperature", "top_p", "max_new_tokens", "sampling_seed"}
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_token_outside_of_the_nucleus_is_drawn_anew(serve, checkpoint, tmp_path, concurrency):
+    """Everything before it is kept; the rest is what the model draws after that, under the next seed."""
+    wrong = 40
+    model = Model(checkpoint, None, wrong)
+    floor = nucleus_floor(PARAMS.top_p, model.vocabulary)
+
+    def sample(prompt, seed):
+        tokens, log_probs = [], []
+        for redraw in range(100):
+            left = PARAMS.max_new_tokens - len(tokens)
+            new, theirs, _ = model.sample([*prompt, *tokens], seed ^ redraw, left)
+            bad = [i for i, log_prob in enumerate(theirs) if log_prob < -20]
+            tokens, log_probs = tokens + new[: (bad or [left])[0]], log_probs + theirs[: (bad or [left])[0]]
+            if not bad:
+                return Completion(tokens, log_probs, "stop" if tokens[-1] == 1 else "length"), redraw
+        raise AssertionError
+
+    with serve("--wrong", wrong, concurrency=concurrency) as engine:
+        groups = engine.generate(PROMPTS, PARAMS, SEEDS)
+    expected = [[sample(prompt, seed) for seed in own] for prompt, own in zip(PROMPTS, SEEDS, strict=True)]
+    assert groups == [[completion for completion, _ in own] for own in expected]
+    redraws = [redraw for own in expected for _, redraw in own]
+    assert 0 in redraws
+    assert max(redraws) > 1
+    assert len(journal(tmp_path, "generate")) == len(redraws) + sum(redraws)
+    assert min(min(completion.log_probs) for own in groups for completion in own) > floor
+
+
+def test_a_server_that_only_draws_outside_of_the_nucleus_is_one_line(serve):
+    with serve("--wrong", 256) as engine, pytest.raises(SrpoError, match=r"log-prob below .* top_p = 0\.95"):
+        engine.generate(PROMPTS, PARAMS, SEEDS)
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.95, 0.99])
+def test_no_token_of_a_nucleus_lies_below_its_floor(top_p):
+    """Also for the flattest distributions, where the floor is close."""
+    generator = random.Random(0)
+    for vocabulary in (2, 40, 1000):
+        for sharpness in (0.0, 1e-6, 0.1, 1.0, 10.0):
+            weights = [math.exp(sharpness * generator.gauss(0, 1)) for _ in range(vocabulary)]
+            probs = sorted((weight / math.fsum(weights) for weight in weights), reverse=True)
+            mass = 0.0
+            for prob in probs:
+                if mass >= top_p:
+                    break
+                mass += prob
+                assert math.log(prob) > nucleus_floor(top_p, vocabulary)
+    assert nucleus_floor(1.0, 40) == -math.inf
+
+
+@pytest.mark.parametrize("size", [None, 0, "40"])
+def test_a_checkpoint_without_a_vocabulary_size(checkpoint, tmp_path, size):
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | {"vocab_size": size}))
+    with pytest.raises(SrpoError, match=r"config.json: vocab_size = "):
+        SGLangServer(checkpoint, tmp_path / "log.txt", OPTIONS)
+
+
+def test_a_stop_token_in_the_last_place_is_a_stop(serve, checkpoint):
+    only_one = SamplingParams(1.0, 1)
+    model = Model(checkpoint, None)
+    seeds = list(range(60))
+    with serve() as engine:
+        (group,) = engine.generate([[5]], only_one, [seeds])
+    drawn = [model.draw([5], seed, 0)[0] for seed in seeds]
+    assert 1 in drawn
+    assert [completion.finish_reason for completion in group] == ["stop" if token == 1 else "length" for token in drawn]
+
+
+def test_samples_do_not_depend_on_concurrency_or_company(serve, checkpoint, tmp_path):
+    with serve("--answer-seconds", 0.02, concurrency=7) as engine:
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+        assert engine.generate(PROMPTS[2:3], PARAMS, [SEEDS[2][3:4]]) == [[expect(checkpoint)[2][3]]]
+    assert max(entry["in_flight"] for entry in journal(tmp_path, "generate")) == 7
+    with serve(concurrency=1) as engine:
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+
+
+def test_further_stop_tokens(serve, checkpoint):
+    (checkpoint / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
+    with serve() as engine:
+        groups = engine.generate(PROMPTS, PARAMS, SEEDS)
+    assert groups == expect(checkpoint)
+    stopped = [completion for group in groups for completion in group if completion.finish_reason == "stop"]
+    assert {completion.token_ids[-1] for completion in stopped} == {1, 2}
+
+
+def test_the_context_holds_the_longest_prompt_and_response(serve, checkpoint):
+    (checkpoint / "config.json").write_text('{"vocab_size": 1000000, "eos_token_id": 1, "max_position_embeddings": 72}')
+    params = SamplingParams(1.0, 4)
+    with serve() as engine:
+        (group,) = engine.generate([[5] * 60], params, [list(range(20))])
+        assert {len(completion.token_ids) for completion in group} >= {4}
+        (last,) = engine.generate([[5] * 63], SamplingParams(1.0, 1), [[1]])
+        assert len(last[0].token_ids) == 1
+        with pytest.raises(SrpoError, match=r"prompt of 61 tokens \+ max_new_tokens = 4 exceed .* context_length = 64"):
+            engine.generate([[5] * 61], params, [[1]])
+
+
+def test_nothing_asked(serve):
+    with serve() as engine:
+        assert engine.generate([], PARAMS, []) == []
+        assert engine.generate([[5], [6]], PARAMS, [[], []]) == [[], []]
+
+
+def test_avg_at_k(serve, checkpoint):
+    from srpo.models.tokenizer import text_tokenizer
+
+    tokenizer = text_tokenizer(["What is two plus three? <answer>5</answer>"] * 5, 300)
+    config = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "max_position_embeddings": 128}
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    questions = [
+        Question(i, [{"role": "user", "content": f"Question {i}?"}], str(i), "answer_match", "miniature/test")
+        for i in range(3)
+    ]
+    results = []
+    for faults in ([], ["--fault", "error", "--times", 4]):
+        with serve(*faults, context_length=112) as engine:
+            sampling = Sampling(rollouts=4)
+            results.append(evaluate_questions(engine, tokenizer, questions, sampling, 64, 48, ("evaluation", 1), 2))
+    assert results[0] == results[1]
+    assert (results[0].k, len(results[0].question_scores), len(results[0].samples)) == (4, 3, 8)
+    assert 1 < results[0].response_length < 48
+
+
+# ---------------------------------------------------------------- faults of requests
+
+
+@pytest.mark.parametrize("fault", ANSWER_FAULTS)
+def test_a_faulty_answer_is_asked_for_again(serve, checkpoint, tmp_path, fault):
+    with serve("--fault", fault, "--times", 3, request_timeout=1 if fault == "hang" else 20) as engine:
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+    assert len(journal(tmp_path, "generate")) == 24 + 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("error", "the last: status 500"),
+        ("null_log_prob", "a log-prob is not finite"),
+        ("abort", "'type': 'abort', 'message': 'Aborted'"),
+    ],
+)
+def test_attempts_are_bounded(serve, tmp_path, fault, line):
+    with serve("--fault", fault) as engine:
+        with pytest.raises(SrpoError, match=f"no complete sample in 5 attempts.*{line}.*log.txt"):
+            engine.generate([[5]], PARAMS, [[1]])
+        assert len(journal(tmp_path, "generate")) == 5
+
+
+def test_a_refused_request_is_not_repeated(serve, tmp_path):
+    with serve() as engine:
+        engine._options = dataclasses.replace(engine._options, context_length=1000)  # so that only the server refuses
+        with pytest.raises(SrpoError, match=r"status 400.*longer than the context length"):
+            engine.generate([[5] * 200], PARAMS, [[1]])
+        assert len(journal(tmp_path, "generate")) == 1
+        engine.generate([[5]], PARAMS, [[1]])
+
+
+def test_a_failure_ends_the_other_requests(serve, tmp_path):
+    with serve("--fault", "hang", "--times", 2, concurrency=2) as engine:
+        engine._options = dataclasses.replace(engine._options, context_length=1000)
+        with pytest.raises(SrpoError, match="status 400"):
+            engine.generate([[5], [5] * 200], PARAMS, [[1], [1]])
+    assert len(journal(tmp_path, "generate")) == 2  # the hanging one was not waited for and asked again
+
+
+def test_refusals(serve):
+    with serve() as engine:
+        with pytest.raises(SrpoError, match="prompt 1 has no tokens"):
+            engine.generate([[5], []], PARAMS, [[1], [1]])
+        with pytest.raises(SrpoError, match=r"seed 9223372036854775808: must be at least -2\*\*63 and below 2\*\*63"):
+            engine.generate([[5]], PARAMS, [[2**63]])
+        engine.generate([[5]], PARAMS, [[2**63 - 1, -(2**63)]])
+    with pytest.raises(RuntimeError, match="inside the with block"):
+        engine.generate([[5]], PARAMS, [[1]])
+
+
+@pytest.mark.parametrize("token", [40, 999, -1])
+def test_tokens_outside_the_vocabulary_never_reach_the_server(serve, tmp_path, token):
+    """SGLang 0.5.12 takes some silently and ends at others."""
+    with serve() as engine:
+        with pytest.raises(SrpoError, match=rf"^prompt 1 has the token {token}, but .* vocabulary has 40$"):
+            engine.generate([[5], [6, token]], PARAMS, [[1], [1]])
+        assert not journal(tmp_path, "generate")
+        assert len(engine.generate([[39]], PARAMS, [[1]])) == 1
+
+
+# ---------------------------------------------------------------- faults of the server
+
+
+def test_a_server_that_dies_is_started_again(serve, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(sglang_process, "STOP_SECONDS", 0.3)  # the first server's child outlives it and SIGTERM
+    with serve("--die-after", 9, "--faulty-starts", 2, "--stubborn") as engine:
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+        first, second, third = journal(tmp_path, "start")
+        assert not any(map(lives, (first["pid"], first["child"], second["pid"], second["child"])))
+        assert all(map(lives, (third["pid"], third["child"])))
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+    asked = [entry["body"]["sampling_params"]["sampling_seed"] for entry in journal(tmp_path, "generate")]
+    assert set(asked) == {seed for own in SEEDS for seed in own}
+    assert len(asked) < 2 * 24 + 3 * OPTIONS.concurrency  # what was answered is not asked again
+
+
+def test_a_server_killed_between_batches_is_started_again(serve, checkpoint, tmp_path):
+    with serve() as engine:
+        engine.generate(PROMPTS, PARAMS, SEEDS)
+        os.kill(journal(tmp_path, "start")[0]["pid"], signal.SIGKILL)
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+    assert len(journal(tmp_path, "start")) == 2
+
+
+def test_restarts_are_bounded(serve, tmp_path):
+    with (
+        serve("--die-after", 0) as engine,
+        pytest.raises(SrpoError, match=r"failed 4 times: ended with status 13; .*log.txt ends: .*scheduler has died"),
+    ):
+        engine.generate(PROMPTS, PARAMS, SEEDS)
+    assert len(journal(tmp_path, "start")) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_scheduler_that_dies_or_stops_beside_a_living_server(serve, checkpoint, tmp_path, monkeypatch, number):
+    """As SGLang with data parallelism: requests to the dead scheduler are never answered."""
+    monkeypatch.setattr(sglang_process, "SUSPENDED_SECONDS", 0.3)
+    with serve("--fault", "hang", "--times", 1, "--faulty-starts", 1) as engine:
+        (start,) = journal(tmp_path, "start")
+        timer = threading.Timer(0.5, os.kill, (start["child"], number))
+        timer.start()
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+        first, second = journal(tmp_path, "start")
+        assert not any(map(lives, (first["pid"], first["child"])))
+        if number == signal.SIGKILL:  # between two batches
+            os.kill(second["child"], number)
+            assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+            assert len(journal(tmp_path, "start")) == 3
+
+
+def test_a_server_that_is_suspended_for_a_moment_goes_on(serve, checkpoint, tmp_path):
+    with serve() as engine:
+        (start,) = journal(tmp_path, "start")
+        os.kill(start["child"], signal.SIGSTOP)
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+        os.kill(start["child"], signal.SIGCONT)
+    assert len(journal(tmp_path, "start")) == 1
+
+
+def test_a_restart_that_fails_is_remembered(serve, tmp_path):
+    with serve() as engine:
+        engine.generate([[5]], PARAMS, [[1]])
+        (start,) = journal(tmp_path, "start")
+        engine._command = [*engine._command, "--dies-at-start"]
+        os.kill(start["pid"], signal.SIGKILL)
+        with pytest.raises(SrpoError, match=r"ended with status 1 while starting"):
+            engine.generate([[5]], PARAMS, [[1]])
+        with pytest.raises(SrpoError, match=r"given up before: .*ended with status 1 while starting"):
+            engine.generate([[5]], PARAMS, [[1]])
+
+
+def test_a_slow_start_is_waited_for(serve, checkpoint):
+    with serve("--start-seconds", 0.7) as engine:
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+
+
+def test_a_server_that_never_gets_healthy(serve):
+    with (
+        pytest.raises(SrpoError, match=r"not healthy after start_timeout = 1 s; .*log.txt"),
+        serve("--start-seconds", 3600, start_timeout=1),
+    ):
+        pass
+
+
+def test_a_server_that_dies_at_start(serve):
+    with (
+        pytest.raises(SrpoError, match=r"ended with status 1 .*log.txt ends: .*\| torch.OutOfMemoryError: CUDA"),
+        serve("--dies-at-start"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("--killed-at-start", r"was killed by SIGKILL, perhaps for memory of the host, while starting"),
+        (
+            "--gives-up-at-start",
+            r"ended itself after an error while starting; .*has 'ValueError: no such' and ends",
+        ),
+    ],
+)
+def test_who_killed_a_starting_server(serve, fault, line):
+    """SGLang kills its own processes after an error; the system does when memory is short."""
+    with pytest.raises(SrpoError, match=line), serve(fault):
+        pass
+
+
+def test_a_context_beyond_the_model(serve):
+    with pytest.raises(SrpoError, match=r"context_length \(1008\) is greater than"), serve(context_length=1000):
+        pass
+
+
+def test_a_port_that_another_server_took(serve, checkpoint):
+    with pytest.raises(SrpoError, match="is a server of /another/model by now"), serve("--served", "/another/model"):
+        pass
+
+
+@pytest.fixture
+def listener():
+    """A program that listens on a port and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield silent.getsockname()[1]
+
+
+def test_a_port_with_a_silent_listener_is_left_for_another(serve, checkpoint, tmp_path, monkeypatch, listener):
+    free_port = sglang_process._free_port
+    ports = iter([listener, listener])
+    monkeypatch.setattr(sglang_process, "_free_port", lambda: next(ports, None) or free_port())
+    with serve() as engine:
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
+
+
+def test_the_search_for_a_port_is_bounded(serve, monkeypatch, listener):
+    monkeypatch.setattr(sglang_process, "_free_port", lambda: listener)
+    with pytest.raises(SrpoError, match=rf"other programs took 3 ports, the last is {listener}"), serve():
+        pass
+
+
+def test_sglang_is_not_installed(checkpoint, tmp_path):
+    server = SGLangServer(checkpoint, tmp_path / "log.txt", OPTIONS, [sys.executable, "-m", "no_such_module"])
+    with pytest.raises(SrpoError, match=r"while starting; .*No module named no_such_module"), server:
+        pass
+
+
+# ---------------------------------------------------------------- what is left behind
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_stops_the_server(serve, tmp_path, error):
+    def fail():
+        assert len(survivors(tmp_path)) == 2
+        raise error
+
+    with pytest.raises(error), serve():
+        fail()
+    assert not survivors(tmp_path)
+
+
+def test_a_server_that_ignores_sigterm_is_killed(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(sglang_process, "STOP_SECONDS", 0.5)
+    start = time.monotonic()
+    with serve("--stubborn"):
+        pass
+    assert time.monotonic() - start > 0.5
+    assert not survivors(tmp_path)
+
+
+OWNER = """
+import signal, sys
+from pathlib import Path
+from srpo.rollout.interface import SamplingParams
+from srpo.rollout.sglang_protocol import ServerOptions
+from srpo.rollout.sglang_server import SGLangServer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests are a shell's background job
+checkpoint, log, *command = sys.argv[1:]
+with SGLangServer(Path(checkpoint), Path(log), ServerOptions(context_length=64), command) as engine:
+    engine.generate([[5]], SamplingParams(1.0, 8), [[1, 2, 3]])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_server_outlives_its_owner(serve, checkpoint, tmp_path, number):
+    command = [sys.executable, str(DOUBLE), "--journal", str(tmp_path / "journal.jsonl"), "--fault", "hang"]
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(checkpoint), str(tmp_path / "log.txt"), *command], stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: len(journal(tmp_path, "generate")) == 3)
+        owner.send_signal(number)
+        owner.wait(20)
+    finally:
+        owner.kill()
+        owner.wait()
+    wait_for(lambda: not survivors(tmp_path))
+
+
+def wait_for(condition, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_only_loopback_is_bound(serve, tmp_path):
+    with serve():
+        (start,) = journal(tmp_path, "start")
+        connections = [
+            connection for pid in (start["pid"], start["child"]) for connection in psutil.Process(pid).net_connections()
+        ]
+    assert [connection.laddr.ip for connection in connections if connection.status == "LISTEN"] == ["127.0.0.1"]
+
+
+# ---------------------------------------------------------------- the protocol
+
+
+def test_arguments(serve, checkpoint, tmp_path):
+    options = ServerOptions(context_length=10240, tensor_parallel=2, data_parallel=4, dtype="float16")
+    arguments = server_arguments(Path("/checkpoint"), 31000, options)
+    assert " ".join(arguments) == (
+        "--model-path /checkpoint --host 127.0.0.1 --port 31000 --context-length 10248 --tp-size 2 --dp-size 4"
+        " --mem-fraction-static 0.8 --dtype float16 --attention-backend flashinfer --skip-tokenizer-init"
+        " --enable-deterministic-inference"
+    )
+    with serve(deterministic=False) as engine:
+        assert engine.generate(PROMPTS, PARAMS, SEEDS) != engine.generate(PROMPTS, PARAMS, SEEDS)
+    assert "--enable-deterministic-inference" not in journal(tmp_path, "start")[0]["arguments"]
+
+
+def test_environment(serve, tmp_path, monkeypatch):
+    assert server_environment({"NO_PROXY": "lab", "A": "b"}) == {
+        "NO_PROXY": "lab",
+        "A": "b",
+        "no_proxy": "lab,127.0.0.1",
+        "SGLANG_GRPC_PORT": "50051",
+    }
+    monkeypatch.setenv("SGLANG_RETURN_ORIGINAL_LOGPROB", "1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with serve() as engine:
+        engine.generate([[5]], PARAMS, [[1]])
+    environment = journal(tmp_path, "start")[0]["environment"]
+    assert environment["no_proxy"] == "127.0.0.1"
+    assert "SGLANG_RETURN_ORIGINAL_LOGPROB" not in environment
+
+
+def test_stop_tokens(checkpoint):
+    assert stop_token_ids(checkpoint) == {1}
+    (checkpoint / "generation_config.json").write_text('{"eos_token_id": [7, 1]}')
+    assert stop_token_ids(checkpoint) == {1, 7}
+    (checkpoint / "generation_config.json").write_text("{}")
+    assert stop_token_ids(checkpoint) == {1}
+    (checkpoint / "config.json").write_text("{}")
+    with pytest.raises(SrpoError, match=r"config\.json: no eos_token_id"):
+        stop_token_ids(checkpoint)
+    (checkpoint / "config.json").unlink()
+    with pytest.raises(SrpoError, match=r"config\.json: cannot be read"):
+        stop_token_ids(checkpoint)
+
+
+def answer(token_ids: list[int], finish: dict | None, output_ids: list[int] | None = None, log_prob=-0.5) -> dict:
+    meta = {"finish_reason": finish, "output_token_logprobs": [[log_prob, token, None] for token in token_ids]}
+    return {"output_ids": token_ids if output_ids is None else output_ids, "meta_info": meta}
+
+
+STOP, LENGTH = {"type": "stop", "matched": 1}, {"type": "length", "length": 3}
+
+
+def test_whole_answers():
+    assert read_completion(answer([4, 1], STOP), 3, {1}) == Completion([4, 1], [-0.5, -0.5], "stop")
+    assert read_completion(answer([4, 1], STOP, [4]), 3, {1}) == Completion([4, 1], [-0.5, -0.5], "stop")
+    assert read_completion(answer([4, 1, 4], LENGTH), 3, {1}).finish_reason == "length"
+    assert read_completion(answer([4, 4, 1], LENGTH), 3, {1}).finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ({}, "not an answer"),
+        ([], "not an answer"),
+        (answer([4], None), "not an answer"),
+        ({"output_ids": [4], "meta_info": {"finish_reason": STOP, "output_token_logprobs": None}}, "not an answer"),
+        (answer([4, 1], {"type": "abort", "message": "Aborted"}), "Aborted"),
+        (answer([4], STOP), "the last token is 4"),
+        (answer([4, 1], {"type": "stop", "matched": "NaN happened"}), "NaN happened"),
+        (answer([], STOP, []), "after 0 of 3"),
+        (answer([4, 4], LENGTH), "after 2 of 3"),
+        (answer([4, 4, 4, 4], LENGTH), "after 4 of 3"),
+        (answer([4, 4, 4], LENGTH, [4, 4]), "2 tokens, but log-probs of 3"),
+        (answer([4, 1], STOP, [4, 1, 5]), "3 tokens, but log-probs of 2"),
+        (answer([4, 1], STOP, log_prob=None), "not finite"),
+        (answer([4, 1], STOP, log_prob=float("nan")), "not finite"),
+    ],
+)
+def test_answers_that_are_no_sample(wrong, line):
+    with pytest.raises(ValueError, match=line):
+        read_completion(wrong, 3, {1})
+
+
+# ---------------------------------------------------------------- the real one
+
+
+@pytest.mark.sglang
+def test_real_sglang(tmp_path):
+    pytest.importorskip("sglang", reason="sglang is not installed")
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("sglang needs a CUDA device")
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=256,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=128,  # what SGLang's attention kernels are made for
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        initializer_range=0.1,
+        eos_token_id=1,
+    )
+    model = Qwen3ForCausalLM(config)
+    model.save_pretrained(tmp_path / "checkpoint")
+    model = model.bfloat16().float()  # the weights that the server rounds
+
+    params = SamplingParams(temperature=0.7, max_new_tokens=24, top_p=0.9)
+    runs = []
+    for concurrency in (16, 3):
+        options = ServerOptions(context_length=128, memory_fraction=0.5, concurrency=concurrency)
+        with SGLangServer(tmp_path / "checkpoint", tmp_path / "log.txt", options) as engine:
+            runs.append(engine.generate(PROMPTS, params, SEEDS))
+    assert runs[0] == runs[1]
+
+    for prompt, group in zip(PROMPTS, runs[0], strict=True):
+        assert len({tuple(completion.token_ids) for completion in group}) == len(group)
+        for completion in group:
+            assert (completion.finish_reason == "stop") == (completion.token_ids[-1] == 1)
+            with torch.no_grad():
+                logits = model(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1]
+            log_probs = (logits / params.temperature).log_softmax(-1)
+            expected = log_probs.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(completion.log_probs), expected, atol=0.1, rtol=0.02)

@@ -1,0 +1,174 @@
+"""The command line: one clear line for a mistake, before anything is computed."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from synthetic import tiny_experiment, write_results
+
+from srpo import cli
+from srpo.compose import load_experiment
+from srpo.layout import Layout
+from srpo.repository import CONFIGS
+
+RUN = ["--model", "miniature-small", "--benchmark", "physics", "--method", "srpo"]
+
+
+@pytest.fixture(autouse=True)
+def _without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """The results directory of a resolved experiment, still empty."""
+    layout = Layout(tmp_path / "results" / "tiny")
+    layout.folder.mkdir(parents=True)
+    experiment = load_experiment(tiny_experiment())
+    layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
+    return layout
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run the command line, expect one line of error and return it."""
+    assert cli.main([str(argument) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("srpo: error: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def test_help_is_quick_to_load() -> None:
+    code = "import sys, srpo.cli; sys.exit(bool({'torch', 'pydantic', 'yaml', 'pandas'} & sys.modules.keys()))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("verb", ["", "experiment", "data", "model", "train", "evaluate", "report", "track sync"])
+def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([*verb.split(), "--help"])
+    assert exit_.value.code == 0
+    assert "usage: srpo" in capsys.readouterr().out
+
+
+def test_experiment_resolves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = CONFIGS / "experiments" / "smoke.yaml"
+    from_file, from_input = tmp_path / "a" / "experiment.yaml", tmp_path / "b" / "experiment.yaml"
+    assert cli.main(["experiment", str(source), "--output", str(from_file)]) == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(yaml.safe_load(source.read_text()))))
+    assert cli.main(["experiment", "-", "--output", str(from_input)]) == 0
+    assert from_file.read_bytes() == from_input.read_bytes()
+    assert load_experiment(from_file) == load_experiment(source)
+    assert cli.main(["experiment", "smoke"]) == 0
+    assert capsys.readouterr().out == from_file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("name: [", "not valid YAML"), ("3", "a mapping is expected"), ("name: x", "matrix")]
+)
+def test_experiment_from_bad_input(
+    text: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    assert word in fails(capsys, "experiment", "-", "--output", tmp_path / "experiment.yaml")
+
+
+def test_results_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    source = CONFIGS / "experiments" / "smoke.yaml"
+    error = fails(capsys, "experiment", source, "--output", tmp_path / "file" / "experiment.yaml")
+    assert "is not a directory" in error
+
+
+def test_unresolved_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    error = fails(capsys, "train", "--experiment", CONFIGS / "experiments" / "smoke.yaml", *RUN)
+    assert "srpo experiment" in error
+
+
+def test_missing_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot be read" in fails(capsys, "train", "--experiment", tmp_path / "experiment.yaml", *RUN)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["train", *RUN[:-1], "ppo"], "unknown method 'ppo'; the experiment has grpo, sdpo, srpo"),
+        (["train", *RUN, "--seed", "9"], "seed9 is not in the matrix"),
+        (["train", *RUN], "train.parquet: missing; make it with srpo data"),
+        (["evaluate", *RUN], "test.parquet: missing"),
+        (["evaluate", "--model", "huge", "--benchmark", "physics"], "unknown model 'huge'"),
+        (["evaluate", "--model", "miniature-small", "--benchmark", "maths"], "unknown benchmark 'maths'"),
+        (["data", "--benchmark", "maths", "--split", "test"], "unknown benchmark 'maths'"),
+        (["data", "--benchmark", "physics", "--statistics"], "test.parquet: missing"),
+        (["model", "--model", "huge"], "unknown model 'huge'"),
+    ],
+)
+def test_mistakes(arguments: list[str], word: str, layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    error = fails(capsys, *arguments, "--experiment", layout.experiment)
+    assert word in error
+    assert str(layout.folder) in error or "not in the matrix" in error  # the file to look at is named
+
+
+def test_training_needs_its_model(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    for split in ("train", "test"):
+        path = layout.split("physics", split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert "base.json: missing; make it with srpo model" in fails(
+        capsys, "train", "--experiment", layout.experiment, *RUN
+    )
+
+
+def test_track_sync_needs_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no experiment.yaml" in fails(capsys, "track", "sync", tmp_path)
+
+
+def test_data_verbs(layout: Layout) -> None:
+    shared = ["data", "--experiment", str(layout.experiment), "--benchmark", "physics"]
+    assert cli.main([*shared, "--split", "test"]) == 0
+    assert cli.main([*shared, "--statistics"]) == 0
+    expected = load_experiment(layout.experiment).benchmarks["physics"].test_questions
+    assert json.loads(layout.statistics("physics").read_text())["rows"] == {"test": expected}
+
+
+def test_report_verb(layout: Layout) -> None:
+    write_results(layout.folder, load_experiment(layout.experiment))
+    assert cli.main(["report", "--experiment", str(layout.experiment), "--only", "tables", "html"]) == 0
+    assert "<html" in layout.report.read_text()
+    assert (layout.tables / "table1.csv").exists()
+    assert not layout.figures.exists()
+    layout.report.unlink()
+    assert cli.main(["report", str(layout.folder), "--only", "html"]) == 0
+    assert "<html" in layout.report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([], "report needs one folder: srpo report results/NAME"),
+        (["nowhere"], "nowhere: no experiment.yaml here; give results/NAME"),
+        (["a", "b"], "report needs one folder"),
+        (["a", "--experiment", "b/experiment.yaml"], "report needs one folder"),
+        (["compare", "a"], "report compare needs two folders"),
+        (["--experiment", "b/experiment.yaml", "--output", "c.md"], "--output belongs to srpo report compare"),
+    ],
+)
+def test_report_mistakes(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert word in fails(capsys, "report", *arguments)
+
+
+def test_help_shows_only_what_is_needed_as_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["report", "--help"])
+    usage = capsys.readouterr().out.split("\n\n")[0].split()
+    assert " ".join(usage) == (
+        "usage: srpo report results/NAME [--only PART ...] srpo report compare results/A results/B [--output FILE]"
+    )

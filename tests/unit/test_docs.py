@@ -1,0 +1,206 @@
+"""The documentation's commands name what there is, its links lead somewhere, its data files parse.
+
+Every block of shell is run as it stands, by bash and by zsh, with programs that only note their arguments. So what is
+checked is what a reader's shell would pass on, comments, variables and quotation marks included.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import textwrap
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from paths import ROOT
+
+import srpo
+from srpo import cli
+from srpo.compose import experiment_file, load_experiment
+
+CONFIGS = ROOT / "configs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.search(r"^\.PHONY:(.*)", MAKEFILE, re.MULTILINE)[1].split())
+
+LANGUAGES = {"bash", "yaml", "python", "json", "bibtex", ""}
+
+NOTED = """
+note() { { printf '%s\\0' "$@"; printf '\\0'; } >> "$LOG"; }
+source() { note source "$@"; }
+cd() { note cd "$@"; }
+command_not_found_handle() { note "$@"; }
+command_not_found_handler() { note "$@"; }
+"""
+"""Shell that notes each command's words, ended by a null, and ends each command by another."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The page's blocks of a language."""
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@cache
+def commands_of(block: str, shell: str = "bash") -> tuple[tuple[str, ...], ...]:
+    """The words of each command that a shell starts for a block.
+
+    Raises:
+        AssertionError: if the shell objects to the block.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        log.touch()
+        # an interactive zsh, as one pastes into, takes a comment for words unless told otherwise
+        options = ["-f", "-o", "no_interactive_comments", "-s"] if shell == "zsh" else ["--norc", "-s"]
+        result = subprocess.run(
+            [shutil.which(shell), *options],
+            input=NOTED + block,
+            cwd=folder,
+            env={"PATH": f"{folder}/nothing", "HOME": folder, "LOG": str(log)},
+            capture_output=True,
+            text=True,
+        )
+        assert not result.stderr.strip(), result.stderr
+        return tuple(tuple(words.split("\0")) for words in log.read_text().split("\0\0")[:-1])
+
+
+def commands() -> list:
+    """Each command of the pages' shell blocks and where it stands. In order: the parts of a pipe run at one time."""
+    return [
+        pytest.param(page.name, words, id=f"{page.name}-{number}-{part}")
+        for page in PAGES
+        for number, block in enumerate(blocks(page, "bash"), 1)
+        for part, words in enumerate(sorted(commands_of(block)), 1)
+    ]
+
+
+@pytest.mark.parametrize(("page", "words"), commands())
+def test_a_command_names_what_there_is(page: str, words: tuple[str, ...]) -> None:
+    program, *arguments = words
+    if program == "srpo":
+        cli.make_parser().parse_args([a for a in arguments if a != "--help"] or ["plan", "paper"])
+    elif program == "make":
+        assert {a for a in arguments if "=" not in a} <= TARGETS, page
+    elif program == "snakemake":
+        from snakemake.cli import get_argument_parser
+
+        options = get_argument_parser([]).parse_args(arguments)
+        for file in options.configfile or []:
+            assert (ROOT / file).is_file() or "NAME" in str(file), page
+        for profile in options.profile or []:
+            assert (ROOT / profile / "config.yaml").is_file(), page
+        for target in options.targets:
+            assert_made(options.configfile, target)
+    elif program in ("python", "torchrun"):
+        for script in (a for a in arguments if a.endswith((".py", ".in", ".txt"))):
+            assert (ROOT / script).is_file(), page
+        if "-c" in arguments:
+            compile(arguments[arguments.index("-c") + 1], page, "exec")
+
+
+def assert_made(configfile: list[Path] | None, target: str) -> None:
+    """A target below ``runs`` is of a run of the experiment."""
+    experiment = load_experiment(ROOT / configfile[0] if configfile else experiment_file("embedded"))
+    _, name, kind, *rest = Path(target).parts
+    assert name == experiment.name
+    assert kind == "runs"
+    assert "/".join(rest[:4]) in {run.path for run in experiment.runs()}
+
+
+def test_blocks_are_of_known_languages() -> None:
+    """A block that says another language, or a misspelt one, would be checked by nobody."""
+    for page in PAGES:
+        fences = re.findall(r"^ *```(\w*)$", page.read_text(), re.MULTILINE)
+        assert set(fences[::2]) <= LANGUAGES, page
+        assert not any(fences[1::2]), page
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
+@pytest.mark.parametrize("block", blocks(ROOT / "README.md", "bash"))
+def test_zsh_understands_the_readme_as_bash_does(block: str) -> None:
+    assert commands_of(block, "zsh") == commands_of(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_of_data_and_code_parse(page: Path) -> None:
+    for block in blocks(page, "yaml"):
+        yaml.safe_load(block)
+    for block in blocks(page, "python"):
+        compile(textwrap.dedent(block), page.name, "exec")  # a block in a list is indented
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name) if name else page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)", file.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_tests_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    for name in re.findall(r"`((?:src/srpo|tests|bench|rules|reports|configs|envs|docs)/[\w./-]*\w)`", text):
+        assert (ROOT / name).exists(), name
+    for file, test in re.findall(r"`(test_\w+\.py)(?:::(\w+))?`", text):
+        (found,) = (ROOT / "tests").rglob(file)
+        assert f"def {test}" in found.read_text(), f"{file}::{test}"
+
+
+def test_readme_lists_every_experiment() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for file in (CONFIGS / "experiments").glob("*.yaml"):
+        name = yaml.safe_load(file.read_text())["name"]
+        assert f"`{name}`" in readme or f"`-{name.removeprefix('sweep-')}`" in readme, name
+
+
+def test_readme_leads_to_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for page in set(PAGES) - {ROOT / "README.md"}:
+        assert f"]({page.relative_to(ROOT)}" in readme, page
+
+
+# ---------------------------------------------------------------- make, CI, citation
+
+
+def test_make_alone_lists_every_target() -> None:
+    environment = {**os.environ, "MAKEFLAGS": ""}
+    result = subprocess.run(["make"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    listed = set(re.findall(r"^make (\S+) +\S", result.stdout, re.MULTILINE))
+    assert listed == TARGETS
+    assert result.stdout.startswith("make help")
+
+
+def test_ci_calls_stages_that_there_are() -> None:
+    stages = set(re.findall(r"^    (\w+)\)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE))
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert workflows
+    for workflow in workflows:
+        jobs = yaml.safe_load(workflow.read_text())["jobs"]
+        for step in (step for job in jobs.values() for step in job["steps"]):
+            for line in step.get("run", "").splitlines():
+                program, *arguments = line.split()
+                if program == ".ci/run":
+                    assert set(arguments) <= stages, workflow
+                elif program == "make":
+                    assert set(arguments) <= TARGETS, workflow
+                else:
+                    assert program == "sudo", f"{workflow}: {line}"
+
+
+def test_citation_changelog_and_command_line_name_this_version(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"srpo {srpo.__version__}\n"
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == srpo.__version__
+    assert f"## {srpo.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert citation["references"][0]["title"] in (ROOT / "README.md").read_text()

@@ -1,0 +1,59 @@
+"""Files that survive a kill, and folders that one process writes."""
+
+import errno
+
+import pytest
+
+from srpo.errors import SrpoError
+from srpo.files import append_event, only_writer, read_events, write_text
+
+pytestmark = pytest.mark.fault
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    first, second = only_writer(tmp_path / "run"), only_writer(tmp_path / "run", 0.05)
+    with first, pytest.raises(SrpoError, match="another process is writing here"), second:
+        pass
+    with only_writer(tmp_path / "run", 0.05):
+        pass
+
+
+def test_a_line_cut_off_by_a_kill_is_not_read(tmp_path):
+    path = tmp_path / "log" / "events.jsonl"
+    append_event(path, {"step": 1})
+    with path.open("a") as log:
+        log.write('{"step": 2')
+    assert list(read_events(path)) == [{"step": 1}]
+
+
+@pytest.mark.parametrize("before", [[], [{"step": 1}], [{"step": 1, "text": "x" * 9000}]])
+@pytest.mark.parametrize("cut_off", ['{"st', '{"step": 2, "text": "' + "y" * 9000])
+def test_a_line_cut_off_by_a_kill_makes_way_for_the_next(before, cut_off, tmp_path):
+    path = tmp_path / "events.jsonl"
+    for event in before:
+        append_event(path, event)
+    with path.open("a") as log:
+        log.write(cut_off)
+    append_event(path, {"step": 3})
+    assert list(read_events(path)) == [*before, {"step": 3}]
+
+
+def test_what_a_killed_writer_had_begun_is_deleted(tmp_path):
+    begun = tmp_path / ".summary.json.123.partial"
+    begun.write_text("{")
+    with only_writer(tmp_path):
+        assert not begun.exists()
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "summary.json"
+    write_text(path, "before")
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("srpo.files.flush_to_disk", full)
+    with pytest.raises(SrpoError, match=r"summary.json: cannot be written \(No space left on device\)"):
+        write_text(path, "after")
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]

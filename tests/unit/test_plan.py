@@ -1,0 +1,261 @@
+"""What an experiment takes: the plan's arithmetic, the verb, and the page that shows it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from paths import ROOT
+
+from srpo import cli, memory, plan, plan_text
+from srpo.compose import load_experiment
+from srpo.cost import ModelCost
+from srpo.repository import CONFIGS
+
+EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
+PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
+EMBEDDED = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
+PAGE = ROOT / "docs" / "paper-scale.md"
+
+
+def changed(**execution):
+    """The paper's experiment with other execution settings."""
+    return PAPER.model_copy(update={"execution": PAPER.execution.model_copy(update=execution)})
+
+
+def run_of(planned: plan.Plan, **what: str) -> plan.RunPlan:
+    """The only run that is ``what``."""
+    (found,) = [run for run in planned.runs if what.items() <= run.run.model_dump().items()]
+    return found
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_steps_follow_figure_4b() -> None:
+    run = run_of(plan.make_plan(PAPER), model="qwen3-8b", benchmark="physics", method="srpo")
+    assert run.steps == {"1h": int(3600 / 83.4), "5h": int(18000 / 78.3), "10h": int(36000 / 75.8)}
+    assert run.validations == -(-run.steps["10h"] // 5)
+    assert run.seconds["training"] == 36000
+
+
+@pytest.mark.parametrize(
+    ("method", "like"),
+    [("grpo", "grpo"), ("srpo_without_weighting", "srpo"), ("advantage_mix", "sdpo"), ("sdpo_failed_only", "sdpo")],
+)
+def test_a_method_that_is_not_in_the_figure(method: str, like: str) -> None:
+    assert plan.timed_like(PAPER.methods[method]) == like
+
+
+def test_hours_add_up() -> None:
+    planned = plan.make_plan(PAPER)
+    assert len(planned.runs) == len(PAPER.runs()) == 42
+    assert planned.device_hours == pytest.approx(8 * planned.wall_seconds / 3600)
+    assert planned.device_hours > 42 * 10 * 8
+    more = plan.make_plan(PAPER, nodes=4)
+    assert planned.wall_seconds / 4 <= more.wall_seconds < planned.wall_seconds / 3
+    longest = max(run.total_seconds for run in planned.runs)
+    assert plan.make_plan(PAPER, nodes=1000).wall_seconds == longest
+
+
+def test_a_larger_test_split_takes_longer() -> None:
+    planned = plan.make_plan(PAPER)
+    chemistry, biology = (
+        run_of(planned, model="qwen3-8b", benchmark=name, method="srpo").seconds for name in ("chemistry", "biology")
+    )
+    assert chemistry["validation"] > 2 * biology["validation"]
+    assert chemistry["training"] == biology["training"]
+
+
+def test_a_limit_of_steps_ends_a_run() -> None:
+    training = PAPER.training.model_copy(update={"max_steps": 4})
+    run = plan.make_plan(PAPER.model_copy(update={"training": training})).runs[0]
+    assert set(run.steps.values()) == {4}
+    assert run.seconds["training"] == pytest.approx(4 * run.step_seconds["10h"])
+
+
+@pytest.mark.parametrize(("model", "cpu_seconds"), [("miniature-small", 201), ("miniature-large", 208)])
+def test_base_models_take_what_was_measured(model: str, cpu_seconds: float) -> None:
+    """docs/miniature.md."""
+    planned = plan.make_plan(EMBEDDED)
+    found = dict(zip(EMBEDDED.models, planned.model_seconds, strict=True))
+    assert found[model] == pytest.approx(cpu_seconds, rel=0.02)
+
+
+def test_base_models_come_before_the_rest_and_count() -> None:
+    planned = plan.make_plan(EMBEDDED)
+    assert planned.device_hours * 3600 == pytest.approx(planned.busy_seconds + sum(planned.model_seconds))
+    assert planned.wall_seconds == pytest.approx(planned.device_hours * 3600)
+    many = plan.make_plan(EMBEDDED, nodes=1000)
+    assert many.wall_seconds == max(planned.model_seconds) + max(run.total_seconds for run in planned.runs)
+    assert plan.make_plan(PAPER).model_seconds == []
+
+
+def test_the_embedded_experiment_takes_what_was_measured() -> None:
+    """58 CPU minutes (docs/miniature.md)."""
+    assert plan.make_plan(EMBEDDED).device_hours * 60 == pytest.approx(58, rel=0.15)
+
+
+def test_each_sweep_stays_below_twenty_minutes_on_two_cores() -> None:
+    sweeps = [name for name in EXPERIMENTS if name.startswith("sweep-")]
+    assert len(sweeps) == 6
+    for name in sweeps:
+        experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+        assert plan.make_plan(experiment, nodes=2).wall_seconds < 20 * 60, name
+
+
+def test_headline() -> None:
+    lines = plan_text.headline(plan.make_plan(EMBEDDED, nodes=2)).splitlines()
+    assert re.fullmatch(
+        r"embedded: 2 base models, 40 runs; from nothing about \d\d CPU minutes, \d\d minutes with 2 runs at a time",
+        lines[0],
+    )
+    assert lines[1].startswith("An estimate from FLOPs")
+    paper = plan_text.headline(plan.make_plan(PAPER)).splitlines()
+    assert paper[0].startswith("paper: 42 runs; from nothing about 4482 GPU-hours, 23.3 days with 1 run")
+    assert "the paper's seconds a step" in paper[1]
+
+
+# ---------------------------------------------------------------- disk and memory
+
+
+def test_disk_of_a_run() -> None:
+    parameters = memory.parameters(memory.shape_of(PAPER.models["qwen3-8b"]))
+    planned = plan.make_plan(PAPER)
+    srpo, grpo = (run_of(planned, model="qwen3-8b", benchmark="physics", method=method) for method in ("srpo", "grpo"))
+    assert (srpo.disk_peak, srpo.disk_end) == ((3 * 20 + 3 * 4) * parameters, (20 + 3 * 4) * parameters)
+    assert (grpo.disk_peak, grpo.disk_end) == ((3 * 16 + 3 * 4) * parameters, (16 + 3 * 4) * parameters)
+
+
+def test_disk_of_the_experiment() -> None:
+    one, all_at_once = plan.make_plan(PAPER), plan.make_plan(PAPER, nodes=1000)
+    assert one.disk_end == one.base_bytes + sum(run.disk_end for run in one.runs)
+    assert one.disk_peak == one.disk_end + max(run.disk_peak - run.disk_end for run in one.runs)
+    assert all_at_once.disk_peak == one.base_bytes + sum(run.disk_peak for run in one.runs)
+
+
+def test_memory_follows_the_settings() -> None:
+    shape = memory.shape_of(PAPER.models["qwen3-8b"])
+
+    def update(**execution) -> float:
+        return sum(memory.update_memory(shape, changed(**execution).execution, PAPER.training).values())
+
+    usual = update()
+    assert usual - update(offload_teacher=True) == memory.parameters(shape) / 2
+    assert update(attention="sdpa") - usual == 2 * 20_480**2
+    assert update(gradient_checkpointing=False) > 3 * usual
+    assert update(max_tokens_per_rank=18_432) < usual
+    rollout = memory.rollout_memory(shape, PAPER.execution, 80e9)
+    state = memory.trainer_state(shape, PAPER.execution)
+    free = 80e9 - memory.DEVICE_RUNTIME - state["weights, float32"] - state["EMA teacher, float32"]
+    assert rollout["server's weights, bfloat16"] + rollout["keys and values"] == pytest.approx(0.6 * free)
+
+
+def test_a_shortage_is_one_line_that_says_what_to_change() -> None:
+    assert plan_text.shortages(PAPER, 80e9) == []
+    assert plan_text.shortages(EMBEDDED, 1e9) == []
+    lines = plan_text.shortages(PAPER, 40e9)
+    assert lines
+    assert all(re.fullmatch(r"qwen3-\db: .* 40 GB.*(lower|raise) execution\..*", line) for line in lines)
+    (line,) = plan_text.shortages(changed(rollout_memory_fraction=0.95), 80e9)[-1:]
+    assert "lower execution.rollout_memory_fraction" in line
+    assert plan_text.shortages(PAPER, 30e9)[-1].startswith("qwen3-8b: a server's share")
+
+
+# ---------------------------------------------------------------- the verb
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_a_plan(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", name, "--nodes", "3"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    paper_times = name.startswith("paper")
+    assert ("figure 4b" in printed.out) == paper_times
+    assert ("nominal rates" in printed.out) != paper_times
+    assert ("memory of a GPU" in printed.out) == paper_times
+    assert cli.main(["plan", "--experiment", str(CONFIGS / "experiments" / f"{name}.yaml"), "--nodes", "3"]) == 0
+    assert capsys.readouterr().out == printed.out
+
+
+def test_a_shortage_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "paper", "--gpu-memory", "60"]) == 0
+    assert capsys.readouterr().err.startswith("srpo: warning: qwen3-8b: an update needs about ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["papers"], "unknown experiment 'papers'; give a file or one of controls, embedded, "),
+        (["paper", "--nodes", "0"], "--nodes 0: at least 1"),
+        (["paper", "--gpu-memory", "nan"], "--gpu-memory nan: above 0"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_an_experiment_without_runs_has_a_plan() -> None:
+    matrix = [block.model_copy(update={"methods": []}) for block in PAPER.matrix]
+    assert "0 runs" in plan_text.render(plan.make_plan(PAPER.model_copy(update={"matrix": matrix})))
+
+
+def test_a_plan_needs_no_torch() -> None:
+    code = (
+        "import sys, srpo.cli; srpo.cli.main(['plan', 'paper']); "
+        "sys.exit(bool({'torch', 'pandas', 'transformers'} & sys.modules.keys()))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def freed() -> str:
+    """Disk of the finished experiment with and without what only a continuation reads."""
+    planned = plan.make_plan(PAPER)
+    spare = 0.0
+    for run in planned.runs:
+        shape = memory.shape_of(PAPER.models[run.run.model])
+        size = memory.checkpoint_bytes(shape, PAPER.methods[run.run.method].routing.needs_teacher)
+        spare += size.whole - size.weights
+    return f"That frees {spare / 1e9:.0f} of {planned.disk_end / 1e9:.0f} GB."
+
+
+def attention() -> str:
+    """FLOPs of a forward pass over the largest micro-batch, with a dense mask and by sequence."""
+    tokens = memory.micro_batch_tokens(PAPER.execution, PAPER.training)
+    lines = [
+        f"| {tokens:,} tokens of | sequences of | layers, TFLOP | attention, flash-attn | dense | more |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, model in PAPER.models.items():
+        shape = memory.shape_of(model)
+        lookup = 0 if shape.tie_word_embeddings else memory.embedding_parameters(shape)
+        width = shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
+        cost = ModelCost(memory.parameters(shape) - lookup, width)
+        matmul, dense = 2 * cost.matmul_parameters * tokens, 4 * width * tokens**2
+        for length in (1024, 4096, PAPER.training.max_prompt_length + PAPER.training.max_response_length):
+            packed = cost.forward_flops([length] * (tokens // length)) - matmul
+            more = (matmul + dense) / (matmul + packed) - 1
+            cells = (f"{length:,}", *(f"{flops / 1e12:.0f}" for flops in (matmul, packed, dense)), f"{more:.0%}")
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+PARTS = {
+    "plan": "```\n" + plan_text.render(plan.make_plan(PAPER)) + "```",
+    "freed": freed(),
+    "attention": attention(),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_page_holds_what_is_computed(part: str) -> None:
+    """If not: put the expected text below the part's comment in docs/paper-scale.md."""
+    assert f"<!-- {part} -->\n\n{PARTS[part]}\n\n" in PAGE.read_text()

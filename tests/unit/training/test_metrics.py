@@ -1,0 +1,114 @@
+"""What a step logs: metrics by hand, and the group that table 6 shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+from batch import LENGTHS, REWARDS, rollouts_of, targets_of
+from helpers import load_method
+
+from srpo.algorithm.routing import route
+from srpo.benchmarks.splits import Question
+from srpo.training.metrics import group_record, rollout_metrics, target_metrics
+
+
+def test_metrics_of_a_batch_by_hand():
+    rollouts = rollouts_of(REWARDS, 4, LENGTHS)
+    routes = route(rollouts.rewards, rollouts.question, load_method("srpo").routing)
+    assert rollout_metrics(rollouts, routes) == pytest.approx(
+        {
+            "reward/mean": 7 / 16,
+            "response_length/mean": 2.5,
+            "response_length/truncated_fraction": 0.25,
+            "routing/grpo_fraction": 11 / 16,
+            "routing/sdpo_fraction": 5 / 16,
+            "routing/mix_fraction": 0,
+            "routing/dropped_fraction": 0,
+            "routing/correct_fraction": 7 / 16,
+            "routing/sibling_available_fraction": 11 / 16,
+            "routing/all_wrong_groups": 0.25,
+            "routing/all_correct_groups": 0.25,
+        }
+    )
+
+
+def test_metrics_of_student_and_teacher_are_means_over_tokens():
+    found, _, student, teacher = targets_of("srpo", 2)
+    metrics = target_metrics(load_method("srpo"), found, student, teacher)
+    corrections = [w for row in found.values() for w in row.rollout_is_weight.tolist()]
+    assert metrics["actor/rollout_is_weight"] == pytest.approx(sum(corrections) / len(corrections))
+    assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(0.1)
+    assert corrections.count(2.0) == len(corrections) / 10
+    own = [mass for row in student.top_k_mass.values() for mass in row.tolist()]
+    assert metrics["student/top_k_mass"] == pytest.approx(sum(own) / len(own))
+    entropies = [h for row in teacher.entropy.values() for h in row.tolist()]
+    assert metrics["teacher/entropy"] == pytest.approx(sum(entropies) / len(entropies))
+    masses = [1 - math.exp(row[2]) for log_probs in teacher.top_k_log_probs.values() for row in log_probs.tolist()]
+    assert metrics["teacher/top_k_mass"] == pytest.approx(sum(masses) / len(masses), abs=1e-6)
+    assert metrics["weights/max"] == max(w for row in found.values() for w in row.divergence_weight.tolist())
+    found, _, student, teacher = targets_of("grpo", 2)
+    assert target_metrics(load_method("grpo"), found, student, teacher).keys() == {
+        "actor/rollout_is_weight",
+        "actor/rollout_is_truncated_fraction",
+    }
+
+
+# ---------------------------------------------------------------- the logged group
+
+QUESTIONS = [
+    Question(
+        index=70 + i,
+        messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"What is {i}?"}],
+        ground_truth=f"It is {i}",
+        reward="multiple_choice",
+        data_source="made up",
+    )
+    for i in range(3)
+]
+
+
+def record_of(name: str, rewards: list[float]):
+    rollouts = rollouts_of(rewards, 4, [1, 3, 2, 4] * 3)
+    rollouts = dataclasses.replace(rollouts, texts=[f"text {i}" for i in range(12)])
+    routes = route(rollouts.rewards, rollouts.question, load_method(name).routing)
+    record = json.loads(json.dumps(group_record(15, QUESTIONS, rollouts, routes), allow_nan=False))
+    return record, record.pop("rollouts")
+
+
+def test_the_logged_group_is_the_first_with_right_and_wrong_rollouts_by_hand():
+    record, rollouts = record_of("srpo", [0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0])
+    assert record == {"step": 15, "question": 71, "prompt": "What is 1?", "ground_truth": "It is 1"}
+    keys = ["reward", "truncated", "branch", "sibling", "advantage", "response_length", "response"]
+    assert [tuple(rollout[key] for key in keys) for rollout in rollouts] == [
+        (0.0, False, "sdpo", 1, -0.5, 1, "text 4"),
+        (1.0, False, "grpo", None, 0.5, 3, "text 5"),
+        (0.0, False, "sdpo", 1, -0.5, 2, "text 6"),
+        (1.0, True, "grpo", None, 0.5, 4, "text 7"),
+    ]
+    assert [list(rollout) for rollout in rollouts] == [keys] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "branches", "siblings"),
+    [
+        # every rollout that the self-teacher scores is shown the first correct one of the others
+        ("sdpo", ["sdpo"] * 4, [1, 3, 1, 1]),
+        ("advantage_mix", ["mix"] * 4, [1, 3, 1, 1]),
+        ("grpo", ["grpo"] * 4, [None] * 4),
+        ("sdpo_failed_only", ["sdpo", "dropped", "sdpo", "dropped"], [1, None, 1, None]),
+        ("sdpo_correct_only", ["dropped", "sdpo", "dropped", "sdpo"], [None, 3, None, 1]),
+    ],
+)
+def test_the_logged_group_names_branch_and_sibling_shown(name, branches, siblings):
+    _, rollouts = record_of(name, [0, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0])
+    assert [rollout["branch"] for rollout in rollouts] == branches
+    assert [rollout["sibling"] for rollout in rollouts] == siblings
+
+
+def test_without_a_mixed_group_the_first_is_logged():
+    record, rollouts = record_of("srpo", [0] * 4 + [1] * 8)
+    assert record["question"] == 70
+    assert {(r["branch"], r["sibling"], r["advantage"]) for r in rollouts} == {("grpo", None, 0.0)}

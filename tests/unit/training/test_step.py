@@ -1,0 +1,38 @@
+"""The order of questions."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srpo.errors import SrpoError
+from srpo.training.step import questions_of_step
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5))
+def test_each_epoch_asks_a_question_at_most_once(questions, per_batch, seed):
+    batches = questions // per_batch
+    if batches == 0:
+        with pytest.raises(SrpoError, match="questions_per_batch"):
+            questions_of_step(1, questions, per_batch, seed)
+        return
+    for epoch in range(2):
+        steps = range(epoch * batches + 1, (epoch + 1) * batches + 1)
+        asked = [question for step in steps for question in questions_of_step(step, questions, per_batch, seed)]
+        assert len(set(asked)) == len(asked) == batches * per_batch
+        assert set(asked) <= set(range(questions))
+
+
+def test_an_epoch_that_divides_asks_every_question_in_another_order_each_time():
+    epochs = [[q for step in range(first, first + 4) for q in questions_of_step(step, 32, 8, 1)] for first in (1, 5, 9)]
+    assert all(sorted(epoch) == list(range(32)) for epoch in epochs)
+    assert all(a != b for a, b in itertools.combinations([*epochs, list(range(32))], 2))
+
+
+def test_questions_depend_on_step_and_seed_alone():
+    late = questions_of_step(9, 32, 8, 1)
+    assert questions_of_step(9, 32, 8, 1) == late
+    assert questions_of_step(9, 32, 8, 2) != late
