@@ -63,7 +63,7 @@ def test_evaluation_needs_torch_a_tokenizer_and_the_intervals_of_a_model_card(la
 
 def test_tables_need_no_model(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "tiny")
-    write_results(layout.folder, tiny_experiment("srpo"))
+    write_results(layout.folder, tiny_experiment("srpo", budget_seconds={"1h": 3}))
     found = imported("report", "--experiment", layout.experiment, "--only", "tables")
     assert not found & {"torch", "transformers", "verl", "ray", "mlflow"}
     assert list(layout.tables.glob("*.csv"))
