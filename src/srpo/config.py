@@ -116,6 +116,8 @@ class Method(Config):
     # scale the weights so that they do not change the size of the distillation loss (a control; not in the paper)
     preserve_loss_scale: bool = False
     mix_lambda: Fraction = 0.9
+    # of the anchored branch (a control; not in the paper)
+    kl_coef: Annotated[float, Field(ge=0)] = 0.1
 
     @model_validator(mode="before")
     @classmethod

@@ -17,6 +17,7 @@ METHODS = [
     "srpo_without_weighting",
     "srpo_equal_loss_scale",
     "advantage_mix",
+    "grpo_with_anchor",
     "sdpo_failed_only",
     "sdpo_correct_only",
 ]
@@ -72,8 +73,12 @@ def local(tensor):
     return tensor.detach().to_local() if hasattr(tensor, "to_local") else tensor.detach()
 
 
-def reference_gradient(run, seen):
-    """Gradient of section 3.3's objective, rollout by rollout, in float64; the policy and teacher are the base."""
+def reference_gradient(run, seen, teacher=None):
+    """Gradient of section 3.3's objective, rollout by rollout, in float64; the policy is the base.
+
+    Args:
+        teacher: a model in float64; None: the base.
+    """
     from transformers import AutoModelForCausalLM
 
     path = run.policy.worker.actor.engine.model_config.local_path
@@ -89,7 +94,7 @@ def reference_gradient(run, seen):
             branch = getattr(method.routing, f"{correct}_{'with' if sibling is not None else 'without'}_sibling")
             rows.append((q, j, branch, sibling, rewards[q, j] - rewards[q].mean()))
 
-    def logits(prompt, response):
+    def logits(prompt, response, model=model):
         ids = torch.cat([prompt, response]).unsqueeze(0)
         return model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
 
@@ -108,7 +113,8 @@ def reference_gradient(run, seen):
             messages = teacher_messages(questions[q].messages, rollouts.texts[q * rewards.shape[1] + sibling])
             text = run.policy.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             with torch.no_grad():
-                log_q = logits(torch.tensor(run.policy.tokenizer.encode(text)), response).log_softmax(-1)
+                shown = torch.tensor(run.policy.tokenizer.encode(text))
+                log_q = logits(shown, response, teacher or model).log_softmax(-1)
         if branch in ("sdpo", "reverse_kl"):
             p, q_ = log_p.exp(), log_q.exp()
             top = log_p.detach().topk(method.top_k).indices
@@ -124,6 +130,10 @@ def reference_gradient(run, seen):
         if branch == "mix":
             gap = log_q.gather(-1, response.unsqueeze(-1)).squeeze(-1) - y.detach() if sibling is not None else 0
             token_advantage = 0.9 * token_advantage + 0.1 * gap
+        if branch == "anchored":
+            with torch.no_grad():
+                log_q = logits(rollouts.prompts[i], response, teacher or model).log_softmax(-1)
+            token_advantage = token_advantage + 0.1 * (log_q.gather(-1, response[:, None]).flatten() - y.detach())
         total = total - ((y - y.detach()).exp() * token_advantage * correction).sum()
     if distilled:
         divergence, correction, weight = (torch.cat(parts) for parts in zip(*distilled, strict=True))
@@ -144,6 +154,30 @@ def test_gradient_of_a_step_matches_an_independent_implementation(start, spy, me
     (gradients,) = seen["gradients"]
     for name, expected in reference_gradient(run, seen).items():
         np.testing.assert_allclose(gradients[name], expected, rtol=2e-3, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("method", ["srpo", "advantage_mix", "grpo_with_anchor"])
+def test_gradient_with_a_teacher_that_is_not_the_student(start, spy, method):
+    from transformers import AutoModelForCausalLM
+
+    run = start(method)
+    engine = run.policy.worker.actor.engine
+    teacher = AutoModelForCausalLM.from_pretrained(engine.model_config.local_path, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for own, other in zip(engine.teacher.parameters(), teacher.parameters(), strict=True):
+            noise = 0.05 * torch.randn(other.shape, generator=generator)
+            local(own).add_(noise)
+            other.add_(noise)
+    seen = spy(run)
+    run.take_step()
+    (gradients,) = seen["gradients"]
+    of_the_base = reference_gradient(run, seen)
+    far = 0.0
+    for name, expected in reference_gradient(run, seen, teacher).items():
+        np.testing.assert_allclose(gradients[name], expected, rtol=2e-3, atol=2e-6, err_msg=name)
+        far = max(far, (expected - of_the_base[name]).abs().max().item())
+    assert far > 1e-4  # the noise matters
 
 
 def test_rollout_engine_and_trainer_agree_on_log_probs(start, spy):

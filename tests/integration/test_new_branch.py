@@ -65,7 +65,7 @@ def test_a_branch_from_outside_is_trained(registered, routing, tmp_path, monkeyp
 def test_a_branch_that_is_not_registered_is_refused():
     raw = tiny_experiment("srpo").methods["srpo"].model_dump(mode="json")
     raw["routing"]["wrong_with_sibling"] = "reverse_kl"
-    with pytest.raises(ValueError, match="reverse_kl: no branch; use dropped, grpo, sdpo, mix"):
+    with pytest.raises(ValueError, match="reverse_kl: no branch; use dropped, grpo, sdpo, mix, anchored"):
         Method.model_validate(raw)
 
 

@@ -20,6 +20,7 @@ METHODS = (
     "srpo_without_weighting",
     "srpo_equal_loss_scale",
     "advantage_mix",
+    "grpo_with_anchor",
     "sdpo_failed_only",
     "sdpo_correct_only",
 )
@@ -32,6 +33,7 @@ ROUTES = {
     "srpo_without_weighting": ("grpo", "grpo", "sdpo", "grpo"),
     "srpo_equal_loss_scale": ("grpo", "grpo", "sdpo", "grpo"),
     "advantage_mix": ("mix", "mix", "mix", "mix"),
+    "grpo_with_anchor": ("anchored", "anchored", "anchored", "anchored"),
     "sdpo_failed_only": ("dropped", "dropped", "sdpo", "dropped"),
     "sdpo_correct_only": ("sdpo", "dropped", "dropped", "dropped"),
 }
@@ -53,7 +55,7 @@ class Sample:
     tokens: list[int]
     rollout_log_probs: list[float]
     old: Tensor
-    teacher: Tensor | None = None  # under the prompt that shows the first correct sibling
+    teacher: Tensor | None = None  # under the prompt that shows the first correct sibling, or the student's own
 
 
 def first_correct_sibling(samples: Sequence[Sample], i: int) -> int | None:
@@ -165,6 +167,8 @@ def slow_objective(
                 distillation = distillation + loss
                 continue
             advantage = group_advantage
+            if branches[i] == "anchored":
+                advantage = group_advantage - method.kl_coef * (old[token] - sample.teacher[t][token].item())
             if branches[i] == "mix":
                 gap = 0.0 if sample.teacher is None else sample.teacher[t][token].item() - old[token]
                 advantage = method.mix_lambda * group_advantage + (1 - method.mix_lambda) * gap

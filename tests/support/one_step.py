@@ -171,8 +171,10 @@ class Reference:
                 result.append(Sample(group, reward, response.tolist(), rollouts.rollout_log_probs[i].tolist(), old))
             for i, sample in enumerate(result):
                 sibling = first_correct_sibling(result, i)
-                if sibling is not None:
-                    prompt = self.teacher_prompt(rollouts, i, sibling)
+                prompt = None if sibling is None else self.teacher_prompt(rollouts, i, sibling)
+                if self.method.name == "grpo_with_anchor":
+                    prompt = rollouts.prompts[i]
+                if prompt is not None:
                     scores = self.log_probs(self.teacher, prompt, rollouts.responses[i])
                     result[i] = replace(sample, teacher=scores)
         return result

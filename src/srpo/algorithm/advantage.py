@@ -48,3 +48,26 @@ def mixed_advantages(
         A constant of the gradient.
     """
     return (lam * advantage + (1 - lam) * (teacher_log_prob - student_log_prob)).detach()
+
+
+def penalised_advantages(
+    advantage: Float[Tensor, " tokens"],
+    teacher_log_prob: Float[Tensor, " tokens"],
+    student_log_prob: Float[Tensor, " tokens"],
+    kl_coef: float | int,
+) -> Float[Tensor, " tokens"]:
+    """Group advantage minus a per-token penalty for leaving the teacher: A - c (log p(y_t) - log q(y_t)).
+
+    The penalty is the k1 estimate of KL(p || q) at the token, as verl's ``use_kl_in_reward`` has it, without the sum
+    over later tokens. The teacher is the EMA of the student under the same prompt. Not in the paper.
+
+    Args:
+        advantage: the rollout's group advantage.
+        teacher_log_prob: log q(y_t) under the student's own prompt.
+        student_log_prob: log p(y_t) at the start of the update.
+        kl_coef: c, at least 0.
+
+    Returns:
+        A constant of the gradient.
+    """
+    return (advantage - kl_coef * (student_log_prob - teacher_log_prob)).detach()

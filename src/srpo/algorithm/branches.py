@@ -28,6 +28,13 @@ def mixed_advantage(settings: Settings, advantage: Tensor, student: Tensor, teac
     return mixed_advantages(advantage.expand(len(student)), teacher, student, settings.mix_lambda)
 
 
+def anchored_advantage(settings: Settings, advantage: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
+    """The group advantage minus a per-token KL penalty (a control; not in the paper)."""
+    from srpo.algorithm.advantage import penalised_advantages
+
+    return penalised_advantages(advantage.expand(len(student)), teacher, student, settings.kl_coef)
+
+
 def jensen_shannon(settings: Settings, student: Tensor, teacher: Tensor) -> Tensor:
     """The generalised Jensen-Shannon divergence at the method's ``divergence_alpha`` (section 2.2)."""
     from srpo.algorithm.divergence import generalised_jsd
@@ -49,7 +56,8 @@ class Branch:
         title: in the report.
         loss: which token loss its rollouts enter; None for rollouts that are not trained on.
         sibling: whether the teacher, shown a correct sibling, scores its rollouts: ``never``; ``if_correct``, if there
-            is a correct sibling; ``required``: a rollout without a correct sibling cannot take the branch.
+            is a correct sibling; ``required``: a rollout without a correct sibling cannot take the branch;
+            ``not_shown``: the teacher scores all of them under the student's own prompt, without a sibling.
         advantage: of a policy-gradient branch, [response] from the settings, the rollout's group advantage [], and
             log-probs of the sampled tokens under student (before the update) and teacher [response]; the teacher's
             are the student's where there is no correct sibling.
@@ -61,7 +69,7 @@ class Branch:
     name: str
     title: str
     loss: Literal["policy_gradient", "distillation"] | None
-    sibling: Literal["never", "if_correct", "required"] = "never"
+    sibling: Literal["never", "if_correct", "required", "not_shown"] = "never"
     advantage: Callable[[Settings, Tensor, Tensor, Tensor], Tensor] = group_advantage
     divergence: Callable[[Settings, Tensor, Tensor], Tensor] = no_divergence
     excludes: tuple[str, ...] = ()
@@ -72,7 +80,7 @@ class Branch:
 
     @property
     def uses_teacher(self) -> bool:
-        """Whether the teacher scores rollouts of this branch that have a correct sibling."""
+        """Whether the teacher scores rollouts of this branch (see ``sibling``)."""
         return self.sibling != "never"
 
 
@@ -81,6 +89,9 @@ GRPO = Branch("grpo", "GRPO", loss="policy_gradient")
 SDPO = Branch("sdpo", "SDPO", loss="distillation", sibling="required", divergence=jensen_shannon)
 MIX = Branch(
     "mix", "mix", loss="policy_gradient", sibling="if_correct", advantage=mixed_advantage, excludes=(SDPO.name,)
+)
+ANCHORED = Branch(
+    "anchored", "GRPO, anchored", loss="policy_gradient", sibling="not_shown", advantage=anchored_advantage
 )
 
 BRANCHES: dict[str, Branch] = {}
@@ -98,7 +109,7 @@ def register(branch: Branch) -> Branch:
     return branch
 
 
-for _branch in (DROPPED, GRPO, SDPO, MIX):
+for _branch in (DROPPED, GRPO, SDPO, MIX, ANCHORED):
     register(_branch)
 
 

@@ -46,7 +46,16 @@ class Routes:
     def scored_by_teacher(self) -> Bool[Tensor, " rollouts"]:
         """Which rollouts the teacher has to score."""
         uses_teacher = torch.tensor([branch.uses_teacher for branch in BRANCHES.values()])
-        return uses_teacher[self.branch] & self.sibling_available
+        return uses_teacher[self.branch] & (self.sibling_available | self._own_prompt)
+
+    @property
+    def shown_sibling(self) -> Int64[Tensor, " rollouts"]:
+        """The sibling in the teacher's prompt, or ``NO_SIBLING``, where the prompt is the student's own."""
+        return self.sibling.masked_fill(self._own_prompt, NO_SIBLING)
+
+    @property
+    def _own_prompt(self) -> Bool[Tensor, " rollouts"]:
+        return torch.tensor([branch.sibling == "not_shown" for branch in BRANCHES.values()])[self.branch]
 
     @property
     def distilled(self) -> Bool[Tensor, " rollouts"]:

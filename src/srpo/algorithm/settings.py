@@ -52,3 +52,6 @@ class Settings(Protocol):
 
     @property
     def mix_lambda(self) -> float: ...
+
+    @property
+    def kl_coef(self) -> float: ...

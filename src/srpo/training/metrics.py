@@ -9,7 +9,7 @@ from srpo.algorithm.advantage import group_advantages
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.diagnostics import weight_metrics
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
-from srpo.algorithm.routing import Routes
+from srpo.algorithm.routing import NO_SIBLING, Routes
 from srpo.algorithm.targets import OpenTargets, Targets
 from srpo.benchmarks.splits import Question
 from srpo.config import Method
@@ -75,7 +75,8 @@ def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, r
     group = next((i for i, found in enumerate(rewards) if found.min() < found.max()), 0)
     first = group * rewards.shape[1]
     advantages = group_advantages(rollouts.rewards, rollouts.question)
-    branches, shown = routes.names, routes.scored_by_teacher
+    branches = routes.names
+    siblings = routes.shown_sibling.where(routes.scored_by_teacher, NO_SIBLING).tolist()
     question = questions[group]
     return {
         "step": step,
@@ -89,7 +90,7 @@ def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, r
                 "reward": rollouts.rewards[row].item(),
                 "truncated": rollouts.truncated[row].item(),
                 "branch": branches[row],
-                "sibling": int(routes.sibling[row]) - first if shown[row] else None,
+                "sibling": None if siblings[row] == NO_SIBLING else siblings[row] - first,
                 "advantage": advantages[row].item(),
                 "response_length": len(rollouts.responses[row]),
                 "response": shortened(rollouts.texts[row], LOGGED_CHARACTERS),

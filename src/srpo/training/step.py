@@ -15,7 +15,7 @@ from torch import Tensor
 from srpo.algorithm.branches import trained
 from srpo.algorithm.diagnostics import copied_tokens, copying_cases, copying_metrics, loss_cells
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
-from srpo.algorithm.routing import Routes, route
+from srpo.algorithm.routing import NO_SIBLING, Routes, route
 from srpo.algorithm.targets import OpenTargets, Targets, mini_batches, open_targets, targets
 from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.response_parts import response_parts
@@ -195,9 +195,10 @@ class Step:
     def _teacher_prompts(
         self, questions: list[Question], rollouts: Rollouts, routes: Routes, rows: list[int]
     ) -> dict[int, Tensor]:
-        """The teacher's prompt of each rollout; most rollouts of a group share theirs."""
+        """The teacher's prompt of each rollout, the student's own where no sibling is shown; a group shares most."""
         known: dict[tuple[int, int], Tensor] = {}
-        shown = {row: (int(rollouts.question[row]), int(routes.sibling[row])) for row in rows}
+        siblings = routes.shown_sibling.tolist()
+        shown = {row: (int(rollouts.question[row]), siblings[row]) for row in rows if siblings[row] != NO_SIBLING}
         for question, sibling in set(shown.values()):
             ids = teacher_prompt_ids(
                 self.tokenizer,
@@ -206,7 +207,7 @@ class Step:
                 self.training.max_teacher_prompt_length,
             )
             known[question, sibling] = torch.tensor(ids)
-        return {row: known[pair] for row, pair in shown.items()}
+        return {row: known[shown[row]] if row in shown else rollouts.prompts[row] for row in rows}
 
     def targets(
         self,

@@ -214,7 +214,7 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
     return results
 
 
-def slow_samples(world) -> list[Sample]:
+def slow_samples(world, own_prompt: bool) -> list[Sample]:
     log = {key: [x.double().log_softmax(-1) for x in world[key]] for key in ("old", "teacher")}
     samples = []
     for i, tokens in enumerate(world["tokens"]):
@@ -222,7 +222,7 @@ def slow_samples(world) -> list[Sample]:
         rollout = (old.float() + world["rollout_noise"][i]).tolist()
         samples.append(Sample(i // 4, float(REWARDS[i]), tokens.tolist(), rollout, log["old"][i], log["teacher"][i]))
     return [
-        s if first_correct_sibling(samples, i) is not None else Sample(*[*vars(s).values()][:5])
+        s if own_prompt or first_correct_sibling(samples, i) is not None else Sample(*[*vars(s).values()][:5])
         for i, s in enumerate(samples)
     ]
 
@@ -233,7 +233,7 @@ def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, 
     method = load_method(name, top_k=3)
     student = [x.clone().requires_grad_() for x in world["student"]]
     student64 = [x.double().requires_grad_() for x in world["student"]]
-    samples = slow_samples(world)
+    samples = slow_samples(world, own_prompt=name == "grpo_with_anchor")
     expected = []
     for first in range(0, 16, 4 * mini_batch_questions):
         rows = range(first, first + 4 * mini_batch_questions)
@@ -246,7 +246,7 @@ def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, 
         assert loss.item() == pytest.approx(slow.total.item(), abs=2e-6)
         by_branch = {n.removeprefix("loss/"): m.aggregate() for n, m in metrics.items() if n.startswith("loss/")}
         assert by_branch.keys() == {*method.routing.branches} - {"dropped"}
-        policy = by_branch.get("grpo", 0) + by_branch.get("mix", 0)
+        policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored"))
         assert policy == pytest.approx(slow.policy.item(), abs=2e-6)
         assert by_branch.get("sdpo", 0) == pytest.approx(slow.distillation.item(), abs=2e-6)
         for axis, names in enumerate((PARTS, [f"quarter_{i}" for i in range(1, 5)])):
@@ -271,5 +271,5 @@ def test_other_divergences_reach_the_objective(alpha, world):
     method = load_method("srpo", top_k=3, divergence_alpha=alpha)
     [(found, _)] = fast_losses(method, world, world["student"], 4)
     log_probs = {i: x.double().log_softmax(-1) for i, x in enumerate(world["student"])}
-    expected = slow_objective(method, slow_samples(world), log_probs, range(16))
+    expected = slow_objective(method, slow_samples(world, own_prompt=False), log_probs, range(16))
     assert found.item() == pytest.approx(expected.total.item(), abs=1e-5)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from srpo.algorithm.routing import NO_SIBLING, route
 
-BRANCHES = ("grpo", "sdpo", "mix", "dropped")
+BRANCHES = ("grpo", "sdpo", "mix", "anchored", "dropped")
 
 
 def routes_of(name: str, rewards: list[float], groups: list[int] | None = None):
@@ -100,6 +100,13 @@ def test_the_teacher_scores_advantage_mix_where_a_sibling_is_correct():
         False,
         False,
     ]
+
+
+def test_the_teacher_scores_anchored_rollouts_under_their_own_prompt():
+    routes = routes_of("grpo_with_anchor", [0, 1, 0, 0], [0, 0, 1, 1])
+    assert routes.scored_by_teacher.all()
+    assert (routes.shown_sibling == NO_SIBLING).all()
+    assert routes_of("srpo", [0, 1]).shown_sibling.tolist() == routes_of("srpo", [0, 1]).sibling.tolist() == [1, -1]
 
 
 def test_a_partial_reward_is_not_correct():

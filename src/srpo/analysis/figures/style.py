@@ -28,16 +28,17 @@ _METHOD_COLOURS = {
     # controls: a shade of their method
     "grpo_at_srpo_settings": "#003A5C",
     "srpo_equal_loss_scale": "#73C9AD",
+    "grpo_with_anchor": "#6BAED6",
 }
 _SPARE_COLOURS = ["#332288", "#999933", "#882255", "#44AA99", "#555555"]
 # Lines differ in dash as well as in colour, for print in grey.
 _METHOD_DASHES = {
     **{"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)},
-    **{"grpo_at_srpo_settings": (1, 1), "srpo_equal_loss_scale": (1, 1)},
+    **{"grpo_at_srpo_settings": (1, 1), "srpo_equal_loss_scale": (1, 1), "grpo_with_anchor": (4, 1, 1, 1)},
 }
 _METHOD_MARKERS = {
     **{"grpo": "o", "sdpo": "s", "srpo": "D", "srpo_without_weighting": "^", "advantage_mix": "v"},
-    **{"grpo_at_srpo_settings": "X", "srpo_equal_loss_scale": "d"},
+    **{"grpo_at_srpo_settings": "X", "srpo_equal_loss_scale": "d", "grpo_with_anchor": "P"},
 }
 _VARIANT_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 PHASE_COLOURS = {
