@@ -17,6 +17,8 @@ import torch
 from one_step import build_base, build_run, draw_rollouts, numbers, relative_differences
 from paths import SUPPORT
 
+from srpo.repository import CONFIGS
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(torch.cuda.device_count() == 1, reason="two ranks need two GPUs or none"),
@@ -30,9 +32,12 @@ CASES = [
     ["sdpo", {"execution": {**TWO, "max_tokens_per_rank": 120}, "tied": False}],
     ["advantage_mix", {"execution": {**TWO, "remove_padding": True, "gradient_checkpointing": True}}],
 ]
+NAMES = ["grpo", "srpo", "srpo-tokens-packed-offload", "sdpo-tokens-untied", "advantage_mix-packed-checkpointing"]
+OTHERS = sorted({path.stem for path in (CONFIGS / "methods").glob("*.yaml")} - {name for name, _ in CASES})
+CASES += [[name, {"execution": TWO, "micro_batch_size": 3}] for name in OTHERS]
+NAMES += OTHERS
 for _, options in CASES:
     options["mini_batch_questions"] = 2
-NAMES = ["grpo", "srpo", "srpo-tokens-packed-offload", "sdpo-tokens-untied", "advantage_mix-packed-checkpointing"]
 
 
 @pytest.fixture(scope="module")
