@@ -219,7 +219,7 @@ FIGURES = {
                 {
                     **{f"routed to {b.title}": _percent(f"routing/{b.name}_fraction") for b in _COMPARED},
                     "correct": _percent("routing/correct_fraction"),
-                    "teacher available": _percent("routing/sibling_available_fraction"),
+                    "sibling available": _percent("routing/sibling_available_fraction"),
                 },
                 [
                     *_BRANCH_LOOKS,
@@ -231,7 +231,7 @@ FIGURES = {
                 _SHARES,
             ),
             "Of methods that use both branches, shares of each step's rollouts: routed to either branch, correct, and "
-            "with a teacher available (another rollout of the question is correct).",
+            "with a sibling available (another rollout of the question is correct).",
         ),
         _metrics(
             "teacher_entropy",
@@ -252,8 +252,8 @@ FIGURES = {
                 },
                 "share of groups, %",
             ),
-            "Share of questions whose rollouts are all right or all wrong: neither has an advantage, and the wrong "
-            "ones have no teacher.",
+            "Share of questions whose rollouts are all correct or all wrong. Such rollouts have no advantage, and the "
+            "wrong ones have no sibling.",
         ),
         _metrics(
             "top_k_mass",
@@ -264,11 +264,11 @@ FIGURES = {
                     "student": Series("student/top_k_mass", -1.0, 1.0),
                     "teacher": Series("teacher/top_k_mass", -1.0, 1.0),
                 },
-                "mass of the tail bucket",
+                "probability of the tail",
                 log=True,
             ),
-            "Mean probability that student and teacher give to tokens outside the student's top K, which the "
-            "divergence sees as one bucket.",
+            "Mean probability that student and teacher give to the tail: all tokens outside the student's top K, which "
+            "the divergence counts as one outcome.",
         ),
         _metrics(
             "loss_by_token",

@@ -109,9 +109,9 @@ def relative(lookup: Lookup, method: str) -> Lookup:
 def case_shares(steps: pd.DataFrame) -> pd.DataFrame:
     """Shares of each step's rollouts in table 7's four cases, columns ``cases/<case>``.
 
-    They follow from what is logged. A wrong rollout lacks a teacher only where all of its group are wrong, so the
-    share of such groups is the share of wrong rollouts without a teacher; the other three follow from the shares
-    that are right and that have a teacher.
+    They follow from what is logged. A wrong rollout has no correct sibling only if its whole group is wrong, so the
+    share of such groups is the share of wrong rollouts without a sibling. The other three follow from the share of
+    correct rollouts and the share of rollouts with a correct sibling.
     """
     wrong_without = steps["routing/all_wrong_groups"]
     correct_without = 1 - steps["routing/sibling_available_fraction"] - wrong_without

@@ -17,7 +17,7 @@ from srpo.analysis.results.matrix import BASE, planned
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import original_name
 
-LATE_DROP = "fall"
+LATE_DROP = "late_drop"
 """The quantity's name in the CSV, where it stands among the budgets."""
 _ESTIMATES = [*estimate_columns("score", None), *estimate_columns("change", None)]
 
