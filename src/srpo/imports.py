@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def quick_imports() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Keep the garbage collector away while torch, verl or transformers are imported.
 
     They make a million objects that stay: looking through them again and again for garbage takes a seventh of the

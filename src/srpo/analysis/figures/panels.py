@@ -35,7 +35,7 @@ class Panels:
             of_model = [m for m in self.methods if m in plan]
             if model in set(frame["model"]) or (of_model and not {*self.methods} <= {"srpo", *ABLATIONS}):
                 self.rows += [(model, m) for m in of_model] if row_a_method else [model]
-        self.looks = _looks(results)
+        self.styles = _method_styles(results)
         if set(frame["benchmark"]) == {AVERAGE}:
             self.benchmarks = [AVERAGE]
         else:
@@ -123,8 +123,10 @@ class Panels:
         """One legend entry a method."""
         handles = []
         for method in self.methods:
-            look = self.looks[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
-            handles.append(Line2D([], [], label=method_title(self.results, method), **look))
+            style_of = (
+                self.styles[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
+            )
+            handles.append(Line2D([], [], label=method_title(self.results, method), **style_of))
         return handles
 
     def legend(self, handles: list[Line2D]) -> None:
@@ -132,16 +134,16 @@ class Panels:
         legend(self.figure, handles)
 
 
-def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **look: Any) -> None:
+def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **style_of: Any) -> None:
     """A line in its interval's band, with what was smoothed away behind it if ``faint``."""
     if line.empty:
         return
     if faint and not np.array_equal(line["value"], line["smooth"]):
-        axes.plot(x, line["value"], color=look["color"], alpha=style.FAINT, linewidth=0.8)
+        axes.plot(x, line["value"], color=style_of["color"], alpha=style.FAINT, linewidth=0.8)
     some = max(1, len(line) // _MARKERS)
-    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **look)
+    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **style_of)
     if line["low"].notna().any():
-        axes.fill_between(x, line["low"], line["high"], color=look["color"], alpha=style.BAND, linewidth=0)
+        axes.fill_between(x, line["low"], line["high"], color=style_of["color"], alpha=style.BAND, linewidth=0)
 
 
 def legend(figure: Figure, handles: list[Line2D]) -> None:
@@ -152,19 +154,19 @@ def legend(figure: Figure, handles: list[Line2D]) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
-def _looks(results: Results) -> dict[str, dict[str, Any]]:
+def _method_styles(results: Results) -> dict[str, dict[str, Any]]:
     """How each method's line looks, the variants of a sweep as shades of the method they are of."""
     sweep = results.experiment.sweep
     variants = {name: v.of for name, v in sweep.variants.items()} if sweep and sweep.kind == "methods" else {}
-    return style.method_looks(results.experiment.methods, variants)
+    return style.method_styles(results.experiment.methods, variants)
 
 
-def swept_looks(results: Results, frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def sweep_styles(results: Results, frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """How the lines of ``frame`` look, under the names from before the sweep."""
     methods = dict.fromkeys(original_name(results, method) for method in results.experiment.methods)
-    looks = style.method_looks(methods, {})
-    looks[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
-    return {method: look for method, look in looks.items() if method in set(frame["method"])}
+    styles = style.method_styles(methods, {})
+    styles[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
+    return {method: style_of for method, style_of in styles.items() if method in set(frame["method"])}
 
 
 def clock_unit(results: Results) -> tuple[float, str]:

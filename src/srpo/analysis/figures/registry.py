@@ -26,8 +26,8 @@ from srpo.analysis.figures.captions import (
 )
 from srpo.analysis.figures.curves import Series, average_curves, metric_curves, sweep_curves, validation_curves
 from srpo.analysis.figures.drawing import (
-    Metrics,
-    Parts,
+    LinesByMethod,
+    LinesBySeries,
     draw_note,
     draw_response,
     draw_scores,
@@ -56,7 +56,7 @@ class FigureSpec:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class FigureData:
     """A figure made: its caption and the frame it was drawn from, empty if there is nothing to show yet."""
 
     spec: FigureSpec
@@ -65,13 +65,13 @@ class Drawn:
 
 
 @lru_cache(maxsize=1)
-def prepare(results: Results) -> dict[str, Drawn]:
+def figure_data(results: Results) -> dict[str, FigureData]:
     """The frames and captions of the experiment's figures."""
     made = {}
     for name in figures_of(results.experiment):
         spec = FIGURES[name]
         frame = spec.data(results)
-        made[name] = Drawn(spec, frame, spec.caption(results, frame))
+        made[name] = FigureData(spec, frame, spec.caption(results, frame))
     return made
 
 
@@ -83,7 +83,7 @@ def write_figures(results: Results, out_dir: Path) -> list[Path]:
     """
     written: list[Path] = []
     with mpl.rc_context(style.rc()):
-        for name, made in prepare(results).items():
+        for name, made in figure_data(results).items():
             title = _title(made.spec, results)
             figure = made.spec.draw(title, results, made.frame) if len(made.frame) else draw_note(title)
             written += style.save(figure, Path(out_dir), name)
@@ -164,11 +164,11 @@ def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
     return FigureSpec(name, title, data, draw_scores, partial(average_caption, what))
 
 
-def _metrics(name: str, title: str, methods: Methods, looks: Metrics | Parts, what: str) -> FigureSpec:
-    data = lambda results: metric_curves(results, methods(results), looks.series)  # noqa: E731
-    faint = isinstance(looks, Parts) or len(looks.series) == 1
-    clock = isinstance(looks, Metrics) and looks.against == "clock"
-    return FigureSpec(name, title, data, looks.draw, partial(metric_caption, what, faint, clock))
+def _metrics(name: str, title: str, methods: Methods, lines: LinesByMethod | LinesBySeries, what: str) -> FigureSpec:
+    data = lambda results: metric_curves(results, methods(results), lines.series)  # noqa: E731
+    faint = isinstance(lines, LinesBySeries) or len(lines.series) == 1
+    clock = isinstance(lines, LinesByMethod) and lines.against == "clock"
+    return FigureSpec(name, title, data, lines.draw, partial(metric_caption, what, faint, clock))
 
 
 def _percent(metric: str) -> Series:
@@ -176,7 +176,7 @@ def _percent(metric: str) -> Series:
 
 
 _COMPARED = compared()
-_BRANCH_LOOKS = [{"color": style.branch_colour(branch.name), "linewidth": 2.4} for branch in _COMPARED]
+_BRANCH_STYLES = [{"color": style.branch_colour(branch.name), "linewidth": 2.4} for branch in _COMPARED]
 _SHARES = (-3.0, 103.0)
 
 FIGURES = {
@@ -201,7 +201,7 @@ FIGURES = {
             "response_length",
             "Response length over training (figure 4a)",
             _all,
-            Metrics({"": Series("response_length/mean")}, "response length, tokens", "clock"),
+            LinesByMethod({"": Series("response_length/mean")}, "response length, tokens", "clock"),
             "Mean length of the training rollouts, against the training clock.",
         ),
         FigureSpec(
@@ -215,14 +215,14 @@ FIGURES = {
             "routing",
             "Where rollouts go (figure 5)",
             _routed,
-            Parts(
+            LinesBySeries(
                 {
                     **{f"routed to {b.title}": _percent(f"routing/{b.name}_fraction") for b in _COMPARED},
                     "correct": _percent("routing/correct_fraction"),
                     "sibling available": _percent("routing/sibling_available_fraction"),
                 },
                 [
-                    *_BRANCH_LOOKS,
+                    *_BRANCH_STYLES,
                     # often on top of the share routed to GRPO, so that it must let that line through
                     {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
                     {"color": "#888888", "linestyle": ":"},
@@ -237,7 +237,7 @@ FIGURES = {
             "teacher_entropy",
             "Uncertainty of the self-teacher (figure 1c)",
             _with_teacher,
-            Metrics({"": Series("teacher/entropy")}, "teacher entropy, nats"),
+            LinesByMethod({"": Series("teacher/entropy")}, "teacher entropy, nats"),
             "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils (table "
             "7; SRPO only wrong ones). Compare trends between methods, not levels.",
         ),
@@ -245,7 +245,7 @@ FIGURES = {
             "solved_groups",
             "Groups all right or all wrong",
             _all,
-            Metrics(
+            LinesByMethod(
                 {
                     "all right": _percent("routing/all_correct_groups"),
                     "all wrong": _percent("routing/all_wrong_groups"),
@@ -259,7 +259,7 @@ FIGURES = {
             "top_k_mass",
             "Probability outside the top K",
             _with_teacher,
-            Metrics(
+            LinesByMethod(
                 {
                     "student": Series("student/top_k_mass", -1.0, 1.0),
                     "teacher": Series("teacher/top_k_mass", -1.0, 1.0),
@@ -274,14 +274,14 @@ FIGURES = {
             "loss_by_token",
             "Distillation loss by kind of token",
             _distilling,
-            Parts(
+            LinesBySeries(
                 {
                     "reasoning": _percent("distillation_share/reasoning"),
                     "first answer token": _percent("distillation_share/answer_start"),
                     "rest of the answer": _percent("distillation_share/answer_rest"),
                     "format": _percent("distillation_share/format"),
                 },
-                style.SERIES_LOOKS,
+                style.SERIES_STYLES,
                 "share of the loss, %",
                 _SHARES,
             ),
@@ -292,12 +292,12 @@ FIGURES = {
             "loss_by_position",
             "Distillation loss by position in the response",
             _distilling,
-            Parts(
+            LinesBySeries(
                 {
                     f"{name} quarter": _percent(f"distillation_share/quarter_{i}")
                     for i, name in enumerate(("first", "second", "third", "last"), 1)
                 },
-                style.SERIES_LOOKS,
+                style.SERIES_STYLES,
                 "share of the loss, %",
             ),
             "Shares of a step's distillation loss by the quarter of its response that a token lies in; together 100 %.",
@@ -306,7 +306,7 @@ FIGURES = {
             "copying",
             "Copying the sibling's answer",
             _distilling,
-            Metrics(
+            LinesByMethod(
                 {"student": _percent("copying/student"), "teacher": _percent("copying/teacher")},
                 "share of rollouts, %",
             ),
@@ -318,14 +318,14 @@ FIGURES = {
             "weights",
             "Dynamic weights",
             _weighted,
-            Parts(
+            LinesBySeries(
                 {
                     "largest": Series("weights/max"),
                     "90 % quantile": Series("weights/p90"),
                     "median": Series("weights/median"),
                     "10 % quantile": Series("weights/p10"),
                 },
-                style.SERIES_LOOKS,
+                style.SERIES_STYLES,
                 "token weight",
                 log=True,
             ),
@@ -335,7 +335,7 @@ FIGURES = {
             "weighting_effect",
             "What weighting does",
             _weighted,
-            Metrics(
+            LinesByMethod(
                 {
                     "effective share of tokens": _percent("weights/effective_fraction"),
                     "weighted loss, of unweighted": _percent("weights/loss_scale"),
@@ -350,14 +350,14 @@ FIGURES = {
             "clip_fraction",
             "Clipped tokens",
             _all,
-            Metrics({"": _percent("actor/clip_fraction")}, "clipped tokens, %"),
+            LinesByMethod({"": _percent("actor/clip_fraction")}, "clipped tokens, %"),
             "Share of the policy-gradient branch's tokens whose probability ratio was clipped.",
         ),
         _metrics(
             "rollout_weight",
             "Rollout correction",
             _all,
-            Metrics({"": Series("actor/rollout_is_weight", 1.0, -1.0)}, "mean weight minus 1"),
+            LinesByMethod({"": Series("actor/rollout_is_weight", 1.0, -1.0)}, "mean weight minus 1"),
             "Mean truncated ratio of the trainer's to the rollout engine's token probabilities, minus 1: 0 where they "
             "agree.",
         ),
@@ -365,23 +365,23 @@ FIGURES = {
             "rollout_truncated",
             "Truncated rollout corrections",
             _all,
-            Metrics({"": _percent("actor/rollout_is_truncated_fraction")}, "truncated tokens, %"),
+            LinesByMethod({"": _percent("actor/rollout_is_truncated_fraction")}, "truncated tokens, %"),
             "Share of tokens whose ratio of the trainer's to the rollout engine's probability was cut to its limit.",
         ),
         _metrics(
             "gradient_norm",
             "Gradient norm",
             _all,
-            Metrics({"": Series("actor/grad_norm")}, "gradient norm"),
+            LinesByMethod({"": Series("actor/grad_norm")}, "gradient norm"),
             "Norm of a step's gradient before clipping.",
         ),
         _metrics(
             "branch_norms",
             "Gradient norm of each branch",
             _routed,
-            Parts(
+            LinesBySeries(
                 {f"{b.title} branch": Series(f"grad_norm/{b.name}") for b in _COMPARED},
-                _BRANCH_LOOKS,
+                _BRANCH_STYLES,
                 "gradient norm",
                 log=True,
             ),

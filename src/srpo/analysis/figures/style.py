@@ -52,7 +52,7 @@ FAINT = 0.22
 BAND = 0.14
 SERIES_DASHES = ["-", (0, (2, 1.2)), ":"]
 # Series that are no methods, in their order: from dark to light, and each with a dash of its own.
-SERIES_LOOKS: list[dict[str, Any]] = [
+SERIES_STYLES: list[dict[str, Any]] = [
     {"color": "#2B1C3B", "linestyle": "-"},
     {"color": "#40498E", "linestyle": (0, (5, 1.2))},
     {"color": "#3497A9", "linestyle": (0, (3, 1.2, 1, 1.2))},
@@ -62,7 +62,7 @@ _DOTS_PER_INCH = 150
 _SVG_SALT = "srpo"
 
 
-def method_looks(methods: Iterable[str], variants: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def method_styles(methods: Iterable[str], variants: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Colour, dash pattern and marker of each method's line, as matplotlib takes them.
 
     Args:
@@ -73,19 +73,19 @@ def method_looks(methods: Iterable[str], variants: Mapping[str, str]) -> dict[st
     for method in methods:
         families.setdefault(variants.get(method, method), []).append(method)
     spare = iter(_SPARE_COLOURS * 10)
-    looks = {}
+    styles = {}
     for family, members in families.items():
         colour = _METHOD_COLOURS.get(family) or next(spare)
         dashes = _METHOD_DASHES.get(family, (6, 1.5, 1, 1.5))
         marker = _METHOD_MARKERS.get(family, "P")
         for i, method in enumerate(members):
             swept = method in variants
-            looks[method] = {
+            styles[method] = {
                 "color": _shade(colour, i / max(1, len(members) - 1)) if swept else colour,
                 "linestyle": (0, dashes) if dashes else "-",
                 "marker": _VARIANT_MARKERS[i % len(_VARIANT_MARKERS)] if swept else marker,
             }
-    return looks
+    return styles
 
 
 def _shade(colour: str, place: float) -> str:

@@ -321,7 +321,7 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     if len(terms) < len(quantity.terms):  # a budget is missing, or two are the same
         return Outcome(model, "not tested", reason="the experiment has too few budgets")
     lookup, planned_on = _lookup(quantity, results, model), model_benchmarks(results, model, methods)
-    mixed = Scores.of(results).mixed if quantity.kind in ("score", "best_on_each", "late_drop") else {}
+    mixed = Scores.of(results).incomparable if quantity.kind in ("score", "best_on_each", "late_drop") else {}
     if refused := [f"{benchmark_title(results, name)}: {mixed[name]}" for name in planned_on if name in mixed]:
         return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
     benchmarks = available(lookup, terms, planned_on)

@@ -41,7 +41,7 @@ from scipy import special
 from srpo.errors import SrpoError
 
 LEVEL = 0.95
-FEWEST_QUESTIONS = 8
+MIN_QUESTIONS = 8
 """Fewer questions than these, over all benchmarks, give no interval over questions."""
 
 Unit = Literal["seed and question", "question", "seed", "benchmark", "none"]
@@ -54,11 +54,11 @@ class Spread:
     Attributes:
         sd: standard deviation of a run's mean over questions, without the noise of its samples, in the unit of the
             values.
-        freedom: degrees of freedom of ``sd``.
+        dof: degrees of freedom of ``sd``.
     """
 
     sd: float
-    freedom: float
+    dof: float
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Estimate:
             differences between benchmarks contain those between runs, so that the interval is too wide for the same
             target rather than too narrow.
         count: runs of the method with the fewest, or questions, or benchmarks.
-        error, freedom: standard error and its degrees of freedom; NaN without an interval.
+        error, dof: standard error and its degrees of freedom; NaN without an interval.
         bounds: least and largest possible value of a mean score; None for a difference.
         spread: what stands in for the spread of runs, if anything does.
         reason: why there is no interval.
@@ -95,7 +95,7 @@ class Estimate:
     unit: Unit = "none"
     count: int = 1
     error: float = math.nan
-    freedom: float = math.nan
+    dof: float = math.nan
     bounds: tuple[float, float] | None = None
     spread: Spread | None = None
     reason: str = ""
@@ -129,7 +129,7 @@ class Estimate:
         """The two-sided interval of another level."""
         if not self.has_interval:
             return math.nan, math.nan
-        quantile = float(special.stdtrit(self.freedom, (1 + level) / 2))
+        quantile = float(special.stdtrit(self.dof, (1 + level) / 2))
         if self.bounds is None:
             return self.value - quantile * self.error, self.value + quantile * self.error
         least, size = self.bounds[0], self.bounds[1] - self.bounds[0]
@@ -147,7 +147,7 @@ class Estimate:
         if self.bounds is not None:  # the same inversion as the interval: the error that the threshold implies
             low, high = self.bounds
             error *= math.sqrt((threshold - low) * (high - threshold) / ((self.value - low) * (high - self.value)))
-        return float(special.stdtr(self.freedom, (threshold - self.value) / error))
+        return float(special.stdtr(self.dof, (threshold - self.value) / error))
 
     def p_below(self, threshold: float) -> float:
         """One-sided p-value against "the truth is at least ``threshold``"; NaN without an interval."""
@@ -185,12 +185,12 @@ def contrast(strata: Sequence[Sequence[Arm]], bounds: tuple[float, float] | None
         unit, count = "seed", runs
     if reason := _too_little(by_question) if questions > 1 else "":
         return Estimate(value, unit, count, reason=reason)
-    error, freedom = _error([_parts(arms, known, bounds) for arms in strata])
+    error, dof = _error([_parts(arms, known, bounds) for arms in strata])
     if error == 0:
         return Estimate(value, unit, count, reason="all runs agree exactly")
     if bounds is not None and not bounds[0] < value < bounds[1]:
         return Estimate(value, unit, count, reason="every score is 0 or 100 %")
-    return Estimate(value, unit, count, error, freedom, bounds, spread)
+    return Estimate(value, unit, count, error, dof, bounds, spread)
 
 
 def over_seeds(estimate: Estimate | None) -> Estimate | None:
@@ -205,8 +205,8 @@ def independent_difference(one: Estimate, other: Estimate) -> Estimate:
     if not (one.has_interval and other.has_interval):
         return Estimate(value, unit, count, reason=one.reason or other.reason)
     variances = [one.error**2, other.error**2]
-    freedom = sum(variances) ** 2 / (variances[0] ** 2 / one.freedom + variances[1] ** 2 / other.freedom)
-    return Estimate(value, unit, count, math.sqrt(sum(variances)), freedom)
+    dof = sum(variances) ** 2 / (variances[0] ** 2 / one.dof + variances[1] ** 2 / other.dof)
+    return Estimate(value, unit, count, math.sqrt(sum(variances)), dof)
 
 
 def _check(strata: Sequence[Sequence[Arm]]) -> None:
@@ -232,7 +232,7 @@ def _over_benchmarks(value: float, by_question: list[np.ndarray]) -> Estimate:
 def _too_little(by_question: list[np.ndarray]) -> str:
     """Why these questions give no interval; empty if they do."""
     total = sum(map(len, by_question))
-    if total < FEWEST_QUESTIONS:
+    if total < MIN_QUESTIONS:
         return f"{total} questions are too few for an interval"
     return "every question gives the same value" if not any(map(np.ptp, by_question)) else ""
 
@@ -252,7 +252,7 @@ def _parts(arms: Sequence[Arm], use_spread: bool, bounds: tuple[float, float] | 
     size = len(scores)
     over_questions = (0.0, 1.0)
     if size > 1:
-        over_questions = (_question_variance(scores, bounds) / size, _question_freedom(scores))
+        over_questions = (_question_variance(scores, bounds) / size, _question_dof(scores))
     both = 0.0
     runs: list[tuple[float, float]] = []
     added: list[tuple[float, float]] = []
@@ -264,7 +264,7 @@ def _parts(arms: Sequence[Arm], use_spread: bool, bounds: tuple[float, float] | 
             runs.append((arm.values.mean(axis=1).var(ddof=1) / seeds, seeds - 1))
             both += _residual_variance(arm.values) / (seeds * size)
         elif use_spread and arm.spread is not None:
-            added.append((arm.spread.sd**2, arm.spread.freedom))
+            added.append((arm.spread.sd**2, arm.spread.dof))
     return _Parts(over_questions, runs, both, added)
 
 
@@ -279,7 +279,7 @@ def _error(parts: list[_Parts]) -> tuple[float, float]:
         return 0.0, math.nan
     terms = [part.questions for part in parts] + [term for part in parts for term in part.runs] + added
     # A spread that several arms borrow is one estimate: its uncertainty adds up before it is squared.
-    squared = sum(term**2 / freedom for term, freedom in terms)
+    squared = sum(term**2 / dof for term, dof in terms)
     if added:
         squared += (sum(term for term, _ in added) ** 2 - sum(term**2 for term, _ in added)) / added[0][1]
     return math.sqrt(variance) / len(parts), max(1.0, variance**2 / squared)
@@ -299,7 +299,7 @@ def _question_variance(scores: np.ndarray, bounds: tuple[float, float] | None) -
     return ((size - 1) * variance + share * (1 - share) * (high - low) ** 2) / size
 
 
-def _question_freedom(scores: np.ndarray) -> float:
+def _question_dof(scores: np.ndarray) -> float:
     """Degrees of freedom of a variance over questions: fewer than their number where scores are heavy-tailed."""
     size, deviations = len(scores), scores - scores.mean()
     variance = (deviations**2).mean()
@@ -328,6 +328,6 @@ def run_spread(arms: Sequence[np.ndarray]) -> Spread | None:
     several = [values for values in arms if len(values) > 1]
     if not several:
         return None
-    freedom = np.array([len(values) - 1 for values in several])
+    dof = np.array([len(values) - 1 for values in several])
     variances = [values.mean(axis=1).var(ddof=1) - _residual_variance(values) / values.shape[1] for values in several]
-    return Spread(math.sqrt(max(0.0, np.average(variances, weights=freedom))), float(freedom.sum()))
+    return Spread(math.sqrt(max(0.0, np.average(variances, weights=dof))), float(dof.sum()))

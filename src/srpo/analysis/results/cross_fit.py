@@ -17,7 +17,7 @@ import numpy as np
 
 from srpo.seeds import derive_seed
 
-STRETCH = 3
+WINDOW = 3
 """Validations in a stretch: one alone is noisy."""
 SPLITS = 10
 
@@ -35,7 +35,7 @@ def selected_scores(scores: np.ndarray) -> np.ndarray:
     return _cross_fitted(scores, lambda chosen_by, measured_on: measured_on[chosen_by.mean(axis=1).argmax()])
 
 
-def late_drop(scores: np.ndarray, stretch: int = STRETCH) -> np.ndarray:
+def late_drop(scores: np.ndarray, stretch: int = WINDOW) -> np.ndarray:
     """By how much the last validations lie below the best stretch, chosen by the other half of the questions.
 
     Args:
@@ -75,7 +75,7 @@ def area_under_curve(clock: np.ndarray, scores: np.ndarray, until: float) -> np.
     return np.trapezoid(scores, clock, axis=0) / (clock[-1] - clock[0]) if len(clock) > 1 else scores[0]
 
 
-def end_score(scores: np.ndarray, stretch: int = STRETCH) -> np.ndarray:
+def end_score(scores: np.ndarray, stretch: int = WINDOW) -> np.ndarray:
     """The mean of the last validations (validations x questions), one a question."""
     return scores[-stretch:].mean(axis=0)
 

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.cross_fit import STRETCH, late_drop
+from srpo.analysis.results.cross_fit import WINDOW, late_drop
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.lookups import Lookup
 
@@ -74,7 +74,7 @@ class Logs:
 
         def value(key: tuple, when: str) -> np.ndarray | None:
             log = self._validations.get(key)
-            if not self._finished[key] or log is None or len(log) <= 2 * STRETCH:
+            if not self._finished[key] or log is None or len(log) <= 2 * WINDOW:
                 return None
             if log["question_scores"].map(len).nunique() > 1:
                 return None

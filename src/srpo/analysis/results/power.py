@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from scipy import optimize, special, stats
 
 LEVEL, POWER = 0.95, 0.80
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 ASSUMED_RUN_SD = 2.0
 """Points; the SD between seeds that is assumed where none was measured."""
 EFFECT = 1.8
@@ -50,7 +50,7 @@ class Design:
         """The probability that the interval lies above 0 if the true difference is ``effect`` (noncentral t)."""
         if seeds < 2:
             return 0.0
-        return float(stats.nct.sf(self._quantile(seeds), self._freedom(seeds), effect / self.error(seeds)))
+        return float(stats.nct.sf(self._quantile(seeds), self._dof(seeds), effect / self.error(seeds)))
 
     def detectable(self, seeds: int, wanted: float = POWER) -> float:
         """The smallest true difference that is found with the power ``wanted``; infinite with one seed."""
@@ -60,14 +60,14 @@ class Design:
         return float(optimize.brentq(lambda effect: self.power(effect, seeds) - wanted, 0, most))
 
     def seeds_needed(self, effect: float, wanted: float = POWER) -> int | None:
-        """The fewest seeds that find ``effect`` with the power ``wanted``; None above :data:`MOST_SEEDS`."""
-        return next((n for n in range(2, MOST_SEEDS + 1) if self.power(effect, n) >= wanted), None)
+        """The fewest seeds that find ``effect`` with the power ``wanted``; None above :data:`MAX_SEEDS`."""
+        return next((n for n in range(2, MAX_SEEDS + 1) if self.power(effect, n) >= wanted), None)
 
-    def _freedom(self, seeds: int) -> int:
+    def _dof(self, seeds: int) -> int:
         return 2 * (seeds - 1) * self.benchmarks
 
     def _quantile(self, seeds: int) -> float:
-        return float(special.stdtrit(self._freedom(seeds), (1 + LEVEL) / 2))
+        return float(special.stdtrit(self._dof(seeds), (1 + LEVEL) / 2))
 
 
 def power_line(seeds: int, benchmarks: int, noise_sd: float, run_sd: float | None = None) -> str:
@@ -80,7 +80,7 @@ def power_line(seeds: int, benchmarks: int, noise_sd: float, run_sd: float | Non
     design = Design(sd, benchmarks, noise_sd)
     given = f"at a run SD of {sd:.1f} points ({known})"
     needed = design.seeds_needed(EFFECT)
-    needs = f"{needed} seeds" if needed else f"more than {MOST_SEEDS} seeds"
+    needs = f"{needed} seeds" if needed else f"more than {MAX_SEEDS} seeds"
     needs = f"an effect as small as the paper's +{EFFECT} for weighting needs {needs} (80 % power)"
     if seeds < 2:
         return f"One seed resolves no difference between methods; {given}, {needs}."

@@ -39,14 +39,14 @@ class Scores:
         runs: one row per run and budget with both scores (``in_training``, ``resampled``, percent).
         protocol: the score that comparisons use: ``resampled``, unless some run has been validated but not
             evaluated yet.
-        mixed: benchmarks whose runs do not have the same test questions, each with what differs; nothing is compared
-            on them.
+        incomparable: benchmarks whose runs do not have the same test questions, each with what differs; nothing is
+            compared on them.
     """
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.runs, self._vectors = _run_scores(results)
-        self.mixed = mixed_questions(results)
+        self.incomparable = mixed_questions(results)
         for base in results.bases.itertuples():
             key = (base.model, base.benchmark, BASE, BASE)
             # Validation never sees the untrained model, so its resampled score is used for all.
@@ -78,7 +78,7 @@ class Scores:
         None if runs of a benchmark have different test questions.
         """
         score, benchmarks = score or self.protocol, list(benchmarks)
-        if any(benchmark in self.mixed for benchmark in benchmarks):
+        if any(benchmark in self.incomparable for benchmark in benchmarks):
             return None
         alone = list(terms.values()) == [1.0] and score not in _BIASES
         bounds = (0.0, 100.0) if alone else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.cross_fit import STRETCH
+from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.logs import Logs
 from srpo.analysis.results.lookups import Lookup, combine, estimate_columns
@@ -114,6 +114,6 @@ def _lookup(results: Results, points: dict[str, tuple[str, str]], quantity: str)
 def late_drop_note() -> str:
     """What a late drop is."""
     return (
-        f"Late drop: points by which the last {STRETCH} validations lie below the best {STRETCH} in a row, which one "
+        f"Late drop: points by which the last {WINDOW} validations lie below the best {WINDOW} in a row, which one "
         "half of the questions chooses and the other half measures; it can be below 0 by noise."
     )
