@@ -1,4 +1,4 @@
-"""How each kind of figure is drawn: from a frame that is not empty, under the title it is given."""
+"""Draws each kind of figure from a title and a frame that is not empty."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from srpo.training.clock import PHASES
 
 
 def draw_note(title: str) -> Figure:
-    """A placeholder for a figure without data."""
+    """A placeholder for a figure that has no data."""
     figure = style.new_figure(6, 1.2, title)
     figure.text(0.5, 0.4, "no data yet", ha="center", va="center", color="#777777")
     return figure
@@ -34,7 +34,7 @@ def draw_note(title: str) -> Figure:
 
 
 def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """avg@k against the training clock, in a band of its interval."""
+    """avg@k against the training clock, with the band of its interval."""
     panels = Panels(title, results, frame)
     base = results.bases.set_index(["model", "benchmark"])["avg_at_k"].to_dict()
     unit = clock_unit(results)[0]
@@ -57,7 +57,7 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
 
 @dataclass(frozen=True)
 class LinesByMethod:
-    """How a figure of step metrics looks: one line a method and series; several series differ in their dash."""
+    """A figure of step metrics with one line per method and series; several series differ in their dash pattern."""
 
     series: dict[str, Series]
     label: str
@@ -65,7 +65,7 @@ class LinesByMethod:
     log: bool = False
 
     def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
-        """Lines by method, a panel a model and benchmark."""
+        """One panel per model and benchmark, with lines by method."""
         panels = Panels(title, results, frame)
         unit = clock_unit(results)[0] if self.against == "clock" else 1.0
         dashes = dict(zip(self.series, style.SERIES_DASHES, strict=False))
@@ -92,9 +92,10 @@ class LinesByMethod:
 
 @dataclass(frozen=True)
 class LinesBySeries:
-    """How a figure of step metrics looks that are compared with each other: a row a model and method, a look a series.
+    """A figure that compares step metrics with each other: one row per model and method, one line per series.
 
-    ``styles`` are as matplotlib takes them; ``limits`` are of the y axis, by default what the lines need.
+    ``styles`` are arguments of matplotlib, one per series. ``limits`` are those of the y axis; by default they fit the
+    lines.
     """
 
     series: dict[str, Series]
@@ -104,7 +105,7 @@ class LinesBySeries:
     log: bool = False
 
     def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
-        """Lines by series, a panel a model, method and benchmark."""
+        """One panel per model, method and benchmark, with lines by series."""
         panels = Panels(title, results, frame, row_a_method=True)
         styles = dict(zip(self.series, self.styles, strict=True))
         for axes, _, _, here in panels:
@@ -121,15 +122,15 @@ class LinesBySeries:
         return panels.figure
 
 
-# ---------------------------------------------------------------- seconds a step
+# ---------------------------------------------------------------- seconds per step
 
 
 def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """Mean seconds a step up to each budget, stacked by phase."""
+    """Mean seconds per step up to each budget, stacked by phase."""
     models = [m for m in results.experiment.models if m in set(frame["model"])]
     budgets = list(results.experiment.training.budget_seconds)
     bars = max(len(planned(results, model)) for model in models)
-    upright = bars > 6  # the variants of a sweep: side by side their names would touch
+    upright = bars > 6  # the variants of a sweep: their names would overlap side by side
     width = max(6.0, min(12.0, len(budgets) * (1.1 + 0.62 * bars)))
     figure = style.new_figure(width, 1.4 + (3.2 if upright else 2.0) * len(models), title)
     grid = figure.subplots(len(models), len(budgets), squeeze=False, sharey="row")
@@ -144,7 +145,7 @@ def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figu
             sns.despine(ax=axes)
             if row == 0:
                 axes.set_title(f"up to {budget}")
-        grid[row][0].set_ylabel("seconds a step")
+        grid[row][0].set_ylabel("seconds per step")
         name_row(grid[row][-1], results.experiment.models[model].title)
         grid[row][0].set_ylim(0, grid[row][0].get_ylim()[1] * 1.08)
     handles = [Patch(facecolor=style.PHASE_COLOURS[p], label=p.replace("_", " ")) for p in PHASES]
@@ -175,7 +176,7 @@ def _stack(axes: Axes, frame: pd.DataFrame, methods: list[str]) -> None:
 
 
 def draw_response(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """Score within each budget and late drop against the values of the sweep, which are spaced equally."""
+    """Score within each budget and late drop against the values of the sweep, at equal distances."""
     rows = list(dict.fromkeys(frame["model"]))
     quantities = [q for q in (*results.experiment.training.budget_seconds, LATE_DROP) if q in set(frame["quantity"])]
     quantities = quantities or list(results.experiment.training.budget_seconds)
@@ -215,7 +216,7 @@ def draw_response(title: str, results: Results, frame: pd.DataFrame) -> Figure:
 
 
 def _respond(axes: Axes, line: pd.DataFrame, x: list[float], style_of: dict[str, Any]) -> None:
-    """A line with the intervals of its points; a method that is not swept is a horizontal line."""
+    """Draw a line with the intervals of its points; a method that is not swept is a horizontal line."""
     if line.empty:
         return
     if line["setting"].isna().all():
@@ -233,7 +234,7 @@ def _respond(axes: Axes, line: pd.DataFrame, x: list[float], style_of: dict[str,
 
 
 def draw_sweep_curves(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """A column a value, a row a model and benchmark; methods that are not swept are the same in all columns."""
+    """One column per value, one row per model and benchmark. A method that is not swept is the same in all columns."""
     rows = list(dict.fromkeys(zip(frame["model"], frame["benchmark"], strict=True)))
     columns = sweep_values(results)
     width, height = min(12.0, max(6.0, 1.0 + 2.25 * len(columns))), 1.35 + 1.9 * len(rows)

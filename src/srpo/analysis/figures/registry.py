@@ -1,6 +1,6 @@
-"""The paper's figures and diagnostics: which there are, and how they are written.
+"""The list of all figures (the paper's and the diagnostics), and how they are written.
 
-A figure is a frame (``curves.py``), a way to draw it (``drawing.py``) and a caption (``captions.py``).
+Each figure has a frame (``curves.py``), a function that draws it (``drawing.py``) and a caption (``captions.py``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Methods = Callable[[Results], list[str]]
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure: ``data`` makes its frame, ``draw`` draws it under a title unless it is empty, ``caption`` is of it."""
+    """A figure: ``data`` makes its frame, ``draw`` draws a frame that is not empty, ``caption`` writes its caption."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class FigureData:
-    """A figure made: its caption and the frame it was drawn from, empty if there is nothing to show yet."""
+    """A figure's frame and caption; the frame is empty if there is nothing to show yet."""
 
     spec: FigureSpec
     frame: pd.DataFrame
@@ -78,8 +78,7 @@ def figure_data(results: Results) -> dict[str, FigureData]:
 def write_figures(results: Results, out_dir: Path) -> list[Path]:
     """Write every figure as PNG, SVG, CSV (what is drawn) and caption, and return the paths.
 
-    A figure with nothing to show (yet) is written as a note that says so, so that the files the workflow expects
-    always exist.
+    A figure that has nothing to show (yet) is written as a note that says so, because the workflow expects its files.
     """
     written: list[Path] = []
     with mpl.rc_context(style.rc()):
@@ -95,13 +94,13 @@ def write_figures(results: Results, out_dir: Path) -> list[Path]:
 
 
 def figure_csv(frame: pd.DataFrame) -> str:
-    """A figure's data with six significant digits, columns without any value left out."""
+    """A figure's data with six significant digits, without empty columns."""
     kept = [c for c in frame.columns if frame.empty or (frame[c].notna() & (frame[c].astype(str) != "")).any()]
     return frame[kept].to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
 
 def _title(spec: FigureSpec, results: Results) -> str:
-    """The figure's title with the experiment's, so that the file can be read on its own."""
+    """The figure's title with that of the experiment, so that the file can be read alone."""
     return f"{spec.title} · {results.experiment.title}"
 
 
@@ -113,7 +112,7 @@ def _ablations(results: Results) -> list[str]:
 
 
 def _ablation_curves(results: Results) -> pd.DataFrame:
-    """Of the models that have an ablation to compare with."""
+    """The curves of the models that have an ablation."""
     frame = validation_curves(results, _ablations(results))
     models = [model for model in results.experiment.models if ablated(results, model)]
     return frame[frame["model"].isin(models)]
@@ -139,7 +138,7 @@ def _with_teacher(results: Results) -> list[str]:
 
 
 def _distilling(results: Results) -> list[str]:
-    """Methods with a distillation loss; the mix of advantages has none."""
+    """Methods with a distillation loss; the advantage mix has none."""
     return [name for name, method in results.experiment.methods.items() if method.routing.distils]
 
 
@@ -188,7 +187,7 @@ FIGURES = {
             "sdpo_variants",
             "What SDPO distils (figure 1b)",
             _sdpo_variants,
-            "SDPO on all, on wrong only and on correct rollouts only, as far as they were run",
+            "SDPO on all rollouts, on wrong rollouts only and on correct rollouts only, as far as they were run",
         ),
         FigureSpec(
             "ablation_curves",
@@ -206,7 +205,7 @@ FIGURES = {
         ),
         FigureSpec(
             "step_seconds",
-            "Mean seconds a training step (figure 4b)",
+            "Mean seconds per training step (figure 4b)",
             step_seconds,
             draw_step_seconds,
             step_seconds_caption,
@@ -223,31 +222,31 @@ FIGURES = {
                 },
                 [
                     *_BRANCH_STYLES,
-                    # often on top of the share routed to GRPO, so that it must let that line through
+                    # dashed: it often lies on top of the share routed to GRPO, which must stay visible
                     {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
                     {"color": "#888888", "linestyle": ":"},
                 ],
                 "share of rollouts, %",
                 _SHARES,
             ),
-            "Of methods that use both branches, shares of each step's rollouts: routed to either branch, correct, and "
-            "with a sibling available (another rollout of the question is correct).",
+            "For methods that use both branches: the shares of each step's rollouts that go to each branch, that are "
+            "correct, and that have a sibling available (another rollout of the question is correct).",
         ),
         _metrics(
             "teacher_entropy",
             "Uncertainty of the self-teacher (figure 1c)",
             _with_teacher,
             LinesByMethod({"": Series("teacher/entropy")}, "teacher entropy, nats"),
-            "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils (table "
-            "7; SRPO only wrong ones). Compare trends between methods, not levels.",
+            "Mean entropy of the teacher's next-token distribution on the rollouts that a method distils (table 7; "
+            "SRPO distils wrong rollouts only). Compare trends between methods, not levels.",
         ),
         _metrics(
             "solved_groups",
-            "Groups all right or all wrong",
+            "Groups that are all correct or all wrong",
             _all,
             LinesByMethod(
                 {
-                    "all right": _percent("routing/all_correct_groups"),
+                    "all correct": _percent("routing/all_correct_groups"),
                     "all wrong": _percent("routing/all_wrong_groups"),
                 },
                 "share of groups, %",
@@ -300,7 +299,7 @@ FIGURES = {
                 style.SERIES_STYLES,
                 "share of the loss, %",
             ),
-            "Shares of a step's distillation loss by the quarter of its response that a token lies in; together 100 %.",
+            "Shares of a step's distillation loss by the quarter of the response in which a token is; together 100 %.",
         ),
         _metrics(
             "copying",
@@ -310,9 +309,9 @@ FIGURES = {
                 {"student": _percent("copying/student"), "teacher": _percent("copying/teacher")},
                 "share of rollouts, %",
             ),
-            "Of the distilled rollouts whose answer begins otherwise than that of the sibling which the teacher is "
-            "shown: the share after whose own reasoning the sibling's first answer token is the most likely one, to "
-            "the student and to the self-teacher.",
+            "Only distilled rollouts whose first answer token differs from that of the shown sibling count. The figure "
+            "has the share of these rollouts for which, after their own reasoning, the sibling's first answer token is "
+            "the most likely one under the student and under the self-teacher.",
         ),
         _metrics(
             "weights",
@@ -333,18 +332,18 @@ FIGURES = {
         ),
         _metrics(
             "weighting_effect",
-            "What weighting does",
+            "Effect of the dynamic weights",
             _weighted,
             LinesByMethod(
                 {
                     "effective share of tokens": _percent("weights/effective_fraction"),
-                    "weighted loss, of unweighted": _percent("weights/loss_scale"),
+                    "weighted loss, % of unweighted": _percent("weights/loss_scale"),
                 },
                 "percent",
             ),
-            "How many tokens the weights leave, as a share of the distilled ones: (sum of weights)² / (number x sum of "
-            "squared weights), 100 % if all weigh the same. And the step's weighted divergence in percent of the "
-            "unweighted one: below 100 %, weighting makes the total distillation loss smaller.",
+            "Effective sample size of the weights as a share of the distilled tokens: (sum of weights)² / (number x "
+            "sum of squared weights), 100 % if all weights are equal. And the step's weighted divergence in percent of "
+            "the unweighted one: below 100 %, weighting makes the total distillation loss smaller.",
         ),
         _metrics(
             "clip_fraction",
@@ -358,7 +357,7 @@ FIGURES = {
             "Rollout correction",
             _all,
             LinesByMethod({"": Series("actor/rollout_is_weight", 1.0, -1.0)}, "mean weight minus 1"),
-            "Mean truncated ratio of the trainer's to the rollout engine's token probabilities, minus 1: 0 where they "
+            "Mean of the truncated ratios of token probabilities, trainer to rollout engine, minus 1. It is 0 if both "
             "agree.",
         ),
         _metrics(
@@ -366,14 +365,14 @@ FIGURES = {
             "Truncated rollout corrections",
             _all,
             LinesByMethod({"": _percent("actor/rollout_is_truncated_fraction")}, "truncated tokens, %"),
-            "Share of tokens whose ratio of the trainer's to the rollout engine's probability was cut to its limit.",
+            "Share of tokens whose ratio of probabilities, trainer to rollout engine, was truncated.",
         ),
         _metrics(
             "gradient_norm",
             "Gradient norm",
             _all,
             LinesByMethod({"": Series("actor/grad_norm")}, "gradient norm"),
-            "Norm of a step's gradient before clipping.",
+            "Norm of the gradient of a step, before clipping.",
         ),
         _metrics(
             "branch_norms",
@@ -385,8 +384,9 @@ FIGURES = {
                 "gradient norm",
                 log=True,
             ),
-            "Norm of the gradient of each branch's part of the loss, before clipping, over a step's first mini-batch. "
-            "Measured every few steps (training.branch_gradients_every), if both branches have rollouts there.",
+            "Gradient norm of each branch's part of the loss on the first mini-batch of a step, before clipping. "
+            "Measured every few steps (training.branch_gradients_every), if both branches have rollouts in the "
+            "mini-batch.",
         ),
         FigureSpec(
             "sweep_response",

@@ -11,7 +11,8 @@ decides. Runs with the same number of questions get the same halves, so that met
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -89,8 +90,8 @@ def _cross_fitted(scores: np.ndarray, measure: Callable[[np.ndarray, np.ndarray]
     return total / SPLITS
 
 
-def _halves(questions: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+@cache
+def _halves(questions: int) -> list[tuple[np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(derive_seed("report", "question halves"))
-    for _ in range(SPLITS):
-        order = rng.permutation(questions)
-        yield order[: questions // 2], order[questions // 2 :]
+    orders = [rng.permutation(questions) for _ in range(SPLITS)]
+    return [(order[: questions // 2], order[questions // 2 :]) for order in orders]

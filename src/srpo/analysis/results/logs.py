@@ -15,7 +15,11 @@ from srpo.analysis.results.lookups import Lookup
 
 
 class Logs:
-    """The logs of an experiment by run; each method gives a :data:`Lookup` for one model."""
+    """The logs of an experiment by run; each method gives a :data:`Lookup` for one model.
+
+    Attributes:
+        clock: seconds of the training clock of each run, by :data:`~srpo.analysis.results.load.RUN_KEY`.
+    """
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -24,7 +28,7 @@ class Logs:
         self._validations = dict(list(results.validations.groupby(RUN_KEY, sort=False)))
         runs = results.runs.set_index(RUN_KEY)
         self._finished = (runs["status"] == "finished").to_dict()
-        self._clock = runs["clock"].to_dict()
+        self.clock = runs["clock"].to_dict()
         self._lookups: dict[tuple[str, ...], Lookup] = {}
         self._seeds: dict[tuple[str, str, str], list[int]] = {}
         for *cell, seed in runs.index:
@@ -57,7 +61,7 @@ class Logs:
         budgets = self.results.experiment.training.budget_seconds
 
         def value(key: tuple, budget: str) -> np.ndarray | None:
-            if key not in self._steps or not (self._finished[key] or self._clock[key] >= budgets[budget]):
+            if key not in self._steps or not (self._finished[key] or self.clock[key] >= budgets[budget]):
                 return None
             steps = self._steps[key]
             within = steps.loc[steps["clock"] <= budgets[budget], column]

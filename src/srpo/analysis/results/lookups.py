@@ -35,21 +35,16 @@ def combine(
         bounds: of the values, if ``terms`` is one mean score (:func:`~srpo.analysis.results.contrasts.contrast`).
         family: the cells of the experiment whose runs may tell how far those of a method with one seed would spread.
     """
-    strata, alone = [], False
-    weights_of = {method: _weights(terms, method) for method, _ in terms}
+    strata = []
+    weights_of = _weights_by_method(terms)
     for benchmark in benchmarks:
-        arms = {}
-        for method, weights in weights_of.items():
-            runs = _runs(lookup, benchmark, method, weights)
-            if runs is None:
-                return None
-            arms[method] = runs
-        if len({runs.shape[1] for runs in arms.values()}) > 1:
+        arms = _arms(lookup, weights_of, benchmark)
+        if arms is None:
             return None
-        alone |= any(len(runs) == 1 and method != BASE for method, runs in arms.items())
         strata.append(arms)
     if not strata:
         return None
+    alone = any(len(runs) == 1 and method != BASE for arms in strata for method, runs in arms.items())
     spreads = {}
     if alone and (family := list(family)):
         spreads = {method: _spread(lookup, weights, family) for method, weights in weights_of.items()}
@@ -60,11 +55,35 @@ def combine(
 
 def available(lookup: Lookup, terms: Terms, benchmarks: Iterable[str]) -> list[str]:
     """Those of ``benchmarks`` that have every term."""
-    return [benchmark for benchmark in benchmarks if combine(lookup, terms, [benchmark])]
+    weights_of = _weights_by_method(terms)
+    return [benchmark for benchmark in benchmarks if _arms(lookup, weights_of, benchmark) is not None]
 
 
-def _weights(terms: Terms, method: str) -> dict[str, float]:
-    return {when: weight for (name, when), weight in terms.items() if name == method}
+def benchmark_means(lookup: Lookup, terms: Terms, benchmarks: Iterable[str]) -> list[float]:
+    """The value of the contrast on each benchmark alone, without an interval; every benchmark must have every term."""
+    weights_of = _weights_by_method(terms)
+    found = [_arms(lookup, weights_of, benchmark) for benchmark in benchmarks]
+    return [float(np.sum([runs.mean(axis=0) for runs in arms.values()], axis=0).mean()) for arms in found if arms]
+
+
+def _weights_by_method(terms: Terms) -> dict[str, dict[str, float]]:
+    weights: dict[str, dict[str, float]] = {}
+    for (method, when), weight in terms.items():
+        weights.setdefault(method, {})[when] = weight
+    return weights
+
+
+def _arms(
+    lookup: Lookup, weights_of: Mapping[str, Mapping[str, float]], benchmark: str
+) -> dict[str, np.ndarray] | None:
+    """Runs x questions of each method; None if a method has no run, or the numbers of questions differ."""
+    arms = {}
+    for method, weights in weights_of.items():
+        runs = _runs(lookup, benchmark, method, weights)
+        if runs is None:
+            return None
+        arms[method] = runs
+    return arms if len({runs.shape[1] for runs in arms.values()}) == 1 else None
 
 
 def _runs(lookup: Lookup, benchmark: str, method: str, weights: Mapping[str, float]) -> np.ndarray | None:

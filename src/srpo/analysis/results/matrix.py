@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import pandas as pd
 
@@ -16,7 +17,8 @@ BASE = "base"
 ABLATIONS = {"srpo_without_weighting": "srpo", "advantage_mix": "srpo_without_weighting"}
 
 
-def planned(results: Results, model: str) -> dict[str, list[str]]:
+@lru_cache(maxsize=8)
+def planned(results: Results, model: str) -> Mapping[str, list[str]]:
     """The methods planned for ``model``, each with its benchmarks, in the matrix's order."""
     plan: dict[str, list[str]] = {}
     for run in results.experiment.runs():
