@@ -1,4 +1,4 @@
-"""What the step and validation logs say of each run: metrics early and late, seconds a step, the late drop."""
+"""Numbers from the step and validation logs of each run: metrics early and late, seconds per step, the late drop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Logs:
     @classmethod
     @lru_cache(maxsize=2)
     def of(cls, results: Results) -> Logs:
-        """The logs of ``results``, taken apart once."""
+        """The logs of ``results``, split by run once."""
         return cls(results)
 
     def metric(self, model: str, name: str) -> Lookup:
@@ -57,7 +57,7 @@ class Logs:
         return self._lookup(model, value, "metric", name)
 
     def seconds(self, model: str, column: str = "step_seconds") -> Lookup:
-        """Mean seconds of the training clock a step, or of one phase, up to a budget that the run has reached."""
+        """Mean seconds per step on the training clock, or of one phase, up to a budget that the run has reached."""
         budgets = self.results.experiment.training.budget_seconds
 
         def value(key: tuple, budget: str) -> np.ndarray | None:
@@ -71,9 +71,9 @@ class Logs:
         return self._lookup(model, value, "seconds", column)
 
     def late_drop(self, model: str) -> Lookup:
-        """Points by which training ends below its best (:func:`~srpo.analysis.results.cross_fit.late_drop`).
+        """By how many points training ends below its best (:func:`~srpo.analysis.results.cross_fit.late_drop`).
 
-        Of finished runs with more than twice as many validations as a stretch has.
+        For finished runs with more than two windows of validations.
         """
 
         def value(key: tuple, when: str) -> np.ndarray | None:
@@ -87,7 +87,7 @@ class Logs:
         return self._lookup(model, value, "late drop")
 
     def _lookup(self, model: str, value: Callable[[tuple, str], np.ndarray | None], *quantity: str) -> Lookup:
-        """Values of every seed, each computed once however often the quantity is asked for."""
+        """Values of every seed; each is computed once and cached."""
         computed = cache(value)
 
         def lookup(benchmark: str, method: str, when: str) -> dict[int, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Contrasts of anything that runs have a number of: scores, step metrics, seconds."""
+"""Contrasts of any number of a run: scores, step metrics, seconds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from srpo.analysis.results.contrasts import Arm, Estimate, Spread, contrast, run
 from srpo.analysis.results.matrix import BASE
 
 Terms = Mapping[tuple[str, str], float]
-"""Weights by (method, when): the lookup says which budget or part of training ``when`` is."""
+"""Weights by (method, when); ``when`` is a budget or a part of training, depending on the lookup."""
 Lookup = Callable[[str, str, str], Mapping[int, np.ndarray]]
-"""(benchmark, method, when) to the values of each seed, one a question; empty where there are none."""
+"""From (benchmark, method, when) to the values of each seed, one per question; empty if there are none."""
 
 
 Cells = Iterable[tuple[str, str]]
@@ -32,8 +32,8 @@ def combine(
     early and late of the same run are compared; different methods are different runs.
 
     Args:
-        bounds: of the values, if ``terms`` is one mean score (:func:`~srpo.analysis.results.contrasts.contrast`).
-        family: the cells of the experiment whose runs may tell how far those of a method with one seed would spread.
+        bounds: range of the values, if ``terms`` is one mean score (:func:`~srpo.analysis.results.contrasts.contrast`).
+        family: the cells from which the spread between runs is estimated for a method with one seed.
     """
     strata = []
     weights_of = _weights_by_method(terms)
@@ -87,7 +87,7 @@ def _arms(
 
 
 def _runs(lookup: Lookup, benchmark: str, method: str, weights: Mapping[str, float]) -> np.ndarray | None:
-    """Runs x questions of the weighted sum over ``when``; None without a run that has all of it."""
+    """Runs x questions of the weighted sum over ``when``; None if no run has all terms."""
     found = {when: lookup(benchmark, method, when) for when in weights}
     seeds = [seed for seed in next(iter(found.values())) if all(seed in of for of in found.values())]
     if not seeds or len({len(by_seed[seed]) for by_seed in found.values() for seed in seeds}) > 1:
@@ -96,7 +96,7 @@ def _runs(lookup: Lookup, benchmark: str, method: str, weights: Mapping[str, flo
 
 
 def _spread(lookup: Lookup, weights: Mapping[str, float], family: Cells) -> Spread | None:
-    """The spread of runs of the same quantity, pooled over the cells that have several."""
+    """The spread between runs of the same quantity, pooled over the cells with several runs."""
     found = [
         _runs(lookup, benchmark, method, weights)
         for benchmark, method in family

@@ -1,7 +1,7 @@
-"""What a number of training seeds can resolve, before any run is paid for.
+"""Power analysis: which difference a number of training seeds can detect.
 
-Two methods of ``seeds`` runs on each benchmark are compared on the same questions. A run's mean score varies by the run
-SD (between seeds) and by the noise of its samples; both in points.
+Two methods with ``seeds`` runs on each benchmark are compared on the same questions. A run's mean score varies with the
+training seed (the run SD) and with its samples; both in points.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from scipy import optimize, special, stats
 LEVEL, POWER = 0.95, 0.80
 MAX_SEEDS = 1000
 ASSUMED_RUN_SD = 2.0
-"""Points; the SD between seeds that is assumed where none was measured."""
+"""Points; assumed SD between seeds if none was measured."""
 EFFECT = 1.8
 """Points; the paper's smallest headline effect: what dynamic weighting adds at 10 h (table 2)."""
 
 
 def sample_noise(questions: float, samples: int) -> float:
-    """The most that samples add to the standard deviation of a run's mean score, points: half of them are right."""
+    """Upper bound, in points, of what samples add to the standard deviation of a run's mean score: half are correct."""
     return 100 * math.sqrt(0.25 / (questions * samples))
 
 
@@ -71,10 +71,10 @@ class Design:
 
 
 def power_line(seeds: int, benchmarks: int, noise_sd: float, run_sd: float | None = None) -> str:
-    """What ``seeds`` seeds a method tell apart on average over ``benchmarks``, in a sentence.
+    """One sentence: which difference ``seeds`` seeds per method detect on average over ``benchmarks``.
 
     Args:
-        run_sd: the measured SD between seeds, points; without it :data:`ASSUMED_RUN_SD` is assumed, and said so.
+        run_sd: the measured SD between seeds, points; None uses :data:`ASSUMED_RUN_SD` and says so.
     """
     sd, known = (ASSUMED_RUN_SD, "assumed") if run_sd is None else (run_sd, "measured")
     design = Design(sd, benchmarks, noise_sd)
