@@ -21,7 +21,7 @@ rule split:
     message:
         "Write the {wildcards.split} split of {wildcards.benchmark}"
     shell:
-        f"srpo data {GIVEN} " "--benchmark {wildcards.benchmark} --split {wildcards.split} " "> {log} 2>&1"
+        f"srpo data {EXPERIMENT_OPTIONS} " "--benchmark {wildcards.benchmark} --split {wildcards.split} " "> {log} 2>&1"
 
 
 rule statistics:
@@ -45,4 +45,4 @@ rule statistics:
     message:
         "Describe {wildcards.benchmark}"
     shell:
-        f"srpo data {GIVEN} " "--benchmark {wildcards.benchmark} --statistics > {log} 2>&1"
+        f"srpo data {EXPERIMENT_OPTIONS} " "--benchmark {wildcards.benchmark} --statistics > {log} 2>&1"

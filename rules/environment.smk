@@ -6,7 +6,7 @@ CONFIG = {key: value for key, value in config.items() if key not in SETTINGS}
 RESULTS_ROOT = config.get("results", "results")
 
 
-def placed(path):
+def with_prefix(path):
     """A path as jobs see it: below the prefix, if another workflow imports this one as a module with a prefix.
 
     Snakemake adds the prefix to inputs, outputs and logs, but not to parameters and captions.

@@ -26,7 +26,7 @@ rule evaluate_run:
     message:
         "Evaluate {wildcards.method}, seed {wildcards.seed}, of {wildcards.model} on {wildcards.benchmark}"
     shell:
-        f"srpo evaluate {GIVEN} "
+        f"srpo evaluate {EXPERIMENT_OPTIONS} "
         "--model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed} > {log} 2>&1"
 
@@ -57,4 +57,4 @@ rule evaluate_base:
     message:
         "Evaluate the base model {wildcards.model} on {wildcards.benchmark}"
     shell:
-        f"srpo evaluate {GIVEN} " "--model {wildcards.model} --benchmark {wildcards.benchmark} " "> {log} 2>&1"
+        f"srpo evaluate {EXPERIMENT_OPTIONS} " "--model {wildcards.model} --benchmark {wildcards.benchmark} " "> {log} 2>&1"

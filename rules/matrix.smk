@@ -21,7 +21,7 @@ try:
         also_known=SETTINGS,
     )
     LAYOUT = Layout(Path(RESULTS_ROOT) / EXPERIMENT.name)
-    check_writable(Path(placed(LAYOUT.folder)))
+    check_writable(Path(with_prefix(LAYOUT.folder)))
 except SrpoError as error:
     raise WorkflowError(str(error)) from None
 
@@ -47,14 +47,14 @@ STATISTICS = [LAYOUT.statistics(benchmark) for benchmark in EXPERIMENT.benchmark
 # Snakemake does not check the parameters of jobs downstream of a job that runs, not even with ancient(), so a changed
 # method would not be trained again. `onstart` cannot write it either, because it does not run in a module. Instead it
 # is stored here under its hash, an environment variable names it, and each job copies it to RESOLVED (--resolved).
-RESOLVED = placed(LAYOUT.experiment)
+RESOLVED = with_prefix(LAYOUT.experiment)
 resolved = resolved_text(EXPERIMENT)
 source = Path(".snakemake", "srpo", f"{hashlib.sha256(resolved.encode()).hexdigest()[:16]}.yaml").absolute()
 if not source.exists():
     write_text(source, resolved)
 RESOLVED_FROM = f"SRPO_EXPERIMENT_{re.sub(r'[^A-Za-z0-9]', '_', RESOLVED)}"
 os.environ[RESOLVED_FROM] = str(source)
-GIVEN = f'--experiment {{params.experiment}} --resolved "${RESOLVED_FROM}"'
+EXPERIMENT_OPTIONS = f'--experiment {{params.experiment}} --resolved "${RESOLVED_FROM}"'
 
 
 wildcard_constraints:
@@ -91,8 +91,8 @@ def warm_start_splits(model):
     return [LAYOUT.split(benchmark, "train") for benchmark in benchmarks]
 
 
-def captioned(path, category):
+def with_caption(path, category):
     """An output that the workflow's report shows, with the computed caption in the .rst file next to it."""
-    caption = str(Path(placed(path)).with_suffix(".rst").absolute())
+    caption = str(Path(with_prefix(path)).with_suffix(".rst").absolute())
     labels = {"name": path.stem.replace("_", " "), "format": path.suffix[1:]}
     return report(path, caption=caption, category=category, labels=labels)

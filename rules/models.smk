@@ -23,4 +23,4 @@ rule base_model:
     message:
         "Make the base model {wildcards.model}"
     shell:
-        f"srpo model {GIVEN} " "--model {wildcards.model} > {log} 2>&1"
+        f"srpo model {EXPERIMENT_OPTIONS} " "--model {wildcards.model} > {log} 2>&1"

@@ -7,14 +7,14 @@ rule write_report:
         evaluations=EVALUATIONS,
         statistics=STATISTICS,
     output:
-        report=captioned(LAYOUT.report, "Report"),
+        report=with_caption(LAYOUT.report, "Report"),
         report_caption=LAYOUT.report_caption,
-        tables=[captioned(LAYOUT.table(table, "csv"), "Tables") for table in TABLES],
+        tables=[with_caption(LAYOUT.table(table, "csv"), "Tables") for table in TABLES],
         table_texts=[LAYOUT.table(table, kind) for table in TABLES for kind in ("md", "tex", "rst")],
         # not among the tables: measured seconds differ between machines
-        cost=captioned(LAYOUT.cost_table("csv"), "Tables"),
+        cost=with_caption(LAYOUT.cost_table("csv"), "Tables"),
         cost_texts=[LAYOUT.cost_table(kind) for kind in ("md", "tex", "rst")],
-        figures=[captioned(LAYOUT.figure(figure, "png"), "Figures") for figure in FIGURES],
+        figures=[with_caption(LAYOUT.figure(figure, "png"), "Figures") for figure in FIGURES],
         figure_texts=[LAYOUT.figure(figure, kind) for figure in FIGURES for kind in ("svg", "csv", "rst")],
     log:
         LAYOUT.log("report"),
@@ -33,7 +33,7 @@ rule write_report:
     message:
         "Write the tables, the figures and the report {output.report}"
     shell:
-        f"srpo report {GIVEN} " "> {log} 2>&1"
+        f"srpo report {EXPERIMENT_OPTIONS} " "> {log} 2>&1"
 
 
 # Results do not depend on MLflow: if it cannot be reached, the job prints a warning, and `srpo track sync` copies the
@@ -59,4 +59,4 @@ rule mirror:
     message:
         "Copy the logs of {wildcards.model} to MLflow"
     shell:
-        f"srpo track model {GIVEN} " "--model {wildcards.model} > {log} 2>&1"
+        f"srpo track model {EXPERIMENT_OPTIONS} " "--model {wildcards.model} > {log} 2>&1"

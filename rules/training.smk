@@ -34,6 +34,6 @@ rule train:
     shell:
         # exec: the scheduler's signals reach it, not a shell that they would end
         "exec srpo attempt --folder {params.folder} --log {log} --requeue='{resources.requeue}' -- "
-        f"srpo train {GIVEN} "
+        f"srpo train {EXPERIMENT_OPTIONS} "
         "--model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed}"

@@ -27,7 +27,7 @@ from srpo.training.interruption import job_end
 UNFINISHED = os.EX_TEMPFAIL
 """Exit status of a trainer that stopped early with a checkpoint."""
 
-STOP = (signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 """Signals to stop with a checkpoint. The trainer may receive one twice, from the scheduler and from :func:`attempt`."""
 
 REQUEUE_SECONDS = 300.0
@@ -110,7 +110,7 @@ def _supervise(command: Sequence[str], log: Path) -> tuple[int, bool]:
         trainer = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=_follow
         )
-    before = {number: signal.signal(number, pass_on) for number in (*STOP, signal.SIGINT)}
+    before = {number: signal.signal(number, pass_on) for number in (*STOP_SIGNALS, signal.SIGINT)}
     try:
         status = trainer.wait()
     finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from srpo import __version__
 from srpo.errors import SrpoError
-from srpo.imports import quick_imports
+from srpo.imports import gc_paused
 from srpo.layout import Layout, check_writable
 from srpo.text import printable
 from srpo.training.interruption import Interrupted, job_end
@@ -137,7 +137,7 @@ def train(options: argparse.Namespace) -> None:
     _require(layout.split(run.benchmark, "test"), f"srpo data --benchmark {run.benchmark} --split test")
     _require(layout.model_description(run.model), f"srpo model --model {run.model}")
 
-    with quick_imports():
+    with gc_paused():
         from srpo.training import loop
 
     loop.train(spec, layout, options.stop_at)
@@ -160,7 +160,7 @@ def evaluate(options: argparse.Namespace) -> None:
     _require(layout.split(options.benchmark, "test"), f"srpo data --benchmark {options.benchmark} --split test")
     _require(layout.model_description(options.model), f"srpo model --model {options.model}")
 
-    with quick_imports():
+    with gc_paused():
         from srpo.evaluation import evaluate_run
         from srpo.publish.model_card import write_cards
 
@@ -180,7 +180,7 @@ def generate(options: argparse.Namespace) -> None:
     experiment, layout = _open(options)
     run = _evaluated(experiment, layout, options)
 
-    with quick_imports():
+    with gc_paused():
         from srpo.publish.answers import answer
 
     question = options.question if options.prompt is None else options.prompt
@@ -222,7 +222,7 @@ def report(options: argparse.Namespace) -> None:
         raise SrpoError("--output belongs to srpo report compare; the report goes into the results folder")
     _, layout = _open(options)
 
-    with quick_imports():
+    with gc_paused():
         from srpo.analysis.results.load import load_results
 
     results = load_results(layout.folder)
@@ -300,9 +300,9 @@ def track_model(options: argparse.Namespace) -> None:
 
 def _mirror(experiment: Experiment, layout: Layout, sync: Callable[[Mirror], None]) -> None:
     """Copy a finished stage to MLflow, if stages are copied one by one."""
-    from srpo.tracking import is_watched, mirrored
+    from srpo.tracking import is_mirrored_live, mirrored
 
-    if is_watched(experiment):
+    if is_mirrored_live(experiment):
         with mirrored(layout.folder) as mirror:
             sync(mirror)
 

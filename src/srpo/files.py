@@ -118,7 +118,7 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def only_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
+def exclusive_access(folder: Path, patience: float = 60.0) -> Iterator[None]:
     """Prevent a second process from writing into ``folder``. If the process is killed, its lock is released.
 
     Partial files of :func:`write_bytes` that a killed process left are deleted.

@@ -107,7 +107,7 @@ class CheckpointBytes:
     weights: int
 
     @property
-    def whole(self) -> int:
+    def total(self) -> int:
         """Bytes of a complete checkpoint, from which a run can be resumed."""
         return self.model + self.optimiser + self.teacher + self.weights
 

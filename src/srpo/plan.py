@@ -167,7 +167,7 @@ def _plan_run(experiment: Experiment, run: RunId, shape: TransformerShape, paper
         "start": START_SECONDS[execution.driver] + server,
         "training": horizon,
         "validation": validations * validation,
-        "checkpoints": (1 + SAVED_VALIDATIONS * validations) * sizes.whole / WRITE_BYTES_PER_SECOND,
+        "checkpoints": (1 + SAVED_VALIDATIONS * validations) * sizes.total / WRITE_BYTES_PER_SECOND,
         "evaluation": START_SECONDS["in_process"] + evaluated * (server + evaluation),
     }
     selected = evaluated * sizes.weights
@@ -177,8 +177,8 @@ def _plan_run(experiment: Experiment, run: RunId, shape: TransformerShape, paper
         steps=steps,
         validations=validations,
         seconds=seconds,
-        disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.whole + selected,
-        disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.whole + selected,
+        disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + selected,
+        disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + selected,
     )
 
 

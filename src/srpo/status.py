@@ -49,7 +49,7 @@ class RunStatus:
         seconds_left: until the last budget at that speed, without waiting in queues; for ``training`` only.
         attempts: how often it was started; each segment is one attempt.
         failures: attempts that ended neither with a result nor with a checkpoint.
-        last_sign: when its files last changed, in seconds since the epoch.
+        last_change: when its files last changed, in seconds since the epoch.
         error: the last error line of the last failed attempt; None once the run is trained.
     """
 
@@ -65,7 +65,7 @@ class RunStatus:
     seconds_left: float | None = None
     attempts: int = 0
     failures: int = 0
-    last_sign: float | None = None
+    last_change: float | None = None
     error: str | None = None
 
 
@@ -131,7 +131,7 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
         seconds_left=_seconds_left(steps, speed, training, horizon) if stage == "training" else None,
         attempts=len({event["attempt"] for event in attempts}),
         failures=len(failed),
-        last_sign=max(files.values()),
+        last_change=max(files.values()),
         error=_error(layout, run, failed[-1] if failed else None, trained) if stage != "evaluated" else None,
     )
 
@@ -232,7 +232,7 @@ def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
         number(status.steps_per_hour, 0),
         "" if status.seconds_left is None else _span(status.seconds_left),
         tries,
-        "" if status.last_sign is None else f"{_span(max(0.0, now - status.last_sign))} ago",
+        "" if status.last_change is None else f"{_span(max(0.0, now - status.last_change))} ago",
         (status.error or "")[:100],
     )
 

@@ -1,4 +1,4 @@
-"""Text from outside, made safe to lay out and short enough to keep or show."""
+"""Shortens untrusted text and makes it safe to show."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def shortened(text: str, longest: int) -> str:
-    """``text`` of at most ``longest`` characters: its beginning and its end, which holds the answer.
+    """Cut the middle out of a text that is longer than ``longest`` characters; the end, with the answer, is kept.
 
-    Between them stands how many characters it has in all.
+    The length of the whole text is written in the gap.
     """
     if len(text) <= longest:
         return text
@@ -19,10 +19,10 @@ def shortened(text: str, longest: int) -> str:
 
 
 def printable(text: Any, longest: int = 1500) -> str:
-    """Untrusted text that is safe to lay out: control characters written out, then :func:`shortened`.
+    """Untrusted text that is safe to show: control characters are replaced by their code, then it is :func:`shortened`.
 
-    Control, surrogate and direction-changing characters could hide or reorder what surrounds them. Markup is left
-    to whoever writes it: HTML, LaTeX and Markdown escape differently.
+    Control, surrogate and direction-changing characters could hide or reorder the text around them. Markup is not
+    escaped here, because HTML, LaTeX and Markdown escape differently.
     """
     shown = "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else f"\\u{ord(c):04x}" for c in str(text))
     return shortened(shown, longest)

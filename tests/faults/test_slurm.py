@@ -209,7 +209,7 @@ def test_disturbed(disturb: Callable[[Cluster], None], folder: Path, local: Path
 
 
 def test_ctrl_c_ends_the_jobs(folder: Path, local: Path, cluster: Cluster) -> None:
-    """They stop with a checkpoint, are not given back to SLURM, and the next workflow goes on from there."""
+    """They stop with a checkpoint, are not requeued, and the next workflow goes on from there."""
     with submit(folder, cluster) as process:
         wait_for(lambda: steps(folder) >= 6 and training(cluster), process)
         process.send_signal(signal.SIGINT)

@@ -125,7 +125,7 @@ def test_a_second_ctrl_c_ends_at_once(prepared, expected, monkeypatch):
 def test_a_run_passes_through_jobs_that_are_too_short_for_it(prepared, expected, monkeypatch):
     spec, layout = prepared
     monkeypatch.setattr(interruption, "MARGIN_SECONDS", 0.0)
-    monkeypatch.setattr(interruption, "CAUTION", 0.0)
+    monkeypatch.setattr(interruption, "SAFETY_FACTOR", 0.0)
     segments = 0
     while not (layout.run(spec.id) / "summary.json").exists():
         now = iter(range(1000))  # each look at the clock is a second later
@@ -215,7 +215,7 @@ def test_a_second_process_on_a_run_stops_and_leaves_the_first_alone(prepared, ex
     def second() -> None:
         command = ["import sys, tiny; from pathlib import Path; from functools import partial"]
         command += ["from srpo.layout import Layout; from srpo.training import loop"]
-        command += ["loop.only_writer = partial(loop.only_writer, patience=0.1)"]
+        command += ["loop.exclusive_access = partial(loop.exclusive_access, patience=0.1)"]
         command += ["experiment = tiny.tiny_experiment('srpo', max_steps=4, validate_every=2)"]
         command += ["loop.train(experiment.run(experiment.runs()[0]), Layout(Path(sys.argv[1])))"]
         done = subprocess.run(

@@ -169,7 +169,8 @@ def test_the_cost_is_said_before_anything_runs(tmp_path: Path) -> None:
     expected = headline(make_plan(load_experiment(path), nodes=3))
     assert expected in result.stderr
     assert "1 base model, 4 runs" in expected
-    assert result.stderr.index(expected) < (result.stdout + result.stderr).index("Job stats")
+    assert "Job stats" in result.stdout
+    assert "Job stats" not in result.stderr[: result.stderr.index(expected)]
 
 
 def settings(*arguments: str) -> dict[str, str]:

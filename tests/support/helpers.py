@@ -26,7 +26,7 @@ METHODS = (
 )
 
 ROUTES = {
-    # (correct, teacher available): (True, True), (True, False), (False, True), (False, False)
+    # (correct, sibling available): (True, True), (True, False), (False, True), (False, False)
     "grpo": ("grpo", "grpo", "grpo", "grpo"),
     "sdpo": ("sdpo", "dropped", "sdpo", "dropped"),
     "srpo": ("grpo", "grpo", "sdpo", "grpo"),
@@ -74,8 +74,8 @@ def slow_divergence(p: Tensor, q: Tensor, ids: Sequence[int], alpha: float) -> T
     """alpha KL(q || m) + (1 - alpha) KL(p || m) over ``ids`` and the rest; p and q are log-distributions."""
     rest = [v for v in range(len(p)) if v not in set(ids)]
     total = torch.zeros((), dtype=torch.float64)
-    for bucket in [[v] for v in ids] + [rest]:
-        p_b, q_b = p[bucket].exp().sum(), q[bucket].exp().sum()
+    for outcome in [[v] for v in ids] + [rest]:
+        p_b, q_b = p[outcome].exp().sum(), q[outcome].exp().sum()
         if alpha == 0:
             total = total + q_b * (q_b / p_b).log()
         elif alpha == 1:

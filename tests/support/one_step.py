@@ -232,8 +232,8 @@ def score(run: OneStep, rollouts: Rollouts) -> types.SimpleNamespace:
     """What the driver computes between generation and update."""
     routes = route(rollouts.rewards, rollouts.question, run.method.routing)
     batches = mini_batches(rollouts, routes, run.method.mini_batch_questions)
-    student = run.step.score(rollouts, routes, batches)
-    teacher = run.step.teach(run.train_questions[:4], rollouts, routes, student)
+    student = run.step.score_by_student(rollouts, routes, batches)
+    teacher = run.step.score_by_teacher(run.train_questions[:4], rollouts, routes, student)
     constants = run.step.targets(rollouts, routes, batches, student, teacher)
     parts = routes, student, teacher, constants  # as Step.record takes them
     return types.SimpleNamespace(

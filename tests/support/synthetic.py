@@ -161,7 +161,7 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
         "routing/dropped_fraction": shares["dropped"],
         "routing/correct_fraction": correct,
         "routing/sibling_available_fraction": available,
-        # a wrong rollout has no teacher where all of its group are wrong
+        # a wrong rollout has no correct sibling if its whole group is wrong
         "routing/all_wrong_groups": (1 - correct) * (1 - available),
         "routing/all_correct_groups": correct**8,
         "loss/total": rng.random(),

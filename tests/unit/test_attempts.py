@@ -70,18 +70,18 @@ def test_a_killed_trainer_has_a_status(tmp_path: Path) -> None:
     assert attempts.attempt(command, tmp_path / "run", tmp_path / "train.log") == 128 + signal.SIGKILL
 
 
-def test_segment_gives_the_job_back(tmp_path: Path) -> None:
-    run, back = tmp_path / "run", tmp_path / "back"
-    assert attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log", f"touch {back}") == 75
-    assert back.exists()
+def test_a_segment_requeues_the_job(tmp_path: Path) -> None:
+    run, requeued = tmp_path / "run", tmp_path / "requeued"
+    assert attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log", f"touch {requeued}") == 75
+    assert requeued.exists()
     assert ends(run) == [(4, 75)]
 
 
 def test_segment_without_progress_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run, back = tmp_path / "run", tmp_path / "back"
+    run, requeued = tmp_path / "run", tmp_path / "requeued"
     attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log")
-    assert attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log", f"touch {back}") == 1
-    assert not back.exists()
+    assert attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log", f"touch {requeued}") == 1
+    assert not requeued.exists()
     assert "no step was finished" in capfd.readouterr().err
     assert "no step was finished" in (tmp_path / "train.2.log").read_text()
 
@@ -101,17 +101,17 @@ def test_refused_job_is_a_failure_with_its_reason(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_told_to_stop(number: signal.Signals, tmp_path: Path) -> None:
-    """The trainer is told too, and the job is not given back: whoever stopped it knows what to do with it."""
-    run, back, log = tmp_path / "run", tmp_path / "back", tmp_path / "train.log"
+    """The trainer is told too, and the job is not requeued: whoever stopped it decides what happens next."""
+    run, requeued, log = tmp_path / "run", tmp_path / "requeued", tmp_path / "train.log"
     command = trainer(run, 2, 0, 60)
     command[2] = command[2].replace("signal.SIGTERM", f"signal.{number.name}")
-    options = ["--folder", str(run), "--log", str(log), "--requeue", f"touch {back}", "--", *command]
+    options = ["--folder", str(run), "--log", str(log), "--requeue", f"touch {requeued}", "--", *command]
     process = subprocess.Popen([sys.executable, "-m", "srpo.cli", "attempt", *options])
     wait_for(lambda: (run / "checkpoints" / "step2" / "state.json").exists())
     process.send_signal(number)
     assert process.wait(timeout=20) == 75
     assert ends(run) == [(3, 75)]
-    assert not back.exists()
+    assert not requeued.exists()
 
 
 def test_trainer_does_not_outlive_its_attempt(tmp_path: Path) -> None:

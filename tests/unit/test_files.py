@@ -5,16 +5,16 @@ import errno
 import pytest
 
 from srpo.errors import SrpoError
-from srpo.files import append_event, only_writer, read_events, write_text
+from srpo.files import append_event, exclusive_access, read_events, write_text
 
 pytestmark = pytest.mark.fault
 
 
 def test_a_folder_has_one_writer(tmp_path):
-    first, second = only_writer(tmp_path / "run"), only_writer(tmp_path / "run", 0.05)
+    first, second = exclusive_access(tmp_path / "run"), exclusive_access(tmp_path / "run", 0.05)
     with first, pytest.raises(SrpoError, match="another process is writing here"), second:
         pass
-    with only_writer(tmp_path / "run", 0.05):
+    with exclusive_access(tmp_path / "run", 0.05):
         pass
 
 
@@ -41,7 +41,7 @@ def test_a_line_cut_off_by_a_kill_makes_way_for_the_next(before, cut_off, tmp_pa
 def test_what_a_killed_writer_had_begun_is_deleted(tmp_path):
     begun = tmp_path / ".summary.json.123.partial"
     begun.write_text("{")
-    with only_writer(tmp_path):
+    with exclusive_access(tmp_path):
         assert not begun.exists()
 
 

@@ -13,7 +13,7 @@ import yaml
 from synthetic import write_results
 from tiny import prepare, tiny_experiment
 
-from srpo.imports import quick_imports
+from srpo.imports import gc_paused
 from srpo.layout import Layout
 
 SLOW = ("torch", "transformers", "verl", "ray", "sklearn", "scipy", "pandas", "matplotlib", "mlflow")
@@ -70,9 +70,9 @@ def test_tables_need_no_model(tmp_path: Path) -> None:
 
 
 def test_the_collector_rests_while_modules_are_imported() -> None:
-    with quick_imports():
+    with gc_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
-    with pytest.raises(ImportError), quick_imports():
+    with pytest.raises(ImportError), gc_paused():
         raise ImportError
     assert gc.isenabled()

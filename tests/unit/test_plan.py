@@ -223,7 +223,7 @@ def freed() -> str:
     for run in planned.runs:
         shape = memory.shape_of(PAPER.models[run.run.model])
         size = memory.checkpoint_bytes(shape, PAPER.methods[run.run.method].routing.needs_teacher)
-        spare += size.whole - size.weights
+        spare += size.total - size.weights
     return f"That frees {spare / 1e9:.0f} of {planned.disk_end / 1e9:.0f} GB."
 
 

@@ -49,7 +49,7 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class OpenTargets:
+class PendingTargets:
     """:class:`Targets` of a batch with one update, before the student has scored it.
 
     Where one update follows a batch, pi_old is pi_theta at that update, which computes it anyway: no pass of its own is
@@ -132,7 +132,7 @@ def targets(
     return result
 
 
-def open_targets(
+def pending_targets(
     settings: Settings,
     rollouts: Rollouts,
     routes: Routes,
@@ -141,7 +141,7 @@ def open_targets(
     teacher: TeacherScores,
     cells: dict[int, Tensor] | None = None,
     copied: dict[int, Tensor] | None = None,
-) -> dict[int, OpenTargets]:
+) -> dict[int, PendingTargets]:
     """What :func:`targets` turns into constants, for a batch with one update, by rollout that is not dropped.
 
     Args:
@@ -170,7 +170,7 @@ def open_targets(
                 student.top_k_ids.get(row, ids.view(length, 0)),
                 teacher.top_k_log_probs.get(row, teacher.vocabulary_log_probs.get(row)),
             )
-        result[row] = OpenTargets(
+        result[row] = PendingTargets(
             rollouts.rollout_log_probs[row],
             advantages[row].expand(length),
             routes.branch[row].to(torch.uint8).expand(length),
@@ -182,7 +182,7 @@ def open_targets(
 
 
 def complete(
-    settings: Settings, targets: OpenTargets, log_prob: Float[Tensor, " tokens"], ids: Int64[Tensor, "scored K"]
+    settings: Settings, targets: PendingTargets, log_prob: Float[Tensor, " tokens"], ids: Int64[Tensor, "scored K"]
 ) -> Targets:
     """The targets of a micro-batch of a batch's only update.
 
@@ -206,12 +206,12 @@ def complete(
         targets.branch,
         targets.divergence_weight,
         ids[distilled],
-        teacher_on(targets, ids)[distilled],
+        teacher_log_probs_at(targets, ids)[distilled],
         targets.cell,
     )
 
 
-def teacher_on(targets: OpenTargets, ids: Int64[Tensor, "scored K"]) -> Float[Tensor, "scored K_and_tail"]:
+def teacher_log_probs_at(targets: PendingTargets, ids: Int64[Tensor, "scored K"]) -> Float[Tensor, "scored K_and_tail"]:
     """log q of the student's most likely tokens and the tail, where the teacher has scored."""
     if not len(ids) or targets.top_k_ids.shape[1]:
         return targets.teacher_scores

@@ -26,12 +26,12 @@ from srpo.errors import SrpoError
 from srpo.seeds import derive_seed
 
 Style = Literal["plain", "reversed", "terse", "checking"]
-STYLE_SHARES: dict[Style, float] = {"plain": 0.4, "reversed": 0.2, "terse": 0.2, "checking": 0.2}
-FIDELITY = 0.92
+STYLE_PROBABILITIES: dict[Style, float] = {"plain": 0.4, "reversed": 0.2, "terse": 0.2, "checking": 0.2}
+COPY_PROBABILITY = 0.92
 """Probability that an informed response takes a fact from the solution in its prompt."""
-SAME_STYLE = 0.7
+KEEP_STYLE_PROBABILITY = 0.7
 """Probability that an informed response that is not cut short keeps the solution's style."""
-SAME_ANSWER = 0.7
+KEEP_ANSWER_PROBABILITY = 0.7
 """Probability that an informed response ends with the solution's answer, even if its own facts give another."""
 
 _HELD_OUT_ONE_IN = 8
@@ -160,10 +160,10 @@ class Family(ABC):
         if rng.random() < brevity:
             style: Style = "terse"
         else:
-            style = solution.style if rng.random() < SAME_STYLE else _draw_style(rng)
+            style = solution.style if rng.random() < KEEP_STYLE_PROBABILITY else _draw_style(rng)
         values = self._copy_values(problem, solution, rng)
         draft = self._copy_values(problem, solution, rng) if style == "checking" else values
-        answer = solution.answer if rng.random() < SAME_ANSWER else None
+        answer = solution.answer if rng.random() < KEEP_ANSWER_PROBABILITY else None
         return self.render(problem, values, style, draft=draft, answer=answer).text
 
     def render(
@@ -199,11 +199,11 @@ class Family(ABC):
 
     def _copy_values(self, problem: Problem, solution: FamilyResponse, rng: random.Random) -> tuple[str, ...]:
         own = self._draw_values(problem, rng, "plain")
-        return tuple(a if rng.random() < FIDELITY else b for a, b in zip(solution.values, own, strict=True))
+        return tuple(a if rng.random() < COPY_PROBABILITY else b for a, b in zip(solution.values, own, strict=True))
 
 
 def _draw_style(rng: random.Random) -> Style:
-    return rng.choices(list(STYLE_SHARES), list(STYLE_SHARES.values()))[0]
+    return rng.choices(list(STYLE_PROBABILITIES), list(STYLE_PROBABILITIES.values()))[0]
 
 
 def _draw_value(fact: Fact, rng: random.Random, style: Style) -> str:

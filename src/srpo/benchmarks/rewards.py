@@ -27,17 +27,17 @@ class Reward:
     """How responses to a question are scored, and which ground truths that needs.
 
     Attributes:
-        matches: from a response and the ground truth, whether the response is right: True, False, 1 or 0. A
+        is_correct: from a response and the ground truth, whether the response is right: True, False, 1 or 0. A
             ValueError counts as wrong.
         check_truth: raises ValueError for a ground truth that cannot be used for scoring.
-        truth_is: what a ground truth must be, for the error message.
+        truth_format: what a ground truth must be, for the error message.
         reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
             its reading does not differ.
     """
 
-    matches: Callable[[str, str], object]
+    is_correct: Callable[[str, str], object]
     check_truth: Callable[[str], object] = str
-    truth_is: str = "text"
+    truth_format: str = "text"
     reference_scores: Callable[[str], bool] | None = None
 
 
@@ -66,9 +66,9 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     Raises:
         SrpoError: if there is no such kind, or its function fails or gives something else.
     """
-    matches = find_reward(kind).matches
+    is_correct = find_reward(kind).is_correct
     try:
-        reward = matches(response, ground_truth)
+        reward = is_correct(response, ground_truth)
     except (ValueError, RecursionError):
         # JSON that is malformed, too deep or has an integer of thousands of digits
         return 0.0
@@ -91,7 +91,7 @@ def check_truths(kind: str, ground_truths: Sequence[str]) -> None:
         try:
             find_reward(kind).check_truth(truth)
         except ValueError as error:
-            line = f"reward = {kind}: question {index}: {truth[:200]!r} is no {find_reward(kind).truth_is}"
+            line = f"reward = {kind}: question {index}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
             raise SrpoError(line) from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from srpo.config import HubModel, LocalModel, MiniatureModel, Model
 from srpo.files import write_json
-from srpo.imports import quick_imports
+from srpo.imports import gc_paused
 from srpo.layout import model_description
 from srpo.models.resolve import checkpoint_files, count_parameters, resolve_hub, resolve_local
 from srpo.seeds import derive_seed
@@ -52,7 +52,7 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
 
 def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
     # slow to import and not needed for a checkpoint that is only linked
-    with quick_imports():
+    with gc_paused():
         from transformers import GenerationConfig
         from transformers.utils.logging import disable_progress_bar
 

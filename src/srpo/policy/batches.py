@@ -14,7 +14,7 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
-from srpo.algorithm.targets import OpenTargets, Targets
+from srpo.algorithm.targets import PendingTargets, Targets
 
 Entries = dict[str, tuple[Mapping[int, Tensor], Tensor]]
 """By name, 1-D tensors of rollouts of a step, and what a filler row has instead."""
@@ -208,7 +208,7 @@ def rollouts_of(
     return result
 
 
-def pack_targets(targets: Mapping[int, Targets] | Mapping[int, OpenTargets]) -> Entries:
+def pack_targets(targets: Mapping[int, Targets] | Mapping[int, PendingTargets]) -> Entries:
     """A step's targets as entries of a batch, one a field."""
     entries: Entries = {}
     for declared in fields(targets[next(iter(targets))]):
@@ -218,12 +218,12 @@ def pack_targets(targets: Mapping[int, Targets] | Mapping[int, OpenTargets]) -> 
     return entries
 
 
-def unpack_targets(data: TensorDict) -> Targets | OpenTargets:
+def unpack_targets(data: TensorDict) -> Targets | PendingTargets:
     """The targets of a micro-batch: :func:`pack_targets`, on the worker."""
-    kind = OpenTargets if "scored" in data else Targets
+    kind = PendingTargets if "scored" in data else Targets
     flat = {declared.name: data[declared.name].values() for declared in fields(kind)}
-    tables = ("top_k_ids", "teacher_scores" if kind is OpenTargets else "teacher_log_probs")
-    rows = len(flat["teacher_log_prob" if kind is OpenTargets else "cell"])
+    tables = ("top_k_ids", "teacher_scores" if kind is PendingTargets else "teacher_log_probs")
+    rows = len(flat["teacher_log_prob" if kind is PendingTargets else "cell"])
     for name in tables:
         flat[name] = flat[name].unflatten(0, (rows, -1)) if len(flat[name]) else flat[name].view(rows, 0)
     return kind(**flat)

@@ -8,7 +8,7 @@ from srpo.algorithm.branches import DROPPED, index_of
 from srpo.algorithm.diagnostics import share_sums
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.routing import has_loss
-from srpo.algorithm.targets import OpenTargets, Targets, complete, teacher_on
+from srpo.algorithm.targets import PendingTargets, Targets, complete, teacher_log_probs_at
 from srpo.config import Method
 from srpo.policy.batches import unpack_targets
 
@@ -29,12 +29,12 @@ def srpo_loss(
     targets = unpack_targets(data)
     log_prob, student = model_output["log_probs"], model_output.get("student_log_probs")
     of_scores = {}
-    if isinstance(targets, OpenTargets):
+    if isinstance(targets, PendingTargets):
         assert student is not None  # the engine returns them wherever the targets are open
-        ids, of_rollouts = model_output["top_k_ids"], targets
-        targets = complete(method, of_rollouts, log_prob, ids)
-        of_scores = _score_sums(method, of_rollouts, targets, ids, student.detach())
-        student = student[has_loss(of_rollouts.branch[of_rollouts.scored], "distillation")]
+        ids, pending = model_output["top_k_ids"], targets
+        targets = complete(method, pending, log_prob, ids)
+        of_scores = _score_sums(method, pending, targets, ids, student.detach())
+        student = student[has_loss(pending.branch[pending.scored], "distillation")]
         student = student if len(student) else None
     losses = branch_losses(method, targets, log_prob, student)
     denominator = data["batch_num_tokens"] / data["dp_size"]
@@ -56,7 +56,7 @@ def srpo_loss(
 
 
 def _score_sums(
-    method: Method, given: OpenTargets, targets: Targets, ids: torch.Tensor, student: torch.Tensor
+    method: Method, pending: PendingTargets, targets: Targets, ids: torch.Tensor, student: torch.Tensor
 ) -> dict[str, torch.Tensor]:
     """Of a batch's only update: what :func:`srpo.training.metrics.target_metrics` logs where scores come before it.
 
@@ -66,17 +66,17 @@ def _score_sums(
     """
     trained = targets.branch != index_of(DROPPED.name)  # not so a filler's
     correction = targets.rollout_is_weight[trained]
-    asked = given.copied >= 0
+    asked = pending.copied >= 0
     sums = {
         "sum/trained_tokens": trained.sum(),
         "sum/rollout_is_weight": correction.sum(),
         "sum/rollout_is_truncated": (correction >= method.rollout_is_threshold).sum(),
-        "sum/scored_tokens": given.scored.sum(),
+        "sum/scored_tokens": pending.scored.sum(),
         "sum/student_top_k_mass": -student[:, -1:].expm1().sum(),
-        "sum/teacher_top_k_mass": -teacher_on(given, ids)[:, -1:].expm1().sum(),
+        "sum/teacher_top_k_mass": -teacher_log_probs_at(pending, ids)[:, -1:].expm1().sum(),
         "sum/copying_cases": asked.sum(),
     }
-    distilled = has_loss(given.branch[given.scored], "distillation")
-    favourite = ids[distilled][:, :1].flatten()
-    sums["sum/copying_student"] = (favourite == given.copied)[asked].sum() if len(favourite) else asked.sum()
+    distilled = has_loss(pending.branch[pending.scored], "distillation")
+    argmax = ids[distilled][:, :1].flatten()
+    sums["sum/copying_student"] = (argmax == pending.copied)[asked].sum() if len(argmax) else asked.sum()
     return sums

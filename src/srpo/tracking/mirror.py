@@ -103,7 +103,7 @@ def mirrored(folder: Path) -> Iterator[Mirror]:
         )
 
 
-def is_watched(experiment: Experiment | RunSpec) -> bool:
+def is_mirrored_live(experiment: Experiment | RunSpec) -> bool:
     """Whether stages are mirrored as they go: somebody named a server, or the runs take hours of the wall's clock.
 
     Elsewhere the mirror rule writes everything once: to import MLflow takes 3 s of a core, and most stages of an
@@ -120,7 +120,7 @@ class LiveMirror:
     Args:
         folder: the experiment's folder.
         run_folder: the run's.
-        watched: if not, nothing is mirrored.
+        enabled: if not, nothing is mirrored.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class LiveMirror:
         run_folder: Path,
         interval: float = 30.0,
         now: Callable[[], float] = time.monotonic,
-        watched: bool = True,
+        enabled: bool = True,
     ):
-        self._watched = watched
+        self._enabled = enabled
         self._mirror = Mirror(folder, lock_seconds=5.0)
         self._run_folder = run_folder
         self._interval = interval
@@ -146,7 +146,7 @@ class LiveMirror:
 
     def sync(self) -> None:
         """Mirror what the logs hold now."""
-        if not self._watched:
+        if not self._enabled:
             return
         try:
             self._mirror.sync_run(self._run_folder)

@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 MARGIN_SECONDS = 10.0
 """Time kept at the end of a job to stop workers and servers."""
 
-CAUTION = 1.5
+SAFETY_FACTOR = 1.5
 """How much longer than the last one the next step, validation or checkpoint may take."""
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Interruption:
             return f"{self._signal.name} received"
         if self._stop_at is not None:
             left = self._stop_at - self._now()
-            if left < CAUTION * seconds_needed + MARGIN_SECONDS:
+            if left < SAFETY_FACTOR * seconds_needed + MARGIN_SECONDS:
                 return f"the job ends in {max(left, 0):.0f} s"
         return None
 

@@ -21,12 +21,12 @@ from srpo.benchmarks.splits import read_split
 from srpo.config import RunSpec
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
-from srpo.files import append_event, flush_to_disk, only_writer, write_json
-from srpo.imports import quick_imports
+from srpo.files import append_event, exclusive_access, flush_to_disk, write_json
+from srpo.imports import gc_paused
 from srpo.layout import Layout
 from srpo.policy.interface import Policy
 from srpo.rollout.interface import ServersFailed
-from srpo.tracking import LiveMirror, is_watched
+from srpo.tracking import LiveMirror, is_mirrored_live
 from srpo.training import checkpoints, logs
 from srpo.training.clock import PhaseTimer, best_of_budgets
 from srpo.training.interruption import Interrupted, Interruption
@@ -61,7 +61,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
             failed repeatedly.
     """
     interruption = Interruption(stop_at)
-    with only_writer(layout.run(spec.id)), interruption.listening():
+    with exclusive_access(layout.run(spec.id)), interruption.listening():
         data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
         model = layout.model(spec.id.model)
         prepare_run_folder(
@@ -98,7 +98,7 @@ def _train_until_servers_fail(spec: RunSpec, layout: Layout, interruption: Inter
 def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
     start: Callable[[RunSpec, Path], AbstractContextManager[Policy]]
     # Ray is slow to import and not needed in one process
-    with quick_imports():
+    with gc_paused():
         if spec.execution.driver == "ray":
             from srpo.policy import ray_driver
 
@@ -112,7 +112,7 @@ def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
 
 def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
     run.resume()
-    mirror = LiveMirror(layout.folder, run.folder, watched=is_watched(run.spec))
+    mirror = LiveMirror(layout.folder, run.folder, enabled=is_mirrored_live(run.spec))
 
     def stop_if_needed(*parts: str) -> None:
         """Checkpoint and stop if the next part may not finish in time."""
@@ -196,7 +196,7 @@ class _Run:
                 number, len(self.train_questions), self.training.questions_per_batch, self.spec.id.seed
             )
         ]
-        with self._costing("step"):
+        with self._timed("step"):
             step = Step(self.spec, self.policy, number)
             try:
                 result = step.take(questions)
@@ -244,7 +244,7 @@ class _Run:
         )
 
     @contextmanager
-    def _costing(self, what: str) -> Iterator[None]:
+    def _timed(self, what: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
         self.seconds_of[what] = time.perf_counter() - start
@@ -269,7 +269,7 @@ class _Run:
 
     def validate(self) -> None:
         """Sample the test split and append one event to the validation log."""
-        with self._costing("validation"), self.policy.sampling() as engine:
+        with self._timed("validation"), self.policy.sampling() as engine:
             result = evaluate_questions(
                 engine,
                 self.policy.tokenizer,
@@ -301,7 +301,7 @@ class _Run:
                 "wall_seconds": self.wall_seconds,
                 "seconds_of": self.seconds_of,
             }
-            with self._costing("checkpoint"):
+            with self._timed("checkpoint"):
                 for log in self.files.logs:  # after a crash, the log must have the checkpoint's steps
                     if log.exists():
                         flush_to_disk(log)

@@ -10,7 +10,7 @@ from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.diagnostics import weight_metrics
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
 from srpo.algorithm.routing import NO_SIBLING, Routes
-from srpo.algorithm.targets import OpenTargets, Targets
+from srpo.algorithm.targets import PendingTargets, Targets
 from srpo.benchmarks.splits import Question
 from srpo.config import Method
 from srpo.text import shortened
@@ -38,7 +38,7 @@ def rollout_metrics(rollouts: Rollouts, routes: Routes) -> dict[str, float]:
 
 def target_metrics(
     method: Method,
-    targets: Mapping[int, Targets] | Mapping[int, OpenTargets],
+    targets: Mapping[int, Targets] | Mapping[int, PendingTargets],
     student: StudentScores,
     teacher: TeacherScores,
 ) -> dict[str, float]:

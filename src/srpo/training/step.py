@@ -16,7 +16,7 @@ from srpo.algorithm.branches import trained
 from srpo.algorithm.diagnostics import copied_tokens, copying_cases, copying_metrics, loss_cells
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
 from srpo.algorithm.routing import NO_SIBLING, Routes, route
-from srpo.algorithm.targets import OpenTargets, Targets, mini_batches, open_targets, targets
+from srpo.algorithm.targets import PendingTargets, Targets, mini_batches, pending_targets, targets
 from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.response_parts import response_parts
 from srpo.benchmarks.rewards import compute_reward
@@ -41,7 +41,7 @@ from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import rollout_metrics, target_metrics
 
 Prompts = Sequence[Tensor] | Mapping[int, Tensor]
-Constants = Mapping[int, Targets] | Mapping[int, OpenTargets]
+Constants = Mapping[int, Targets] | Mapping[int, PendingTargets]
 
 KEPT_VOCABULARY = 4096
 """Largest vocabulary of which the teacher's whole distributions are kept until the update chooses the top K."""
@@ -98,8 +98,8 @@ class Step:
         batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
         if not batches:
             return StepResult(rollouts, routes, rollout_metrics(rollouts, routes), updates=0)
-        student = self.score(rollouts, routes, batches)
-        teacher = self.teach(questions, rollouts, routes, student)
+        student = self.score_by_student(rollouts, routes, batches)
+        teacher = self.score_by_teacher(questions, rollouts, routes, student)
         constants = self.targets(rollouts, routes, batches, student, teacher)
         updated = self.update(rollouts, routes, batches, constants)
         return self.record(rollouts, routes, student, teacher, constants, updated, len(batches))
@@ -144,7 +144,7 @@ class Step:
             truncated=torch.tensor([c.finish_reason == "length" for c in completions]),
         )
 
-    def score(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> StudentScores:
+    def score_by_student(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> StudentScores:
         """Old log-probs of every rollout that is trained on, and the student's top K where the teacher scores too.
 
         Where the update is the batch's only one, it computes both itself, unless the teacher has to be asked for the
@@ -173,7 +173,7 @@ class Step:
         self._count_dense("log_prob", [rows], rollouts.prompts, rollouts.responses)
         return StudentScores(**found)
 
-    def teach(
+    def score_by_teacher(
         self, questions: list[Question], rollouts: Rollouts, routes: Routes, student: StudentScores
     ) -> TeacherScores:
         """Let the teacher score the student's tokens under the prompt that shows a correct sibling."""
@@ -216,7 +216,7 @@ class Step:
         batches: list[list[int]],
         student: StudentScores,
         teacher: TeacherScores,
-    ) -> dict[int, Targets] | dict[int, OpenTargets]:
+    ) -> dict[int, Targets] | dict[int, PendingTargets]:
         """The constants of the loss, as far as they are known, with the cells that its shares are logged by."""
         shown = _shown(routes)
         rows = sorted({*shown, *shown.values()})
@@ -226,7 +226,7 @@ class Step:
         if not self._scored_by_update(batches):
             return targets(self.method, rollouts, routes, batches, student, teacher, cells)
         copied = copied_tokens(self._cases, {row: len(rollouts.responses[row]) for row in shown})
-        return open_targets(self.method, rollouts, routes, batches, student, teacher, cells, copied)
+        return pending_targets(self.method, rollouts, routes, batches, student, teacher, cells, copied)
 
     def _scored_by_update(self, batches: list[list[int]]) -> bool:
         """Whether one update follows the batch, so that pi_old is pi_theta there, and no weight needs it before."""

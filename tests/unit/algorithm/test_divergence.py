@@ -41,7 +41,7 @@ def enumerate_log_probs(logits: Tensor) -> np.ndarray:
     return result
 
 
-def enumerate_buckets(logits: Tensor, ids: Tensor) -> np.ndarray:
+def enumerate_top_k_with_tail(logits: Tensor, ids: Tensor) -> np.ndarray:
     log_probs = enumerate_log_probs(logits)
     result = []
     for row, chosen in zip(log_probs, ids.tolist(), strict=True):
@@ -66,7 +66,7 @@ def test_restriction_equals_enumeration(kind):
     logits = LOGITS[kind]
     ids = top_k_ids(logits, K)
     found = top_k_with_tail(logits, ids)
-    np.testing.assert_allclose(found.numpy(), enumerate_buckets(logits, ids), rtol=2e-6, atol=3e-5)
+    np.testing.assert_allclose(found.numpy(), enumerate_top_k_with_tail(logits, ids), rtol=2e-6, atol=3e-5)
     np.testing.assert_allclose(found.double().exp().sum(-1).numpy(), 1, atol=3e-5 if kind == "far from zero" else 1e-6)
 
 
@@ -74,7 +74,10 @@ def test_restriction_equals_enumeration(kind):
 def test_tail_keeps_its_precision_where_one_token_has_nearly_everything(gap):
     logits = sharp_logits(gap)
     ids = top_k_ids(logits, K)
-    found, expected = top_k_with_tail(logits, ids)[:, -1].double().numpy(), enumerate_buckets(logits, ids)[:, -1]
+    found, expected = (
+        top_k_with_tail(logits, ids)[:, -1].double().numpy(),
+        enumerate_top_k_with_tail(logits, ids)[:, -1],
+    )
     assert (expected < -gap + 6).all()
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -83,7 +86,7 @@ def test_restriction_on_ids_that_are_not_the_most_likely():
     logits = sharp_logits(40.0)
     ids = torch.stack([torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(t))[:K] for t in range(13)])
     np.testing.assert_allclose(
-        top_k_with_tail(logits, ids).numpy(), enumerate_buckets(logits, ids), rtol=2e-6, atol=1e-6
+        top_k_with_tail(logits, ids).numpy(), enumerate_top_k_with_tail(logits, ids), rtol=2e-6, atol=1e-6
     )
 
 
@@ -92,9 +95,9 @@ def test_half_precision_logits_lose_nothing_more():
     ids = top_k_ids(logits, K)
     found = top_k_with_tail(logits, ids)
     assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), enumerate_buckets(logits, ids), atol=2e-6)
+    np.testing.assert_allclose(found.numpy(), enumerate_top_k_with_tail(logits, ids), atol=2e-6)
     np.testing.assert_allclose(
-        token_log_probs(logits, ids[:, 2]).numpy(), enumerate_buckets(logits, ids)[:, 2], atol=2e-6
+        token_log_probs(logits, ids[:, 2]).numpy(), enumerate_top_k_with_tail(logits, ids)[:, 2], atol=2e-6
     )
 
 
@@ -127,12 +130,12 @@ def test_gradient_of_the_restriction(kind):
     ids = top_k_ids(logits, K)
     upstream = random_logits(1.0, seed=3, vocabulary=K + 1)
     top_k_with_tail(logits, ids).backward(upstream)
-    p, buckets = np.exp(enumerate_log_probs(logits.detach())), np.exp(enumerate_buckets(logits.detach(), ids))
+    p, outcomes = np.exp(enumerate_log_probs(logits.detach())), np.exp(enumerate_top_k_with_tail(logits.detach(), ids))
     expected = np.zeros((TOKENS, VOCABULARY))
     for t in range(TOKENS):
         for v in range(VOCABULARY):
             chosen = ids[t].tolist()
-            own = upstream[t, chosen.index(v)] if v in chosen else upstream[t, K] * p[t, v] / buckets[t, K]
+            own = upstream[t, chosen.index(v)] if v in chosen else upstream[t, K] * p[t, v] / outcomes[t, K]
             expected[t, v] = own - p[t, v] * upstream[t].double().sum()
     np.testing.assert_allclose(logits.grad.numpy(), expected, atol=3e-6)
 
@@ -169,8 +172,8 @@ def test_no_tokens():
 # ---------------------------------------------------------------- divergence
 
 
-def log_softmax64(seed: int, scale: float = 2.0, buckets: int = 5) -> Tensor:
-    return random_logits(scale, seed, tokens=8, vocabulary=buckets).double().log_softmax(-1)
+def log_softmax64(seed: int, scale: float = 2.0, outcomes: int = 5) -> Tensor:
+    return random_logits(scale, seed, tokens=8, vocabulary=outcomes).double().log_softmax(-1)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])

@@ -230,5 +230,5 @@ def test_a_mistake_in_a_reward_is_one_line_before_training(monkeypatch, own, say
 def test_truths_that_are_no_calls_are_named():
     check_truths("tool_use", [ONE, TWO])
     check_truths("answer_match", ["B"])
-    with pytest.raises(SrpoError, match=r"^reward = tool_use: question 1: 'B' is no list of calls$"):
+    with pytest.raises(SrpoError, match=r"^reward = tool_use: question 1: 'B' is not a list of calls$"):
         check_truths("tool_use", [ONE, "B"])

@@ -29,7 +29,7 @@ from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import append_event, read_events
-from srpo.tracking import LiveMirror, Mirror, is_watched, mirrored, sync
+from srpo.tracking import LiveMirror, Mirror, is_mirrored_live, mirrored, sync
 from srpo.training import loop
 
 pytestmark = pytest.mark.fault
@@ -313,22 +313,22 @@ def test_without_anyone_watching_a_run_is_not_mirrored_while_it_trains(
 ) -> None:
     calls = []
     monkeypatch.setattr(Mirror, "sync_run", lambda self, folder: calls.append(folder))
-    live = LiveMirror(results, results / "runs" / RUN.path, interval=0.0, watched=False)
+    live = LiveMirror(results, results / "runs" / RUN.path, interval=0.0, enabled=False)
     live.step()
     live.sync()
     assert calls == []
 
 
-def test_a_server_or_a_wall_clock_is_watched(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_or_a_wall_clock_is_mirrored_live(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     wall = tiny_experiment()
     wall["training"]["clock"] = {"kind": "wall"}
     wall = load_experiment(wall)
-    assert not is_watched(experiment)
-    assert not is_watched(experiment.run(RUN))
-    assert is_watched(wall)
-    assert is_watched(wall.run(RUN))
+    assert not is_mirrored_live(experiment)
+    assert not is_mirrored_live(experiment.run(RUN))
+    assert is_mirrored_live(wall)
+    assert is_mirrored_live(wall.run(RUN))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", AWAY)
-    assert is_watched(experiment)
+    assert is_mirrored_live(experiment)
 
 
 def test_a_model_is_mirrored_without_the_others(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Captions: what a figure shows, from how many seeds, and what its bands are."""
+"""Captions of figures: what is shown, how many seeds it comes from, and what the bands are."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from srpo.analysis.results.scores import PROTOCOLS, Scores
 from srpo.analysis.results.sweeps import late_drop_note
 from srpo.analysis.results.titles import budgets_listed, count_range
 
-_SMOOTHED = "Lines are centred rolling means over a tenth of the steps."
+_SMOOTHED = "Lines: centred rolling means over a tenth of the steps."
 
 
 def _bands(frame: pd.DataFrame) -> str:
-    """From how many seeds lines are, and what their bands are."""
+    """How many seeds the lines come from, and what their bands are."""
     if frame.empty:
         return ""
     seeds = count_range(frame["seeds"])
-    lines = "One seed a line" if seeds == "1" else f"Lines are means over {seeds} seeds"
+    lines = "One seed per line" if seeds == "1" else f"Lines are means over {seeds} seeds"
     units = {unit for unit in frame["unit"] if unit}
     over = {
         "seed and question": "training seeds and test questions",
@@ -39,7 +39,7 @@ def _clock_note(results: Results) -> str:
 
 
 def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
-    """Of a score against the training clock; ``what`` names its methods."""
+    """The caption of a score against the training clock; ``what`` names the methods."""
     k = results.experiment.training.validation.rollouts
     return (
         f"{what}: mean reward over {k} samples of each test question (avg@{k}) at every in-training validation, "
@@ -48,34 +48,40 @@ def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
 
 
 def average_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
-    """Of a score averaged over the benchmarks; ``what`` names its methods."""
+    """The caption of a score averaged over the benchmarks; ``what`` names the methods."""
     k = results.experiment.training.validation.rollouts
     return (
-        f"{what}: at each moment of the training clock the latest avg@{k}, averaged over the benchmarks, from when all "
-        f"have one. {_clock_note(results)} {_bands(frame)}"
+        f"{what}: the latest avg@{k} at each time of the training clock, averaged over the benchmarks. A line starts "
+        f"when every benchmark has a validation. {_clock_note(results)} {_bands(frame)}"
     ).strip()
 
 
 def metric_caption(what: str, faint: bool, clock: bool, results: Results, frame: pd.DataFrame) -> str:
-    """Of a step metric, which ``what`` explains; whether single steps stand behind its lines, and on which axis."""
+    """The caption of a step metric.
+
+    Args:
+        what: explains the metric.
+        faint: whether the values of single steps are drawn too, in a faint colour.
+        clock: whether the x axis is the training clock, not the step.
+    """
     smoothed = f"{_SMOOTHED} Faint: single steps." if faint else _SMOOTHED
     return " ".join(filter(None, (what, smoothed, _clock_note(results) if clock else "", _bands(frame))))
 
 
 def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
-    """Of the seconds that a step takes."""
+    """The caption of the seconds per step."""
     bars = "Bars: 95 % intervals over training seeds." if (frame["step_seconds_unit"] == "seed").any() else ""
     seeds = f"From {_seeds(frame)}." if len(frame) else ""
     return (
-        f"Seconds of the {results.experiment.training.clock.kind} training clock a step, averaged over the steps up to "
-        "each budget and over the benchmarks on which every method of the model has reached it or its last allowed "
-        "step, by phase. "
+        f"Seconds per step on the {results.experiment.training.clock.kind} training clock, by phase. Averaged over the "
+        "steps up to each budget, and over the benchmarks on which every method of the model has reached the budget or "
+        "its step limit. "
         f"{seeds} {bars}"
     ).strip()
 
 
 def response_caption(results: Results, frame: pd.DataFrame) -> str:
-    """Of score and late drop against a sweep's values."""
+    """The caption of score and late drop against the values of a sweep."""
     if frame.empty:
         return ""
     trained = frame[frame["method"] != BASE]
@@ -87,18 +93,18 @@ def response_caption(results: Results, frame: pd.DataFrame) -> str:
     bars = " or ".join(text for unit, text in over.items() if unit in set(trained["score_unit"]))
     return (
         f"Score within each budget ({PROTOCOLS[Scores.of(results).protocol]}) and late drop, averaged over the "
-        f"benchmarks, against {results.experiment.sweep_label}, whose values are spaced equally. {late_drop_note()} "
-        f"Dashed grey: the untrained model. From {_seeds(trained)} a point. "
+        f"benchmarks, against {results.experiment.sweep_label}; its values are spaced equally. {late_drop_note()} "
+        f"Dashed grey: the untrained model. From {_seeds(trained)} per point. "
         + (f"Bars: 95 % intervals over {bars}." if bars else "No intervals.")
     )
 
 
 def sweep_curves_caption(results: Results, frame: pd.DataFrame) -> str:
-    """Of a score against the training clock, by a sweep's values."""
+    """The caption of a score against the training clock, by the values of a sweep."""
     if frame.empty:
         return ""
     k = results.experiment.training.validation.rollouts
     return (
-        f"avg@{k} at every in-training validation, against the training clock, a column a value of "
+        f"avg@{k} at every in-training validation, against the training clock; one column per value of "
         f"{results.experiment.sweep_label}. {_clock_note(results)} {_bands(frame)}"
     )

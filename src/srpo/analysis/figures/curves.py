@@ -1,4 +1,4 @@
-"""What the figures draw, as tidy frames: a figure is drawn from its frame alone, and the frame is its CSV."""
+"""The data of the figures as tidy frames. A figure is drawn from its frame only; the frame is also written as CSV."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.sweeps import sweep_lines
 
 POINTS = 120
-"""Points of a line at most: a thousand steps look no different in print and make a page of many megabytes."""
+"""Maximum number of points per line. A thousand points look the same in print and make the page many megabytes."""
 
 SMOOTHING = 10
-"""Lines of step metrics are centred rolling means over this part of a run's steps (a tenth)."""
+"""Lines of step metrics are centred rolling means over one tenth of a run's steps."""
 
 COLUMNS = ["model", "benchmark", "method", "series", "step", "clock", "value", "smooth", "low", "high", "unit", "seeds"]
 
 
 @dataclass(frozen=True)
 class Series:
-    """A step metric as it is drawn: ``offset + factor * metric``."""
+    """A drawn step metric: ``offset + factor * metric``."""
 
     metric: str
     factor: float = 1.0
@@ -49,7 +49,7 @@ def validation_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
 
 
 def _band(benchmarks: list[list[np.ndarray]]) -> dict[str, float | str]:
-    """The interval of the mean over benchmarks of runs' scores (0 to 1), in percent, as columns of a line."""
+    """The interval of the mean over benchmarks, in percent, as columns; the runs' scores are between 0 and 1."""
     if any(len({len(run) for run in runs}) > 1 for runs in benchmarks):
         return {"low": np.nan, "high": np.nan, "unit": ""}
     estimate = contrast([[Arm(100 * np.array(runs))] for runs in benchmarks], bounds=(0.0, 100.0))
@@ -57,8 +57,9 @@ def _band(benchmarks: list[list[np.ndarray]]) -> dict[str, float | str]:
 
 
 def sweep_curves(results: Results) -> pd.DataFrame:
-    """avg@k at every validation of all runs of a sweep, as :func:`validation_curves` gives it,
-    with ``model`` and ``method`` as they were called before the sweep, and the ``setting`` that they had.
+    """avg@k at every validation of all runs of a sweep, with the columns of :func:`validation_curves`.
+
+    ``model`` and ``method`` are the names before the sweep; ``setting`` is the value of the swept key.
     """
     trained = [line for line in sweep_lines(results) if line.method != BASE]
     points = {point[1:]: (line, point[0]) for line in trained for point in line.points}
@@ -74,11 +75,10 @@ def sweep_curves(results: Results) -> pd.DataFrame:
 
 
 def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """The latest avg@k (percent) at each moment of the training clock, averaged over the benchmarks of all
-    ``methods``, with intervals as in :func:`validation_curves`.
+    """The latest avg@k (percent) at each time of the training clock, averaged over the benchmarks of all ``methods``.
 
-    A moment is left out before every benchmark has a validation, and after the end of a run that stopped before the
-    last budget.
+    Intervals are those of :func:`validation_curves`. A line starts when every benchmark has a validation. It ends where
+    a run stopped before the last budget.
     """
     logs = dict(list(results.validations.groupby(RUN_KEY, sort=False)))
     last = max(results.experiment.training.budget_seconds.values())
@@ -101,7 +101,7 @@ def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
 
 
 def _moment(moment: float, cells: list[list[tuple]], logs: Mapping, ends: Mapping) -> dict | None:
-    """The average at one moment of the clock; None while a benchmark has no validation."""
+    """The average at one time of the clock; None if a benchmark has no validation yet."""
     groups = []
     for keys in cells:
         found = []
@@ -113,14 +113,15 @@ def _moment(moment: float, cells: list[list[tuple]], logs: Mapping, ends: Mappin
             return None
         groups.append(found)
     if any(len({len(run) for run in runs}) > 1 for runs in groups):
-        return None  # not of one test split
+        return None  # different test splits
     value = float(np.mean([100 * np.mean([run.mean() for run in runs]) for runs in groups]))
     return {"clock": moment, "value": value, "smooth": value, **_band(groups), "seeds": min(map(len, groups))}
 
 
 def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str, Series]) -> pd.DataFrame:
-    """Step metrics over training: the mean over seeds, its rolling mean (``smooth``), and the 95 % t interval of
-    that over seeds where there are several.
+    """Step metrics over training: the mean over seeds and its rolling mean (``smooth``).
+
+    With several seeds, the rolling mean has a 95 % t interval over seeds.
     """
     lines = []
     for key, log in _lines(results.steps, methods):
@@ -144,7 +145,7 @@ def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str,
 
 
 def _lines(log: pd.DataFrame, methods: Iterable[str]) -> Iterable[tuple[tuple[str, str, str], pd.DataFrame]]:
-    """The rows of each model, benchmark and method, its seeds together."""
+    """The rows of each model, benchmark and method, with all seeds."""
     there = log[log["method"].isin(list(methods))]
     return there.groupby(["model", "benchmark", "method"], sort=False)
 

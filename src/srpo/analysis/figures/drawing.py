@@ -1,4 +1,4 @@
-"""How each kind of figure is drawn: from a frame that is not empty, under the title it is given."""
+"""Draws each kind of figure from a title and a frame that is not empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.curves import Series
-from srpo.analysis.figures.panels import Panels, clock_unit, legend, name_row, plot, swept_looks, wrapped
+from srpo.analysis.figures.panels import Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.sweeps import LATE_DROP, sweep_values
@@ -24,7 +24,7 @@ from srpo.training.clock import PHASES
 
 
 def draw_note(title: str) -> Figure:
-    """A placeholder for a figure without data."""
+    """A placeholder for a figure that has no data."""
     figure = style.new_figure(6, 1.2, title)
     figure.text(0.5, 0.4, "no data yet", ha="center", va="center", color="#777777")
     return figure
@@ -34,7 +34,7 @@ def draw_note(title: str) -> Figure:
 
 
 def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """avg@k against the training clock, in a band of its interval."""
+    """avg@k against the training clock, with the band of its interval."""
     panels = Panels(title, results, frame)
     base = results.bases.set_index(["model", "benchmark"])["avg_at_k"].to_dict()
     unit = clock_unit(results)[0]
@@ -42,8 +42,8 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     for axes, model, benchmark, here in panels:
         for method in panels.methods:
             line = here[here["method"] == method]
-            look = panels.looks[method] | ({"marker": ""} if averaged else {})
-            plot(axes, line, line["clock"] / unit, **look)
+            style_of = panels.styles[method] | ({"marker": ""} if averaged else {})
+            plot(axes, line, line["clock"] / unit, **style_of)
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
@@ -56,8 +56,8 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """How a figure of step metrics looks: one line a method and series; several series differ in their dash."""
+class LinesByMethod:
+    """A figure of step metrics with one line per method and series; several series differ in their dash pattern."""
 
     series: dict[str, Series]
     label: str
@@ -65,7 +65,7 @@ class Metrics:
     log: bool = False
 
     def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
-        """Lines by method, a panel a model and benchmark."""
+        """One panel per model and benchmark, with lines by method."""
         panels = Panels(title, results, frame)
         unit = clock_unit(results)[0] if self.against == "clock" else 1.0
         dashes = dict(zip(self.series, style.SERIES_DASHES, strict=False))
@@ -73,9 +73,9 @@ class Metrics:
             for method in panels.methods:
                 for series in self.series:
                     line = here[(here["method"] == method) & (here["series"] == series)]
-                    look = panels.looks[method] | {"marker": ""}
-                    look |= {"linestyle": dashes[series]} if len(dashes) > 1 else {}
-                    plot(axes, line, line[self.against] / unit, len(dashes) == 1, **look)
+                    style_of = panels.styles[method] | {"marker": ""}
+                    style_of |= {"linestyle": dashes[series]} if len(dashes) > 1 else {}
+                    plot(axes, line, line[self.against] / unit, len(dashes) == 1, **style_of)
         if self.log:
             panels.log_y()
         panels.share_y(self.label)
@@ -91,45 +91,46 @@ class Metrics:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """How a figure of step metrics looks that are compared with each other: a row a model and method, a look a series.
+class LinesBySeries:
+    """A figure that compares step metrics with each other: one row per model and method, one line per series.
 
-    ``looks`` are as matplotlib takes them; ``limits`` are of the y axis, by default what the lines need.
+    ``styles`` are arguments of matplotlib, one per series. ``limits`` are those of the y axis; by default they fit the
+    lines.
     """
 
     series: dict[str, Series]
-    looks: list[dict[str, Any]]
+    styles: list[dict[str, Any]]
     label: str
     limits: tuple[float, float] | None = None
     log: bool = False
 
     def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
-        """Lines by series, a panel a model, method and benchmark."""
+        """One panel per model, method and benchmark, with lines by series."""
         panels = Panels(title, results, frame, row_a_method=True)
-        looks = dict(zip(self.series, self.looks, strict=True))
+        styles = dict(zip(self.series, self.styles, strict=True))
         for axes, _, _, here in panels:
-            for name, look in looks.items():
+            for name, style_of in styles.items():
                 line = here[here["series"] == name]
-                plot(axes, line, line["step"], **look)
+                plot(axes, line, line["step"], **style_of)
             if self.limits:
                 axes.set_ylim(*self.limits)
         if self.log:
             panels.log_y()
         panels.share_y(self.label)
         panels.label_x("training step")
-        panels.legend([Line2D([], [], label=name, **look) for name, look in looks.items()])
+        panels.legend([Line2D([], [], label=name, **style_of) for name, style_of in styles.items()])
         return panels.figure
 
 
-# ---------------------------------------------------------------- seconds a step
+# ---------------------------------------------------------------- seconds per step
 
 
 def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """Mean seconds a step up to each budget, stacked by phase."""
+    """Mean seconds per step up to each budget, stacked by phase."""
     models = [m for m in results.experiment.models if m in set(frame["model"])]
     budgets = list(results.experiment.training.budget_seconds)
     bars = max(len(planned(results, model)) for model in models)
-    upright = bars > 6  # the variants of a sweep: side by side their names would touch
+    upright = bars > 6  # the variants of a sweep: their names would overlap side by side
     width = max(6.0, min(12.0, len(budgets) * (1.1 + 0.62 * bars)))
     figure = style.new_figure(width, 1.4 + (3.2 if upright else 2.0) * len(models), title)
     grid = figure.subplots(len(models), len(budgets), squeeze=False, sharey="row")
@@ -144,7 +145,7 @@ def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figu
             sns.despine(ax=axes)
             if row == 0:
                 axes.set_title(f"up to {budget}")
-        grid[row][0].set_ylabel("seconds a step")
+        grid[row][0].set_ylabel("seconds per step")
         name_row(grid[row][-1], results.experiment.models[model].title)
         grid[row][0].set_ylim(0, grid[row][0].get_ylim()[1] * 1.08)
     handles = [Patch(facecolor=style.PHASE_COLOURS[p], label=p.replace("_", " ")) for p in PHASES]
@@ -175,7 +176,7 @@ def _stack(axes: Axes, frame: pd.DataFrame, methods: list[str]) -> None:
 
 
 def draw_response(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """Score within each budget and late drop against the values of the sweep, which are spaced equally."""
+    """Score within each budget and late drop against the values of the sweep, at equal distances."""
     rows = list(dict.fromkeys(frame["model"]))
     quantities = [q for q in (*results.experiment.training.budget_seconds, LATE_DROP) if q in set(frame["quantity"])]
     quantities = quantities or list(results.experiment.training.budget_seconds)
@@ -183,16 +184,16 @@ def draw_response(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     figure = style.new_figure(width, 1.5 + 2.2 * len(rows), title)
     grid = figure.subplots(len(rows), len(quantities), squeeze=False, sharex=True)
     places = {value: i for i, value in enumerate(sweep_values(results))}
-    looks = swept_looks(results, frame)
+    styles = sweep_styles(results, frame)
     for row, model in enumerate(rows):
         for column, quantity in enumerate(quantities):
             axes = grid[row][column]
             shown = [quantity] if quantity == LATE_DROP else [quantity, BASE]
             here = frame[(frame["model"] == model) & frame["quantity"].isin(shown)]
-            for i, method in enumerate(looks):
+            for i, method in enumerate(styles):
                 line = here[here["method"] == method]
-                shift = 0.09 * (i - (len(looks) - 2) / 2) * (method != BASE)  # bars would hide each other
-                _respond(axes, line, [places.get(v, np.nan) + shift for v in line["setting"]], looks[method])
+                shift = 0.09 * (i - (len(styles) - 2) / 2) * (method != BASE)  # bars would hide each other
+                _respond(axes, line, [places.get(v, np.nan) + shift for v in line["setting"]], styles[method])
             if quantity != LATE_DROP and column:
                 axes.sharey(grid[row][0])
                 axes.tick_params(labelleft=False)
@@ -209,44 +210,46 @@ def draw_response(title: str, results: Results, frame: pd.DataFrame) -> Figure:
             name_row(grid[row][-1], original_title(results, model))
     for axes in grid[-1]:
         axes.set_xlabel(results.experiment.sweep_label)
-    handles = [Line2D([], [], label=original_title(results, method), **look) for method, look in looks.items()]
+    handles = [Line2D([], [], label=original_title(results, method), **style_of) for method, style_of in styles.items()]
     legend(figure, handles)
     return figure
 
 
-def _respond(axes: Axes, line: pd.DataFrame, x: list[float], look: dict[str, Any]) -> None:
-    """A line with the intervals of its points; a method that is not swept is a horizontal line."""
+def _respond(axes: Axes, line: pd.DataFrame, x: list[float], style_of: dict[str, Any]) -> None:
+    """Draw a line with the intervals of its points; a method that is not swept is a horizontal line."""
     if line.empty:
         return
     if line["setting"].isna().all():
         point = line.iloc[0]
-        axes.axhline(point["score"], **look | {"marker": ""})
-        if point["score_unit"] and "marker" in look:
-            axes.axhspan(point["score_low"], point["score_high"], color=look["color"], alpha=style.BAND, linewidth=0)
+        axes.axhline(point["score"], **style_of | {"marker": ""})
+        if point["score_unit"] and "marker" in style_of:
+            axes.axhspan(
+                point["score_low"], point["score_high"], color=style_of["color"], alpha=style.BAND, linewidth=0
+            )
         return
-    axes.plot(x, line["score"], **look)
-    if "marker" in look:
+    axes.plot(x, line["score"], **style_of)
+    if "marker" in style_of:
         ends = [line["score"] - line["score_low"], line["score_high"] - line["score"]]
-        axes.errorbar(x, line["score"], ends, fmt="none", ecolor=look["color"], elinewidth=1, capsize=2)
+        axes.errorbar(x, line["score"], ends, fmt="none", ecolor=style_of["color"], elinewidth=1, capsize=2)
 
 
 def draw_sweep_curves(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """A column a value, a row a model and benchmark; methods that are not swept are the same in all columns."""
+    """One column per value, one row per model and benchmark. A method that is not swept is the same in all columns."""
     rows = list(dict.fromkeys(zip(frame["model"], frame["benchmark"], strict=True)))
     columns = sweep_values(results)
     width, height = min(12.0, max(6.0, 1.0 + 2.25 * len(columns))), 1.35 + 1.9 * len(rows)
     figure = style.new_figure(width, height, title)
     grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
-    looks = swept_looks(results, frame)
+    styles = sweep_styles(results, frame)
     unit, name = clock_unit(results)
     budgets = results.experiment.training.budget_seconds
     for i, (model, benchmark) in enumerate(rows):
         of_row = frame[(frame["model"] == model) & (frame["benchmark"] == benchmark)]
         for j, value in enumerate(columns):
             axes, here = grid[i][j], of_row[(of_row["setting"] == value) | of_row["setting"].isna()]
-            for method, look in looks.items():
+            for method, style_of in styles.items():
                 line = here[here["method"] == method]
-                plot(axes, line, line["clock"] / unit, **look)
+                plot(axes, line, line["clock"] / unit, **style_of)
             for seconds in budgets.values():
                 axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
             axes.set_xlim(0, 1.03 * max(budgets.values()) / unit)
@@ -259,6 +262,6 @@ def draw_sweep_curves(title: str, results: Results, frame: pd.DataFrame) -> Figu
         row = benchmark_title(results, benchmark)
         several = len({model for model, _ in rows}) > 1
         name_row(grid[i][-1], f"{original_title(results, model)}\n{row}" if several else row)
-    handles = [Line2D([], [], label=original_title(results, method), **look) for method, look in looks.items()]
+    handles = [Line2D([], [], label=original_title(results, method), **style_of) for method, style_of in styles.items()]
     legend(figure, handles)
     return figure

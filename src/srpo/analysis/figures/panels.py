@@ -1,4 +1,4 @@
-"""Small multiples: a grid of axes, a row a model and a column a benchmark, with what all of them share."""
+"""Small multiples: a grid of axes with one row per model and one column per benchmark, labels and legend."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from srpo.analysis.results.matrix import ABLATIONS, AVERAGE, BASE, planned
 from srpo.analysis.results.titles import benchmark_title, method_title, original_name
 
 _HOUR = 3600.0
-_MARKERS = 20  # a line at least; hundreds would hide it
+_MARKERS = 20  # about so many per line; hundreds would hide the line
 
 
 class Panels:
-    """A grid of axes, one row a model (or a model and method), one column a benchmark, for what is planned."""
+    """A grid of axes for the planned runs: one row per model (or per model and method), one column per benchmark."""
 
     def __init__(self, title: str, results: Results, frame: pd.DataFrame, row_a_method: bool = False):
         self.results, self.frame = results, frame
@@ -35,14 +35,14 @@ class Panels:
             of_model = [m for m in self.methods if m in plan]
             if model in set(frame["model"]) or (of_model and not {*self.methods} <= {"srpo", *ABLATIONS}):
                 self.rows += [(model, m) for m in of_model] if row_a_method else [model]
-        self.looks = _looks(results)
+        self.styles = _method_styles(results)
         if set(frame["benchmark"]) == {AVERAGE}:
             self.benchmarks = [AVERAGE]
         else:
             shown = {row[0] if row_a_method else row for row in self.rows}
             used = {b for model in shown for m in self.methods for b in plans[model].get(m, [])}
             self.benchmarks = [b for b in results.experiment.benchmarks if b in used]
-        # One column: models side by side, so that the page is not half empty.
+        # With one column the models stand side by side; otherwise half of the page would be empty.
         self.turned = self.benchmarks == [AVERAGE]
         rows, columns = (1, len(self.rows)) if self.turned else (len(self.rows), len(self.benchmarks))
         width = min(12.0, max(6.0, 1.0 + (4.2 if self.turned else 2.25) * columns))
@@ -77,13 +77,13 @@ class Panels:
             name_row(self.grid[i][-1], f"{name}\n{wrapped(method_title(self.results, method), 16)}" if method else name)
 
     def scores_y(self) -> None:
-        """Axes that end where scores do; intervals do not."""
+        """Limit the y axes to the range of scores; intervals may reach beyond it."""
         for axes in self.grid.flat:
             low, high = axes.get_ylim()
             axes.set_ylim(max(low, -3), min(high, 103))
 
     def log_y(self) -> None:
-        """Logarithmic axes as high as the lines need: the lower ends of bands may lie below 0."""
+        """Use logarithmic y axes that fit the lines; the lower ends of bands may be below 0."""
         for row in self.grid:
             heights = [value for axes in row for line in axes.lines for value in line.get_ydata() if value > 0]
             for axes in row if heights else ():
@@ -103,7 +103,7 @@ class Panels:
             axes.set_xlabel(label)
 
     def clock_axis(self) -> None:
-        """Count the training clock in hours if it is long, and mark the budgets."""
+        """Label the x axis with the training clock, in hours if it is long, and mark the budgets."""
         clock = self.results.experiment.training
         unit, name = clock_unit(self.results)
         self.label_x(f"training clock, {name}")
@@ -120,11 +120,13 @@ class Panels:
                     axes.text(*place, budget, transform=transform, ha="center", va="bottom", color="#777777", size=7.5)
 
     def method_handles(self, markers: bool = False, dashes: bool = True) -> list[Line2D]:
-        """One legend entry a method."""
+        """One legend entry per method."""
         handles = []
         for method in self.methods:
-            look = self.looks[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
-            handles.append(Line2D([], [], label=method_title(self.results, method), **look))
+            style_of = (
+                self.styles[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
+            )
+            handles.append(Line2D([], [], label=method_title(self.results, method), **style_of))
         return handles
 
     def legend(self, handles: list[Line2D]) -> None:
@@ -132,43 +134,43 @@ class Panels:
         legend(self.figure, handles)
 
 
-def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **look: Any) -> None:
-    """A line in its interval's band, with what was smoothed away behind it if ``faint``."""
+def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **style_of: Any) -> None:
+    """Draw a line with the band of its interval; with ``faint`` also the values before smoothing."""
     if line.empty:
         return
     if faint and not np.array_equal(line["value"], line["smooth"]):
-        axes.plot(x, line["value"], color=look["color"], alpha=style.FAINT, linewidth=0.8)
+        axes.plot(x, line["value"], color=style_of["color"], alpha=style.FAINT, linewidth=0.8)
     some = max(1, len(line) // _MARKERS)
-    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **look)
+    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **style_of)
     if line["low"].notna().any():
-        axes.fill_between(x, line["low"], line["high"], color=look["color"], alpha=style.BAND, linewidth=0)
+        axes.fill_between(x, line["low"], line["high"], color=style_of["color"], alpha=style.BAND, linewidth=0)
 
 
 def legend(figure: Figure, handles: list[Line2D]) -> None:
-    """One legend below everything, in as many columns as fit."""
+    """Draw one legend below the axes, with as many columns as fit."""
     entry = 0.55 + 0.075 * max(len(handle.get_label()) for handle in handles)  # inches
     columns = max(1, min(len(handles), 5, int(figure.get_figwidth() / entry)))
     figure.set_figheight(figure.get_figheight() + 0.2 * (-(-len(handles) // columns) - 1))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
-def _looks(results: Results) -> dict[str, dict[str, Any]]:
-    """How each method's line looks, the variants of a sweep as shades of the method they are of."""
+def _method_styles(results: Results) -> dict[str, dict[str, Any]]:
+    """The line style of each method; the variants of a sweep are shades of their method's colour."""
     sweep = results.experiment.sweep
     variants = {name: v.of for name, v in sweep.variants.items()} if sweep and sweep.kind == "methods" else {}
-    return style.method_looks(results.experiment.methods, variants)
+    return style.method_styles(results.experiment.methods, variants)
 
 
-def swept_looks(results: Results, frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """How the lines of ``frame`` look, under the names from before the sweep."""
+def sweep_styles(results: Results, frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """The line styles of the methods in ``frame``, by their names before the sweep."""
     methods = dict.fromkeys(original_name(results, method) for method in results.experiment.methods)
-    looks = style.method_looks(methods, {})
-    looks[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
-    return {method: look for method, look in looks.items() if method in set(frame["method"])}
+    styles = style.method_styles(methods, {})
+    styles[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
+    return {method: style_of for method, style_of in styles.items() if method in set(frame["method"])}
 
 
 def clock_unit(results: Results) -> tuple[float, str]:
-    """The seconds in the unit that the training clock is shown in, and its name: hours if it is long."""
+    """The unit of the training clock in figures: its length in seconds and its name; hours if the clock is long."""
     long = max(results.experiment.training.budget_seconds.values()) > 2 * _HOUR
     return (_HOUR, "h") if long else (1.0, "s")
 
@@ -180,7 +182,7 @@ def name_row(axes: Axes, name: str) -> None:
 
 
 def wrapped(title: str, width: int = 10) -> str:
-    """Break a long title over lines, so that neighbours do not touch."""
+    """Break a long title into lines, so that neighbouring titles do not overlap."""
     lines, current = [], ""
     for word in title.split():
         if current and len(current) + len(word) >= width:

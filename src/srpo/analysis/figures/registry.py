@@ -1,6 +1,6 @@
-"""The paper's figures and diagnostics: which there are, and how they are written.
+"""The list of all figures (the paper's and the diagnostics), and how they are written.
 
-A figure is a frame (``curves.py``), a way to draw it (``drawing.py``) and a caption (``captions.py``).
+Each figure has a frame (``curves.py``), a function that draws it (``drawing.py``) and a caption (``captions.py``).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from srpo.analysis.figures.captions import (
 )
 from srpo.analysis.figures.curves import Series, average_curves, metric_curves, sweep_curves, validation_curves
 from srpo.analysis.figures.drawing import (
-    Metrics,
-    Parts,
+    LinesByMethod,
+    LinesBySeries,
     draw_note,
     draw_response,
     draw_scores,
@@ -46,7 +46,7 @@ Methods = Callable[[Results], list[str]]
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure: ``data`` makes its frame, ``draw`` draws it under a title unless it is empty, ``caption`` is of it."""
+    """A figure: ``data`` makes its frame, ``draw`` draws a frame that is not empty, ``caption`` writes its caption."""
 
     name: str
     title: str
@@ -56,8 +56,8 @@ class FigureSpec:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure made: its caption and the frame it was drawn from, empty if there is nothing to show yet."""
+class FigureData:
+    """A figure's frame and caption; the frame is empty if there is nothing to show yet."""
 
     spec: FigureSpec
     frame: pd.DataFrame
@@ -65,25 +65,24 @@ class Drawn:
 
 
 @lru_cache(maxsize=1)
-def prepare(results: Results) -> dict[str, Drawn]:
+def figure_data(results: Results) -> dict[str, FigureData]:
     """The frames and captions of the experiment's figures."""
     made = {}
     for name in figures_of(results.experiment):
         spec = FIGURES[name]
         frame = spec.data(results)
-        made[name] = Drawn(spec, frame, spec.caption(results, frame))
+        made[name] = FigureData(spec, frame, spec.caption(results, frame))
     return made
 
 
 def write_figures(results: Results, out_dir: Path) -> list[Path]:
     """Write every figure as PNG, SVG, CSV (what is drawn) and caption, and return the paths.
 
-    A figure with nothing to show (yet) is written as a note that says so, so that the files the workflow expects
-    always exist.
+    A figure that has nothing to show (yet) is written as a note that says so, because the workflow expects its files.
     """
     written: list[Path] = []
     with mpl.rc_context(style.rc()):
-        for name, made in prepare(results).items():
+        for name, made in figure_data(results).items():
             title = _title(made.spec, results)
             figure = made.spec.draw(title, results, made.frame) if len(made.frame) else draw_note(title)
             written += style.save(figure, Path(out_dir), name)
@@ -95,13 +94,13 @@ def write_figures(results: Results, out_dir: Path) -> list[Path]:
 
 
 def figure_csv(frame: pd.DataFrame) -> str:
-    """A figure's data with six significant digits, columns without any value left out."""
+    """A figure's data with six significant digits, without empty columns."""
     kept = [c for c in frame.columns if frame.empty or (frame[c].notna() & (frame[c].astype(str) != "")).any()]
     return frame[kept].to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
 
 def _title(spec: FigureSpec, results: Results) -> str:
-    """The figure's title with the experiment's, so that the file can be read on its own."""
+    """The figure's title with that of the experiment, so that the file can be read alone."""
     return f"{spec.title} · {results.experiment.title}"
 
 
@@ -113,7 +112,7 @@ def _ablations(results: Results) -> list[str]:
 
 
 def _ablation_curves(results: Results) -> pd.DataFrame:
-    """Of the models that have an ablation to compare with."""
+    """The curves of the models that have an ablation."""
     frame = validation_curves(results, _ablations(results))
     models = [model for model in results.experiment.models if ablated(results, model)]
     return frame[frame["model"].isin(models)]
@@ -139,7 +138,7 @@ def _with_teacher(results: Results) -> list[str]:
 
 
 def _distilling(results: Results) -> list[str]:
-    """Methods with a distillation loss; the mix of advantages has none."""
+    """Methods with a distillation loss; the advantage mix has none."""
     return [name for name, method in results.experiment.methods.items() if method.routing.distils]
 
 
@@ -164,11 +163,11 @@ def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
     return FigureSpec(name, title, data, draw_scores, partial(average_caption, what))
 
 
-def _metrics(name: str, title: str, methods: Methods, looks: Metrics | Parts, what: str) -> FigureSpec:
-    data = lambda results: metric_curves(results, methods(results), looks.series)  # noqa: E731
-    faint = isinstance(looks, Parts) or len(looks.series) == 1
-    clock = isinstance(looks, Metrics) and looks.against == "clock"
-    return FigureSpec(name, title, data, looks.draw, partial(metric_caption, what, faint, clock))
+def _metrics(name: str, title: str, methods: Methods, lines: LinesByMethod | LinesBySeries, what: str) -> FigureSpec:
+    data = lambda results: metric_curves(results, methods(results), lines.series)  # noqa: E731
+    faint = isinstance(lines, LinesBySeries) or len(lines.series) == 1
+    clock = isinstance(lines, LinesByMethod) and lines.against == "clock"
+    return FigureSpec(name, title, data, lines.draw, partial(metric_caption, what, faint, clock))
 
 
 def _percent(metric: str) -> Series:
@@ -176,7 +175,7 @@ def _percent(metric: str) -> Series:
 
 
 _COMPARED = compared()
-_BRANCH_LOOKS = [{"color": style.branch_colour(branch.name), "linewidth": 2.4} for branch in _COMPARED]
+_BRANCH_STYLES = [{"color": style.branch_colour(branch.name), "linewidth": 2.4} for branch in _COMPARED]
 _SHARES = (-3.0, 103.0)
 
 FIGURES = {
@@ -188,7 +187,7 @@ FIGURES = {
             "sdpo_variants",
             "What SDPO distils (figure 1b)",
             _sdpo_variants,
-            "SDPO on all, on wrong only and on correct rollouts only, as far as they were run",
+            "SDPO on all rollouts, on wrong rollouts only and on correct rollouts only, as far as they were run",
         ),
         FigureSpec(
             "ablation_curves",
@@ -201,12 +200,12 @@ FIGURES = {
             "response_length",
             "Response length over training (figure 4a)",
             _all,
-            Metrics({"": Series("response_length/mean")}, "response length, tokens", "clock"),
+            LinesByMethod({"": Series("response_length/mean")}, "response length, tokens", "clock"),
             "Mean length of the training rollouts, against the training clock.",
         ),
         FigureSpec(
             "step_seconds",
-            "Mean seconds a training step (figure 4b)",
+            "Mean seconds per training step (figure 4b)",
             step_seconds,
             draw_step_seconds,
             step_seconds_caption,
@@ -215,73 +214,73 @@ FIGURES = {
             "routing",
             "Where rollouts go (figure 5)",
             _routed,
-            Parts(
+            LinesBySeries(
                 {
                     **{f"routed to {b.title}": _percent(f"routing/{b.name}_fraction") for b in _COMPARED},
                     "correct": _percent("routing/correct_fraction"),
-                    "teacher available": _percent("routing/sibling_available_fraction"),
+                    "sibling available": _percent("routing/sibling_available_fraction"),
                 },
                 [
-                    *_BRANCH_LOOKS,
-                    # often on top of the share routed to GRPO, so that it must let that line through
+                    *_BRANCH_STYLES,
+                    # dashed: it often lies on top of the share routed to GRPO, which must stay visible
                     {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
                     {"color": "#888888", "linestyle": ":"},
                 ],
                 "share of rollouts, %",
                 _SHARES,
             ),
-            "Of methods that use both branches, shares of each step's rollouts: routed to either branch, correct, and "
-            "with a teacher available (another rollout of the question is correct).",
+            "For methods that use both branches: the shares of each step's rollouts that go to each branch, that are "
+            "correct, and that have a sibling available (another rollout of the question is correct).",
         ),
         _metrics(
             "teacher_entropy",
             "Uncertainty of the self-teacher (figure 1c)",
             _with_teacher,
-            Metrics({"": Series("teacher/entropy")}, "teacher entropy, nats"),
-            "Mean entropy of the teacher's next-token distribution over the rollouts that a method distils (table "
-            "7; SRPO only wrong ones). Compare trends between methods, not levels.",
+            LinesByMethod({"": Series("teacher/entropy")}, "teacher entropy, nats"),
+            "Mean entropy of the teacher's next-token distribution on the rollouts that a method distils (table 7; "
+            "SRPO distils wrong rollouts only). Compare trends between methods, not levels.",
         ),
         _metrics(
             "solved_groups",
-            "Groups all right or all wrong",
+            "Groups that are all correct or all wrong",
             _all,
-            Metrics(
+            LinesByMethod(
                 {
-                    "all right": _percent("routing/all_correct_groups"),
+                    "all correct": _percent("routing/all_correct_groups"),
                     "all wrong": _percent("routing/all_wrong_groups"),
                 },
                 "share of groups, %",
             ),
-            "Share of questions whose rollouts are all right or all wrong: neither has an advantage, and the wrong "
-            "ones have no teacher.",
+            "Share of questions whose rollouts are all correct or all wrong. Such rollouts have no advantage, and the "
+            "wrong ones have no sibling.",
         ),
         _metrics(
             "top_k_mass",
             "Probability outside the top K",
             _with_teacher,
-            Metrics(
+            LinesByMethod(
                 {
                     "student": Series("student/top_k_mass", -1.0, 1.0),
                     "teacher": Series("teacher/top_k_mass", -1.0, 1.0),
                 },
-                "mass of the tail bucket",
+                "probability of the tail",
                 log=True,
             ),
-            "Mean probability that student and teacher give to tokens outside the student's top K, which the "
-            "divergence sees as one bucket.",
+            "Mean probability that student and teacher give to the tail: all tokens outside the student's top K, which "
+            "the divergence counts as one outcome.",
         ),
         _metrics(
             "loss_by_token",
             "Distillation loss by kind of token",
             _distilling,
-            Parts(
+            LinesBySeries(
                 {
                     "reasoning": _percent("distillation_share/reasoning"),
                     "first answer token": _percent("distillation_share/answer_start"),
                     "rest of the answer": _percent("distillation_share/answer_rest"),
                     "format": _percent("distillation_share/format"),
                 },
-                style.SERIES_LOOKS,
+                style.SERIES_STYLES,
                 "share of the loss, %",
                 _SHARES,
             ),
@@ -292,40 +291,40 @@ FIGURES = {
             "loss_by_position",
             "Distillation loss by position in the response",
             _distilling,
-            Parts(
+            LinesBySeries(
                 {
                     f"{name} quarter": _percent(f"distillation_share/quarter_{i}")
                     for i, name in enumerate(("first", "second", "third", "last"), 1)
                 },
-                style.SERIES_LOOKS,
+                style.SERIES_STYLES,
                 "share of the loss, %",
             ),
-            "Shares of a step's distillation loss by the quarter of its response that a token lies in; together 100 %.",
+            "Shares of a step's distillation loss by the quarter of the response in which a token is; together 100 %.",
         ),
         _metrics(
             "copying",
             "Copying the sibling's answer",
             _distilling,
-            Metrics(
+            LinesByMethod(
                 {"student": _percent("copying/student"), "teacher": _percent("copying/teacher")},
                 "share of rollouts, %",
             ),
-            "Of the distilled rollouts whose answer begins otherwise than that of the sibling which the teacher is "
-            "shown: the share after whose own reasoning the sibling's first answer token is the most likely one, to "
-            "the student and to the self-teacher.",
+            "Only distilled rollouts whose first answer token differs from that of the shown sibling count. The figure "
+            "has the share of these rollouts for which, after their own reasoning, the sibling's first answer token is "
+            "the most likely one under the student and under the self-teacher.",
         ),
         _metrics(
             "weights",
             "Dynamic weights",
             _weighted,
-            Parts(
+            LinesBySeries(
                 {
                     "largest": Series("weights/max"),
                     "90 % quantile": Series("weights/p90"),
                     "median": Series("weights/median"),
                     "10 % quantile": Series("weights/p10"),
                 },
-                style.SERIES_LOOKS,
+                style.SERIES_STYLES,
                 "token weight",
                 log=True,
             ),
@@ -333,60 +332,61 @@ FIGURES = {
         ),
         _metrics(
             "weighting_effect",
-            "What weighting does",
+            "Effect of the dynamic weights",
             _weighted,
-            Metrics(
+            LinesByMethod(
                 {
                     "effective share of tokens": _percent("weights/effective_fraction"),
-                    "weighted loss, of unweighted": _percent("weights/loss_scale"),
+                    "weighted loss, % of unweighted": _percent("weights/loss_scale"),
                 },
                 "percent",
             ),
-            "How many tokens the weights leave, as a share of the distilled ones: (sum of weights)² / (number x sum of "
-            "squared weights), 100 % if all weigh the same. And the step's weighted divergence in percent of the "
-            "unweighted one: below 100 %, weighting makes the total distillation loss smaller.",
+            "Effective sample size of the weights as a share of the distilled tokens: (sum of weights)² / (number x "
+            "sum of squared weights), 100 % if all weights are equal. And the step's weighted divergence in percent of "
+            "the unweighted one: below 100 %, weighting makes the total distillation loss smaller.",
         ),
         _metrics(
             "clip_fraction",
             "Clipped tokens",
             _all,
-            Metrics({"": _percent("actor/clip_fraction")}, "clipped tokens, %"),
+            LinesByMethod({"": _percent("actor/clip_fraction")}, "clipped tokens, %"),
             "Share of the policy-gradient branch's tokens whose probability ratio was clipped.",
         ),
         _metrics(
             "rollout_weight",
             "Rollout correction",
             _all,
-            Metrics({"": Series("actor/rollout_is_weight", 1.0, -1.0)}, "mean weight minus 1"),
-            "Mean truncated ratio of the trainer's to the rollout engine's token probabilities, minus 1: 0 where they "
+            LinesByMethod({"": Series("actor/rollout_is_weight", 1.0, -1.0)}, "mean weight minus 1"),
+            "Mean of the truncated ratios of token probabilities, trainer to rollout engine, minus 1. It is 0 if both "
             "agree.",
         ),
         _metrics(
             "rollout_truncated",
             "Truncated rollout corrections",
             _all,
-            Metrics({"": _percent("actor/rollout_is_truncated_fraction")}, "truncated tokens, %"),
-            "Share of tokens whose ratio of the trainer's to the rollout engine's probability was cut to its limit.",
+            LinesByMethod({"": _percent("actor/rollout_is_truncated_fraction")}, "truncated tokens, %"),
+            "Share of tokens whose ratio of probabilities, trainer to rollout engine, was truncated.",
         ),
         _metrics(
             "gradient_norm",
             "Gradient norm",
             _all,
-            Metrics({"": Series("actor/grad_norm")}, "gradient norm"),
-            "Norm of a step's gradient before clipping.",
+            LinesByMethod({"": Series("actor/grad_norm")}, "gradient norm"),
+            "Norm of the gradient of a step, before clipping.",
         ),
         _metrics(
             "branch_norms",
             "Gradient norm of each branch",
             _routed,
-            Parts(
+            LinesBySeries(
                 {f"{b.title} branch": Series(f"grad_norm/{b.name}") for b in _COMPARED},
-                _BRANCH_LOOKS,
+                _BRANCH_STYLES,
                 "gradient norm",
                 log=True,
             ),
-            "Norm of the gradient of each branch's part of the loss, before clipping, over a step's first mini-batch. "
-            "Measured every few steps (training.branch_gradients_every), if both branches have rollouts there.",
+            "Gradient norm of each branch's part of the loss on the first mini-batch of a step, before clipping. "
+            "Measured every few steps (training.branch_gradients_every), if both branches have rollouts in the "
+            "mini-batch.",
         ),
         FigureSpec(
             "sweep_response",

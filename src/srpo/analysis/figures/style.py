@@ -1,4 +1,4 @@
-"""How every figure looks: one palette, one set of sizes, files that are the same to the byte each time."""
+"""The style of all figures: one palette, one set of sizes, and files with the same bytes each time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 # Okabe and Ito's palette, which people with colour blindness can tell apart. A method keeps its colour
-# in every figure; methods that are not named here take the spare ones in the experiment's order.
+# in every figure. Methods that are not listed here get the spare colours, in the order of the experiment.
 _METHOD_COLOURS = {
     "grpo": "#0072B2",
     "sdpo": "#D55E00",
@@ -31,7 +31,7 @@ _METHOD_COLOURS = {
     "grpo_with_anchor": "#6BAED6",
 }
 _SPARE_COLOURS = ["#332288", "#999933", "#882255", "#44AA99", "#555555"]
-# Lines differ in dash as well as in colour, for print in grey.
+# Lines differ in dash pattern too, for printing in grey.
 _METHOD_DASHES = {
     **{"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)},
     **{"grpo_at_srpo_settings": (1, 1), "srpo_equal_loss_scale": (1, 1), "grpo_with_anchor": (4, 1, 1, 1)},
@@ -52,8 +52,8 @@ BASE_COLOUR = "#444444"
 FAINT = 0.22
 BAND = 0.14
 SERIES_DASHES = ["-", (0, (2, 1.2)), ":"]
-# Series that are no methods, in their order: from dark to light, and each with a dash of its own.
-SERIES_LOOKS: list[dict[str, Any]] = [
+# Series that are not methods, in their order: from dark to light, each with its own dash pattern.
+SERIES_STYLES: list[dict[str, Any]] = [
     {"color": "#2B1C3B", "linestyle": "-"},
     {"color": "#40498E", "linestyle": (0, (5, 1.2))},
     {"color": "#3497A9", "linestyle": (0, (3, 1.2, 1, 1.2))},
@@ -63,30 +63,30 @@ _DOTS_PER_INCH = 150
 _SVG_SALT = "srpo"
 
 
-def method_looks(methods: Iterable[str], variants: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Colour, dash pattern and marker of each method's line, as matplotlib takes them.
+def method_styles(methods: Iterable[str], variants: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Colour, dash pattern and marker of each method's line, as arguments of matplotlib.
 
     Args:
-        variants: the methods that a sweep generated, each with the method it is a variant of. They keep its dashes,
-            and take shades of its colour from light to dark: shades differ in lightness, which everyone can see.
+        variants: the methods that a sweep generated, each with the method that it is a variant of. A variant has the
+            dash pattern of its method and a shade of its colour. Shades go from light to dark, which everyone can see.
     """
     families: dict[str, list[str]] = {}
     for method in methods:
         families.setdefault(variants.get(method, method), []).append(method)
     spare = iter(_SPARE_COLOURS * 10)
-    looks = {}
+    styles = {}
     for family, members in families.items():
         colour = _METHOD_COLOURS.get(family) or next(spare)
         dashes = _METHOD_DASHES.get(family, (6, 1.5, 1, 1.5))
         marker = _METHOD_MARKERS.get(family, "P")
         for i, method in enumerate(members):
             swept = method in variants
-            looks[method] = {
+            styles[method] = {
                 "color": _shade(colour, i / max(1, len(members) - 1)) if swept else colour,
                 "linestyle": (0, dashes) if dashes else "-",
                 "marker": _VARIANT_MARKERS[i % len(_VARIANT_MARKERS)] if swept else marker,
             }
-    return looks
+    return styles
 
 
 def _shade(colour: str, place: float) -> str:
@@ -96,7 +96,7 @@ def _shade(colour: str, place: float) -> str:
 
 
 def rc() -> dict[str, Any]:
-    """Settings under which figures are drawn."""
+    """matplotlib's settings for all figures."""
     return {
         **mpl.rcParamsDefault,
         **sns.axes_style("whitegrid"),
@@ -136,15 +136,15 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     figure.canvas.draw()
-    # few colours are used: a palette of them takes a third of the bytes, which the report embeds
+    # few colours are used: with a palette the file, which the report embeds, has a third of the bytes
     drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
     palette = drawn.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     palette.save(png, optimize=True, dpi=(_DOTS_PER_INCH, _DOTS_PER_INCH))
-    figure.set_layout_engine(None)  # laid out once: placing text takes longer than drawing
+    figure.set_layout_engine(None)  # the layout is computed once, because it takes longer than drawing
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return [png, svg]
 
 
 def branch_colour(name: str) -> str:
-    """The colour of the method that is this branch alone; a grey for a branch without such a method."""
+    """The colour of the method that uses only this branch; grey if there is no such method."""
     return _METHOD_COLOURS.get(name, "#7F7F7F")

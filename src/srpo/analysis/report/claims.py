@@ -15,9 +15,9 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from srpo.analysis.results.contrasts import Estimate
 from srpo.analysis.results.families import ALPHA, equivalence_p, holm
-from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.load import Results
 from srpo.analysis.results.logs import Logs, relative
-from srpo.analysis.results.lookups import Cells, Lookup, Terms, available, combine
+from srpo.analysis.results.lookups import Cells, Lookup, Terms, available, benchmark_means, combine
 from srpo.analysis.results.matrix import BASE, family, model_benchmarks, planned
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title
@@ -321,7 +321,7 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     if len(terms) < len(quantity.terms):  # a budget is missing, or two are the same
         return Outcome(model, "not tested", reason="the experiment has too few budgets")
     lookup, planned_on = _lookup(quantity, results, model), model_benchmarks(results, model, methods)
-    mixed = Scores.of(results).mixed if quantity.kind in ("score", "best_on_each", "late_drop") else {}
+    mixed = Scores.of(results).incomparable if quantity.kind in ("score", "best_on_each", "late_drop") else {}
     if refused := [f"{benchmark_title(results, name)}: {mixed[name]}" for name in planned_on if name in mixed]:
         return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
     benchmarks = available(lookup, terms, planned_on)
@@ -334,8 +334,7 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
         return _best_on_each(claim, model, lookup, terms, benchmarks, len(planned_on), cells)
     estimate = combine(lookup, terms, benchmarks, family=cells)
     assert estimate is not None  # each of these benchmarks has every term
-    alone = [combine(lookup, terms, [benchmark]) for benchmark in benchmarks]
-    agreeing = sum(claim.rule.met(one.value) for one in alone if one is not None)
+    agreeing = sum(map(claim.rule.met, benchmark_means(lookup, terms, benchmarks)))
     p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
     return Outcome(model, "undecided", estimate, len(benchmarks), len(planned_on), agreeing, *p_values)
 
@@ -375,7 +374,7 @@ def _when(when: str, results: Results) -> str | None:
 def _that_reached_the_budget(lookup: Lookup, results: Results, model: str) -> Lookup:
     """``lookup`` without the runs that stopped before the budget: their score there is unknown."""
     budgets = results.experiment.training.budget_seconds
-    clock = results.runs.set_index(RUN_KEY)["clock"].to_dict()
+    clock = Logs.of(results).clock
 
     def kept(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
         found = lookup(benchmark, method, when)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import jinja2
 import pandas as pd
 
-from srpo.analysis.figures.registry import FIGURES, Drawn, figure_csv, prepare
+from srpo.analysis.figures.registry import FIGURES, FigureData, figure_csv, figure_data
 from srpo.analysis.outline import Section, sections_of
 from srpo.analysis.report.claims import Claim, Finding, Outcome, findings
 from srpo.analysis.report.summary import headlines, interim, remarks
@@ -90,7 +90,7 @@ def render(results: Results, figures_dir: Path) -> str:
     found, tables, cost = findings(results), build_tables(results), cost_table(results)
     command = f"srpo report --experiment results/{results.experiment.name}/experiment.yaml"
     script = (REPORTS / "sort.js").read_text()
-    pictures = {name: _picture(drawn, figures_dir) for name, drawn in prepare(results).items()}
+    pictures = {name: _picture(drawn, figures_dir) for name, drawn in figure_data(results).items()}
     sections = _shown_sections(results, tables, pictures)
     shown = {name for section in sections for name in (*section.tables, *section.figures)}
     first = None
@@ -235,7 +235,7 @@ def _over(estimate: Estimate) -> str:
     if not estimate.has_interval:
         return "no interval"
     count, spread = estimate.count, estimate.spread
-    widened = f", widened by a run SD of {number(spread.sd)} ({spread.freedom:g} degrees of freedom)" if spread else ""
+    widened = f", widened by a run SD of {number(spread.sd)} ({spread.dof:g} degrees of freedom)" if spread else ""
     units = {
         "seed and question": f"over {count} seeds a method and the test questions",
         "seed": f"over {plural(count, 'seed')} a method",
@@ -259,7 +259,7 @@ def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
 # ---------------------------------------------------------------- figures
 
 
-def _picture(drawn: Drawn, folder: Path) -> Picture:
+def _picture(drawn: FigureData, folder: Path) -> Picture:
     spec, path = drawn.spec, folder / f"{drawn.spec.name}.png"
     if drawn.frame.empty:
         return Picture(spec.name, spec.title, drawn.caption, missing=NO_DATA)

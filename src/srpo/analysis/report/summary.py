@@ -180,7 +180,7 @@ def _range(low: int, high: int) -> str:
 def remarks(results: Results) -> list[str]:
     """What a reader should know about these particular runs: early ends, mixed settings, uncommitted code."""
     found = []
-    if mixed := Scores.of(results).mixed:
+    if mixed := Scores.of(results).incomparable:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
         found.append(f"Runs do not share their test questions and are not compared on: {named}.")
     early = _early_ends(results)

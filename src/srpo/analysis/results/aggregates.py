@@ -1,10 +1,10 @@
-"""Aggregates over runs and benchmarks that readers of reinforcement learning know.
+"""The usual aggregates of reinforcement learning over runs and benchmarks.
 
 Interquartile mean, probability of improvement and performance profile (Agarwal et al. 2021, *Deep Reinforcement
-Learning at the Edge of the Statistical Precipice*; rliable), all stratified by benchmark: every benchmark counts the
-same, however many runs it has, and runs are drawn within their benchmark only. They take scores of runs, one number
-each, in percent. Intervals need two runs of every method on every benchmark and cover other runs on these questions;
-they describe, and decide no claim.
+Learning at the Edge of the Statistical Precipice*; rliable), all stratified by benchmark: every benchmark has
+the same weight, and runs are resampled within their benchmark. The input is one score per run, in percent. Intervals
+need two runs of every method on every benchmark, and cover other runs on the same questions. No claim is decided by
+them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ RESAMPLES = 2000
 LEVEL = 0.95
 
 Runs = Sequence[np.ndarray]
-"""Scores of one method's runs, an array a benchmark."""
+"""Scores of one method's runs, one array per benchmark."""
 
 
 def interquartile_mean(benchmarks: Runs) -> float:
     """The mean of the middle half of all runs' scores.
 
-    A run weighs one over the runs of its benchmark; at the quartiles it counts by the part of its weight inside.
+    The weight of a run is one over the number of runs of its benchmark. At the quartiles only the part of its weight
+    inside counts.
     """
     scores = np.concatenate(list(benchmarks))
     weights = np.concatenate([np.full(len(runs), 1 / (len(runs) * len(benchmarks))) for runs in benchmarks])
@@ -46,10 +47,10 @@ def performance_profile(benchmarks: Runs, thresholds: np.ndarray) -> np.ndarray:
 
 
 def stratified_interval(statistic: Callable[..., float | np.ndarray], *methods: Runs) -> tuple[np.ndarray, np.ndarray]:
-    """The percentile interval of a statistic of ``methods``, runs drawn again within each benchmark.
+    """The percentile interval of a statistic of ``methods``; runs are resampled within each benchmark.
 
-    Drawn by Hesterberg's (2004) bootknife, n out of a random n - 1, whose spread is right for few runs where that of
-    the plain bootstrap is too small by the factor sqrt((n - 1) / n).
+    By Hesterberg's (2004) bootknife: n draws from a random n - 1 of the runs. With few runs its spread is right; that
+    of the plain bootstrap is too small by the factor sqrt((n - 1) / n).
 
     Returns:
         Low and high end, in the statistic's shape; NaN if any benchmark has fewer than two runs of a method.

@@ -1,12 +1,12 @@
 """Contrasts of scores with 95 % intervals over training runs and test questions together.
 
 Everything that a report compares is a *contrast*: a weighted sum of mean scores, averaged over benchmarks. A score is
-the contrast with one arm, a difference between two methods one with two. The truth that its interval shall cover is
-the contrast's mean over other training runs (seeds) **and** other questions of the same kind, whatever was run.
+the contrast with one arm, a difference between two methods one with two. Its interval is
+meant to cover the contrast's mean over other training runs (seeds) **and** other questions of the same kind.
 
-A score varies with the run, with the question, and with both together (which holds the noise of the samples). The
-variance of a mean over crossed runs and questions adds up from three estimates (Cornfield and Tukey 1956; the two-way
-case of Owen 2007, *The pigeonhole bootstrap*, and of Cameron, Gelbach and Miller 2011):
+A score varies with the run, with the question, and with both together (this part includes the noise of the samples).
+The variance of a mean over crossed runs and questions is computed from three estimates (Cornfield and Tukey 1956; the
+two-way case of Owen 2007, *The pigeonhole bootstrap*, and of Cameron, Gelbach and Miller 2011):
 
     V = V_questions + V_runs - V_both
 
@@ -16,16 +16,17 @@ case of Owen 2007, *The pigeonhole bootstrap*, and of Cameron, Gelbach and Mille
 ``V_runs``
     The sum over methods of the variance over runs of their means, divided by the number of runs.
 ``V_both``
-    What both contain: the residual variance of run x question, divided by their number.
+    The part that both contain: the residual variance of run x question, divided by the number of pairs.
 
-V is unbiased, and is never taken to be less than either of the first two. The interval is Student's t with
-Satterthwaite's (1946) degrees of freedom. Skewed scores near 0 and 100 % make the variance over questions less certain
-than its count says, so its degrees of freedom shrink with the kurtosis; the interval of a score itself (not of a
-difference) is Wilson's with an effective number of questions, as for proportions of a survey (Korn and Graubard 1998;
-Dean and Pagano 2015), and so stays within 0 and 100 %. Where all questions agree there is no interval.
+V is unbiased; where it is smaller than one of the first two, the larger of these is used. The interval is Student's t
+with Satterthwaite's (1946) degrees of freedom. Skewed scores near 0 and 100 % make the variance over questions less
+certain than its count says, so its degrees of freedom shrink with the kurtosis; the interval of a score itself (not of
+a difference) is Wilson's with an effective number of questions, as for proportions of a survey (Korn and Graubard 1998;
+Dean and Pagano 2015), and so stays within 0 and 100 %. If all questions give the same value, there is no interval.
 
 With one run of a method V_runs is unknown: the interval covers other questions only and no claim holds on it, unless a
-:class:`Spread` of runs measured elsewhere in the experiment stands in. ``bench/verdicts.py`` computes the coverage.
+:class:`Spread` of runs, measured on other methods of the experiment, replaces it. ``bench/verdicts.py`` computes the
+coverage.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ from scipy import special
 from srpo.errors import SrpoError
 
 LEVEL = 0.95
-FEWEST_QUESTIONS = 8
-"""Fewer questions than these, over all benchmarks, give no interval over questions."""
+MIN_QUESTIONS = 8
+"""Minimum number of questions, over all benchmarks, for an interval over questions."""
 
 Unit = Literal["seed and question", "question", "seed", "benchmark", "none"]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The spread of training runs, known from methods with several seeds.
+    """The spread between training runs, measured on methods with several seeds.
 
     Attributes:
         sd: standard deviation of a run's mean over questions, without the noise of its samples, in the unit of the
             values.
-        freedom: degrees of freedom of ``sd``.
+        dof: degrees of freedom of ``sd``.
     """
 
     sd: float
-    freedom: float
+    dof: float
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class Arm:
     """The runs of one method on one benchmark.
 
     Attributes:
-        values: seeds x questions, its weight multiplied in; one column for a number without questions.
-        fixed: not a sample of training runs (a base model is one, whatever the seeds): it adds no spread of runs.
-        spread: of runs, used where there is one run only.
+        values: seeds x questions, multiplied by the weight; one column if the number has no questions.
+        fixed: whether there is no training run, as for a base model; then it adds no spread of runs.
+        spread: between runs; used only if there is one run.
     """
 
     values: np.ndarray
@@ -78,16 +79,15 @@ class Arm:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its standard error, in the unit of what was estimated.
+    """An estimate with its standard error, in the unit of the values.
 
     Attributes:
-        unit: what the interval covers another draw of. ``benchmark``: numbers without questions of one run each; their
-            differences between benchmarks contain those between runs, so that the interval is too wide for the same
-            target rather than too narrow.
+        unit: what the interval generalises over. ``benchmark``: numbers without questions, from one run each. The
+            differences between benchmarks include those between runs, so the interval is too wide, not too narrow.
         count: runs of the method with the fewest, or questions, or benchmarks.
-        error, freedom: standard error and its degrees of freedom; NaN without an interval.
+        error, dof: standard error and its degrees of freedom; NaN without an interval.
         bounds: least and largest possible value of a mean score; None for a difference.
-        spread: what stands in for the spread of runs, if anything does.
+        spread: the spread between runs that was measured on other methods, if it is used.
         reason: why there is no interval.
     """
 
@@ -95,7 +95,7 @@ class Estimate:
     unit: Unit = "none"
     count: int = 1
     error: float = math.nan
-    freedom: float = math.nan
+    dof: float = math.nan
     bounds: tuple[float, float] | None = None
     spread: Spread | None = None
     reason: str = ""
@@ -107,12 +107,12 @@ class Estimate:
 
     @property
     def covers_runs(self) -> bool:
-        """Whether the interval allows for another training run."""
+        """Whether the interval covers other training runs."""
         return self.has_interval and (self.unit in ("seed and question", "seed") or self.spread is not None)
 
     @property
     def meaning(self) -> str:
-        """The unit, or ``question, run SD`` where a measured spread stands in for several runs."""
+        """The unit, or ``question, run SD`` if the spread between runs was measured on other methods."""
         return f"{self.unit}, run SD" if self.spread is not None and self.has_interval else self.unit
 
     @property
@@ -129,7 +129,7 @@ class Estimate:
         """The two-sided interval of another level."""
         if not self.has_interval:
             return math.nan, math.nan
-        quantile = float(special.stdtrit(self.freedom, (1 + level) / 2))
+        quantile = float(special.stdtrit(self.dof, (1 + level) / 2))
         if self.bounds is None:
             return self.value - quantile * self.error, self.value + quantile * self.error
         least, size = self.bounds[0], self.bounds[1] - self.bounds[0]
@@ -147,7 +147,7 @@ class Estimate:
         if self.bounds is not None:  # the same inversion as the interval: the error that the threshold implies
             low, high = self.bounds
             error *= math.sqrt((threshold - low) * (high - threshold) / ((self.value - low) * (high - self.value)))
-        return float(special.stdtr(self.freedom, (threshold - self.value) / error))
+        return float(special.stdtr(self.dof, (threshold - self.value) / error))
 
     def p_below(self, threshold: float) -> float:
         """One-sided p-value against "the truth is at least ``threshold``"; NaN without an interval."""
@@ -161,10 +161,10 @@ def contrast(strata: Sequence[Sequence[Arm]], bounds: tuple[float, float] | None
     """The mean over ``strata`` (benchmarks) of the sum of their arms' means.
 
     Args:
-        bounds: of the values, if the contrast is a score and not a difference; the interval stays within them.
+        bounds: range of the values, if the contrast is a score and not a difference; the interval stays inside.
 
     Raises:
-        SrpoError: if there is nothing to estimate from, or if arms of a stratum have different numbers of questions.
+        SrpoError: if there are no scores, or if arms of a stratum have different numbers of questions.
     """
     _check(strata)
     by_question = [np.sum([arm.values.mean(axis=0) for arm in arms], axis=0) for arms in strata]
@@ -185,33 +185,33 @@ def contrast(strata: Sequence[Sequence[Arm]], bounds: tuple[float, float] | None
         unit, count = "seed", runs
     if reason := _too_little(by_question) if questions > 1 else "":
         return Estimate(value, unit, count, reason=reason)
-    error, freedom = _error([_parts(arms, known, bounds) for arms in strata])
+    error, dof = _error([_parts(arms, known, bounds) for arms in strata])
     if error == 0:
         return Estimate(value, unit, count, reason="all runs agree exactly")
     if bounds is not None and not bounds[0] < value < bounds[1]:
         return Estimate(value, unit, count, reason="every score is 0 or 100 %")
-    return Estimate(value, unit, count, error, freedom, bounds, spread)
+    return Estimate(value, unit, count, error, dof, bounds, spread)
 
 
 def over_seeds(estimate: Estimate | None) -> Estimate | None:
-    """``estimate`` without an interval over benchmarks: their spread is no uncertainty of their average."""
+    """``estimate`` without an interval over benchmarks: their spread is not the uncertainty of their average."""
     return estimate if estimate is None or estimate.unit != "benchmark" else Estimate(estimate.value)
 
 
 def independent_difference(one: Estimate, other: Estimate) -> Estimate:
-    """``one`` minus ``other``, of different questions and runs: their variances add up."""
+    """``one`` minus ``other`` if questions and runs are different: the variances are added."""
     value, unit = one.value - other.value, one.unit if one.unit == other.unit else "question"
     count = min(one.count, other.count)
     if not (one.has_interval and other.has_interval):
         return Estimate(value, unit, count, reason=one.reason or other.reason)
     variances = [one.error**2, other.error**2]
-    freedom = sum(variances) ** 2 / (variances[0] ** 2 / one.freedom + variances[1] ** 2 / other.freedom)
-    return Estimate(value, unit, count, math.sqrt(sum(variances)), freedom)
+    dof = sum(variances) ** 2 / (variances[0] ** 2 / one.dof + variances[1] ** 2 / other.dof)
+    return Estimate(value, unit, count, math.sqrt(sum(variances)), dof)
 
 
 def _check(strata: Sequence[Sequence[Arm]]) -> None:
     if not strata or not all(strata) or any(0 in arm.values.shape for arms in strata for arm in arms):
-        raise SrpoError("contrast of no scores: give at least one benchmark with one run each")
+        raise SrpoError("contrast without scores: give at least one run of each method on at least one benchmark")
     for arms in strata:
         questions = {arm.values.shape[1] for arm in arms}
         if len(questions) > 1:
@@ -219,7 +219,7 @@ def _check(strata: Sequence[Sequence[Arm]]) -> None:
 
 
 def _over_benchmarks(value: float, by_question: list[np.ndarray]) -> Estimate:
-    """One number a benchmark and one run each: what differs between benchmarks is all there is."""
+    """One number and one run per benchmark: only the differences between benchmarks are known."""
     means = np.array([scores.mean() for scores in by_question])
     if len(means) < 2:
         return Estimate(value, reason="one run, and no questions to draw from")
@@ -230,9 +230,9 @@ def _over_benchmarks(value: float, by_question: list[np.ndarray]) -> Estimate:
 
 
 def _too_little(by_question: list[np.ndarray]) -> str:
-    """Why these questions give no interval; empty if they do."""
+    """Why these questions give no interval; empty if they give one."""
     total = sum(map(len, by_question))
-    if total < FEWEST_QUESTIONS:
+    if total < MIN_QUESTIONS:
         return f"{total} questions are too few for an interval"
     return "every question gives the same value" if not any(map(np.ptp, by_question)) else ""
 
@@ -252,7 +252,7 @@ def _parts(arms: Sequence[Arm], use_spread: bool, bounds: tuple[float, float] | 
     size = len(scores)
     over_questions = (0.0, 1.0)
     if size > 1:
-        over_questions = (_question_variance(scores, bounds) / size, _question_freedom(scores))
+        over_questions = (_question_variance(scores, bounds) / size, _question_dof(scores))
     both = 0.0
     runs: list[tuple[float, float]] = []
     added: list[tuple[float, float]] = []
@@ -264,7 +264,7 @@ def _parts(arms: Sequence[Arm], use_spread: bool, bounds: tuple[float, float] | 
             runs.append((arm.values.mean(axis=1).var(ddof=1) / seeds, seeds - 1))
             both += _residual_variance(arm.values) / (seeds * size)
         elif use_spread and arm.spread is not None:
-            added.append((arm.spread.sd**2, arm.spread.freedom))
+            added.append((arm.spread.sd**2, arm.spread.dof))
     return _Parts(over_questions, runs, both, added)
 
 
@@ -278,18 +278,18 @@ def _error(parts: list[_Parts]) -> tuple[float, float]:
     if variance == 0:
         return 0.0, math.nan
     terms = [part.questions for part in parts] + [term for part in parts for term in part.runs] + added
-    # A spread that several arms borrow is one estimate: its uncertainty adds up before it is squared.
-    squared = sum(term**2 / freedom for term, freedom in terms)
+    # A spread that several arms share is one estimate: its terms are added before they are squared.
+    squared = sum(term**2 / dof for term, dof in terms)
     if added:
         squared += (sum(term for term, _ in added) ** 2 - sum(term**2 for term, _ in added)) / added[0][1]
     return math.sqrt(variance) / len(parts), max(1.0, variance**2 / squared)
 
 
 def _question_variance(scores: np.ndarray, bounds: tuple[float, float] | None) -> float:
-    """Variance over questions; of a bounded score with one more question that is solved always or never.
+    """Variance over questions. For a bounded score, one more question is added that is always or never solved.
 
-    Near a bound the questions that were drawn may all be solved where one in a hundred never is. The share of such
-    questions is the score itself, pulled a little towards the middle (Laplace's rule of succession).
+    Near a bound all questions of the sample may be solved, although one in a hundred never is. The share of such
+    questions is estimated by the score itself, moved slightly to the middle (Laplace's rule of succession).
     """
     size, variance = len(scores), float(scores.var(ddof=1))
     if bounds is None:
@@ -299,8 +299,8 @@ def _question_variance(scores: np.ndarray, bounds: tuple[float, float] | None) -
     return ((size - 1) * variance + share * (1 - share) * (high - low) ** 2) / size
 
 
-def _question_freedom(scores: np.ndarray) -> float:
-    """Degrees of freedom of a variance over questions: fewer than their number where scores are heavy-tailed."""
+def _question_dof(scores: np.ndarray) -> float:
+    """Degrees of freedom of a variance over questions: fewer if scores have heavy tails."""
     size, deviations = len(scores), scores - scores.mean()
     variance = (deviations**2).mean()
     excess = max(0.0, (deviations**4).mean() / variance**2 - 3) if variance else 0.0
@@ -320,14 +320,14 @@ def run_spread(arms: Sequence[np.ndarray]) -> Spread | None:
     """The spread of training runs, pooled over methods and benchmarks with several seeds.
 
     Args:
-        arms: each seeds x questions; those of one seed are passed over.
+        arms: each seeds x questions; those with one seed are ignored.
 
     Returns:
-        None without any method of several seeds.
+        None if no method has several seeds.
     """
     several = [values for values in arms if len(values) > 1]
     if not several:
         return None
-    freedom = np.array([len(values) - 1 for values in several])
+    dof = np.array([len(values) - 1 for values in several])
     variances = [values.mean(axis=1).var(ddof=1) - _residual_variance(values) / values.shape[1] for values in several]
-    return Spread(math.sqrt(max(0.0, np.average(variances, weights=freedom))), float(freedom.sum()))
+    return Spread(math.sqrt(max(0.0, np.average(variances, weights=dof))), float(dof.sum()))

@@ -1,9 +1,9 @@
-"""Several claims at once, and claims that two things are equal.
+"""Multiple testing, and equivalence tests.
 
-Of many true nulls some look significant. A family of primary claims is therefore decided by Holm's procedure (1979),
-which keeps the probability of any false "holds" in the family within ``ALPHA``, one-sided. That two methods do not
-differ is not shown by an interval that contains 0; it is shown by two one-sided tests (TOST; Schuirmann 1987): the
-difference lies above minus a margin and below the margin.
+If many null hypotheses are true, some of them look significant. So the primary claims are decided as a family by Holm's
+procedure (1979): the probability of any false "holds" in the family is at most ``ALPHA``, one-sided. An interval that
+contains 0 does not show that two methods are equal. Two one-sided tests show it (TOST; Schuirmann 1987): the difference
+is above minus a margin and below the margin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     """Holm's adjusted p-values, in the order given.
 
     Args:
-        p_values: of every claim of the family; NaN for one that was not tested, which does not count.
+        p_values: one per claim of the family; NaN for a claim that was not tested, which does not count.
 
     Returns:
         Adjusted values, comparable with the level of the whole family; NaN stays.

@@ -1,7 +1,7 @@
 """Read an experiment's results directory into tidy frames.
 
-Whatever exists is read. A run, evaluation or budget that is not there (yet) becomes a missing value, so
-that an experiment can be looked at while it is still training.
+A run, evaluation or budget that does not exist (yet) becomes a missing value, so the results of an experiment can be
+read while it is still training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from srpo.layout import Layout, RunFiles
 from srpo.training.clock import PHASES
 
 RUN_KEY = ["model", "benchmark", "method", "seed"]
-# Metrics that are always columns, missing where no run has logged them; others a log holds become columns too.
+# Metrics that are always columns, with missing values if no run has logged them. Other logged metrics become columns
+# too.
 METRICS = [
     "reward/mean",
     "response_length/mean",
@@ -42,7 +43,7 @@ METRICS = [
     "actor/rollout_is_weight",
     "actor/grad_norm",
 ]
-# The report shows one question; keeping a few bounds the memory an experiment with long responses takes.
+# The report shows one question. Only a few are kept, because long responses take memory.
 SAMPLED_QUESTIONS = 3
 
 _COLUMNS = {
@@ -61,7 +62,7 @@ _TEXT |= {"prompt", "response", "ground_truth", "in_training_questions", "resamp
 class Results:
     """The results of one experiment, each frame with the columns model, benchmark, method and seed.
 
-    Per-question scores (``question_scores``) are arrays of one float a question, in the split's order.
+    Per-question scores (``question_scores``) are arrays of one float per question, in the order of the split.
 
     Attributes:
         runs: one row per run of the matrix, started or not.
@@ -93,10 +94,10 @@ class Results:
 
 
 def load_results(results_dir: Path, experiment: Experiment | None = None) -> Results:
-    """Read what exists of an experiment below ``results_dir`` (``results/<experiment>``).
+    """Read the existing results of an experiment below ``results_dir`` (``results/<experiment>``).
 
     Args:
-        experiment: whose runs to look for; by default the one in the folder's ``experiment.yaml``.
+        experiment: its runs are read; by default that in the folder's ``experiment.yaml``.
 
     Raises:
         SrpoError: if a file exists but cannot be parsed.
@@ -204,7 +205,7 @@ def routed_methods(experiment: Experiment) -> list[str]:
 def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, Any]] | None:
     """The first logged group with rollouts in several branches, of the first run that has one.
 
-    SRPO's runs come first. The first group and not the last, so that it stays the same while the run goes on.
+    SRPO's runs come first. The first group is taken, because it stays the same while the run continues.
     """
     runs = [run for run in experiment.runs() if run.method in routed_methods(experiment)]
     for run in sorted(runs, key=lambda run: run.method != "srpo"):
@@ -215,7 +216,7 @@ def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, 
 
 
 def _encodable(value: Any) -> Any:
-    """Write out lone surrogates, which JSON can hold and UTF-8 cannot: a model may have sampled anything."""
+    """Replace lone surrogates by their code: a model may sample them, and UTF-8 cannot encode them."""
     if isinstance(value, dict):
         return {name: _encodable(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -229,8 +230,8 @@ def _encodable(value: Any) -> Any:
 def _read_log(path: Path) -> list[dict[str, Any]]:
     """The events of a log in step order.
 
-    A run that was killed and resumed from a checkpoint repeats steps; what it repeats replaces what
-    the killed attempt had logged from there on.
+    A run that was killed and resumed from a checkpoint repeats steps. The repeated steps replace those that the killed
+    attempt had logged.
     """
     log: list[dict[str, Any]] = []
     for event in _events(path):
@@ -282,7 +283,7 @@ def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
 
 
 def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    """A frame that has at least ``columns``; those that are numbers are floats, missing where absent."""
+    """A frame that has at least ``columns``. Numbers are floats; absent values are missing."""
     frame = pd.DataFrame(rows)
     known = [*RUN_KEY, *columns]
     frame = frame.reindex(columns=[*known, *(c for c in frame.columns if c not in known)])

@@ -1,4 +1,4 @@
-"""What the step and validation logs say of each run: metrics early and late, seconds a step, the late drop."""
+"""Numbers from the step and validation logs of each run: metrics early and late, seconds per step, the late drop."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from functools import cache, lru_cache
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.cross_fit import STRETCH, late_drop
+from srpo.analysis.results.cross_fit import WINDOW, late_drop
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.lookups import Lookup
 
 
 class Logs:
-    """The logs of an experiment by run; each method gives a :data:`Lookup` for one model."""
+    """The logs of an experiment by run; each method gives a :data:`Lookup` for one model.
+
+    Attributes:
+        clock: seconds of the training clock of each run, by :data:`~srpo.analysis.results.load.RUN_KEY`.
+    """
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -24,7 +28,7 @@ class Logs:
         self._validations = dict(list(results.validations.groupby(RUN_KEY, sort=False)))
         runs = results.runs.set_index(RUN_KEY)
         self._finished = (runs["status"] == "finished").to_dict()
-        self._clock = runs["clock"].to_dict()
+        self.clock = runs["clock"].to_dict()
         self._lookups: dict[tuple[str, ...], Lookup] = {}
         self._seeds: dict[tuple[str, str, str], list[int]] = {}
         for *cell, seed in runs.index:
@@ -33,7 +37,7 @@ class Logs:
     @classmethod
     @lru_cache(maxsize=2)
     def of(cls, results: Results) -> Logs:
-        """The logs of ``results``, taken apart once."""
+        """The logs of ``results``, split by run once."""
         return cls(results)
 
     def metric(self, model: str, name: str) -> Lookup:
@@ -53,11 +57,11 @@ class Logs:
         return self._lookup(model, value, "metric", name)
 
     def seconds(self, model: str, column: str = "step_seconds") -> Lookup:
-        """Mean seconds of the training clock a step, or of one phase, up to a budget that the run has reached."""
+        """Mean seconds per step on the training clock, or of one phase, up to a budget that the run has reached."""
         budgets = self.results.experiment.training.budget_seconds
 
         def value(key: tuple, budget: str) -> np.ndarray | None:
-            if key not in self._steps or not (self._finished[key] or self._clock[key] >= budgets[budget]):
+            if key not in self._steps or not (self._finished[key] or self.clock[key] >= budgets[budget]):
                 return None
             steps = self._steps[key]
             within = steps.loc[steps["clock"] <= budgets[budget], column]
@@ -67,14 +71,14 @@ class Logs:
         return self._lookup(model, value, "seconds", column)
 
     def late_drop(self, model: str) -> Lookup:
-        """Points by which training ends below its best (:func:`~srpo.analysis.results.cross_fit.late_drop`).
+        """By how many points training ends below its best (:func:`~srpo.analysis.results.cross_fit.late_drop`).
 
-        Of finished runs with more than twice as many validations as a stretch has.
+        For finished runs with more than two windows of validations.
         """
 
         def value(key: tuple, when: str) -> np.ndarray | None:
             log = self._validations.get(key)
-            if not self._finished[key] or log is None or len(log) <= 2 * STRETCH:
+            if not self._finished[key] or log is None or len(log) <= 2 * WINDOW:
                 return None
             if log["question_scores"].map(len).nunique() > 1:
                 return None
@@ -83,7 +87,7 @@ class Logs:
         return self._lookup(model, value, "late drop")
 
     def _lookup(self, model: str, value: Callable[[tuple, str], np.ndarray | None], *quantity: str) -> Lookup:
-        """Values of every seed, each computed once however often the quantity is asked for."""
+        """Values of every seed; each is computed once and cached."""
         computed = cache(value)
 
         def lookup(benchmark: str, method: str, when: str) -> dict[int, np.ndarray]:
@@ -109,9 +113,9 @@ def relative(lookup: Lookup, method: str) -> Lookup:
 def case_shares(steps: pd.DataFrame) -> pd.DataFrame:
     """Shares of each step's rollouts in table 7's four cases, columns ``cases/<case>``.
 
-    They follow from what is logged. A wrong rollout lacks a teacher only where all of its group are wrong, so the
-    share of such groups is the share of wrong rollouts without a teacher; the other three follow from the shares
-    that are right and that have a teacher.
+    They follow from what is logged. A wrong rollout has no correct sibling only if its whole group is wrong, so the
+    share of such groups is the share of wrong rollouts without a sibling. The other three follow from the share of
+    correct rollouts and the share of rollouts with a correct sibling.
     """
     wrong_without = steps["routing/all_wrong_groups"]
     correct_without = 1 - steps["routing/sibling_available_fraction"] - wrong_without

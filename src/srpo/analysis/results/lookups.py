@@ -1,4 +1,4 @@
-"""Contrasts of anything that runs have a number of: scores, step metrics, seconds."""
+"""Contrasts of any number of a run: scores, step metrics, seconds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from srpo.analysis.results.contrasts import Arm, Estimate, Spread, contrast, run
 from srpo.analysis.results.matrix import BASE
 
 Terms = Mapping[tuple[str, str], float]
-"""Weights by (method, when): the lookup says which budget or part of training ``when`` is."""
+"""Weights by (method, when); ``when`` is a budget or a part of training, depending on the lookup."""
 Lookup = Callable[[str, str, str], Mapping[int, np.ndarray]]
-"""(benchmark, method, when) to the values of each seed, one a question; empty where there are none."""
+"""From (benchmark, method, when) to the values of each seed, one per question; empty if there are none."""
 
 
 Cells = Iterable[tuple[str, str]]
@@ -32,24 +32,19 @@ def combine(
     early and late of the same run are compared; different methods are different runs.
 
     Args:
-        bounds: of the values, if ``terms`` is one mean score (:func:`~srpo.analysis.results.contrasts.contrast`).
-        family: the cells of the experiment whose runs may tell how far those of a method with one seed would spread.
+        bounds: range of the values, if ``terms`` is one mean score (:func:`~srpo.analysis.results.contrasts.contrast`).
+        family: the cells from which the spread between runs is estimated for a method with one seed.
     """
-    strata, alone = [], False
-    weights_of = {method: _weights(terms, method) for method, _ in terms}
+    strata = []
+    weights_of = _weights_by_method(terms)
     for benchmark in benchmarks:
-        arms = {}
-        for method, weights in weights_of.items():
-            runs = _runs(lookup, benchmark, method, weights)
-            if runs is None:
-                return None
-            arms[method] = runs
-        if len({runs.shape[1] for runs in arms.values()}) > 1:
+        arms = _arms(lookup, weights_of, benchmark)
+        if arms is None:
             return None
-        alone |= any(len(runs) == 1 and method != BASE for method, runs in arms.items())
         strata.append(arms)
     if not strata:
         return None
+    alone = any(len(runs) == 1 and method != BASE for arms in strata for method, runs in arms.items())
     spreads = {}
     if alone and (family := list(family)):
         spreads = {method: _spread(lookup, weights, family) for method, weights in weights_of.items()}
@@ -60,15 +55,39 @@ def combine(
 
 def available(lookup: Lookup, terms: Terms, benchmarks: Iterable[str]) -> list[str]:
     """Those of ``benchmarks`` that have every term."""
-    return [benchmark for benchmark in benchmarks if combine(lookup, terms, [benchmark])]
+    weights_of = _weights_by_method(terms)
+    return [benchmark for benchmark in benchmarks if _arms(lookup, weights_of, benchmark) is not None]
 
 
-def _weights(terms: Terms, method: str) -> dict[str, float]:
-    return {when: weight for (name, when), weight in terms.items() if name == method}
+def benchmark_means(lookup: Lookup, terms: Terms, benchmarks: Iterable[str]) -> list[float]:
+    """The value of the contrast on each benchmark alone, without an interval; every benchmark must have every term."""
+    weights_of = _weights_by_method(terms)
+    found = [_arms(lookup, weights_of, benchmark) for benchmark in benchmarks]
+    return [float(np.sum([runs.mean(axis=0) for runs in arms.values()], axis=0).mean()) for arms in found if arms]
+
+
+def _weights_by_method(terms: Terms) -> dict[str, dict[str, float]]:
+    weights: dict[str, dict[str, float]] = {}
+    for (method, when), weight in terms.items():
+        weights.setdefault(method, {})[when] = weight
+    return weights
+
+
+def _arms(
+    lookup: Lookup, weights_of: Mapping[str, Mapping[str, float]], benchmark: str
+) -> dict[str, np.ndarray] | None:
+    """Runs x questions of each method; None if a method has no run, or the numbers of questions differ."""
+    arms = {}
+    for method, weights in weights_of.items():
+        runs = _runs(lookup, benchmark, method, weights)
+        if runs is None:
+            return None
+        arms[method] = runs
+    return arms if len({runs.shape[1] for runs in arms.values()}) == 1 else None
 
 
 def _runs(lookup: Lookup, benchmark: str, method: str, weights: Mapping[str, float]) -> np.ndarray | None:
-    """Runs x questions of the weighted sum over ``when``; None without a run that has all of it."""
+    """Runs x questions of the weighted sum over ``when``; None if no run has all terms."""
     found = {when: lookup(benchmark, method, when) for when in weights}
     seeds = [seed for seed in next(iter(found.values())) if all(seed in of for of in found.values())]
     if not seeds or len({len(by_seed[seed]) for by_seed in found.values() for seed in seeds}) > 1:
@@ -77,7 +96,7 @@ def _runs(lookup: Lookup, benchmark: str, method: str, weights: Mapping[str, flo
 
 
 def _spread(lookup: Lookup, weights: Mapping[str, float], family: Cells) -> Spread | None:
-    """The spread of runs of the same quantity, pooled over the cells that have several."""
+    """The spread between runs of the same quantity, pooled over the cells with several runs."""
     found = [
         _runs(lookup, benchmark, method, weights)
         for benchmark, method in family

@@ -1,8 +1,9 @@
-"""What an experiment planned: which methods a model has, on which benchmarks, in which order."""
+"""The planned runs of an experiment: the methods of each model, their benchmarks, and the order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import pandas as pd
 
@@ -16,7 +17,8 @@ BASE = "base"
 ABLATIONS = {"srpo_without_weighting": "srpo", "advantage_mix": "srpo_without_weighting"}
 
 
-def planned(results: Results, model: str) -> dict[str, list[str]]:
+@lru_cache(maxsize=8)
+def planned(results: Results, model: str) -> Mapping[str, list[str]]:
     """The methods planned for ``model``, each with its benchmarks, in the matrix's order."""
     plan: dict[str, list[str]] = {}
     for run in results.experiment.runs():
@@ -26,15 +28,15 @@ def planned(results: Results, model: str) -> dict[str, list[str]]:
 
 
 def family(results: Results, model: str) -> list[tuple[str, str]]:
-    """The (benchmark, method) cells of ``model``, whose runs tell how far runs of this experiment spread."""
+    """The (benchmark, method) cells of ``model``; the spread between runs is estimated from them."""
     return [(benchmark, method) for method, benchmarks in planned(results, model).items() for benchmark in benchmarks]
 
 
 def mixed_questions(results: Results) -> dict[str, str]:
-    """Benchmarks whose runs do not share their test questions, and what differs.
+    """Benchmarks whose runs have different test questions, and what differs.
 
-    Runs are compared question by question, which needs the same questions in the same order: one checksum of the test
-    split and one number of questions in everything that was measured.
+    Runs are compared question by question. So all runs must have the same questions in the same order: one checksum of
+    the test split, and one number of questions.
     """
     checksums: dict[str, set[str]] = {}
     for run, record in results.provenance.items():
@@ -78,7 +80,7 @@ def ablated(results: Results, model: str) -> list[str]:
 
 
 def in_matrix_order(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """Sort rows as the experiment names things: independent of the order in which files were read."""
+    """Sort rows in the order of the experiment file, whatever the order in which files were read."""
     experiment = results.experiment
     orders = {
         "model": list(experiment.models),

@@ -1,4 +1,4 @@
-"""The paper's own numbers, for experiments that may be compared with them."""
+"""The paper's published numbers, for experiments that can be compared with them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _METHODS = {"srpo_no_dynamic_weighting": "srpo_without_weighting"}
 def paper_scores(experiment: Experiment) -> pd.DataFrame:
     """Tables 1 and 2 in percent (column ``paper``) for the models, methods and budgets of ``experiment``.
 
-    Table 2 repeats SRPO's averages of table 1; the ablations add theirs. An average is left out where the
-    experiment's would be over other benchmarks.
+    Table 2 repeats SRPO's averages of table 1 and adds those of the ablations. Averages are left out if the experiment
+    has other benchmarks.
     """
     main = _read("table1_main")
     ablation = _read("table2_ablation").assign(benchmark=AVERAGE)
@@ -29,7 +29,7 @@ def paper_scores(experiment: Experiment) -> pd.DataFrame:
 
 
 def paper_step_seconds(experiment: Experiment) -> pd.DataFrame:
-    """Figure 4b: mean seconds a step up to each budget (column ``paper``), an average over its benchmarks."""
+    """Figure 4b: mean seconds per step up to each budget (column ``paper``), an average over its benchmarks."""
     seconds = _read("fig4b_step_seconds")
     if not _same_benchmarks(experiment):
         seconds = seconds.iloc[:0]

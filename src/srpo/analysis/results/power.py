@@ -1,7 +1,7 @@
-"""What a number of training seeds can resolve, before any run is paid for.
+"""Power analysis: which difference a number of training seeds can detect.
 
-Two methods of ``seeds`` runs on each benchmark are compared on the same questions. A run's mean score varies by the run
-SD (between seeds) and by the noise of its samples; both in points.
+Two methods with ``seeds`` runs on each benchmark are compared on the same questions. A run's mean score varies with the
+training seed (the run SD) and with its samples; both in points.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from scipy import optimize, special, stats
 
 LEVEL, POWER = 0.95, 0.80
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 ASSUMED_RUN_SD = 2.0
-"""Points; the SD between seeds that is assumed where none was measured."""
+"""Points; assumed SD between seeds if none was measured."""
 EFFECT = 1.8
 """Points; the paper's smallest headline effect: what dynamic weighting adds at 10 h (table 2)."""
 
 
 def sample_noise(questions: float, samples: int) -> float:
-    """The most that samples add to the standard deviation of a run's mean score, points: half of them are right."""
+    """Upper bound, in points, of what samples add to the standard deviation of a run's mean score: half are correct."""
     return 100 * math.sqrt(0.25 / (questions * samples))
 
 
@@ -50,7 +50,7 @@ class Design:
         """The probability that the interval lies above 0 if the true difference is ``effect`` (noncentral t)."""
         if seeds < 2:
             return 0.0
-        return float(stats.nct.sf(self._quantile(seeds), self._freedom(seeds), effect / self.error(seeds)))
+        return float(stats.nct.sf(self._quantile(seeds), self._dof(seeds), effect / self.error(seeds)))
 
     def detectable(self, seeds: int, wanted: float = POWER) -> float:
         """The smallest true difference that is found with the power ``wanted``; infinite with one seed."""
@@ -60,27 +60,27 @@ class Design:
         return float(optimize.brentq(lambda effect: self.power(effect, seeds) - wanted, 0, most))
 
     def seeds_needed(self, effect: float, wanted: float = POWER) -> int | None:
-        """The fewest seeds that find ``effect`` with the power ``wanted``; None above :data:`MOST_SEEDS`."""
-        return next((n for n in range(2, MOST_SEEDS + 1) if self.power(effect, n) >= wanted), None)
+        """The fewest seeds that find ``effect`` with the power ``wanted``; None above :data:`MAX_SEEDS`."""
+        return next((n for n in range(2, MAX_SEEDS + 1) if self.power(effect, n) >= wanted), None)
 
-    def _freedom(self, seeds: int) -> int:
+    def _dof(self, seeds: int) -> int:
         return 2 * (seeds - 1) * self.benchmarks
 
     def _quantile(self, seeds: int) -> float:
-        return float(special.stdtrit(self._freedom(seeds), (1 + LEVEL) / 2))
+        return float(special.stdtrit(self._dof(seeds), (1 + LEVEL) / 2))
 
 
 def power_line(seeds: int, benchmarks: int, noise_sd: float, run_sd: float | None = None) -> str:
-    """What ``seeds`` seeds a method tell apart on average over ``benchmarks``, in a sentence.
+    """One sentence: which difference ``seeds`` seeds per method detect on average over ``benchmarks``.
 
     Args:
-        run_sd: the measured SD between seeds, points; without it :data:`ASSUMED_RUN_SD` is assumed, and said so.
+        run_sd: the measured SD between seeds, points; None uses :data:`ASSUMED_RUN_SD` and says so.
     """
     sd, known = (ASSUMED_RUN_SD, "assumed") if run_sd is None else (run_sd, "measured")
     design = Design(sd, benchmarks, noise_sd)
     given = f"at a run SD of {sd:.1f} points ({known})"
     needed = design.seeds_needed(EFFECT)
-    needs = f"{needed} seeds" if needed else f"more than {MOST_SEEDS} seeds"
+    needs = f"{needed} seeds" if needed else f"more than {MAX_SEEDS} seeds"
     needs = f"an effect as small as the paper's +{EFFECT} for weighting needs {needs} (80 % power)"
     if seeds < 2:
         return f"One seed resolves no difference between methods; {given}, {needs}."

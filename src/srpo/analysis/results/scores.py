@@ -1,13 +1,12 @@
 """Scores by model, benchmark, method and budget, in percent.
 
-Two scores stand side by side. ``in_training`` is the paper's protocol: the highest avg@k among the
-validations whose training clock is within the budget. ``resampled`` is the score of the checkpoint that
-this maximum selected, resampled: the noise that made it the maximum is not in the new samples. Their difference
-is the ``selection_bias``, the luck of the samples.
+There are two main scores. ``in_training`` is the paper's protocol: the highest avg@k of the validations within the
+budget. ``resampled`` is the score of the selected checkpoint with new samples, which do not contain the noise that made
+it the maximum. Their difference is the ``selection_bias``.
 
-The checkpoint was still selected for its score on the questions that are reported. ``cross_fitted`` selects it on one
-half of the test questions and reports the other half, in training (:mod:`~srpo.analysis.results.cross_fit`); what
-``resampled`` lies above it is the ``question_bias``, the luck of the questions. ``area`` and ``end`` select nothing:
+The checkpoint was still selected on the reported questions. ``cross_fitted`` selects it on one half of the test
+questions and measures it on the other half, in training (:mod:`~srpo.analysis.results.cross_fit`); ``resampled``
+minus ``cross_fitted`` is the ``question_bias``. ``area`` and ``end`` select nothing:
 the mean score over the training time of the budget, and the mean of its last validations.
 """
 
@@ -33,20 +32,20 @@ _BIASES = ("selection_bias", "question_bias")
 
 
 class Scores:
-    """Every score of an experiment, ready to be compared.
+    """All scores of an experiment.
 
     Attributes:
         runs: one row per run and budget with both scores (``in_training``, ``resampled``, percent).
         protocol: the score that comparisons use: ``resampled``, unless some run has been validated but not
             evaluated yet.
-        mixed: benchmarks whose runs do not have the same test questions, each with what differs; nothing is compared
-            on them.
+        incomparable: benchmarks whose runs do not have the same test questions, each with what differs; nothing is
+            compared on them.
     """
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.runs, self._vectors = _run_scores(results)
-        self.mixed = mixed_questions(results)
+        self.incomparable = mixed_questions(results)
         for base in results.bases.itertuples():
             key = (base.model, base.benchmark, BASE, BASE)
             # Validation never sees the untrained model, so its resampled score is used for all.
@@ -67,18 +66,18 @@ class Scores:
         return lambda benchmark, method, budget: self._vectors.get((score, model, benchmark, method, budget), {})
 
     def seeds(self, model: str, benchmark: str, method: str, budget: str, score: str) -> int:
-        """How many runs a score is the mean of."""
+        """Number of runs in the mean of a score."""
         return len(self.lookup(model, score)(benchmark, method, budget))
 
     def estimate(
         self, model: str, terms: Terms, benchmarks: Iterable[str], score: str | None = None
     ) -> Estimate | None:
-        """A contrast of scores, points; by default of the protocol that comparisons use.
+        """A contrast of scores in points; by default with the protocol of the comparisons.
 
         None if runs of a benchmark have different test questions.
         """
         score, benchmarks = score or self.protocol, list(benchmarks)
-        if any(benchmark in self.mixed for benchmark in benchmarks):
+        if any(benchmark in self.incomparable for benchmark in benchmarks):
             return None
         alone = list(terms.values()) == [1.0] and score not in _BIASES
         bounds = (0.0, 100.0) if alone else None
@@ -130,7 +129,7 @@ def _run_scores(results: Results) -> tuple[pd.DataFrame, dict[tuple[str, ...], d
     for key in runs.index:
         for budget, seconds in results.experiment.training.budget_seconds.items():
             found = {}
-            # No score yet for a run that may still improve within the budget.
+            # A run that is still within the budget has no score yet: it may improve.
             if key in validations and (finished[key] or clock[key] >= seconds):
                 within = validations[key][validations[key]["clock"] <= seconds]
                 if len(within):
@@ -152,7 +151,7 @@ def _run_scores(results: Results) -> tuple[pd.DataFrame, dict[tuple[str, ...], d
 
 
 def _unselected(within: pd.DataFrame, seconds: float) -> dict[str, np.ndarray]:
-    """Scores of a run's validations within a budget that no luck selected, percent, one a question."""
+    """Scores of a run within a budget that have no selection bias, percent, one per question."""
     if within["question_scores"].map(len).nunique() > 1:
         return {}
     scores, clock = 100 * np.vstack(within["question_scores"]), within["clock"].to_numpy(dtype=float)
@@ -176,9 +175,9 @@ def score_frame(
         average_over: the benchmarks of each model's rows of benchmark ``average``; none if fewer than two.
 
     Returns:
-        One row a cell: each of :data:`SCORES` in percent or points with
-        ``_low``, ``_high``, the ``_unit`` of its interval and the ``_seeds`` behind it. An average is missing
-        unless all its benchmarks are there.
+        One row per cell: each of :data:`SCORES` in percent or points with
+        ``_low``, ``_high``, the ``_unit`` of its interval and the number of its ``_seeds``. An average is missing
+        unless all its benchmarks have a score.
     """
     scores = Scores.of(results)
     rows = []

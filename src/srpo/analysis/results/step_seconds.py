@@ -1,4 +1,4 @@
-"""Seconds of the training clock a step: figure 4b's numbers."""
+"""Seconds per step on the training clock: the numbers of figure 4b."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from srpo.analysis.results.matrix import planned
 from srpo.training.clock import PHASES
 
 SECONDS = {"step_seconds": "step_seconds", **{phase: f"phase_seconds/{phase}" for phase in PHASES}}
-"""Columns of :func:`step_seconds` and of the step log they are means of."""
+"""Columns of :func:`step_seconds`, and the columns of the step log that they average."""
 
 
 def step_seconds(results: Results) -> pd.DataFrame:
-    """Mean seconds of the training clock a step, in total with its interval and by phase, up to each budget.
+    """Mean seconds per step on the training clock up to each budget: the total with its interval, and each phase.
 
-    Averaged over the benchmarks that every method of the model which has reached the budget anywhere has reached it
-    on, so that the methods of a model compare; ``benchmarks`` counts them, ``seeds`` the runs behind the fewest.
+    Averaged over the benchmarks on which all methods of the model have reached the budget, so that methods can be
+    compared; a method that has reached it nowhere does not count. ``benchmarks`` is the number of these benchmarks,
+    ``seeds`` the smallest number of runs.
     """
     logs, rows = Logs.of(results), []
     for model in results.experiment.models:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.cross_fit import STRETCH
+from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.logs import Logs
 from srpo.analysis.results.lookups import Lookup, combine, estimate_columns
@@ -17,19 +17,20 @@ from srpo.analysis.results.matrix import BASE, planned
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import original_name
 
-LATE_DROP = "fall"
-"""The quantity's name in the CSV, where it stands among the budgets."""
+LATE_DROP = "late_drop"
+"""Name of the quantity in the CSV, beside the budgets."""
 _ESTIMATES = [*estimate_columns("score", None), *estimate_columns("change", None)]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the sweep's figure: a method (of a model) at the values of the sweep.
+    """One line of the figure: a method of a model at the values of the sweep.
 
     Attributes:
-        model, method: what it is, by its name before the sweep.
-        points: (value, model, method) as the runs are named. One point of value NaN is a method that is not swept.
-        benchmarks: those that every point is planned on.
+        model, method: the names before the sweep.
+        points: (value, model, method) with the names of the runs. A method that is not swept has one point of value
+        NaN.
+        benchmarks: those on which every point is planned.
     """
 
     model: str
@@ -48,7 +49,7 @@ def sweep_lines(results: Results) -> list[Line]:
         for method in [BASE, *planned(results, model)]:
             variant = sweep.variants.get(model if sweep.kind == "models" else method)
             of = (variant.of if sweep.kind == "models" and variant else model, original_name(results, method))
-            if variant or sweep.kind == "methods":  # a model that is not swept is no part of a sweep of models
+            if variant or sweep.kind == "methods":  # in a sweep of models only the swept models are shown
                 found.setdefault(of, []).append((variant.value if variant else math.nan, model, method))
     made = []
     for (model, method), points in found.items():
@@ -78,8 +79,8 @@ def sweep_frame(results: Results) -> pd.DataFrame:
     """Score within each budget (percent) and late drop (points) of every point of every line, averaged over benchmarks.
 
     Returns:
-        One row a line, setting and quantity (:data:`BASE`, a budget or :data:`LATE_DROP`): ``score`` with its interval,
-        ``change`` against the line's first value with its own, and how many ``seeds`` are behind the score.
+        One row per line, setting and quantity (:data:`BASE`, a budget or :data:`LATE_DROP`): ``score`` with its
+        interval, ``change`` against the line's first value with its own, and the number of ``seeds`` of the score.
     """
     rows = []
     for line in sweep_lines(results):
@@ -99,7 +100,7 @@ def sweep_frame(results: Results) -> pd.DataFrame:
 
 
 def _lookup(results: Results, points: dict[str, tuple[str, str]], quantity: str) -> Lookup:
-    """A quantity's values by the points' numbers in the place of methods, so that models can be compared, too."""
+    """The values of a quantity. Points are numbered and take the place of methods, so models can be compared too."""
     scores, logs = Scores.of(results), Logs.of(results)
 
     def lookup(benchmark: str, point: str, when: str) -> Mapping[int, np.ndarray]:
@@ -112,8 +113,8 @@ def _lookup(results: Results, points: dict[str, tuple[str, str]], quantity: str)
 
 
 def late_drop_note() -> str:
-    """What a late drop is."""
+    """Definition of the late drop."""
     return (
-        f"Late drop: points by which the last {STRETCH} validations lie below the best {STRETCH} in a row, which one "
-        "half of the questions chooses and the other half measures; it can be below 0 by noise."
+        f"Late drop: the number of points by which the last {WINDOW} validations are below the best {WINDOW} in a row. "
+        "One half of the questions selects the best, the other half measures it; noise can make it negative."
     )

@@ -1,4 +1,4 @@
-"""How an experiment's things are called for a reader."""
+"""Titles of methods, benchmarks and budgets for readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def benchmark_title(results: Results, name: str) -> str:
 
 
 def budgets_listed(results: Results) -> str:
-    """What the budgets' names stand for."""
+    """The budgets with their seconds."""
     training = results.experiment.training
     return (
         ", ".join(f"{name} = {s:g} s" for name, s in training.budget_seconds.items())
@@ -35,7 +35,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names with commas between."""
+    """Names joined by commas."""
     return ", ".join(names) or "no benchmark"
 
 

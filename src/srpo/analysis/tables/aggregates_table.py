@@ -79,7 +79,7 @@ def aggregates_table(results: Results) -> Table:
 
 def _runs(scores: Scores, results: Results, model: str, method: str, budget: str) -> list[np.ndarray]:
     """Scores of the runs of a method, percent, an array a benchmark; empty unless every benchmark has one."""
-    over = [name for name in model_benchmarks(results, model) if name not in scores.mixed]
+    over = [name for name in model_benchmarks(results, model) if name not in scores.incomparable]
     found = [scores.lookup(model, scores.protocol)(benchmark, method, budget) for benchmark in over]
     return [np.array([run.mean() for run in runs.values()]) for runs in found] if all(found) else []
 

@@ -62,7 +62,7 @@ class Grid:
             return []
         return [(group, len(list(members))) for group, members in groupby(self.columns, key=lambda c: c[0])]
 
-    def placed(self, row: Row) -> list[tuple[Cell, bool]]:
+    def cells_by_group(self, row: Row) -> list[tuple[Cell, bool]]:
         """The cells of ``row``, each with whether it is the first under its group's head."""
         starts = {0, *accumulate(span for _, span in self.groups)} if self.groups else set()
         places = accumulate((cell.span for cell in row.cells), initial=0)

@@ -21,7 +21,7 @@ from srpo.text import printable
 
 _ROUTED = [
     *("model", "benchmark", "method", "seed", "step", "question", "prompt", "ground_truth", "rollout", "correct"),
-    *("teacher_available", "branch", "sibling_shown", "advantage", "response_length", "truncated", "response"),
+    *("sibling_available", "branch", "sibling_shown", "advantage", "response_length", "truncated", "response"),
 ]
 
 
@@ -41,7 +41,7 @@ def group_table(results: Results) -> Table:
             **shared,
             "rollout": i + 1,
             "correct": correct[i],
-            "teacher_available": any(correct[:i] + correct[i + 1 :]),
+            "sibling_available": any(correct[:i] + correct[i + 1 :]),
             "branch": rollout["branch"],
             "sibling_shown": None if sibling is None else sibling + 1,
             "advantage": rollout["advantage"],
@@ -51,7 +51,7 @@ def group_table(results: Results) -> Table:
         }
         cells = [
             "yes" if row["correct"] else "no",
-            "yes" if row["teacher_available"] else "no",
+            "yes" if row["sibling_available"] else "no",
             BRANCHES[row["branch"]].title,
             _why_routed(row),
             number(row["advantage"], 3, sign=True),
@@ -61,7 +61,7 @@ def group_table(results: Results) -> Table:
         rows.append(row)
         body.append(Row(f"Rollout {i + 1}", [Cell(text) for text in cells]))
     asked = f"Question: {_one_line(group['prompt'])} Correct answer: {_one_line(group['ground_truth'])}"
-    heads = ["Correct?", "Teacher available?", "Route", "Explanation", "Advantage", "Tokens", "Response"]
+    heads = ["Correct?", "Sibling available?", "Route", "Explanation", "Advantage", "Tokens", "Response"]
     grid = Grid("Rollout", [("", head) for head in heads], [Row(asked, heading=True), *body], numeric=False)
     notes = [
         f"{results.experiment.models[run.model].title}, {benchmark_title(results, run.benchmark)}, "
@@ -90,9 +90,9 @@ def _why_routed(row: dict[str, Any]) -> str:
         return f"The self-teacher is shown rollout {row['sibling_shown']}"
     if BRANCHES[row["branch"]].loss is None:
         return "Not trained on"
-    if row["teacher_available"]:
-        return f"{'Correct' if row['correct'] else 'Wrong'}; a teacher is available but unused"
-    return "The only correct rollout: no teacher" if row["correct"] else "No correct rollout: no teacher"
+    if row["sibling_available"]:
+        return f"{'Correct' if row['correct'] else 'Wrong'}; a sibling is available but not shown"
+    return "The only correct rollout: no sibling" if row["correct"] else "No correct rollout: no sibling"
 
 
 def _one_line(text: str) -> str:
@@ -100,10 +100,10 @@ def _one_line(text: str) -> str:
 
 
 _CASES = {
-    "correct_with_sibling": ("Correct", "teacher available"),
-    "correct_without_sibling": ("Correct", "no teacher"),
-    "wrong_with_sibling": ("Wrong", "teacher available"),
-    "wrong_without_sibling": ("Wrong", "no teacher"),
+    "correct_with_sibling": ("Correct", "sibling available"),
+    "correct_without_sibling": ("Correct", "no sibling"),
+    "wrong_with_sibling": ("Wrong", "sibling available"),
+    "wrong_without_sibling": ("Wrong", "no sibling"),
 }
 
 
@@ -118,7 +118,7 @@ def routing_table(results: Results) -> Table:
         for name, routing in routings.items()
     ]
     grids = [Grid("Method", list(_CASES.values()), body, "Branch", numeric=False)] if body else []
-    notes = ["A teacher is available if another rollout of the same question is correct."]
+    notes = ["A sibling is available if another rollout of the same question is correct."]
     return Table("table7", "Table 7. The branch a rollout takes", notes, frame, {}, grids)
 
 

@@ -74,20 +74,20 @@ def _latex(table: Table) -> str:
 # ---------------------------------------------------------------- cells and notes
 
 
-def estimate_cell(estimate: Estimate | None, digits: int = 1, sign: bool = False, **looks: Any) -> Cell:
+def estimate_cell(estimate: Estimate | None, digits: int = 1, sign: bool = False, **emphasis: Any) -> Cell:
     """A number with its interval, or a dash."""
     if estimate is None:
         return Cell(MISSING)
     ends = interval(estimate.low, estimate.high, digits, sign)
-    return Cell(number(estimate.value, digits, sign), interval=ends, **looks)
+    return Cell(number(estimate.value, digits, sign), interval=ends, **emphasis)
 
 
-def record_cell(record: dict[str, Any], name: str, sign: bool = False, **looks: Any) -> Cell:
+def record_cell(record: dict[str, Any], name: str, sign: bool = False, **emphasis: Any) -> Cell:
     """The number ``name`` of a frame's row with its interval, or a dash."""
     if math.isnan(record[name]):
-        return Cell(MISSING, **looks)
+        return Cell(MISSING, **emphasis)
     ends = interval(record[f"{name}_low"], record[f"{name}_high"], sign=sign)
-    return Cell(number(record[name], sign=sign), interval=ends, **looks)
+    return Cell(number(record[name], sign=sign), interval=ends, **emphasis)
 
 
 _UNITS = {

@@ -47,13 +47,13 @@ def test_figures_are_drawn_with_one_line_a_method(swept):
 
 def test_variants_are_shades_of_their_method():
     variants = {f"srpo-{i}": "srpo" for i in range(5)}
-    looks = style.method_looks(["grpo", *variants, "sdpo"], variants)
-    plain = style.method_looks(["grpo", "sdpo", "srpo"], {})
-    assert looks["grpo"] == plain["grpo"]
-    assert looks["sdpo"] == plain["sdpo"]
-    lightness = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (to_rgb(looks[v]["color"]) for v in variants)]
+    styles = style.method_styles(["grpo", *variants, "sdpo"], variants)
+    plain = style.method_styles(["grpo", "sdpo", "srpo"], {})
+    assert styles["grpo"] == plain["grpo"]
+    assert styles["sdpo"] == plain["sdpo"]
+    lightness = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (to_rgb(styles[v]["color"]) for v in variants)]
     assert lightness == sorted(lightness, reverse=True)
     assert all(a - b > 0.05 for a, b in itertools.pairwise(lightness))
-    assert {looks[v]["linestyle"] for v in variants} == {plain["srpo"]["linestyle"]}
-    assert len({looks[v]["marker"] for v in variants}) == 5
-    assert looks["srpo-2"]["color"].lower() == plain["srpo"]["color"].lower()
+    assert {styles[v]["linestyle"] for v in variants} == {plain["srpo"]["linestyle"]}
+    assert len({styles[v]["marker"] for v in variants}) == 5
+    assert styles["srpo-2"]["color"].lower() == plain["srpo"]["color"].lower()

@@ -166,7 +166,7 @@ def test_every_claim_names_evidence_that_exists():
     ],
 )
 def test_rules(value, above, below, within):
-    estimate = Estimate(value, "seed", 5, error=0.8 if value == 1.5 else 0.4, freedom=20)
+    estimate = Estimate(value, "seed", 5, error=0.8 if value == 1.5 else 0.4, dof=20)
 
     def verdict(rule):
         decided = [rule.p_holds(estimate) < 0.025, rule.p_violated(estimate) < 0.025]
@@ -178,7 +178,7 @@ def test_rules(value, above, below, within):
 
 
 def test_a_rule_agrees_with_the_95_percent_interval():
-    estimate = Estimate(2.0, "seed", 5, error=1.1, freedom=9)
+    estimate = Estimate(2.0, "seed", 5, error=1.1, dof=9)
     for threshold in (estimate.low, estimate.high):
         for step in (-0.01, 0.01):
             above, below = Rule(above=threshold + step), Rule(below=threshold + step)

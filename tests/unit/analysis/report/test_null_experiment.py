@@ -68,7 +68,7 @@ def test_one_seed_is_widened_by_the_spread_of_other_methods_seeds_and_says_so(tm
     found = {finding.claim.id: finding for finding in findings(results)}
     (outcome,) = found["srpo_over_grpo_last"].outcomes
     assert outcome.estimate.spread.sd == pytest.approx(2.0, abs=1.0)
-    assert outcome.estimate.spread.freedom == 20
+    assert outcome.estimate.spread.dof == 20
     assert outcome.estimate.covers_runs
     assert found["srpo_over_grpo_last"].verdict == "holds"
 

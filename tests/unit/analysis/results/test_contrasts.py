@@ -60,7 +60,7 @@ def test_the_spread_of_runs_is_recovered():
     world = World(questions=100, seeds=5, run_sd=3.0)
     arms = [world.method(generator, world.questions_drawn(generator)) for _ in range(60)]
     assert run_spread(arms).sd == pytest.approx(3.0, abs=0.4)
-    assert run_spread(arms).freedom == 240
+    assert run_spread(arms).dof == 240
     assert run_spread([arms[0][:1]]) is None
 
 
@@ -79,7 +79,7 @@ def test_the_variance_is_that_of_the_crossed_decomposition():
     ]
     assert estimate.error**2 == pytest.approx(parts[0] + parts[1] - parts[2])
     assert estimate.unit == "seed and question"
-    assert estimate.high - estimate.value == pytest.approx(stats.t.ppf(0.975, estimate.freedom) * estimate.error)
+    assert estimate.high - estimate.value == pytest.approx(stats.t.ppf(0.975, estimate.dof) * estimate.error)
 
 
 def test_numbers_without_questions_give_welchs_interval():
@@ -108,7 +108,7 @@ def test_a_score_stays_within_its_bounds_and_its_p_value_agrees_with_its_interva
 
 
 def test_p_values_agree_with_the_interval_of_a_difference():
-    estimate = Estimate(2.0, "question", 40, error=1.0, freedom=12)
+    estimate = Estimate(2.0, "question", 40, error=1.0, dof=12)
     assert estimate.p_above(estimate.low) == pytest.approx(0.025)
     assert estimate.p_below(estimate.high) == pytest.approx(0.025)
     low, high = estimate.interval(0.9)

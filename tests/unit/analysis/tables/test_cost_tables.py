@@ -39,7 +39,7 @@ def test_seconds_a_step_and_shares_are_means_of_the_log(finished):
         within = [step["step_seconds"] for step in steps if step["clock"] <= 10]
         seconds.append(sum(within) / len(within))
         tenth = steps[: math.ceil(len(steps) / 10)]
-        # section 3.1 of the paper: SRPO sends exactly the wrong rollouts with a teacher to self-distillation
+        # section 3.1 of the paper: SRPO sends exactly the wrong rollouts with a correct sibling to self-distillation
         early.append(sum(step["metrics"]["routing/sdpo_fraction"] for step in tenth) / len(tenth))
     row = cell(read(finished / "tables/step_seconds.csv"), method="srpo", budget="5h")
     assert row["step_seconds"] == f"{sum(seconds) / 2:.4f}"

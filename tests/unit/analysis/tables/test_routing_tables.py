@@ -28,13 +28,13 @@ def test_table_6_is_the_first_logged_group_with_both_branches(finished):
     first_correct = rewards[chosen].index(1) + 1
     for row, reward in zip(rows, rewards[chosen], strict=True):
         assert row["correct"] == str(reward == 1)
-        assert row["teacher_available"] == str(sum(rewards[chosen]) > reward)
+        assert row["sibling_available"] == str(sum(rewards[chosen]) > reward)
         assert row["branch"] == ("grpo" if reward else "sdpo")
         assert row["sibling_shown"] == ("" if reward else str(first_correct))
         assert float(row["advantage"]) == pytest.approx(reward - sum(rewards[chosen]) / 8, abs=1e-4)
     text = (finished / "tables/table6.md").read_text()
     assert "| Rollout 1 | no | yes | SDPO | The self-teacher is shown rollout 3 | -0.250 | 20 |" in text
-    assert "| Rollout 3 | yes | yes | GRPO | Correct; a teacher is available but unused | +0.750 | 22 |" in text
+    assert "| Rollout 3 | yes | yes | GRPO | Correct; a sibling is available but not shown | +0.750 | 22 |" in text
     assert "27 (cut off)" in text
     assert r"Rollout 2 of chemistry. \<answer>larger\</answer> |" in text
     assert f"training step {groups[chosen]['step']}" in text

@@ -27,7 +27,7 @@ def test_the_table_says_the_same_as_its_data(swept):
         assert [cell.text for cell in cells[1:4]] == [
             "–" if math.isnan(score := raw(results, *names, budget)) else f"{score:.1f}" for budget in BUDGETS
         ]
-    assert all(len(grid.placed(row)) == len(rows[label].cells) for row in rows.values() if row.label == label)
+    assert all(len(grid.cells_by_group(row)) == len(rows[label].cells) for row in rows.values() if row.label == label)
     assert any("over training seeds" in note for note in table.notes) == (results.experiment.sweep.kind == "methods")
 
 
