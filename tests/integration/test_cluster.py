@@ -122,7 +122,7 @@ def test_two_ranks_give_the_numbers_of_one(method, tmp_path):
 
 @pytest.mark.parametrize(
     ("ranks", "event", "number", "status", "saved"),  # the fourth is a validation, after which there is a checkpoint
-    [(1, 6, "SIGKILL", -9, 2), (2, 5, "SIGKILL", -9, 2), (2, 1, "SIGTERM", os.EX_TEMPFAIL, 1)],
+    [(2, 5, "SIGKILL", -9, 2), (1, 1, "SIGTERM", os.EX_TEMPFAIL, 1)],
 )
 def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, number, status, saved, tmp_path):
     expected = trained(experiment(0), tmp_path / "local")
@@ -152,9 +152,9 @@ def kill_a_server(replica: int) -> None:
     os.kill(ray.get(server.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("ranks", "killed"), [(1, 0), (2, 1)])
-def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(ranks, killed, tmp_path, monkeypatch, caplog):
+def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(tmp_path, monkeypatch, caplog):
     """Its samples come out the same, nothing is lost, and nothing of the old cluster stays."""
+    ranks, killed = 2, 1
     expected = trained(experiment(0), tmp_path / "local")
     generate, batches, updates = ServerRollout._generate, [], []
 
@@ -177,7 +177,7 @@ def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(ranks, killed, tmp
     found = trained(experiment(ranks), tmp_path / "ray")
     assert "rollout servers failed after step 3, starting new ones (generating: ActorDiedError" in caplog.text
     assert batches == [0, 1, 2, 2, 3, 3, 4]  # no step was taken twice
-    assert_same_run(found, expected, exactly=ranks == 1)
+    assert_same_run(found, expected, exactly=False)
 
 
 def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint(tmp_path, monkeypatch, caplog):

@@ -49,7 +49,7 @@ def spy(monkeypatch):
 def record(run, monkeypatch):
     """Record the rollouts and scores of the next step and the gradients of each of its updates."""
     seen, engine = {"gradients": []}, run.policy.worker.actor.engine
-    generate, score, step = Step.generate, Step.score, engine.optimizer_step
+    generate, score, step = Step.generate, Step.score_by_student, engine.optimizer_step
 
     def generating(self, questions):
         seen["questions"], seen["rollouts"] = questions, generate(self, questions)
@@ -64,7 +64,7 @@ def record(run, monkeypatch):
         return step()
 
     monkeypatch.setattr(Step, "generate", generating)
-    monkeypatch.setattr(Step, "score", scoring)
+    monkeypatch.setattr(Step, "score_by_student", scoring)
     engine.optimizer_step = stepping
     return seen
 

@@ -10,11 +10,14 @@ from pathlib import Path
 from paths import ROOT
 
 
-def snakemake(folder: Path, *arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+def snakemake(
+    folder: Path, *arguments: object, path: Path | None = None, stderr: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     """Run Snakemake in ``folder``, where its own ``.snakemake`` and ``results`` go; ``path`` is searched first."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
     search = [str(folder) for folder in (path, Path(sys.executable).parent) if folder]
     environment = {**os.environ, "PATH": os.pathsep.join([*search, os.environ["PATH"]])}
+    command += arguments
     return subprocess.run(
-        [*map(str, command), *map(str, arguments)], cwd=ROOT, env=environment, capture_output=True, text=True
+        [*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
     )
