@@ -112,7 +112,13 @@ def _drops(many: int) -> Iterator[list[str]]:
             world = World(seeds=seeds)
             rates = late_drops(_rng(), world, planted, late_drop, 5, many, against=0.0)
             truth = f"{rates.truth:.1f}"
-            yield ["cross-fitted, minus that of a method without drop", str(seeds), f"{planted:.0f}", truth, *_drop_cells(rates)]
+            yield [
+                "cross-fitted, minus that of a method without drop",
+                str(seeds),
+                f"{planted:.0f}",
+                truth,
+                *_drop_cells(rates),
+            ]
 
 
 def _drop_cells(rates) -> list[str]:

@@ -110,13 +110,11 @@ def targets(
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     names = routes.names
-    distilled = set(routes.distilled.nonzero().flatten().tolist())
-    chosen = [[row for row in rows if row in distilled] for rows in batches]
-    weights = _weights(settings, names, chosen, student, teacher)
+    weights = _weights(settings, routes, batches, student, teacher)
     result = {}
     for row, old in sorted(student.log_probs.items()):
         branch, length = BRANCHES[names[row]], len(old)
-        if row in distilled:
+        if row in weights:
             cell = (cells or {}).get(row, torch.zeros(length, dtype=torch.int64))
             constants = (weights[row], student.top_k_ids[row], teacher.top_k_log_probs[row], cell)
         else:
@@ -150,15 +148,13 @@ def pending_targets(
         cells, copied: of distilled rollouts (``srpo.algorithm.diagnostics``); none where not given.
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
-    distilled = set(routes.distilled.nonzero().flatten().tolist())
-    chosen = [[row for row in rows if row in distilled] for rows in batches]
-    weights = _weights(settings, routes.names, chosen, student, teacher)
+    weights = _weights(settings, routes, batches, student, teacher)
     numbers, ids = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
     result = {}
     for row in sorted(row for rows in batches for row in rows):
         length, scored = len(rollouts.responses[row]), row in teacher.entropy
         of_distilled, of_scored = (numbers, ids, ids), (numbers, ids.view(0, 0), numbers.view(0, 0))
-        if row in distilled:
+        if row in weights:
             of_distilled = (
                 weights[row],
                 (cells or {}).get(row, torch.zeros(length, dtype=torch.int64)),
@@ -220,14 +216,16 @@ def teacher_log_probs_at(targets: PendingTargets, ids: Int64[Tensor, "scored K"]
 
 def _weights(
     settings: Settings,
-    names: Sequence[str],
+    routes: Routes,
     batches: Sequence[Sequence[int]],
     student: StudentScores,
     teacher: TeacherScores,
 ) -> dict[int, Tensor]:
-    """[response] w~_t of the distilled rollouts, given by mini-batch (section 3.2)."""
+    """[response] w~_t of the distilled rollouts, normalised over each mini-batch (section 3.2)."""
+    names, distilled = routes.names, set(routes.distilled.nonzero().flatten().tolist())
     result: dict[int, Tensor] = {}
-    for rows in batches:
+    for batch in batches:
+        rows = [row for row in batch if row in distilled]
         if not rows:
             continue
         weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in rows]), settings.entropy_beta)
