@@ -63,7 +63,7 @@ class PendingTargets:
         scored: whether the teacher has scored the token.
         divergence_weight, cell: as in ``Targets``.
         copied: at the first token of a rollout's answer, the first answer token of the shown sibling if it differs;
-        else -1.
+            else -1.
         teacher_log_prob: log q(y_t).
         top_k_ids: the student's most likely tokens; without columns if the update selects them.
         teacher_scores: log q of these tokens and the tail, or of the whole vocabulary if there are no ids.
