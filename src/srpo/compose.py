@@ -43,11 +43,11 @@ def load_experiment(
     """Read an experiment file, or the mapping that Snakemake read from it, and resolve its names.
 
     ``extends: embedded`` inherits scale, overrides, training, execution and evaluation of another experiment. The file
-        can replace single keys of the last three. Inherited overrides apply to the methods in this experiment's matrix.
+    can replace single keys of the last three. Inherited overrides apply to the methods in this experiment's matrix.
     ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
     ``overrides: {grpo: {learning_rate: 1.0e-4}}``; ``sweep`` replaces a method or model by variants, e.g.
     ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
-        :meth:`Experiment.model_dump` made is already resolved and loads as it is.
+    :meth:`Experiment.model_dump` made is already resolved and loads as it is.
 
     Args:
         source: the file, or its content.

@@ -251,7 +251,7 @@ def _sampling_seconds(
     """Time to sample a benchmark's test questions, each ``samples`` times.
 
     Servers: a step's generation, times more rollouts, divided by the speed of larger batches. Generating a token takes
-        the time to read the weights, and keys and values of all sequences at work, from memory.
+    the time to read the weights, and keys and values of all sequences at work, from memory.
     """
     training, execution = experiment.training, experiment.execution
     rollouts = samples * experiment.benchmarks[benchmark].questions("test")
