@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
-from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import GenerationConfig, Qwen3ForCausalLM
 
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import SamplingParams
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from random_qwen3 import random_qwen3
 
 PAD, EOS, VOCAB = 0, 1, 370
 
@@ -31,7 +37,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
 
-    model = _build_model()
+    # With this range few tokens are likely, as in a trained model, and few responses end early, which favours
+    # transformers.
+    model = random_qwen3(VOCAB, initializer_range=0.4, eos_token_id=EOS, pad_token_id=PAD).eval()
     engine = EmbeddedEngine(model.config, EOS, PAD)
     engine.update_weights(model.state_dict().items())
     draw = random.Random(0)
@@ -53,26 +61,6 @@ def main() -> None:
             f"temperature {temperature}, top_p {top_p}: engine {rates[0]:7,.0f} tokens/s, "
             f"transformers {rates[1]:7,.0f} tokens/s, ratio {rates[0] / rates[1]:.1f}"
         )
-
-
-def _build_model() -> Qwen3ForCausalLM:
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        # Few tokens are likely, as in a trained model; few responses end early, which favours transformers.
-        initializer_range=0.4,
-        eos_token_id=EOS,
-        pad_token_id=PAD,
-    )
-    return Qwen3ForCausalLM(config).eval()
 
 
 def _generate(model: Qwen3ForCausalLM, prompts: list[list[int]], params: SamplingParams, samples: int) -> int:

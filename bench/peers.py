@@ -1,13 +1,13 @@
-"""CPU seconds of a round of SRPO, SDPO and GRPO here and in TRL: the same shapes, in turn, on one core.
+"""Measures CPU seconds of a round of SRPO, SDPO and GRPO, here and in TRL, with the same shapes, on one core.
 
-    make peers            or, with environments of one's own
+    make peers            or, with your own environments
     python bench/peers.py --peer .venv-trl/bin/python [--passes 3] [--rounds 3]
 
 A round is 32 questions x 8 responses of exactly 56 tokens, a Qwen3 of 0.17 M parameters, prompts of 30 to 50 tokens
-and a teacher's prompt of those and a solution, a coin for a reward. Each pass starts a process of TRL and one of ours;
-a process takes every method for a few rounds, of which the first does not count. Of each number the smallest counts.
+teacher prompts that add a solution, and random rewards. Each pass starts one process of TRL and one of this project. A
+process runs a few rounds of every method; the first round does not count. The smallest value of each number counts.
 
-Both sides get what their layouts like best: TRL 64 rows a forward pass (32 to 256 differ by less than 5 %), here 64.
+Both sides use the micro-batch size that is fastest for them, 64 rows (for TRL, 32 to 256 differ by less than 5 %).
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ Rounds = list[dict[str, float]]
 
 def write_workload(folder: Path) -> None:
     """A random Qwen3 whose tokens are words, so that texts come back as the tokens they were, and questions."""
-    import torch
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+    from random_qwen3 import random_qwen3
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerFast
 
     special = ["<|pad|>", "<|end|>"]
     fixed = ["user", "assistant", "Correct", "solution:", "Correctly", "solve", "the", "original", "question."]
@@ -68,23 +69,7 @@ def write_workload(folder: Path) -> None:
         ),
     )
     tokenizer.save_pretrained(folder / "model")
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        initializer_range=0.1,
-        bos_token_id=None,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder / "model")
+    random_qwen3(VOCABULARY, 0.1, eos_token_id=1, pad_token_id=0).save_pretrained(folder / "model")
     (folder / "model" / "base.json").write_text('{"sha256": "peers"}')
     draw = random.Random(0)
     questions = [" ".join(draw.choices(words, k=draw.choice(PROMPT_WORDS))) for _ in range(QUESTIONS)]
@@ -92,7 +77,7 @@ def write_workload(folder: Path) -> None:
 
 
 def coin(response: str) -> float:
-    """1 for half of the responses."""
+    """A reward that is 1 for half of the responses."""
     return float(hashlib.md5(response.encode()).digest()[0] < 128)
 
 
@@ -294,7 +279,7 @@ def print_table(found: dict[str, dict[str, Rounds]]) -> None:
     """A line a method and side; ratios to TRL's total."""
     totals = {title: best(rounds)["total"] for title, rounds in found["trl"].items()}
     against = {title: title if title in totals else "SDPO" for title in METHODS}
-    print(f"| a round, CPU s | | total | {' | '.join(PHASES)} | of TRL's |")
+    print(f"| CPU seconds of a round | | total | {' | '.join(PHASES)} | ratio to TRL |")
     print("| --- " * (len(PHASES) + 4) + "|")
     for side in ("trl", "here"):
         for title, rounds in found[side].items():

@@ -1,4 +1,4 @@
-"""How often the report's intervals hold the truth, and how often a null is given a verdict, in simulated experiments.
+"""Coverage of the report's intervals, and the rate of false verdicts, in simulated experiments.
 
     python bench/verdicts.py [--experiments 2000]
 
@@ -30,7 +30,7 @@ RUN_SDS = (0, 1, 2, 4)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--experiments", type=int, default=2000, help="simulated experiments a row")
+    parser.add_argument("--experiments", type=int, default=2000, help="simulated experiments per row")
     options = parser.parse_args()
     many, few = options.experiments, max(50, options.experiments // 4)
     _show("Difference of two equal methods: coverage %, false verdict %, by the SD between runs (points)", _nulls(many))
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _nulls(many: int) -> Iterator[list[str]]:
-    yield ["benchmarks", "questions", "seeds", "tastes differ", *(f"SD {sd}" for sd in RUN_SDS)]
+    yield ["benchmarks", "questions", "seeds", "difficulty differs", *(f"SD {sd}" for sd in RUN_SDS)]
     for benchmarks in (1, 5):
         for questions in (30, 50, 210):
             for seeds in (1, 2, 3, 5):
@@ -99,7 +99,7 @@ def _with_none(rates) -> str:
 
 
 def _drops(many: int) -> Iterator[list[str]]:
-    yield ["measured", "seeds", "planted", "true", "estimate", "coverage %", "above the truth %"]
+    yield ["measured", "seeds", "simulated drop", "true", "estimate", "coverage %", "above the truth %"]
     for name, measure in (("best window on the same questions", _same_questions), ("cross-fitted", late_drop)):
         for seeds in (1, 3):
             for planted in (0.0, 5.0):
@@ -112,7 +112,13 @@ def _drops(many: int) -> Iterator[list[str]]:
             world = World(seeds=seeds)
             rates = late_drops(_rng(), world, planted, late_drop, 5, many, against=0.0)
             truth = f"{rates.truth:.1f}"
-            yield ["cross-fitted, minus another's of 0", str(seeds), f"{planted:.0f}", truth, *_drop_cells(rates)]
+            yield [
+                "cross-fitted, minus that of a method without drop",
+                str(seeds),
+                f"{planted:.0f}",
+                truth,
+                *_drop_cells(rates),
+            ]
 
 
 def _drop_cells(rates) -> list[str]:
@@ -132,7 +138,7 @@ def _selection(many: int) -> Iterator[list[str]]:
 
 
 def _power() -> Iterator[list[str]]:
-    yield ["run SD", "seeds", "resolves +-", "finds with 80 %", "power for +1.8", "power for +3.4"]
+    yield ["run SD", "seeds", "± interval", "detected with 80 %", "power for +1.8", "power for +3.4"]
     for sd in (1, 2, 4):
         design = Design(sd, 5, sample_noise(100, 16))
         for seeds in (2, 3, 5, 7):

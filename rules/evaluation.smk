@@ -57,4 +57,6 @@ rule evaluate_base:
     message:
         "Evaluate the base model {wildcards.model} on {wildcards.benchmark}"
     shell:
-        f"srpo evaluate {EXPERIMENT_OPTIONS} " "--model {wildcards.model} --benchmark {wildcards.benchmark} " "> {log} 2>&1"
+        f"srpo evaluate {EXPERIMENT_OPTIONS} "
+        "--model {wildcards.model} --benchmark {wildcards.benchmark} "
+        "> {log} 2>&1"

@@ -1,4 +1,4 @@
-"""From YAML files to an :class:`~srpo.config.Experiment`.
+"""Reads YAML files into an :class:`~srpo.config.Experiment`.
 
 An experiment file (``configs/experiments/*.yaml``) names methods, models and benchmarks; each name is
 a file of its own under ``configs/``. :func:`load_experiment` adds what the experiment ``extends``, resolves the names,
@@ -22,16 +22,16 @@ from srpo.files import write_text
 from srpo.repository import CONFIGS
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-"""Names become folders and arguments of commands."""
+"""Valid names: they become folders and command-line arguments."""
 
 _NAMED = ("methods", "models", "benchmarks")
-"""What an experiment file names in its matrix and the resolved experiment holds."""
+"""Keys of the resolved experiment; an experiment file has only their names, in its matrix."""
 
 _INHERITED = ("scale", "overrides", "training", "execution", "evaluation")
-"""What an experiment takes from the one that it extends; what it runs, and under which name, is its own."""
+"""Keys that an experiment inherits from the one that it extends. Name, title, matrix and sweep are not inherited."""
 
 _RENAMED = {"budgets": "budget_seconds"}
-"""Keys of older versions and what they are called now."""
+"""Keys of older versions, and their present names."""
 
 
 def load_experiment(
@@ -40,21 +40,20 @@ def load_experiment(
     where: str | None = None,
     also_known: Collection[str] = (),
 ) -> Experiment:
-    """Read an experiment file, or the mapping Snakemake made of it, and resolve the names in it.
+    """Read an experiment file, or the mapping that Snakemake read from it, and resolve its names.
 
-    ``extends: embedded`` takes over another experiment's scale, overrides, training, execution and evaluation. Of the
-    last three the file may give single keys, which replace the base's; of the base's overrides, those of methods that
-    are in this experiment's matrix apply.
+    ``extends: embedded`` inherits scale, overrides, training, execution and evaluation of another experiment. The file
+    can replace single keys of the last three. Inherited overrides apply to the methods in this experiment's matrix.
     ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
-    ``overrides: {grpo: {learning_rate: 1.0e-4}}``; ``sweep`` puts variants in the place of a method or model, e.g.
+    ``overrides: {grpo: {learning_rate: 1.0e-4}}``; ``sweep`` replaces a method or model by variants, e.g.
     ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
     :meth:`Experiment.model_dump` made is already resolved and loads as it is.
 
     Args:
-        source: a file, or its content.
+        source: the file, or its content.
         config_root: the folder of experiments, methods, models and benchmarks.
-        where: what to call ``source`` in messages; by default its path.
-        also_known: keys that belong beside the experiment's, to be suggested where one is misspelt.
+        where: the name of ``source`` in messages; by default its path.
+        also_known: other valid keys, which are suggested if a key is misspelt.
 
     Raises:
         SrpoError: on an unknown key or name, a missing key or an impossible value.
@@ -72,16 +71,16 @@ def resolved_text(experiment: Experiment) -> str:
 
 
 def write_resolved(text: str, path: Path) -> None:
-    """Write the file that all verbs read, unless it says the same already."""
+    """Write the file that all commands read, unless it has this content already."""
     if not path.exists() or path.read_text() != text:
         write_text(path, text)
 
 
 def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
-    """The file of a shipped experiment's name; a path stays what it is.
+    """The file of an experiment, from its name or its path.
 
     Raises:
-        SrpoError: if it is neither.
+        SrpoError: if there is no such file.
     """
     folder = config_root / "experiments"
     for path in (Path(name), folder / f"{name}.yaml"):
@@ -98,10 +97,10 @@ def _extended(
     also_known: Collection[str] = (),
     seen: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """An experiment with what it takes from its base, and the base from its own."""
+    """An experiment with the keys that it inherits, directly or indirectly."""
     for key in _NAMED:
         if key in raw:
-            raise SrpoError(f"{where}: unknown key {key}; names go into the matrix, changed values into overrides")
+            raise SrpoError(f"{where}: unknown key {key}; put names into the matrix, changed values into overrides")
     known = [*(key for key in Experiment.model_fields if key not in _NAMED), "overrides", "extends"]
     for key in raw:
         if key not in known:
@@ -168,7 +167,7 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, An
 
 
 class SweepRequest(Config):
-    """A sweep as an experiment file asks for it: methods or models of the matrix, a key of theirs, its values."""
+    """The ``sweep`` of an experiment file: methods or models of the matrix, one of their keys, its values."""
 
     of: list[str] = Field(min_length=1)
     key: str
@@ -182,29 +181,30 @@ class SweepRequest(Config):
 
 
 class _Asked(Config):
-    """The file's key around a sweep, so that a mistake in it is named ``sweep.<key>``."""
+    """Wraps a sweep, so that error messages name ``sweep.<key>``."""
 
     sweep: SweepRequest
 
 
 class _Swept(Config):
-    """The same around what can be swept."""
+    """Wraps methods and models in the same way."""
 
     methods: dict[str, Method] = Field({})
     models: dict[str, Model] = Field({})
 
 
 def _expand(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
-    """What a sweep changes of an experiment: its variants stand where the swept names stood.
+    """Replace the swept methods or models of an experiment by their variants.
 
-    Everything after this sees ordinary methods and models; the report finds in ``sweep`` which belong together.
+    All later code treats variants as ordinary methods and models. The report reads from ``sweep`` which ones belong
+    together.
     """
     request: SweepRequest = _validate(_Asked, {"sweep": raw["sweep"]}, where).sweep
     kind = next((kind for kind in ("methods", "models") if {*request.of} <= raw[kind].keys()), None)
     if kind is None or len({*request.of}) < len(request.of):
         known = " or ".join(f"of the {kind} {', '.join(raw[kind])}" for kind in ("methods", "models") if raw[kind])
         raise SrpoError(f"{where}: sweep.of = {', '.join(request.of)}: give one or more {known}, each once")
-    variants: dict[str, dict[str, dict[str, Any]]] = {}  # by what they are of, then by name
+    variants: dict[str, dict[str, dict[str, Any]]] = {}  # by original name, then by variant name
     for of in request.of:
         definition = _sweepable(raw[kind][of], kind, of, request.key, where)
         if request.key in overrides.get(of, {}):
@@ -242,10 +242,10 @@ def _expand(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[
 
 
 def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where: str) -> dict[str, Any]:
-    """A method or model with its defaults, if ``key`` is a number of it.
+    """A method or model with its defaults, if ``key`` is one of its numbers.
 
     Raises:
-        SrpoError: if it is none, with the keys that are.
+        SrpoError: if it is not; the message lists the keys that are numbers.
     """
     checked = getattr(_validate(_Swept, {kind: {name: definition}}, where), kind)[name].model_dump(mode="json")
     numbers = _numbers(checked)
@@ -256,7 +256,7 @@ def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where
 
 
 def _numbers(definition: dict[str, Any], prefix: str = "") -> list[str]:
-    """The keys of all numbers, those of nested mappings with dots."""
+    """The keys of all numbers; keys of nested mappings have dots."""
     found = []
     for key, value in definition.items():
         if isinstance(value, dict):
@@ -286,14 +286,16 @@ def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str
             "underscores, and begins with a letter, digit or underscore"
         )
     if kind == "methods" and name == "base":
-        raise SrpoError(f"{where}: method 'base': that is what the untrained model is called; rename the file")
+        raise SrpoError(f"{where}: method 'base': this name is reserved for the untrained model; rename the file")
     if not path.is_file():
         known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
         hint = "".join(f"; {near}" for near in [_nearest(name, known)] if near)
         raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{hint}; {folder} has {', '.join(known)}")
     content = _read_yaml(path)
     if content.setdefault("name", short_name(name)) != short_name(name):
-        raise SrpoError(f"{path}: name = {content['name']!r}: a {kind[:-1]} has its file's name; leave the key out")
+        raise SrpoError(
+            f"{path}: name = {content['name']!r}: a {kind[:-1]} has the name of its file; leave the key out"
+        )
     return content
 
 
@@ -313,11 +315,11 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        # an unknown key first: the key that it was meant to be may be what else is missing
+        # report an unknown key first: another error may only say that the correctly spelt key is missing
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         loc = first["loc"]
         if loc[:1] in (("models",), ("benchmarks",)):
-            loc = loc[:2] + loc[3:]  # the third is the kind that pydantic has found it to be
+            loc = loc[:2] + loc[3:]  # pydantic adds the kind as third element
         key = ".".join(str(part) for part in loc)
         value = "" if not key or first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
         value = value if len(value) < 200 else ""
@@ -328,7 +330,7 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
 
 
 def _unknown_key(key: str, known: Iterable[str]) -> str:
-    """What to say of a key that there is not, with the one that was probably meant."""
+    """The message for an unknown key, with the key that was probably meant."""
     known = [*known]
     if _RENAMED.get(key) in known:
         return f"unknown key; it is called {_RENAMED[key]} now"
@@ -342,7 +344,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _keys_beside(model: type[Config], raw: Any, loc: Sequence[int | str]) -> list[str]:
     """The keys of the configuration class at a place of ``model``.
 
-    In a mapping of several kinds it is the class that has most of the keys given there.
+    If several classes are possible, the one with the most of the given keys is taken.
     """
     kind: Any = model
     for part in loc[:-1]:
@@ -359,7 +361,7 @@ def _subclasses(kind: type[Config]) -> list[type[Config]]:
 
 
 def _reason(error: Mapping[str, Any]) -> str:
-    """What pydantic holds against a value, in our words."""
+    """pydantic's error as one short sentence."""
     if error["type"] == "union_tag_invalid":
         return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
     message = {"extra_forbidden": "unknown key", "union_tag_not_found": "the key kind is missing"}.get(

@@ -1,6 +1,6 @@
-"""Experiments as typed data: what YAML may say, checked before any compute is spent.
+"""The types of an experiment's YAML files; values are checked before anything runs.
 
-:mod:`srpo.compose` makes one frozen :class:`Experiment` of an experiment file; everything after that sees it and, per
+:mod:`srpo.compose` makes one frozen :class:`Experiment` from an experiment file. All other code uses it and, for each
 training run, one :class:`RunSpec`.
 """
 
@@ -31,7 +31,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Config(BaseModel):
-    """Base of every configuration model: unknown keys are errors, values never change."""
+    """Base of every configuration class: unknown keys are errors, and objects are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -160,7 +160,7 @@ class WarmStart(Config):
 
     corpus: Literal["families", "splits"]
     families: tuple[str, ...] = ()
-    """Of the corpus ``families`` those it is about; none named: all of them."""
+    """The families of the corpus ``families``; empty: all of them."""
     steps: Count
     batch_size: Count = 64
     learning_rate: Positive = 3e-3
@@ -180,7 +180,7 @@ class MiniatureModel(Config):
 
 
 class TransformerShape(Config):
-    """Sizes of a Qwen3, under the names of its ``config.json``: what memory, disk and FLOPs follow from."""
+    """Sizes of a Qwen3 with the names of its ``config.json``; memory, disk and FLOPs are computed from them."""
 
     hidden_size: Count
     num_hidden_layers: Count
@@ -195,8 +195,8 @@ class TransformerShape(Config):
 class HubModel(Config):
     """A pinned revision on the Hugging Face hub.
 
-    ``shape`` is what ``srpo plan`` reckons with before anything is downloaded; it is held against the checkpoint's
-    ``config.json`` when that is there.
+    ``srpo plan`` computes with ``shape`` before anything is downloaded. After the download it is compared with the
+    checkpoint's ``config.json``.
     """
 
     kind: Literal["hub"]
@@ -262,7 +262,7 @@ class MiniatureBenchmark(Config):
     seed: int = 0
 
     def questions(self, split: Literal["train", "test"]) -> int:
-        """How many there are."""
+        """Number of questions of a split."""
         return self.train_questions if split == "train" else self.test_questions
 
 
@@ -276,7 +276,7 @@ class SourcedBenchmark(Config):
     source: Source
 
     def questions(self, split: Literal["train", "test"]) -> int:
-        """How many there are."""
+        """Number of questions of a split."""
         return (self.source.train if split == "train" else self.source.test).rows
 
 
@@ -295,10 +295,10 @@ class Sampling(Config):
 
 
 class Clock(Config):
-    """What a second of the training clock is.
+    """The training clock.
 
-    ``wall`` measures the step's phases. ``modelled`` converts their FLOPs at nominal rates, so that
-    results do not depend on how fast or busy the machine is.
+    ``wall`` measures the phases of a step. ``modelled`` converts their FLOPs to seconds at nominal rates, so that
+    results do not depend on the speed and load of the machine.
     """
 
     kind: Literal["wall", "modelled"]
@@ -307,7 +307,7 @@ class Clock(Config):
 
 
 class Training(Config):
-    """What all methods of an experiment share (table 3)."""
+    """Settings that all methods of an experiment share (table 3)."""
 
     questions_per_batch: Count = 32
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
@@ -340,7 +340,7 @@ class Training(Config):
 
 
 class Execution(Config):
-    """Which driver and devices compute a run, in which precision and how much memory: no part of the method."""
+    """Driver, devices, precision and memory of a run; they are not part of the method."""
 
     driver: Literal["in_process", "ray"] = "in_process"
     ranks: Count = 1
@@ -360,7 +360,7 @@ class Execution(Config):
 
     @model_serializer(mode="wrap")
     def _without_empty_overrides(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without overrides there is nothing to say: specifications stay what they were before there were any."""
+        """Leave out empty overrides, so that older specifications are unchanged."""
         content = dump(self)
         if not content.get("verl_overrides"):
             content.pop("verl_overrides", None)
@@ -368,9 +368,9 @@ class Execution(Config):
 
     @property
     def shares_prompts(self) -> bool:
-        """Whether a prompt runs through the model once for all its responses (``policy/shared_prompts.py``).
+        """Whether a prompt is computed once for all its responses (``policy/shared_prompts.py``).
 
-        With ``remove_padding`` each response has its own prompt, as verl packs them.
+        With ``remove_padding`` each response has its own copy of the prompt, as in verl.
         """
         return self.attention == "sdpa" and not self.remove_padding
 
@@ -413,16 +413,16 @@ class Block(Config):
 
 
 class Variant(Config):
-    """A method or model that differs from the one it is a variant of in a sweep's key alone."""
+    """A variant of a method or model; it differs from the original only in the key of the sweep."""
 
     of: str
     value: float
 
 
 class Sweep(Config):
-    """What a sweep has become: its key, what to call it, and the methods or models generated from it, by name.
+    """A resolved sweep: its key, its label, and the generated methods or models by name.
 
-    ``titles`` are those of the methods or models that the variants stand for.
+    ``titles`` are the titles of the original methods or models.
     """
 
     kind: SweptKind
@@ -468,7 +468,7 @@ class RunSpec(Config):
     execution: Execution
 
     def identity(self) -> dict[str, Any]:
-        """The specification without what leaves the result alone (:data:`NOT_PART_OF_IDENTITY`)."""
+        """The specification without the keys that do not change the result (:data:`NOT_PART_OF_IDENTITY`)."""
         return self.model_dump(mode="json", exclude=NOT_PART_OF_IDENTITY)
 
 
@@ -487,12 +487,12 @@ class Experiment(Config):
     models: dict[str, Model]
     benchmarks: dict[str, Benchmark]
     sweep: Sweep | None = None
-    # what a reader of the report must know first; such a report begins with a curve and ends with the claims
+    # a warning at the beginning of the report; such a report begins with a figure and ends with the claims
     notice: str | None = None
 
     @model_serializer(mode="wrap")
     def _without_empty_notice(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a notice there is nothing to say: resolved files stay what they were before there were any."""
+        """Leave out an empty notice, so that older resolved files are unchanged."""
         content = dump(self)
         if content.get("notice") is None:
             content.pop("notice", None)
@@ -559,12 +559,13 @@ class Experiment(Config):
 
     @property
     def sweep_label(self) -> str:
-        """What tables and figures call the swept setting; empty without a sweep."""
+        """The name of the swept setting in tables and figures; empty without a sweep."""
         return self.sweep.label if self.sweep else ""
 
     def run(self, run: RunId) -> RunSpec:
         """Resolve one run."""
-        if not any(block.holds(run) for block in self.matrix):  # not runs(): in thousands of them this is asked of each
+        # not runs(): this is called for each of thousands of runs
+        if not any(block.holds(run) for block in self.matrix):
             raise SrpoError(f"run {run.path} is not in the matrix of experiment {self.name}")
         return RunSpec(
             experiment=self.name,
@@ -579,5 +580,5 @@ class Experiment(Config):
 
 
 def short_name(benchmark: str) -> str:
-    """``miniature/physics`` -> ``physics``: a set's folder is not part of a benchmark's name."""
+    """``miniature/physics`` -> ``physics``: the folder is not part of a benchmark's name."""
     return benchmark.rsplit("/", 1)[-1]

@@ -1,4 +1,4 @@
-"""What a forward pass costs, and how long it takes on a modelled clock. Pure arithmetic, no torch."""
+"""FLOPs of a forward pass, and its time on a modelled clock. Only arithmetic, no torch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from srpo.config import Clock, TransformerShape
 
 @dataclass(frozen=True)
 class ModelCost:
-    """What a forward pass of a decoder-only transformer costs.
+    """The cost of a forward pass of a decoder-only transformer.
 
     Attributes:
         matmul_parameters: weights that every token is multiplied with, the output head included, a pure
@@ -31,7 +31,7 @@ class ModelCost:
 
 
 def model_cost(shape: TransformerShape) -> ModelCost:
-    """What a forward pass of a model of this shape costs."""
+    """The cost of a forward pass of a model with this shape."""
     lookup = 0 if shape.tie_word_embeddings else memory.embedding_parameters(shape)
     width = shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
     return ModelCost(memory.parameters(shape) - lookup, width)

@@ -1,4 +1,4 @@
-"""The one exception that users see."""
+"""The only exception that users see."""
 
 
 class SrpoError(Exception):

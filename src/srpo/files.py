@@ -1,4 +1,4 @@
-"""Files that survive a kill: written completely or not at all, or appended line by line."""
+"""Atomic writes and append-only logs: a kill leaves no half-written file."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def _intact(path: Path) -> Iterator[None]:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Wait until a file's or folder's content would survive a crash of the machine."""
+    """Wait until a file or folder is on disk, so that it survives a crash of the machine."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -125,7 +125,7 @@ def exclusive_access(folder: Path, patience: float = 60.0) -> Iterator[None]:
 
     Args:
         folder: created if it does not exist.
-        patience: seconds to wait for a process that is about to end.
+        patience: seconds to wait for another process to end.
 
     Raises:
         SrpoError: if another process still holds the folder.

@@ -52,7 +52,7 @@ class RunFiles:
 
     @property
     def logs(self) -> tuple[Path, Path, Path]:
-        """The logs that the training loop appends to and a resumed run cuts back."""
+        """The logs that the training loop appends to; a resumed run truncates them."""
         return self.steps, self.validations, self.groups
 
     @property
@@ -62,7 +62,7 @@ class RunFiles:
 
     @property
     def summary(self) -> Path:
-        """What the run achieved within each budget; exists when it is trained."""
+        """The result of the run within each budget; exists when the run is trained."""
         return self.folder / "summary.json"
 
     @property
@@ -89,7 +89,7 @@ class RunFiles:
         return self.folder / "superseded"
 
     def evidence(self, step: int) -> Path:
-        """Rollouts and numbers of a step after which the run gave up."""
+        """Rollouts and metrics of the step after which the run stopped with an error."""
         return self.folder / "evidence" / f"step{step}.json"
 
     @property
@@ -104,7 +104,7 @@ class RunFiles:
 
     @property
     def server_log(self) -> Path:
-        """What the evaluation's rollout server printed."""
+        """The output of the evaluation's rollout server."""
         return self.folder / "server.log"
 
 
@@ -174,7 +174,7 @@ class Layout:
         return self.folder / "models" / model
 
     def model_description(self, model: str) -> Path:
-        """What a base model is; exists when the model is complete."""
+        """The description of a base model; exists when the model is complete."""
         return model_description(self.model(model))
 
     def base(self, model: str, benchmark: str) -> Path:
@@ -228,7 +228,7 @@ def check_writable(folder: Path) -> None:
     """Raise if ``folder`` cannot be created or written; nothing is created.
 
     Raises:
-        SrpoError: naming the part of the path that stands in the way.
+        SrpoError: naming the part of the path that prevents it.
     """
     existing = folder.absolute()
     while not existing.exists():

@@ -1,8 +1,9 @@
-"""Sizes that follow from a model's shape: parameters, checkpoints, device and host memory. Arithmetic only, no torch.
+"""Computes parameters, checkpoint sizes, device and host memory from a model's shape. Only arithmetic, no torch.
 
-Bytes follow from how the engine works (``policy/self_teacher_engine.py``, ``policy/verl_config.py``): float32 weights,
-gradients, Adam moments and teacher, sharded over the ranks (FSDP2), computation in bfloat16. What cannot be computed is
-a named constant. ``tests/unit/policy/test_memory.py`` checks parameters and checkpoints against real ones.
+The number of bytes depends on the engine (``policy/self_teacher_engine.py``, ``policy/verl_config.py``): float32
+weights, gradients, Adam moments and teacher, sharded over the ranks (FSDP2), computation in bfloat16. Values that
+cannot be computed are named constants. ``tests/unit/policy/test_memory.py`` checks parameters and checkpoints against
+real ones.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DEVICE_RUNTIME = 6e9
 """Assumed bytes on each GPU: CUDA and NCCL of trainer and server, and the CUDA graphs that a sleeping server keeps."""
 
 SYNC_BUCKETS = 2 * 2 * 2**30
-"""Bytes of weights that are being sent to a server: two of verl's buckets of 2048 MiB."""
+"""Bytes of the weights in transfer to a server: two of verl's buckets of 2048 MiB."""
 
 HOST_PER_RANK = 10e9
 """Assumed host memory of each rank: a worker, a server's processes and Ray's share."""

@@ -1,7 +1,7 @@
 """The repository's folders of data: configurations, the report's templates, the paper's own numbers.
 
-In a checkout they lie at the top, where people edit them. A built package (``pip install .``) carries a copy beside its
-modules; ``setup.py`` puts it there.
+In a checkout they are at the top level, where people edit them. A built package (``pip install .``) carries a copy
+beside its modules; ``setup.py`` puts it there.
 """
 
 from __future__ import annotations

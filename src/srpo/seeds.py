@@ -1,6 +1,6 @@
-"""Seeds derived from what a random draw is for, never from global state.
+"""Derives a seed from the purpose of a random draw, never from global state.
 
-Order, batching, parallelism and interruption therefore cannot change a sample.
+So order, batching, parallelism and interruptions do not change a sample.
 """
 
 import hashlib

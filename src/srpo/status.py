@@ -1,4 +1,4 @@
-"""The state of every run of an experiment, from its files alone: no scheduler and no server is queried.
+"""The state of every run of an experiment, read from its files only; no scheduler and no server is queried.
 
 :func:`read` collects, :func:`table` and :func:`as_json` show. Only the ends of logs are read, so that thousands of runs
 take seconds.
@@ -207,7 +207,20 @@ def _last_error(log: Path, certain: bool) -> str | None:
 
 # ---------------------------------------------------------------- showing
 
-_HEADERS = ("run", "stage", "step", "clock", "budgets", "avg@k", "clock/s", "steps/h", "left", "tries", "seen", "error")
+_HEADERS = (
+    "run",
+    "stage",
+    "step",
+    "clock",
+    "budgets",
+    "avg@k",
+    "clock/s",
+    "steps/h",
+    "left",
+    "tries",
+    "updated",
+    "error",
+)
 
 
 def _summary(statuses: Sequence[RunStatus]) -> str:

@@ -76,7 +76,7 @@ def test_a_run_writes_no_secret(ranks: int, tracking_uri: str, tmp_path: Path, s
     assert done.returncode == 0, log.read_text()
     (tmp_path / "output").write_text(done.stdout + done.stderr)
     assert (layout.run(spec.id) / "summary.json").exists()
-    assert ("training goes on without MLflow" in log.read_text()) == bool(tracking_uri)
+    assert ("training continues without MLflow" in log.read_text()) == bool(tracking_uri)
     assert (tmp_path / "mlflow.db").exists() != bool(tracking_uri)
     assert bool(ranks) == any(short.rglob("*.log"))
     assert files_with_the_secret(tmp_path, short) == []

@@ -36,25 +36,10 @@ def pytest_collection_modifyitems(items) -> None:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """A random Qwen3 whose folder is ``model.checkpoint``; about one token in eight is the stop token."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from random_qwen3 import random_qwen3
 
-    torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=VOCABULARY,
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=16,
-            max_position_embeddings=512,
-            tie_word_embeddings=True,
-            initializer_range=0.1,
-            eos_token_id=STOP,
-        )
-    )
+    model = random_qwen3(VOCABULARY, 0.1, intermediate_size=128, num_hidden_layers=2, eos_token_id=STOP)
     with torch.no_grad():
         model.model.embed_tokens.weight[STOP] *= 3.0
     model.checkpoint = tmp_path_factory.mktemp("model") / "checkpoint"

@@ -2,7 +2,6 @@
 
 import hashlib
 
-import torch
 import yaml
 
 from srpo.benchmarks.splits import build_split, write_split
@@ -43,7 +42,7 @@ def tiny_experiment(method, execution=None, **training):
 
 def prepare(experiment, folder):
     """Write splits and a random base model; return the run's specification and the layout."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from random_qwen3 import random_qwen3
 
     from srpo.models.tokenizer import symbol_tokenizer
 
@@ -53,24 +52,9 @@ def prepare(experiment, folder):
         write_split(layout.split("physics", split), build_split(benchmark, split)[:40], split)
     prompts = [question.messages[0]["content"] for question in build_split(benchmark, "train")]
     tokenizer = symbol_tokenizer([f"user\n{p}\nassistant\n<answer>5</answer>" for p in prompts], 400)
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            intermediate_size=64,
-            max_position_embeddings=512,
-            tie_word_embeddings=True,
-            initializer_range=0.2,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "head_dim": 8, "intermediate_size": 64}
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    model = random_qwen3(len(tokenizer), 0.2, **sizes, **ids)
     base = layout.model("miniature-tiny")
     model.save_pretrained(base)
     tokenizer.save_pretrained(base)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def group_advantage(settings: Settings, advantage: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
-    """Every token of a rollout has its group advantage (section 2.1)."""
+    """The rollout's group advantage for every token (section 2.1)."""
     return advantage.expand(len(student))
 
 
@@ -43,7 +43,7 @@ def jensen_shannon(settings: Settings, student: Tensor, teacher: Tensor) -> Tens
 
 
 def no_divergence(settings: Settings, student: Tensor, teacher: Tensor) -> Tensor:
-    """Stands for a divergence where a branch has none."""
+    """The divergence of a branch without distillation."""
     raise NotImplementedError("a branch without distillation has no divergence")
 
 
@@ -114,7 +114,7 @@ for _branch in (DROPPED, GRPO, SDPO, MIX, ANCHORED):
 
 
 def compared() -> list[Branch]:
-    """Branches with a loss that a method may use side by side, for the report's figures and tables."""
+    """Branches with a loss that a method may combine, for the report's figures and tables."""
     return [branch for branch in BRANCHES.values() if branch.loss is not None and not branch.excludes]
 
 

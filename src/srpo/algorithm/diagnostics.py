@@ -59,9 +59,9 @@ def _quantiles(values: Tensor, shares: Iterable[float]) -> list[float]:
 def copying_cases(
     responses: Sequence[Tensor], parts: dict[int, Tensor], shown: dict[int, int]
 ) -> dict[int, tuple[int, int]]:
-    """Where a rollout's answer begins, and the token that begins the other answer of the sibling that its teacher sees.
+    """The position of a rollout's first answer token, and the first answer token of the sibling that its teacher sees.
 
-    By distilled rollout; those that begin with the same token are left out.
+    By distilled rollout; rollouts with the same first answer token as the sibling are left out.
 
     Args:
         responses: token ids of all rollouts.
@@ -79,14 +79,14 @@ def copying_cases(
 def copying_metrics(
     cases: dict[int, tuple[int, int]], student_argmax: dict[int, Tensor], teacher_argmax: dict[int, Tensor]
 ) -> dict[str, float]:
-    """How often student and teacher, after a rollout's own reasoning, would begin the answer of the shown sibling.
+    """How often the shown sibling's first answer token is the most likely one, after the rollout's own reasoning.
 
-    A student that does so ever more often while its reasoning stays wrong learns answers, not how to come by them.
+    If this share rises for the student while its reasoning stays wrong, it learns answers instead of reasoning.
 
     Args:
         cases: :func:`copying_cases`.
-        student_argmax, teacher_argmax: [response] int64 the most likely token at each position, by rollout; nothing is
-            said of one that is empty.
+        student_argmax, teacher_argmax: [response] int64 the most likely token at each position, by rollout; if one
+            is empty, its metric is left out.
     """
     metrics = {}
     for name, argmax in (("student", student_argmax), ("teacher", teacher_argmax)):
@@ -97,7 +97,7 @@ def copying_metrics(
 
 
 def copied_tokens(cases: dict[int, tuple[int, int]], lengths: dict[int, int]) -> dict[int, Tensor]:
-    """[response] int64 the case's token where the rollout's answer begins, elsewhere -1, by distilled rollout.
+    """[response] int64, by distilled rollout: the sibling's token at the first answer token, -1 elsewhere.
 
     Args:
         lengths: tokens of each distilled rollout's response.

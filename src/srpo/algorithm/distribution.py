@@ -1,7 +1,7 @@
-"""What the losses need of a next-token distribution, computed from logits a chunk of tokens at a time.
+"""Log-probs, top K, tail and entropy of next-token distributions, computed from logits in chunks of tokens.
 
-A float32 copy of [tokens, vocabulary] never exists as a whole: at 151,936 tokens of vocabulary one
-8,192-token response would take 5 GB.
+There is never a float32 copy of all [tokens, vocabulary] logits: with a vocabulary of 151,936 tokens, one response of
+8,192 tokens would take 5 GB.
 """
 
 from collections.abc import Callable, Iterable
@@ -75,7 +75,7 @@ def _over_chunks(function: Callable[..., Tensor], logits: Tensor, *rows: Tensor)
 
 
 class _Chunked(torch.autograd.Function):
-    """Unlike checkpointed chunks, backward writes their gradients into the whole one, which exists only once."""
+    """Backward writes the chunks' gradients into one tensor; with checkpointed chunks there would be two copies."""
 
     @staticmethod
     def forward(ctx: Any, function: Callable[..., Tensor], size: int, logits: Tensor, *rows: Tensor) -> Tensor:

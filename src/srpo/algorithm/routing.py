@@ -15,12 +15,12 @@ NO_SIBLING = -1
 
 @dataclass(frozen=True)
 class Routes:
-    """Where each rollout of a batch goes.
+    """The branch and the sibling of each rollout of a batch.
 
     Attributes:
         correct: c_i.
         sibling: index of the first correct sibling in the batch, or ``NO_SIBLING``.
-        branch: place of the rollout's branch in ``BRANCHES``.
+        branch: index of the rollout's branch in ``BRANCHES``.
     """
 
     correct: Bool[Tensor, " rollouts"]
@@ -71,7 +71,7 @@ class Routes:
 def has_loss(
     branch: Integer[Tensor, " tokens"], loss: Literal["policy_gradient", "distillation"]
 ) -> Bool[Tensor, " tokens"]:
-    """Whether tokens or rollouts, each given by its branch's place in ``BRANCHES``, enter a loss."""
+    """Whether tokens or rollouts, each given by its branch's index in ``BRANCHES``, enter a loss."""
     enters = torch.tensor([other.loss == loss for other in BRANCHES.values()], device=branch.device)
     return enters[branch.long()]
 

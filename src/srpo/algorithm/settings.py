@@ -1,9 +1,9 @@
-"""What the method's functions read of a configuration; ``srpo.config.Method`` and ``Routing`` have it. No torch."""
+"""The settings that the method's functions read; ``srpo.config.Method`` and ``Routing`` implement them. No torch."""
 
 from typing import Protocol, runtime_checkable
 
 LOGITS_CHUNK = 2**26
-"""Elements of the logits that are in float32 at a time (``distribution.py``); the plan counts their memory."""
+"""Number of logits converted to float32 at a time (``distribution.py``); the plan counts their memory."""
 
 
 @runtime_checkable

@@ -24,18 +24,18 @@ SCORED = {"of": "scored"}
 class Targets:
     """The loss's constants for the response tokens of one rollout, or of a micro-batch, one rollout after another.
 
-    The only place that names these fields: ``policy/batches.py`` sends what is declared here to the workers and makes
-    the same of it there. Of ``distilled`` fields there is an entry for each token with a distillation loss, in order.
+    Only this class declares these fields: ``policy/batches.py`` sends them to the workers and restores them there.
+    ``distilled`` fields have one entry per token with a distillation loss, in order.
 
     Attributes:
         old_log_prob: log pi_old(y_t), the trainer's own score at the start of the batch.
         rollout_is_weight: truncated pi_old / pi_rollout.
         advantage: of the policy-gradient loss.
-        branch: place of the branch in ``BRANCHES``.
+        branch: index of the branch in ``BRANCHES``.
         divergence_weight: w~_t, normalised over the whole mini-batch.
         top_k_ids: the student's most likely tokens.
         teacher_log_probs: log q of these tokens and the tail.
-        cell: part and quarter of the response (``diagnostics.loss_cells``), of which the loss's shares are logged.
+        cell: part and quarter of the response (``diagnostics.loss_cells``), for the logged shares of the loss.
     """
 
     old_log_prob: Float[Tensor, " tokens"]
@@ -52,20 +52,21 @@ class Targets:
 class PendingTargets:
     """:class:`Targets` of a batch with one update, before the student has scored it.
 
-    Where one update follows a batch, pi_old is pi_theta at that update, which computes it anyway: no pass of its own is
-    made for it, and :func:`complete` adds what depends on it. Sent like ``Targets``; of ``scored`` fields there is an
-    entry for each token that the teacher has scored, in order.
+    With one update per batch, pi_old is pi_theta at that update, whose forward pass computes it. So there is no
+    separate pass, and :func:`complete` adds the fields that depend on it. Sent like ``Targets``; ``scored`` fields
+    have one entry per token that the teacher has scored, in order.
 
     Attributes:
         rollout_log_prob: log-probs of the rollout engine.
         advantage: of the whole group, before any branch changes it.
-        branch: place of the branch in ``BRANCHES``.
+        branch: index of the branch in ``BRANCHES``.
         scored: whether the teacher has scored the token.
         divergence_weight, cell: as in ``Targets``.
-        copied: where a rollout's answer begins, the token with which the shown sibling begins another answer; else -1.
+        copied: at the first token of a rollout's answer, the first answer token of the shown sibling if it differs;
+            else -1.
         teacher_log_prob: log q(y_t).
-        top_k_ids: the student's most likely tokens; without columns where the update is to choose them.
-        teacher_scores: log q of these tokens and the tail, or of the whole vocabulary where there are no ids.
+        top_k_ids: the student's most likely tokens; without columns if the update selects them.
+        teacher_scores: log q of these tokens and the tail, or of the whole vocabulary if there are no ids.
     """
 
     rollout_log_prob: Float[Tensor, " tokens"]
@@ -106,17 +107,15 @@ def targets(
 
     Args:
         batches: :func:`mini_batches` of the step.
-        cells: :func:`srpo.algorithm.diagnostics.loss_cells` of distilled rollouts; all 0 where not given.
+        cells: :func:`srpo.algorithm.diagnostics.loss_cells` of distilled rollouts; default: 0.
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     names = routes.names
-    distilled = set(routes.distilled.nonzero().flatten().tolist())
-    chosen = [[row for row in rows if row in distilled] for rows in batches]
-    weights = _weights(settings, names, chosen, student, teacher)
+    weights = _weights(settings, routes, batches, student, teacher)
     result = {}
     for row, old in sorted(student.log_probs.items()):
         branch, length = BRANCHES[names[row]], len(old)
-        if row in distilled:
+        if row in weights:
             cell = (cells or {}).get(row, torch.zeros(length, dtype=torch.int64))
             constants = (weights[row], student.top_k_ids[row], teacher.top_k_log_probs[row], cell)
         else:
@@ -142,23 +141,21 @@ def pending_targets(
     cells: dict[int, Tensor] | None = None,
     copied: dict[int, Tensor] | None = None,
 ) -> dict[int, PendingTargets]:
-    """What :func:`targets` turns into constants, for a batch with one update, by rollout that is not dropped.
+    """The inputs of :func:`targets` for a batch with one update, by rollout that is not dropped.
 
     Args:
         batches: the one mini-batch.
-        student: no more than the ids that the teacher was asked for, if it was.
-        cells, copied: of distilled rollouts (``srpo.algorithm.diagnostics``); none where not given.
+        student: only the top-K ids with which the teacher scored, if any.
+        cells, copied: of distilled rollouts (``srpo.algorithm.diagnostics``); default: none.
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
-    distilled = set(routes.distilled.nonzero().flatten().tolist())
-    chosen = [[row for row in rows if row in distilled] for rows in batches]
-    weights = _weights(settings, routes.names, chosen, student, teacher)
+    weights = _weights(settings, routes, batches, student, teacher)
     numbers, ids = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
     result = {}
     for row in sorted(row for rows in batches for row in rows):
         length, scored = len(rollouts.responses[row]), row in teacher.entropy
         of_distilled, of_scored = (numbers, ids, ids), (numbers, ids.view(0, 0), numbers.view(0, 0))
-        if row in distilled:
+        if row in weights:
             of_distilled = (
                 weights[row],
                 (cells or {}).get(row, torch.zeros(length, dtype=torch.int64)),
@@ -184,11 +181,11 @@ def pending_targets(
 def complete(
     settings: Settings, targets: PendingTargets, log_prob: Float[Tensor, " tokens"], ids: Int64[Tensor, "scored K"]
 ) -> Targets:
-    """The targets of a micro-batch of a batch's only update.
+    """The targets of a micro-batch, if the batch has one update.
 
     Args:
         log_prob: log pi_theta(y_t) at this update, which is pi_old.
-        ids: the student's most likely tokens where the teacher has scored.
+        ids: the student's most likely tokens at the positions that the teacher has scored.
     """
     old = log_prob.detach()
     teacher = old.masked_scatter(targets.scored, targets.teacher_log_prob)
@@ -212,7 +209,7 @@ def complete(
 
 
 def teacher_log_probs_at(targets: PendingTargets, ids: Int64[Tensor, "scored K"]) -> Float[Tensor, "scored K_and_tail"]:
-    """log q of the student's most likely tokens and the tail, where the teacher has scored."""
+    """log q of the student's most likely tokens and the tail at the positions that the teacher has scored."""
     if not len(ids) or targets.top_k_ids.shape[1]:
         return targets.teacher_scores
     return top_k_with_tail(targets.teacher_scores, ids)
@@ -220,14 +217,16 @@ def teacher_log_probs_at(targets: PendingTargets, ids: Int64[Tensor, "scored K"]
 
 def _weights(
     settings: Settings,
-    names: Sequence[str],
+    routes: Routes,
     batches: Sequence[Sequence[int]],
     student: StudentScores,
     teacher: TeacherScores,
 ) -> dict[int, Tensor]:
-    """[response] w~_t of the distilled rollouts, given by mini-batch (section 3.2)."""
+    """[response] w~_t of the distilled rollouts, normalised over each mini-batch (section 3.2)."""
+    names, distilled = routes.names, set(routes.distilled.nonzero().flatten().tolist())
     result: dict[int, Tensor] = {}
-    for rows in batches:
+    for batch in batches:
+        rows = [row for row in batch if row in distilled]
         if not rows:
             continue
         weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in rows]), settings.entropy_beta)

@@ -24,7 +24,7 @@ def preserve_loss_scale(weights: Float[Tensor, " S"], divergence: Float[Tensor, 
     """Scale weights so that they change which tokens the distillation loss attends to, but not the loss's size.
 
     Weights of mean 1 shrink the loss, because the divergence is large where the teacher's entropy is. This control
-    divides by sum(w D) / sum(D); the paper has none. The corrections for off-policy tokens are near 1 and ignored.
+    divides by sum(w D) / sum(D); it is not in the paper. The corrections for off-policy tokens are near 1 and ignored.
 
     Args:
         weights: w~_t of one mini-batch.

@@ -1,7 +1,7 @@
 """Procedural question families for models of 0.1-0.2 M parameters.
 
 A family is a table of *noisy facts*: (world, key) has one true value and a few misconceptions, and the
-warm-start corpus states it truly with a probability of its own. A question combines two or three facts of
+warm-start corpus states the true value with the fact's own probability. A question combines two or three facts of
 one world and asks for a short open answer; held-out questions are new combinations of known facts. A
 model warm-started on such a corpus therefore fails on particular facts, which training can correct, and finds
 them stated correctly in a sibling's response (docs/miniature.md).
@@ -91,7 +91,7 @@ class Family(ABC):
     def __init__(self) -> None:
         rng = random.Random(derive_seed("facts", self.name))
         entries = [(world, key) for world in self.worlds for key in self.keys]
-        # each probability equally often, so that no family is hard or easy by luck
+        # each probability occurs equally often, so that no family is hard or easy by chance
         shares = [self.probabilities[i % len(self.probabilities)] for i in range(len(entries))]
         rng.shuffle(shares)
         self.facts: dict[tuple[str, str], Fact] = {}
@@ -132,7 +132,7 @@ class Family(ABC):
         return tuple(self.facts[problem.world, key].truth for key in problem.keys)
 
     def draw_problem(self, rng: random.Random, split: Literal["train", "test"]) -> Problem:
-        """Draw a problem of one split; whether a combination of facts is held out is fixed for good."""
+        """Draw a problem of one split; whether a combination of facts is held out never changes."""
         while True:
             problem = self.make(rng)
             held_out = derive_seed("held-out", self.name, problem.identity) % _HELD_OUT_ONE_IN == 0
@@ -151,8 +151,8 @@ class Family(ABC):
     ) -> str:
         """Draw a response to the enriched prompt that shows ``solution``.
 
-        It takes over most of the solution's facts and usually its answer, right or wrong: what it learns is
-        the use of a solution, not the facts.
+        It copies most of the solution's facts and usually its answer, correct or wrong. So the model learns to use a
+        solution, not the facts.
 
         Args:
             brevity: probability that the response is terse regardless of the solution's style.
@@ -175,7 +175,7 @@ class Family(ABC):
         draft: Sequence[str] | None = None,
         answer: str | None = None,
     ) -> FamilyResponse:
-        """Write a response that believes ``values``.
+        """Write a response with the fact values ``values``.
 
         Args:
             draft: the values of a checking response's first pass; ``values`` if not given.
@@ -207,7 +207,7 @@ def _draw_style(rng: random.Random) -> Style:
 
 
 def _draw_value(fact: Fact, rng: random.Random, style: Style) -> str:
-    """Haste makes facts worse, checking makes them better."""
+    """A terse style makes facts less accurate, a checking style more accurate."""
     probability = fact.probability
     if style == "terse":
         probability *= 0.8

@@ -30,7 +30,7 @@ def token_parts(pieces: Sequence[str], special: Sequence[bool]) -> list[int]:
     parts = [REASONING] * len(pieces)
 
     def mark(start: int, end: int, part: int) -> None:
-        """Set the part of all tokens that reach into characters ``start`` to ``end``."""
+        """Set the part of all tokens that overlap with the characters ``start`` to ``end``."""
         first, last = bisect_right(ends, start), bisect_left(ends, end)
         if start < end:
             parts[first : last + 1] = [part] * (last + 1 - first)

@@ -1,7 +1,7 @@
 """Verifiable rewards (paper, appendix; SDPO repository, ``reward_score/feedback``): 1.0 or 0.0.
 
-Responses come from a sampling model, so they can contain anything. Every reader here takes time linear in the
-response's length, and a response that cannot be read is wrong, never an error. :data:`REWARDS` declares all of them.
+Responses come from a sampling model, so they can contain anything. Parsing takes time linear in the
+response's length, and a response that cannot be parsed is wrong, not an error. :data:`REWARDS` declares all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD_NAME = re.compile(r"Action:\s*+(\w+)")
 
 @dataclass(frozen=True)
 class Reward:
-    """How responses to a question are scored, and which ground truths that needs.
+    """A reward function and the check of its ground truths.
 
     Attributes:
         is_correct: from a response and the ground truth, whether the response is right: True, False, 1 or 0. A
@@ -96,13 +96,13 @@ def check_truths(kind: str, ground_truths: Sequence[str]) -> None:
 
 
 def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:
-    """Count the truths that the reference's reading can never reward; None if it does not differ for this kind."""
+    """Number of truths that the reference's parser can never reward; None if its parser does not differ."""
     scores = find_reward(kind).reference_scores
     return None if scores is None else sum(not scores(truth) for truth in ground_truths)
 
 
 def render_tool_calls(ground_truth: str) -> str:
-    """Write a tool-use truth as a response that makes exactly its calls.
+    """Write a tool-use truth as a response with exactly its calls.
 
     Raises:
         ValueError: if it is not a JSON list of ``{"Action", "Action_Input"}``.

@@ -19,7 +19,7 @@ from srpo.layout import WEIGHTS, Layout, RunFiles
 from srpo.rollout.interface import RolloutEngine
 
 KEPT_QUESTIONS = 8
-"""Questions of which ``samples.jsonl`` keeps samples."""
+"""Number of questions whose samples are kept in ``samples.jsonl``."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _evaluate(
             )
 
     budgets, samples = score_budgets(checkpoints, evaluate)
-    # The evaluation is written last: where it exists, the samples do.
+    # The evaluation is written last: if it exists, the samples exist too.
     write_text(files.samples, "".join(json.dumps(sample, allow_nan=False) + "\n" for sample in samples))
     evaluation = {
         "run": run,

@@ -1,8 +1,8 @@
-"""The warm start's examples: questions with noisy responses, and prompts that show a solution.
+"""The examples of the warm start: questions with noisy responses, and prompts that show a solution.
 
 An example is *plain* (a question and a noisy response) or *informed* (the self-teacher's prompt, which shows
-a solution, and a response that uses it). Because of the second kind the self-teacher knows more than the
-student.
+a solution, and a response that uses it). Because of the second kind, the self-teacher can
+answer better than the student.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class SplitsCorpus:
     """Real multiple-choice questions with made-up answers in the real format."""
 
     LETTERS = "ABCD"
-    RIGHT = 0.5
-    """Probability that a plain response ends in the right letter."""
-    COPIED = 0.9
-    """Probability that an informed response ends in its solution's letter."""
+    CORRECT_PROBABILITY = 0.5
+    """Probability that a plain response ends with the correct letter."""
+    COPY_PROBABILITY = 0.9
+    """Probability that an informed response ends with the letter of its solution."""
     OPENINGS = ("Compare the options.", "Look at each option.", "Work through the question.", "Rule options out.")
     CLOSINGS = ("Option {} fits best.", "That leaves {}.", "So {} is right.")
 
@@ -112,9 +112,9 @@ class SplitsCorpus:
         """Draw one example."""
         question = rng.choice(self._questions[rng.choice(list(self._questions))])
         if rng.random() >= self._informed_fraction:
-            return Example(question.messages, self._response(question.ground_truth, self.RIGHT, rng))
+            return Example(question.messages, self._response(question.ground_truth, self.CORRECT_PROBABILITY, rng))
         solution = self._response(question.ground_truth, 1.0, rng)
-        informed = self._response(question.ground_truth, self.COPIED, rng)
+        informed = self._response(question.ground_truth, self.COPY_PROBABILITY, rng)
         return Example(teacher_messages(question.messages, solution), informed, solution)
 
     def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:

@@ -1,8 +1,8 @@
 """Muon (Jordan et al., 2024) for the small matrices of a miniature.
 
-It is torch.optim.Muon's rule with ``match_rms_adamw``. That one runs the Newton-Schulz iteration matrix by matrix in
-bfloat16, which is many times slower than float32 on a CPU that has no bfloat16 products; here matrices of one shape
-go through it together, in float32.
+The update rule is that of torch.optim.Muon with ``match_rms_adamw``. torch runs the Newton-Schulz iteration for one
+matrix after another in bfloat16, which is many times slower than float32 on a CPU without bfloat16 products. Here all
+matrices of one shape are processed together in float32.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, orthogonalised; the step's size matches AdamW's, so that one learning rate fits both.
+    """Orthogonalised momentum; the step size matches AdamW's, so that both use the same learning rate.
 
     Args:
         params: matrices.
@@ -69,5 +69,5 @@ class Muon(torch.optim.Optimizer):
 
 
 def _wide(matrix: Tensor, parameter: Tensor) -> Tensor:
-    """Turn a matrix that goes with a tall parameter; its own inverse."""
+    """Transpose a matrix that belongs to a tall parameter; the function is its own inverse."""
     return matrix.T if parameter.shape[0] > parameter.shape[1] else matrix

@@ -1,6 +1,6 @@
 """Byte-level tokenizers for the models that are built here.
 
-They look like Qwen's from outside: the same special tokens, ChatML, and any text round-trips exactly.
+They have the interface of Qwen's tokenizer: the same special tokens, ChatML, and exact round-trips of any text.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def symbol_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Make a tokenizer whose tokens are complete words and numbers, so that a tiny model copies one token each.
+    """Make a tokenizer whose tokens are complete words and numbers, so that a tiny model copies a value as one token.
 
     The most frequent pieces of ``texts`` get a token, the rest is spelt in bytes.
 

@@ -1,7 +1,7 @@
 """The supervised start of a miniature on one core: minutes, and the same result every time on one machine.
 
-Muon for the matrices is what makes it short. The solution that an informed prompt shows is a response itself
-and is learnt like one (docs/miniature.md has what either brings).
+Muon for the matrices makes it short. The solution in an informed prompt is learnt like a response
+(docs/miniature.md has the effect of both).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
 
 WARMUP, DECAY_FROM = 0.02, 0.2
-"""Where the learning rate's rise ends and its fall begins, as fractions of the steps."""
+"""Fractions of the steps at which the learning rate's warm-up ends and its decay begins."""
 
 POOL_BATCHES = 16
 """Batches whose examples are drawn, encoded and sorted by length together."""
@@ -76,7 +76,7 @@ def warm_start(
     """Train ``model`` in place on one core.
 
     The loss is the mean over a batch's tokens that are part of a response, shown solutions among them. The
-    learning rate warms up, stays, and falls along a cosine.
+    learning rate warms up, stays constant, and decays along a cosine.
 
     Returns:
         The mean loss of the last tenth of the steps.
@@ -165,7 +165,7 @@ def _batches(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmS
         rng.shuffle(batches)
         return batches
 
-    # drawn beside the training, on a core that has nothing else to do where there is one
+    # examples are drawn in parallel with the training, if there is an idle core
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(draw_pool)
         while True:
@@ -203,7 +203,7 @@ def _loss(model: Qwen3ForCausalLM, batch: list[_Row], pad: int) -> torch.Tensor:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Several threads would sum in an order of their own, and are no faster on matrices this small."""
+    """Several threads would change the order of sums, and are not faster on such small matrices."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

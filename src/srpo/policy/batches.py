@@ -1,7 +1,7 @@
-"""Rows of a step as verl's jagged TensorDicts.
+"""Packs the rollouts of a step into verl's jagged TensorDicts.
 
-A row is a bundle: a prompt and one or more rollouts of it, where the model computes a shared prompt once
-(``policy/shared_prompts.py``), else one.
+A row is a bundle: a prompt with one or more of its rollouts if the model computes a shared prompt once
+(``policy/shared_prompts.py``), otherwise with one rollout.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 from srpo.algorithm.targets import PendingTargets, Targets
 
 Entries = dict[str, tuple[Mapping[int, Tensor], Tensor]]
-"""By name, 1-D tensors of rollouts of a step, and what a filler row has instead."""
+"""By name: a 1-D tensor per rollout, and the tensor of a filler row."""
 
 Bundle = tuple[int, ...]
-"""Rollouts that are one row."""
+"""The rollouts of one row."""
 
 
 def bundle_rollouts(
     batches: Sequence[Sequence[int]],
     prompts: Sequence[Tensor] | Mapping[int, Tensor],
     lengths: Mapping[int, int],
-    most: int = 1,
+    max_rollouts: int = 1,
     max_tokens: int | None = None,
 ) -> list[list[Bundle]]:
     """Bundle the rollouts of each mini-batch that have the same prompt.
@@ -36,20 +36,20 @@ def bundle_rollouts(
         batches: rollouts of each mini-batch.
         prompts: token ids of each rollout's prompt.
         lengths: tokens of each response.
-        most: rollouts of a bundle.
-        max_tokens: of a bundle that has more than one rollout, the prompt counted once.
+        max_rollouts: maximum number of rollouts per bundle.
+        max_tokens: maximum number of tokens of a bundle with several rollouts; the prompt counts once.
     """
     result = []
     for rollouts in batches:
         bundles: list[list[int]] = []
-        latest: dict[bytes, int] = {}  # by prompt, the bundle that is still filled up
+        latest: dict[bytes, int] = {}  # from prompt to the bundle that is not full
         tokens: list[int] = []
         for rollout in rollouts:
-            prompt = prompts[rollout].numpy().tobytes() if most > 1 else b""
+            prompt = prompts[rollout].numpy().tobytes() if max_rollouts > 1 else b""
             place = latest.get(prompt)
             if (
                 place is None
-                or len(bundles[place]) >= most
+                or len(bundles[place]) >= max_rollouts
                 or (max_tokens is not None and tokens[place] + lengths[rollout] > max_tokens)
             ):
                 latest[prompt] = place = len(bundles)
@@ -67,7 +67,7 @@ class RowOrder:
 
     verl cuts a batch into equal parts for the ranks, those into equal mini-batches and those into micro-batches,
     equal ones or by a budget of tokens. ``rows`` is grouped by rank, then by mini-batch, and sorted by length within,
-    so that a micro-batch pads little; where the numbers do not divide, a ``filler`` row repeats a prompt with one
+    so that a micro-batch has little padding. If the numbers do not divide, ``filler`` rows are added: a prompt with one
     response token that no mask counts.
 
     Attributes:
@@ -125,7 +125,7 @@ def jagged(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _jagged(rows: Sequence[Sequence[Tensor]]) -> Tensor:
-    """The same of rows that are in parts."""
+    """The same for rows that consist of several tensors."""
     lengths = torch.tensor([0, *(sum(map(len, parts)) for parts in rows)])
     return torch.nested.nested_tensor_from_jagged(torch.cat([*chain.from_iterable(rows)]), lengths.cumsum(0))
 
@@ -196,7 +196,7 @@ def rollouts_of(
     """The jagged ``output`` of a pass as tensors by rollout.
 
     Args:
-        lengths: tokens of the response of each rollout that the pass has numbers of, equally many a token.
+        lengths: response tokens of each rollout with an output; every token has the same number of values.
     """
     result: dict[int, Tensor] = {}
     for row, tensor in rows_of(order, output).items():
@@ -209,7 +209,7 @@ def rollouts_of(
 
 
 def pack_targets(targets: Mapping[int, Targets] | Mapping[int, PendingTargets]) -> Entries:
-    """A step's targets as entries of a batch, one a field."""
+    """A step's targets as entries of a batch, one per field."""
     entries: Entries = {}
     for declared in fields(targets[next(iter(targets))]):
         rows = {row: getattr(target, declared.name).flatten() for row, target in targets.items()}
@@ -219,7 +219,7 @@ def pack_targets(targets: Mapping[int, Targets] | Mapping[int, PendingTargets]) 
 
 
 def unpack_targets(data: TensorDict) -> Targets | PendingTargets:
-    """The targets of a micro-batch: :func:`pack_targets`, on the worker."""
+    """The targets of a micro-batch on the worker: the inverse of :func:`pack_targets`."""
     kind = PendingTargets if "scored" in data else Targets
     flat = {declared.name: data[declared.name].values() for declared in fields(kind)}
     tables = ("top_k_ids", "teacher_scores" if kind is PendingTargets else "teacher_log_probs")

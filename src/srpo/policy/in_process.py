@@ -84,7 +84,7 @@ def start(spec: RunSpec, model: Path) -> Iterator[InProcessPolicy]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep verl's messages about every file and every byte out of the run's log."""
+    """Keep verl's many messages out of the run's log."""
     logging.getLogger("torch.fx").setLevel(logging.ERROR)
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""What a training step asks of a policy, wherever it is computed."""
+"""The interface of a policy, which both drivers implement."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,14 +15,14 @@ class Policy(Protocol):
 
     Attributes:
         tokenizer: the model's.
-        cost: what a forward pass costs.
+        cost: the FLOPs of a forward pass.
     """
 
     tokenizer: Any
     cost: ModelCost
 
     def sampling(self) -> AbstractContextManager[RolloutEngine]:
-        """A rollout engine with the present weights, for the duration of the context."""
+        """A rollout engine with the current weights, for the duration of the context."""
         ...
 
     def compute_log_prob(self, batch: TensorDict) -> TensorDict:

@@ -23,8 +23,9 @@ def srpo_loss(
     over ranks, hence the factor ``dp_size``.
 
     Returns:
-        The loss and sums (not means) over the micro-batch, which add up over micro-batches. Over ranks verl takes
-        the mean, even of sums: those of the losses carry ``dp_size`` too, of the others only ratios are used.
+        The loss and sums (not means) over the micro-batch, which add up over micro-batches. verl
+        averages even sums over ranks: those of the losses are multiplied by ``dp_size``, of the others only ratios are
+        used.
     """
     targets = unpack_targets(data)
     log_prob, student = model_output["log_probs"], model_output.get("student_log_probs")
@@ -58,13 +59,13 @@ def srpo_loss(
 def _score_sums(
     method: Method, pending: PendingTargets, targets: Targets, ids: torch.Tensor, student: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Of a batch's only update: what :func:`srpo.training.metrics.target_metrics` logs where scores come before it.
+    """Sums that :func:`srpo.training.metrics.target_metrics` logs with several updates; here the batch has one update.
 
     Args:
         ids: [scored, K] the student's most likely tokens.
         student: [scored, K + 1] their log-probs and the tail's.
     """
-    trained = targets.branch != index_of(DROPPED.name)  # not so a filler's
+    trained = targets.branch != index_of(DROPPED.name)  # false for filler rows
     correction = targets.rollout_is_weight[trained]
     asked = pending.copied >= 0
     sums = {

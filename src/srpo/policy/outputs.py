@@ -1,4 +1,4 @@
-"""From what verl's workers report about an update to the project's metrics."""
+"""Converts the metrics of an update from verl's workers to the project's metrics."""
 
 import torch
 from tensordict import TensorDict
@@ -9,13 +9,13 @@ DEVICE_MEMORY = {
     "perf/device_memory_reserved_gb": torch.max,
     "perf/device_memory_free_gb": torch.min,
 }
-"""GiB of the fullest GPU: allocated and reserved by the trainer at most, and left by all its processes after an update.
+"""GiB of the GPU with the least free memory: peak allocated and reserved by the trainer, and free after an update.
 
-On CPUs there are none of these."""
+Not logged on CPUs."""
 
 
 def update_metrics(output: TensorDict) -> dict[str, float]:
-    """Means over a step's updates; ratios of sums where a number belongs to tokens.
+    """Means over a step's updates; for metrics per token, ratios of sums.
 
     Args:
         output: what ``update_actor`` returns: for each metric a value per mini-batch.

@@ -1,4 +1,4 @@
-"""A CPU platform for verl, which ships none. Imported by verl itself through VERL_USE_EXTERNAL_MODULES."""
+"""A CPU platform for verl, which has none. verl imports it through VERL_USE_EXTERNAL_MODULES."""
 
 import types
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ class CPUPlatform(PlatformBase):
         return "SRPO_VISIBLE_CPUS"
 
     def ray_resource_name(self) -> str:
-        return "GPU"  # a logical resource: ray.init(num_gpus=1) grants it on a machine without GPUs
+        return "GPU"  # a logical resource: ray.init(num_gpus=1) provides it on a machine without GPUs
 
     def ray_noset_envvars(self) -> list[str]:
         return []

@@ -1,10 +1,10 @@
 """verl's FSDP engine with an EMA self-teacher and response-only model outputs.
 
-The stock engine scores every position of prompt and response and returns one number a token. This one
-computes logits where responses are predicted, and adds what routed rollouts need: the student's top-K ids
-(old log-prob pass, or the update where it is the batch's only one), the teacher's distribution on them or as a whole
-(teacher pass), the student's with gradients (update). Which of the three a forward computes is the ``pass_name`` entry
-of its batch. Sequences are packed, never padded: rows that share prompts, or verl's own.
+verl's engine scores every position of prompt and response and returns one number per token. This one computes logits
+only where response tokens are predicted. It also returns the student's top-K ids (old log-prob pass, or the update if
+the batch has one update), the teacher's distribution on them or on the whole vocabulary (teacher pass), and the
+student's distribution with gradients (update). The ``pass_name`` entry of a batch selects the pass. Sequences are
+packed, never padded: rows that share prompts, or verl's packing.
 """
 
 import os
@@ -32,7 +32,7 @@ from srpo.policy.verl_private import build_sharded_copy
 
 
 class SelfTeacherEngine(FSDPEngineWithLMHead):
-    """The student, its optimiser and, when asked for, the EMA of its weights."""
+    """The student, its optimiser and, if the method needs it, the EMA of its weights."""
 
     module: Any
     teacher: Any = None
@@ -43,10 +43,10 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     # ------------------------------------------------------------ EMA teacher
 
     def attach_teacher(self, ema_rate: float, offload: bool = False) -> None:
-        """Build the self-teacher, equal to the student now, on the student's mesh and sharding.
+        """Build the self-teacher as a copy of the student, with the student's mesh and sharding.
 
         Args:
-            ema_rate: share of the student that enters the teacher after each optimiser step.
+            ema_rate: weight of the student in the EMA after each optimiser step.
             offload: keep the teacher's shards in host memory between its passes.
         """
         self.ema_rate, self.offload_teacher = ema_rate, offload
@@ -61,7 +61,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             _local(slow).lerp_(_local(fast).to(_local(slow)), rate)
 
     def optimizer_step(self) -> float:
-        """verl's step (which skips non-finite gradients), then the teacher's where a step was taken."""
+        """verl's step, which skips non-finite gradients; then the teacher's update, unless the step was skipped."""
         if self._measures_only:
             norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
             return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
@@ -88,7 +88,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
     @contextmanager
     def measuring_gradients(self) -> Iterator[None]:
-        """Within this context updates compute the norm of their gradients and change nothing."""
+        """Within this context, updates only compute the norm of their gradients."""
         self._measures_only = True
         try:
             yield
@@ -113,7 +113,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         with _weights_only():
             super().load_checkpoint(local_path, *args, **kwargs)
         if self.teacher is not None:
-            # not a second time on the device
+            # on the CPU: the device has no memory for a second copy
             shard = torch.load(self._teacher_path(local_path), map_location="cpu", weights_only=True)
             with torch.no_grad():
                 for name, tensor in self.teacher.named_parameters():
@@ -197,7 +197,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
                 "top_k_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
             }
         outputs = {"log_probs": token_log_probs(logits, responses)}
-        if "scored" in micro_batch:  # the batch's only update: the student's top K are chosen here
+        if "scored" in micro_batch:  # the batch has one update: the student's top K are selected here
             scored = micro_batch["scored"].values()
             ids = micro_batch["top_k_ids"].values()
             own = logits[scored]
@@ -216,7 +216,7 @@ def _top_k(micro_batch: TensorDict) -> int:
 
 
 def _predicting_positions(micro_batch: TensorDict) -> Tensor:
-    """Where, in packed sequences, the tokens of the responses are predicted: one position before each."""
+    """The positions in packed sequences that predict response tokens: one before each token."""
     prompts, responses = (micro_batch[name].offsets().diff() for name in ("prompts", "responses"))
     row = torch.repeat_interleave(torch.arange(len(prompts), device=prompts.device), responses)
     within = torch.arange(len(row), device=row.device) - (responses.cumsum(0) - responses)[row]
@@ -226,11 +226,11 @@ def _predicting_positions(micro_batch: TensorDict) -> Tensor:
 
 @contextmanager
 def _weights_only() -> Iterator[None]:
-    """verl loads with ``weights_only=False``; torch lets the environment overrule that."""
+    """verl loads with ``weights_only=False``; an environment variable of torch overrides it."""
     before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     try:
-        # what NumPy's random state, which verl saves, is made of
+        # the classes in NumPy's random state, which verl saves
         with torch.serialization.safe_globals([_reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]):
             yield
     finally:
@@ -241,7 +241,7 @@ def _weights_only() -> Iterator[None]:
 
 
 def _reshard(module: torch.nn.Module) -> None:
-    """Put the shards back that a forward pass without backward leaves gathered: the EMA moves the shards."""
+    """Reshard the weights, which a forward pass without backward leaves gathered: the EMA updates the shards."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()

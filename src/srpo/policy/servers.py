@@ -128,10 +128,10 @@ class ServerRollout:
 # ---------------------------------------------------------------- the embedded engine as a server
 
 _QUIET_SECONDS = 0.02
-"""Seconds without a new request after which a batch with a server's full share is decoded."""
+"""Seconds without a new request after which a complete batch is decoded."""
 
 _PATIENCE_SECONDS = 5.0
-"""The same for a smaller batch, which arises if requests were not balanced."""
+"""The same for a smaller batch, which occurs if requests were not balanced."""
 
 _Waiting = tuple[list[int], dict, asyncio.Future]  # prompt, sampling parameters
 

@@ -1,9 +1,9 @@
-"""Attention over responses that share a prompt: the prompt runs through the model once, whatever their number.
+"""Attention over responses that share a prompt: the model computes the prompt once.
 
-A row of a batch is a prompt and one or more responses to it, one after the other and without padding. What works token
-by token (embeddings, projections, norms, the head) sees only that. Attention alone cuts the rows apart: prompts attend
-to themselves, a response to its prompt and itself. Each response sees what it would see alone, and gradients into a
-prompt's keys and values add up over its responses, so that nothing is approximated.
+A row of a batch is a prompt and one or more responses to it, one after the other and without padding. Layers
+that work on single tokens (embeddings, projections, norms, the head) process the packed sequence. Only attention
+separates the sequences: a prompt attends to itself, a response to its prompt and itself. Each response has the same
+context as alone, and the gradients of a prompt's keys and values are summed over its responses. So the result is exact.
 
 Registered with transformers as the attention implementation :data:`SHARED_PROMPTS`.
 """
@@ -20,16 +20,16 @@ SHARED_PROMPTS = "srpo_shared_prompts"
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Where prompts and responses of packed rows lie.
+    """The positions of prompts and responses in packed rows.
 
     Attributes:
-        prompt_tokens: [prompts, longest] place of each prompt token in the packed sequence; padding repeats the first.
+        prompt_tokens: [prompts, longest] index of each prompt token in the packed sequence; padding repeats the first.
         response_tokens: [responses, longest] of each response token, likewise.
         prompt_of: [responses] the response's prompt.
         visible: [responses, 1, longest response, longest prompt + longest response] bool, what a response attends to.
-        places: [tokens] of each packed token, its place in the padded prompts followed by the padded responses.
+        places: [tokens] index of each packed token in the padded prompts followed by the padded responses.
         positions: [tokens] position of each token in its sequence.
-        predicting: [response tokens] place of the token that predicts each response token.
+        predicting: [response tokens] index of the token that predicts each response token.
     """
 
     prompt_tokens: Tensor
@@ -42,7 +42,7 @@ class PackedRows:
 
     @classmethod
     def of(cls, prompt_lengths: Tensor, responses_of: Tensor, response_lengths: Tensor) -> "PackedRows":
-        """Lay out rows.
+        """Compute the positions of rows.
 
         Args:
             prompt_lengths: [prompts] tokens of each row's prompt.

@@ -1,4 +1,4 @@
-"""verl's Hydra configuration for a run: the one place where our names meet verl's."""
+"""verl's Hydra configuration for a run: the only module that maps our names to verl's."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 
 
 def check_packages(execution: Execution) -> None:
-    """Whether what an experiment asks for is installed.
+    """Check that the packages that an experiment needs are installed.
 
     Raises:
         SrpoError: naming the key and what to do.
@@ -98,7 +98,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{rollout}.temperature", training.temperature),
         (f"{rollout}.prompt_length", training.max_prompt_length),
         (f"{rollout}.response_length", training.max_response_length),
-        # what verl allows; SGLang itself has the model's context, which is longer
+        # verl's limit; SGLang itself uses the context of the model, which is longer
         (f"{rollout}.max_model_len", training.max_prompt_length + training.max_response_length + CONTEXT_MARGIN),
         (f"{rollout}.log_prob_micro_batch_size_per_gpu", training.micro_batch_size),
         (f"{rollout}.tensor_model_parallel_size", execution.rollout_tensor_parallel),
@@ -107,7 +107,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
             f"+{rollout}.engine_kwargs.sglang.enable_deterministic_inference",
             execution.deterministic_rollouts,
         ),
-        # graphs of prefills: slow to capture, kept while the server sleeps, and of no use to rollouts, which decode
+        # CUDA graphs of prefills are slow to capture, keep memory while the server sleeps, and do not speed up decoding
         (f"+{rollout}.engine_kwargs.sglang.disable_piecewise_cuda_graph", True),
         ("critic.enable", False),
         ("reward.num_workers", 0),

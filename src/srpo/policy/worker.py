@@ -20,7 +20,7 @@ from srpo.policy.outputs import DEVICE_MEMORY
 from srpo.policy.verl_private import check_version
 
 COLLECTIVE_SECONDS = 1800
-"""How long ranks wait for one another: Qwen3-8B's checkpoint of 164 GB takes 328 s at 0.5 GB/s."""
+"""How long ranks wait for each other: the checkpoint of Qwen3-8B, 164 GB, takes 328 s at 0.5 GB/s."""
 
 
 class SRPOWorker(ActorRolloutRefWorker):
@@ -50,7 +50,7 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """verl's update; on GPUs its metrics also say how full the fullest one was (``outputs.DEVICE_MEMORY``)."""
+        """verl's update; on GPUs its metrics also have the memory use (``outputs.DEVICE_MEMORY``)."""
         output = super().update_actor(data)
         if get_device_name() != "cpu":
             memory = _worst_device_memory()  # a collective: every rank takes part

@@ -1,1 +1,1 @@
-"""A trained checkpoint for others: its model card, its answers, the way to the hub."""
+"""Publishes a trained checkpoint: its model card, its answers, the upload to the hub."""

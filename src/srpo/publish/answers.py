@@ -22,7 +22,7 @@ class Answers:
 
     Attributes:
         checkpoint: the folder of the weights.
-        rewards: of each response; empty for a question of one's own, whose answer nobody knows here.
+        rewards: of each response; empty for the user's own question, which has no ground truth.
     """
 
     checkpoint: Path
@@ -55,7 +55,7 @@ def answer(
     question: int | str = 0,
     samples: int = 1,
 ) -> Answers:
-    """Ask a test question by its number, or a question in one's own words.
+    """Ask a test question by its number, or the user's own question.
 
     The ``samples`` responses to a test question are the first ones of the evaluation. A run of method ``base`` is the
     untrained model.

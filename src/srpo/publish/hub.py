@@ -1,4 +1,4 @@
-"""Send a checkpoint to a repository on the Hugging Face hub: only when somebody asks for it by name."""
+"""Uploads a checkpoint to a repository on the Hugging Face hub, only by an explicit command."""
 
 from __future__ import annotations
 

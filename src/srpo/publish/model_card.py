@@ -1,4 +1,4 @@
-"""The model card of an evaluated checkpoint: what it is, how it was made, how well it answers, how to load it."""
+"""The model card of an evaluated checkpoint: description, scores, settings, and how to load it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _TEXT = """\
 
 ## How well it answers
 
-avg@{k} of {questions} test questions: the mean reward of {k} samples a question, at temperature {temperature:g} and
-top-p {top_p:g}. The interval is over questions; it says nothing about other training seeds.
+avg@{k} of {questions} test questions: the mean reward of {k} samples per question, at temperature {temperature:g} and
+top-p {top_p:g}. The interval covers other questions, not other training seeds.
 
 | selected within | step | avg@{k}, % | 95 % interval |
 | --- | --- | --- | --- |
@@ -63,7 +63,7 @@ answer = model.generate(**prompt, **how)
 print(tokenizer.decode(answer[0, prompt["input_ids"].shape[1]:], skip_special_tokens=True))
 ```
 
-It was trained on one narrow task and is meant for the study of training methods.
+The model was trained on one narrow task. It is meant for research on training methods.
 """
 
 

@@ -1,1 +1,1 @@
-"""Sampling responses: one engine interface, the embedded engine for CPUs, and SGLang's server."""
+"""Rollout engines: one interface, the embedded engine for CPUs, and SGLang's server."""

@@ -1,7 +1,7 @@
 """The embedded engine: a Qwen3 decoder for CPUs, made for models of a few million parameters.
 
-A batch of rows decodes one token per step over a static key-value cache. A distinct prompt runs through
-the model once, regardless of its number of samples, and finished rows leave the batch. Random numbers are
+A batch of rows decodes one token per step over a static key-value cache. Each distinct
+prompt is computed once for all its samples, and finished rows are removed from the batch. Random numbers are
 a function of (seed of the sample, position in the response), so a sample does not depend on the order of
 prompts, the batch or other calls.
 """
@@ -25,7 +25,7 @@ from srpo.errors import SrpoError
 from srpo.rollout.interface import Completion, SamplingParams
 
 PREFILL_TOKENS = 2**14
-"""Prompt tokens that run through the model at once."""
+"""Number of prompt tokens in one forward pass."""
 
 NUCLEUS_HEAD = 32
 """Candidates taken before a full sort: enough for nearly every row of a peaked distribution."""
@@ -427,7 +427,7 @@ class EmbeddedEngine:
             if not live or step + 1 == params.max_new_tokens:
                 break
             if live < len(members):
-                # Live rows of the tail move into the places of ended rows: each row is copied seldom.
+                # Unfinished rows from the end replace finished rows, so that few rows are copied.
                 target, source = np.flatnonzero(ended[:live]), live + np.flatnonzero(~ended[live:])
                 for state in (members, keys, positions, tokens):
                     state[target] = state[source]

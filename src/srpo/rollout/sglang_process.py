@@ -1,4 +1,4 @@
-"""An SGLang server as a group of processes: start, port, log and end."""
+"""Starts, watches and stops an SGLang server, which is a group of processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WORKER = "sglang::"
 
 _ERROR_LINE = re.compile(r"^(?:\[[^]]*\] )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
 _GAVE_UP = ("Received sigquit from a child process", "Traceback (most recent call last)")
-"""Text in the log after which SGLang kills its own process group."""
+"""Text in the log that SGLang writes before it kills its own process group."""
 
 
 class PortTaken(Exception):

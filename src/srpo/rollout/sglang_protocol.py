@@ -1,6 +1,6 @@
 """The protocol of an SGLang server (0.5.12): arguments, environment, requests and samples.
 
-Pure functions, tested without a server; `tests/sglang` holds them against SGLang itself.
+Pure functions, tested without a server; `tests/real_sglang` tests them with SGLang itself.
 """
 
 from __future__ import annotations

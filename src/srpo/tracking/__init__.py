@@ -1,4 +1,4 @@
-"""MLflow as a mirror of the results directory: the logs are the truth, MLflow is what one looks at."""
+"""Copies the logs of the results directory to MLflow; the logs are the originals."""
 
 from srpo.tracking.mirror import LiveMirror, Mirror, is_mirrored_live, mirrored, sync
 

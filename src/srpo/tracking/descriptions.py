@@ -1,4 +1,4 @@
-"""What a training run says about itself in MLflow: its own tags, a sentence, its data sets."""
+"""The description of a training run in MLflow: tags, a sentence, data sets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
 SOURCE, COMMIT, NOTE = "mlflow.source.name", "mlflow.source.git.commit", "mlflow.note.content"
-"""MLflow's own tags, which its pages show."""
+"""Tags that MLflow's pages show."""
 
 ABOUT = "Training runs, each with its evaluation below it. A mirror of the logs: `srpo track sync` makes it again."
-ABOUT_INPUTS = "Data, base models and their evaluations, of which the training runs start."
+ABOUT_INPUTS = "Data, base models and their evaluations: the inputs of the training runs."
 
 
 def run_note(spec: dict[str, Any]) -> str:

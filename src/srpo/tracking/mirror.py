@@ -1,19 +1,19 @@
-"""Push a results directory into MLflow, any number of times, without ever pushing anything twice.
+"""Copy a results directory to MLflow. It can be repeated; nothing is copied twice.
 
-What has been pushed is remembered in MLflow itself, as tags of each MLflow run:
+Tags of each MLflow run record what has been copied:
 
 ``srpo.path``
-    what the MLflow run mirrors, relative to ``results/<experiment>``;
+    the mirrored file or folder, relative to ``results/<experiment>``;
 ``srpo.source``
-    a hash of its origin. Another hash means that the results were made again: the MLflow run goes to
-    MLflow's trash and a new one takes its place;
+    a hash of its origin. If the hash differs, the results were made again: the MLflow run moves to MLflow's trash and
+    is replaced by a new one;
 ``srpo.synced_step``, ``srpo.synced_validation``, ``srpo.synced_summary``
-    how far the logs of a training run have been pushed.
+    the last copied events of a training run's logs.
 
-So a killed process, a server that was away or two processes at once cost nothing but another ``sync``.
+After a killed process, an unreachable server or two processes at the same time, one more ``sync`` is enough.
 
-The MLflow experiment ``<experiment>`` holds what people look for: training runs, each with its evaluation nested below
-it, and the report. ``<experiment>/inputs`` holds the rest: data, base models and their evaluations.
+The MLflow experiment ``<experiment>`` has the training runs, each with its evaluation nested below it, and the report.
+``<experiment>/inputs`` has data, base models and their evaluations.
 """
 
 from __future__ import annotations
@@ -57,12 +57,11 @@ INPUTS = "/inputs"
 """Ends the name of the MLflow experiment of data and base models; no experiment of ours has a slash in its name."""
 
 FORMAT = 2
-"""Raised when mirrored runs look different: those of another format are mirrored again."""
+"""Version of the mirrored runs; runs of another version are mirrored again."""
 
 _ARTIFACTS = "mlartifacts"
 
-# A training step must not wait long for a server that is away, failures are told in one line of our own, and no one
-# asked to be counted.
+# A training step must not wait long for an unreachable server, we report failures in one line, and telemetry is off.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -91,12 +90,12 @@ def sync(folder: Path) -> None:
 
 @contextmanager
 def mirrored(folder: Path) -> Iterator[Mirror]:
-    """A mirror whose failures end in one warning: results never depend on MLflow."""
+    """A mirror whose errors become one warning: results never depend on MLflow."""
     try:
         yield Mirror(folder)
     except Exception as error:
         logger.warning(
-            "MLflow at %s is not up to date, `srpo track sync %s` mends it: %s",
+            "MLflow at %s is not up to date, `srpo track sync %s` updates it: %s",
             without_password(tracking_uri(folder)),
             folder,
             _one_line(error),
@@ -104,10 +103,10 @@ def mirrored(folder: Path) -> Iterator[Mirror]:
 
 
 def is_mirrored_live(experiment: Experiment | RunSpec) -> bool:
-    """Whether stages are mirrored as they go: somebody named a server, or the runs take hours of the wall's clock.
+    """Whether each stage is mirrored when it ends: if there is a server or a wall clock.
 
-    Elsewhere the mirror rule writes everything once: to import MLflow takes 3 s of a core, and most stages of an
-    experiment in modelled seconds are not much longer.
+    Otherwise the mirror rule copies everything once at the end: importing MLflow takes 3 s of a core, and most stages
+    of an experiment with a modelled clock are not much longer.
     """
     return bool(os.environ.get("MLFLOW_TRACKING_URI")) or experiment.training.clock.kind == "wall"
 
@@ -120,7 +119,7 @@ class LiveMirror:
     Args:
         folder: the experiment's folder.
         run_folder: the run's.
-        enabled: if not, nothing is mirrored.
+        enabled: if false, nothing is mirrored.
     """
 
     def __init__(
@@ -154,7 +153,9 @@ class LiveMirror:
             self._interval *= 2
             if not self._warned:
                 self._warned = True
-                logger.warning("training goes on without MLflow, `srpo track sync` catches up: %s", _one_line(error))
+                logger.warning(
+                    "training continues without MLflow, `srpo track sync` copies it later: %s", _one_line(error)
+                )
         self._next = self._now() + self._interval
 
 
@@ -242,7 +243,7 @@ class Mirror:
             self._client.set_experiment_tag(run.info.experiment_id, NOTE, text)
 
     def sync_all(self, model: str = "{model}") -> None:
-        """Everything that exists, or the data and one model's share of the rest."""
+        """Everything that exists; with ``model``, the data and the results of this model."""
         layout = self.layout
         runs = layout.runs_of(model)
         with self._connected():
@@ -277,7 +278,7 @@ class Mirror:
         tags |= {SOURCE: "srpo train", NOTE: run_note(spec)}
         if (commit := tags["commit"]) != "unknown":
             tags[COMMIT] = commit.removesuffix("-dirty")
-        # what differs first: lists show the beginning of a name
+        # the parts that differ come first, because lists show the beginning of a name
         name = "{method} {benchmark} {model} seed{seed}".format(**identity)
         times = RunTimes.read(files, steps)
         params = {**spec, "provenance": provenance}
@@ -341,7 +342,7 @@ class Mirror:
         """Mirror a finished file as an MLflow run of its own; once, unless its content changes.
 
         Args:
-            span: when it was made, from and to, in milliseconds since the epoch; nobody recorded it: now.
+            span: start and end of the stage, in milliseconds since the epoch; default: now.
             experiment: ``INPUTS``, or nothing for the experiment of the training runs.
         """
         source = _hash(FORMAT, path.read_text(), tags, span)
@@ -455,9 +456,9 @@ class Mirror:
         return made
 
     def _forget(self, experiment: MlflowExperiment, artifacts: Path) -> None:
-        """Make way for an experiment with artifacts where the database is now.
+        """Rename and delete an experiment whose artifacts are not beside the database any more.
 
-        MLflow keeps absolute places and has no way to change them. The files are the truth: all is mirrored again.
+        MLflow stores absolute paths and cannot change them. So everything is mirrored again from the files.
         """
         from mlflow.entities import ViewType
 
@@ -498,7 +499,7 @@ def _one_line(error: Exception) -> str:
 
 
 def without_password(text: str) -> str:
-    """``text`` with what stands before the host in its URLs replaced: ``https://user:password@host``."""
+    """``text`` without user and password in its URLs (``https://user:password@host``)."""
     return re.sub(r"://[^/@\s]+@", "://***@", text)
 
 

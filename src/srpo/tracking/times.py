@@ -1,4 +1,4 @@
-"""When a run's steps were taken: from its logs, so that a copied or moved folder tells the same."""
+"""The times of a run's steps, from its logs, so that copying or moving the folder does not change them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class RunTimes:
     """When the steps of a run were taken, in milliseconds since the epoch, from the run's own logs.
 
     Attributes:
-        start: when its first attempt started. Of a run by hand (without ``srpo attempt``), which records none, the
-            time of its ``run.yaml``.
+        start: when its first attempt started. A run without ``srpo attempt``
+            records none; then the time of its ``run.yaml``.
         ends: step -> its end.
     """
 
@@ -24,7 +24,7 @@ class RunTimes:
 
     @classmethod
     def read(cls, files: RunFiles, steps: list[dict[str, Any]] | None = None) -> RunTimes:
-        """Of a run's logs; ``steps``, if they are read already."""
+        """Read the logs of a run; ``steps`` are its steps, if they have been read already."""
         starts = [event for event in read_events(files.attempts) if event["event"] == "start"]
         first = starts[0]["time"] if starts else files.origin.stat().st_mtime
         ends, time_now, due = {}, first, starts[1:]
@@ -37,7 +37,7 @@ class RunTimes:
         return cls(int(1000 * first), ends)
 
     def at(self, step: int) -> int:
-        """The end of a step, the start before the first."""
+        """The end of a step; before the first step, the start."""
         return self.ends.get(step, self.start)
 
     @property

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: complete or absent, the latest two to resume from, the best of each budget to evaluate."""
+"""Checkpoints of a run, written atomically. The latest two are for resuming, the best of each budget for evaluation."""
 
 import json
 import logging
@@ -67,7 +67,7 @@ def newest(run_folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def check(folder: Path) -> None:
-    """Compare a checkpoint's files with what was written: sizes, and the check sums that torch's files carry.
+    """Verify a checkpoint's files: their sizes, and the checksums in torch's files.
 
     Raises:
         SrpoError: naming a file that is missing, has another size or another content.

@@ -1,7 +1,7 @@
-"""The training clock: what a second is, and what a run achieved within a budget.
+"""The training clock, and the best validation within a budget.
 
-It counts generation, reward, log-prob, teacher and update; start-up, validation and checkpoints are not
-training (section 4.2).
+The clock counts generation, reward, log-prob, teacher and update. Start-up, validation and checkpoints do not count
+(section 4.2).
 """
 
 import time
@@ -32,7 +32,7 @@ def best_of_budgets(
 
 
 class PhaseTimer:
-    """What one step spent in each phase: measured seconds, tokens and FLOPs; ``current`` is the latest phase."""
+    """Measured seconds, tokens and FLOPs of each phase of a step; ``current`` is the latest phase."""
 
     def __init__(self) -> None:
         self.wall = dict.fromkeys(PHASES, 0.0)

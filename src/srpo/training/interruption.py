@@ -1,4 +1,4 @@
-"""Stopping a run before it is done: on a signal, or before a scheduler's job ends."""
+"""Stops a run early: on a signal, or before the scheduler's job ends."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ MARGIN_SECONDS = 10.0
 """Time kept at the end of a job to stop workers and servers."""
 
 SAFETY_FACTOR = 1.5
-"""How much longer than the last one the next step, validation or checkpoint may take."""
+"""Factor by which the next step, validation or checkpoint may take longer than the last one."""
 
 logger = logging.getLogger(__name__)
 

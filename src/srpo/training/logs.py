@@ -1,4 +1,4 @@
-"""Event logs of a run when it goes back to a checkpoint; :mod:`srpo.files` appends to them and reads them."""
+"""Truncates the event logs of a run that resumes; :mod:`srpo.files` appends to them and reads them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from srpo.files import read_events, write_text
 
 
 def rewind(path: Path, step: int) -> list[dict[str, Any]]:
-    """Cut an event log back to a checkpoint's step and return what is left."""
+    """Truncate an event log at a checkpoint's step and return the remaining events."""
     events = [event for event in read_events(path) if event["step"] <= step]
     rewrite(path, events)
     return events

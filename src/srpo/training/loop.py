@@ -1,7 +1,6 @@
-"""The training loop of a run, whatever computes its policy: one process or a Ray cluster.
+"""The training loop of a run, for both drivers: one process or a Ray cluster.
 
-Reads top to bottom: :func:`train` is a run, :meth:`_Run.take_step` a step, whose phases are in
-``training/step.py``.
+:func:`train` is a run and :meth:`_Run.take_step` a step, whose phases are in ``training/step.py``.
 """
 
 import logging
@@ -56,7 +55,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
 
     Raises:
         Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
-        SrpoError: if another process trains the run, its folder holds a run of another origin, no checkpoint can be
+        SrpoError: if another process trains the run, its folder has a run of another origin, no checkpoint can be
             loaded or written, memory runs out, no update of several steps in a row was finite, or rollout servers
             failed repeatedly.
     """
@@ -89,7 +88,7 @@ def _train_until_servers_fail(spec: RunSpec, layout: Layout, interruption: Inter
             if error.can_checkpoint:  # sampling does not change the weights: they are those after the last step
                 try:
                     run.save()
-                except Exception as failure:  # the cause may affect more; an older checkpoint is enough
+                except Exception as failure:  # workers may have failed too; an older checkpoint is enough
                     logger.warning("%s: step %d could not be saved: %s", spec.id.path, run.step, failure)
             return run.step, str(error)
     return None
@@ -150,7 +149,7 @@ class _Run:
         self.folder = self.files.folder
         self.train_questions = read_split(layout.split(spec.id.benchmark, "train"))
         self.test_questions = read_split(layout.split(spec.id.benchmark, "test"))
-        # finds a question that is too long before any training
+        # raises an error for a question that is too long, before any training
         asked = [question.messages for question in (*self.train_questions, *self.test_questions)]
         student_prompts(policy.tokenizer, asked, self.training.max_prompt_length)
         self.horizon = max(self.training.budget_seconds.values())
@@ -312,13 +311,13 @@ class _Run:
         self._prune()
 
     def _prune(self) -> None:
-        whole = 1 if self.finished else 2
-        # what a budget would select after resuming from each kept checkpoint, which cuts the log back to its step
-        steps = [state.get("step", 0) for _, state in checkpoints.resumable(self.folder)[:whole]]
+        complete = 1 if self.finished else 2
+        # keep what a budget would select after resuming from each kept checkpoint, which truncates the log at its step
+        steps = [state.get("step", 0) for _, state in checkpoints.resumable(self.folder)[:complete]]
         pasts = [[v for v in self.validations if v["step"] <= step] for step in steps]
         pasts += [[v for v in past if v["step"] % self.training.validate_every == 0] for past in pasts]
         best = [best_of_budgets(past, self.training.budget_seconds).values() for past in (*pasts, self.validations)]
-        checkpoints.prune(self.folder, {v["step"] for chosen in best for v in chosen if v}, whole)
+        checkpoints.prune(self.folder, {v["step"] for chosen in best for v in chosen if v}, complete)
 
     def resume(self) -> None:
         """Load the newest complete checkpoint; without one, start with empty logs.
@@ -339,16 +338,16 @@ class _Run:
         logs.rewind(self.files.groups, self.step)
         self.validations = logs.rewind(self.files.validations, self.step)
         if not self.finished:
-            # A run that had ended and got a longer budget: its last validation would not have been.
+            # The run had ended and now has a longer budget, in which its last validation does not occur.
             every = self.training.validate_every
             on_time = [validation for validation in self.validations if validation["step"] % every == 0]
             if on_time != self.validations:
                 logs.rewrite(self.files.validations, on_time)
                 self.validations = on_time
-        self._prune()  # a kill may have come before it
+        self._prune()  # the run may have been killed before it pruned
 
     def summarise(self) -> None:
-        """Write ``summary.json``: what the run achieved within each budget and what it cost."""
+        """Write ``summary.json``: the selected validation of each budget and the cost of the run."""
         budgets = self.training.budget_seconds
         best = best_of_budgets(self.validations, budgets)
         summary = {

@@ -1,4 +1,4 @@
-"""What a step logs: its metrics, and one group with its routing."""
+"""The metrics that a step logs, and the record of one group with its routing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,9 +42,9 @@ def target_metrics(
     student: StudentScores,
     teacher: TeacherScores,
 ) -> dict[str, float]:
-    """What is known before the update: of student, teacher and weights where they exist, of the rollout correction.
+    """The metrics that are known before the update: of student, teacher, weights and rollout correction.
 
-    Of a batch's only update, which finds the rest itself, :func:`srpo.policy.outputs.update_metrics` has it.
+    With one update per batch, the update computes the others: :func:`srpo.policy.outputs.update_metrics` has it.
     """
     metrics = {}
     if known := [row.rollout_is_weight for row in targets.values() if isinstance(row, Targets)]:
@@ -66,9 +66,9 @@ def target_metrics(
 
 
 def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, routes: Routes) -> dict[str, Any]:
-    """One group of a step as it was routed, for table 6: the first that has right and wrong rollouts, else the first.
+    """One group of a step with its routing, for table 6: the first with correct and wrong rollouts, else the first.
 
-    ``sibling`` is the place within the group of the rollout shown to the self-teacher, None for rollouts that it does
+    ``sibling`` is the index within the group of the rollout shown to the self-teacher, None for rollouts that it does
     not score; ``advantage`` is that of the whole group, before any routing.
     """
     rewards = rollouts.rewards.view(len(questions), -1)

@@ -1,4 +1,4 @@
-"""Where a run's result comes from: specification, code, packages, data and base model. One folder has one origin."""
+"""The origin of a run's result: specification, code, packages, data and base model. One folder has one origin."""
 
 import hashlib
 import itertools
@@ -23,7 +23,7 @@ from srpo.layout import RunFiles, model_description
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
 _RESULT = ("srpo", "packages", "data", "base_model")
-"""What of the provenance determines a run's result. A commit does not: a change that does raises srpo's version."""
+"""Parts of the provenance that determine a run's result. Not the commit: a change of results raises srpo's version."""
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,6 @@
-"""A training step, phase by phase: what is asked of the policy, and what the method makes of the answers.
+"""A training step, phase by phase: the calls of the policy, and what the method computes from their results.
 
-:meth:`Step.take` reads top to bottom, one method per phase; the mathematics between the policy's passes is in
-``algorithm/``.
+:meth:`Step.take` has one method per phase, in order. The mathematics between the policy's passes is in ``algorithm/``.
 """
 
 import random
@@ -44,13 +43,13 @@ Prompts = Sequence[Tensor] | Mapping[int, Tensor]
 Constants = Mapping[int, Targets] | Mapping[int, PendingTargets]
 
 KEPT_VOCABULARY = 4096
-"""Largest vocabulary of which the teacher's whole distributions are kept until the update chooses the top K."""
+"""Largest vocabulary for which the teacher's whole distributions are kept until the update selects the top K."""
 
 
 def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> list[int]:
     """Indices of a step's questions: a fresh shuffle each epoch, the last incomplete batch dropped.
 
-    A function of the step alone, so that a resumed run needs no data state.
+    It depends only on the step, so a resumed run needs no state of the data.
 
     Raises:
         SrpoError: if the split is smaller than a batch.
@@ -66,12 +65,12 @@ def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> l
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step did.
+    """The result of a step.
 
     Attributes:
-        rollouts, routes: its rollouts and where they went.
-        metrics: its numbers, by name.
-        updates: how many mini-batches were updates.
+        rollouts, routes: its rollouts and their branches.
+        metrics: its metrics by name.
+        updates: number of mini-batches with an update.
     """
 
     rollouts: Rollouts
@@ -81,7 +80,7 @@ class StepResult:
 
 
 class Step:
-    """Step ``number`` of a run; what its phases cost is in ``phases``."""
+    """Step ``number`` of a run; ``phases`` has the cost of its phases."""
 
     def __init__(self, spec: RunSpec, policy: Policy, number: int) -> None:
         self.spec, self.training, self.method = spec, spec.training, spec.method
@@ -92,7 +91,7 @@ class Step:
         self._cases: dict[int, tuple[int, int]] = {}
 
     def take(self, questions: list[Question]) -> StepResult:
-        """Generate, reward, route, score, teach, update; then record what was done."""
+        """Generate, reward, route, score by student and teacher, update; then record the metrics."""
         rollouts = self.generate(questions)
         routes = route(rollouts.rewards, rollouts.question, self.method.routing)
         batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
@@ -147,8 +146,8 @@ class Step:
     def score_by_student(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> StudentScores:
         """Old log-probs of every rollout that is trained on, and the student's top K where the teacher scores too.
 
-        Where the update is the batch's only one, it computes both itself, unless the teacher has to be asked for the
-        top K because its whole distributions are too large to keep.
+        With one update per batch, the update computes both itself. With a large vocabulary the top K is still computed
+        here, because the teacher's whole distributions are too large to keep.
         """
         rows = [row for batch in batches for row in batch]
         flags = routes.scored_by_teacher.tolist()
@@ -176,7 +175,7 @@ class Step:
     def score_by_teacher(
         self, questions: list[Question], rollouts: Rollouts, routes: Routes, student: StudentScores
     ) -> TeacherScores:
-        """Let the teacher score the student's tokens under the prompt that shows a correct sibling."""
+        """Score the student's tokens by the teacher, whose prompt shows a correct sibling."""
         rows = routes.scored_by_teacher.nonzero().flatten().tolist()
         if not rows:
             return TeacherScores({}, {}, {})
@@ -217,7 +216,7 @@ class Step:
         student: StudentScores,
         teacher: TeacherScores,
     ) -> dict[int, Targets] | dict[int, PendingTargets]:
-        """The constants of the loss, as far as they are known, with the cells that its shares are logged by."""
+        """The constants of the loss, as far as they are known, and the cells for the logged shares of the loss."""
         shown = _shown(routes)
         rows = sorted({*shown, *shown.values()})
         parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})
@@ -229,7 +228,7 @@ class Step:
         return pending_targets(self.method, rollouts, routes, batches, student, teacher, cells, copied)
 
     def _scored_by_update(self, batches: list[list[int]]) -> bool:
-        """Whether one update follows the batch, so that pi_old is pi_theta there, and no weight needs it before."""
+        """Whether the batch has one update, which then computes pi_old, and no weight needs pi_old before it."""
         return len(batches) == 1 and not self.method.preserve_loss_scale
 
     def update(
@@ -256,7 +255,7 @@ class Step:
         updated: Mapping[str, float],
         updates: int,
     ) -> StepResult:
-        """Everything that is logged of a step with updates."""
+        """All metrics of a step with updates."""
         metrics = {
             **rollout_metrics(rollouts, routes),
             **target_metrics(self.method, constants, student, teacher),
@@ -268,7 +267,7 @@ class Step:
     def branch_gradients(
         self, rollouts: Rollouts, routes: Routes, rows: list[int], constants: Constants
     ) -> dict[str, float]:
-        """The gradient norm of each branch's part of the loss on a mini-batch that has several; not on the clock."""
+        """The gradient norm of each branch's part of the loss on a mini-batch with several; not on the clock."""
         names = routes.names
         by_branch: dict[str, list[int]] = {}
         for row in rows:
@@ -281,7 +280,7 @@ class Step:
         for branch in trained(by_branch):
             own = by_branch[branch.name]
             output = self.policy.compute_gradient_norm(self._update_batch(rollouts, [own], constants))
-            # divided by its own tokens, where the loss divides by the mini-batch's
+            # the batch divides by its own tokens, the loss by those of the mini-batch
             share = sum(len(rollouts.responses[row]) for row in own) / tokens
             metrics[f"grad_norm/{branch.name}"] = share * gradient_norm(output)
         return metrics
@@ -310,10 +309,10 @@ class Step:
         entries: Entries,
         **options: bool,
     ) -> dict[str, dict[int, Tensor]]:
-        """What one of the engine's passes without gradients computes, each output by rollout.
+        """The outputs of a pass without gradients, each by rollout.
 
         Args:
-            wanted: by output, the rollouts that it has numbers of; the first output has all.
+            wanted: the rollouts of each output; the first output has all rollouts.
         """
         send = {"old_log_prob": self.policy.compute_log_prob, "teacher": self.policy.compute_teacher_log_prob}
         rows = list(next(iter(wanted.values())))
@@ -342,7 +341,7 @@ class Step:
     def _order(
         self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor]
     ) -> tuple[RowOrder, list[Bundle]]:
-        """The rows of a batch, and what is in each."""
+        """The order of the rows of a batch, and the rollouts of each row."""
         execution, most = self.spec.execution, self.training.micro_batch_size
         by_batch = self._bundles(batches, prompts, responses)
         bundles = [bundle for batch in by_batch for bundle in batch]
@@ -361,7 +360,7 @@ class Step:
     def _count_dense(
         self, phase: str, batches: list[list[int]], prompts: Prompts, responses: list[Tensor], times: int = 1
     ) -> None:
-        """Count what a pass computes: a prompt that rollouts share once."""
+        """Count tokens and FLOPs of a pass; a shared prompt counts once."""
         tokens, flops = 0, 0.0
         for bundle in (bundle for batch in self._bundles(batches, prompts, responses) for bundle in batch):
             prompt, lengths = len(prompts[bundle[0]]), [len(responses[row]) for row in bundle]

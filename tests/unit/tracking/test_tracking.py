@@ -439,7 +439,7 @@ def test_a_store_that_goes_away_changes_nothing_and_catches_up(
         disturb(0)
         loop.train(spec, layout)
         assert_same(content(layout.run(spec.id)), expected)
-        warned = [record.message for record in caplog.records if "goes on without MLflow" in record.message]
+        warned = [record.message for record in caplog.records if "continues without MLflow" in record.message]
         assert len(warned) == 1
         assert "\n" not in warned[0]
         if store.uri.startswith("http") and until == 99:

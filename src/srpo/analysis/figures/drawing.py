@@ -42,8 +42,8 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     for axes, model, benchmark, here in panels:
         for method in panels.methods:
             line = here[here["method"] == method]
-            style_of = panels.styles[method] | ({"marker": ""} if averaged else {})
-            plot(axes, line, line["clock"] / unit, **style_of)
+            options = panels.styles[method] | ({"marker": ""} if averaged else {})
+            plot(axes, line, line["clock"] / unit, **options)
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
@@ -73,9 +73,9 @@ class LinesByMethod:
             for method in panels.methods:
                 for series in self.series:
                     line = here[(here["method"] == method) & (here["series"] == series)]
-                    style_of = panels.styles[method] | {"marker": ""}
-                    style_of |= {"linestyle": dashes[series]} if len(dashes) > 1 else {}
-                    plot(axes, line, line[self.against] / unit, len(dashes) == 1, **style_of)
+                    options = panels.styles[method] | {"marker": ""}
+                    options |= {"linestyle": dashes[series]} if len(dashes) > 1 else {}
+                    plot(axes, line, line[self.against] / unit, len(dashes) == 1, **options)
         if self.log:
             panels.log_y()
         panels.share_y(self.label)
@@ -109,16 +109,16 @@ class LinesBySeries:
         panels = Panels(title, results, frame, row_a_method=True)
         styles = dict(zip(self.series, self.styles, strict=True))
         for axes, _, _, here in panels:
-            for name, style_of in styles.items():
+            for name, options in styles.items():
                 line = here[here["series"] == name]
-                plot(axes, line, line["step"], **style_of)
+                plot(axes, line, line["step"], **options)
             if self.limits:
                 axes.set_ylim(*self.limits)
         if self.log:
             panels.log_y()
         panels.share_y(self.label)
         panels.label_x("training step")
-        panels.legend([Line2D([], [], label=name, **style_of) for name, style_of in styles.items()])
+        panels.legend([Line2D([], [], label=name, **options) for name, options in styles.items()])
         return panels.figure
 
 
@@ -210,27 +210,25 @@ def draw_response(title: str, results: Results, frame: pd.DataFrame) -> Figure:
             name_row(grid[row][-1], original_title(results, model))
     for axes in grid[-1]:
         axes.set_xlabel(results.experiment.sweep_label)
-    handles = [Line2D([], [], label=original_title(results, method), **style_of) for method, style_of in styles.items()]
+    handles = [Line2D([], [], label=original_title(results, method), **options) for method, options in styles.items()]
     legend(figure, handles)
     return figure
 
 
-def _respond(axes: Axes, line: pd.DataFrame, x: list[float], style_of: dict[str, Any]) -> None:
+def _respond(axes: Axes, line: pd.DataFrame, x: list[float], options: dict[str, Any]) -> None:
     """Draw a line with the intervals of its points; a method that is not swept is a horizontal line."""
     if line.empty:
         return
     if line["setting"].isna().all():
         point = line.iloc[0]
-        axes.axhline(point["score"], **style_of | {"marker": ""})
-        if point["score_unit"] and "marker" in style_of:
-            axes.axhspan(
-                point["score_low"], point["score_high"], color=style_of["color"], alpha=style.BAND, linewidth=0
-            )
+        axes.axhline(point["score"], **options | {"marker": ""})
+        if point["score_unit"] and "marker" in options:
+            axes.axhspan(point["score_low"], point["score_high"], color=options["color"], alpha=style.BAND, linewidth=0)
         return
-    axes.plot(x, line["score"], **style_of)
-    if "marker" in style_of:
+    axes.plot(x, line["score"], **options)
+    if "marker" in options:
         ends = [line["score"] - line["score_low"], line["score_high"] - line["score"]]
-        axes.errorbar(x, line["score"], ends, fmt="none", ecolor=style_of["color"], elinewidth=1, capsize=2)
+        axes.errorbar(x, line["score"], ends, fmt="none", ecolor=options["color"], elinewidth=1, capsize=2)
 
 
 def draw_sweep_curves(title: str, results: Results, frame: pd.DataFrame) -> Figure:
@@ -247,9 +245,9 @@ def draw_sweep_curves(title: str, results: Results, frame: pd.DataFrame) -> Figu
         of_row = frame[(frame["model"] == model) & (frame["benchmark"] == benchmark)]
         for j, value in enumerate(columns):
             axes, here = grid[i][j], of_row[(of_row["setting"] == value) | of_row["setting"].isna()]
-            for method, style_of in styles.items():
+            for method, options in styles.items():
                 line = here[here["method"] == method]
-                plot(axes, line, line["clock"] / unit, **style_of)
+                plot(axes, line, line["clock"] / unit, **options)
             for seconds in budgets.values():
                 axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
             axes.set_xlim(0, 1.03 * max(budgets.values()) / unit)
@@ -262,6 +260,6 @@ def draw_sweep_curves(title: str, results: Results, frame: pd.DataFrame) -> Figu
         row = benchmark_title(results, benchmark)
         several = len({model for model, _ in rows}) > 1
         name_row(grid[i][-1], f"{original_title(results, model)}\n{row}" if several else row)
-    handles = [Line2D([], [], label=original_title(results, method), **style_of) for method, style_of in styles.items()]
+    handles = [Line2D([], [], label=original_title(results, method), **options) for method, options in styles.items()]
     legend(figure, handles)
     return figure

@@ -123,10 +123,8 @@ class Panels:
         """One legend entry per method."""
         handles = []
         for method in self.methods:
-            style_of = (
-                self.styles[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
-            )
-            handles.append(Line2D([], [], label=method_title(self.results, method), **style_of))
+            options = self.styles[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
+            handles.append(Line2D([], [], label=method_title(self.results, method), **options))
         return handles
 
     def legend(self, handles: list[Line2D]) -> None:
@@ -134,16 +132,16 @@ class Panels:
         legend(self.figure, handles)
 
 
-def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **style_of: Any) -> None:
+def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **options: Any) -> None:
     """Draw a line with the band of its interval; with ``faint`` also the values before smoothing."""
     if line.empty:
         return
     if faint and not np.array_equal(line["value"], line["smooth"]):
-        axes.plot(x, line["value"], color=style_of["color"], alpha=style.FAINT, linewidth=0.8)
+        axes.plot(x, line["value"], color=options["color"], alpha=style.FAINT, linewidth=0.8)
     some = max(1, len(line) // _MARKERS)
-    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **style_of)
+    axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **options)
     if line["low"].notna().any():
-        axes.fill_between(x, line["low"], line["high"], color=style_of["color"], alpha=style.BAND, linewidth=0)
+        axes.fill_between(x, line["low"], line["high"], color=options["color"], alpha=style.BAND, linewidth=0)
 
 
 def legend(figure: Figure, handles: list[Line2D]) -> None:
@@ -166,7 +164,7 @@ def sweep_styles(results: Results, frame: pd.DataFrame) -> dict[str, dict[str, A
     methods = dict.fromkeys(original_name(results, method) for method in results.experiment.methods)
     styles = style.method_styles(methods, {})
     styles[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
-    return {method: style_of for method, style_of in styles.items() if method in set(frame["method"])}
+    return {method: options for method, options in styles.items() if method in set(frame["method"])}
 
 
 def clock_unit(results: Results) -> tuple[float, str]:

@@ -1,4 +1,4 @@
-"""The paper's claims as data (``reports/claims.yaml``), and the verdict on each. No claim is named here."""
+"""Reads the paper's claims (``reports/claims.yaml``) and computes the verdict on each. No claim is named here."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Quantity(Config):
 
 
 class Rule(Config):
-    """The truth lies above or below a number, or within so much of 0 (equivalence)."""
+    """The true value is above or below a number, or within a margin around 0 (equivalence)."""
 
     above: float | None = None
     below: float | None = None
@@ -112,7 +112,7 @@ class Rule(Config):
 
 
 class Given(Config):
-    """What must be shown before a claim means anything: a gain to keep half of, say."""
+    """What must be shown first, so that a claim has a meaning: for example, that there is a gain."""
 
     statement: str
     terms: Annotated[list[tuple[float, str, str]], Field(min_length=1)]
@@ -120,7 +120,7 @@ class Given(Config):
 
 
 class Claim(Config):
-    """One claim of the paper, or with ``ours`` a question of ours about one that the paper does not test."""
+    """One claim of the paper, or with ``ours`` our question about a claim, which the paper does not test."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     statement: str
@@ -157,9 +157,10 @@ class Outcome:
 
     Attributes:
         estimate: None if the claim is not tested.
-        benchmarks, of_benchmarks: those that were measured, of those planned.
+        benchmarks, of_benchmarks: number of measured and of planned benchmarks.
         agreeing: on how many of ``benchmarks`` the estimate alone satisfies the rule.
-        p_holds, p_violated: one-sided p-values for and against the claim, Holm's for a primary claim; NaN if unknown.
+        p_holds, p_violated: one-sided p-values for and against the claim, adjusted by Holm's procedure for a primary
+            claim; NaN if unknown.
         reason: why the claim is not tested or not decided.
     """
 
@@ -208,7 +209,7 @@ def load_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
 
 
 def _place(raw: Any, loc: tuple[Any, ...]) -> str:
-    """Where in the file: the claim's id rather than its number."""
+    """The place of an error in the file; a claim is named by its id, not by its number."""
     if loc and isinstance(loc[0], int) and isinstance(raw[loc[0]], dict):
         loc = (raw[loc[0]].get("id", loc[0]), *loc[1:])
     return ".".join(map(str, loc)) or "top level"
@@ -249,7 +250,7 @@ def overall(verdicts: list[Verdict]) -> Verdict:
 def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[Outcome]:
     """The outcome of every claim for one model, its primary claims corrected together."""
     outcomes: list[Outcome] = []
-    told: dict[tuple, str] = {}  # by number, the claim that it is about
+    told: dict[tuple, str] = {}  # from a claim's number to its statement
     for claim in claims:
         outcome = _measured(claim, results, model)
         if outcome.estimate is not None and not claim.ours:
@@ -269,7 +270,7 @@ def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[O
 
 
 def _number(quantity: Quantity, results: Results) -> tuple:
-    """What makes two claims about the same number, or one and its negative."""
+    """A key that is equal for two claims about the same number, or about a number and its negative."""
     terms = sorted((method, str(_when(when, results)), weight) for weight, method, when in quantity.terms)
     sign = math.copysign(1, terms[0][2])
     kind = (quantity.kind, quantity.score, quantity.metric, quantity.relative_to)
@@ -277,7 +278,7 @@ def _number(quantity: Quantity, results: Results) -> tuple:
 
 
 def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
-    """``outcome`` with its verdict; what is not tested stays so."""
+    """``outcome`` with its verdict; one that is not tested is unchanged."""
     estimate = outcome.estimate
     if estimate is None or outcome.reason:
         return outcome
@@ -286,28 +287,28 @@ def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
     if outcome.p_violated < ALPHA:
         if estimate.covers_runs:
             return replace(outcome, verdict="does not hold")
-        return replace(outcome, reason="one seed speaks against it")
+        return replace(outcome, reason="the only seed contradicts it")
     if outcome.p_holds < ALPHA:
         if not estimate.covers_runs:
-            return replace(outcome, verdict="suggestive", reason="one seed: other training runs are not allowed for")
+            return replace(outcome, verdict="suggestive", reason="one seed: other training runs are not covered")
         if claim.given and (reason := _not_given(claim.given, claim, results, outcome.model)):
             return replace(outcome, reason=reason)
         return replace(outcome, verdict="holds")
     if claim.primary and claim.rule.p_holds(estimate) < ALPHA:
-        reason = "alone it would hold, but not among the primary claims together (Holm)"
+        reason = "it would hold as a single claim, but not after Holm's correction for the primary claims"
         return replace(outcome, verdict="suggestive", reason=reason)
     return outcome
 
 
 def _not_given(given: Given, claim: Claim, results: Results, model: str) -> str:
-    """Why a claim's premise is not shown; empty if it is."""
+    """Why the premise of a claim is not shown; empty if it is shown."""
     before = Quantity(kind=claim.quantity.kind, score=claim.quantity.score, terms=given.terms)
     outcome = _measured(claim.model_copy(update={"quantity": before, "rule": given.rule}), results, model)
     return "" if outcome.p_holds < ALPHA else f"not shown that {given.statement}"
 
 
 def _measured(claim: Claim, results: Results, model: str) -> Outcome:
-    """The claim's number, undecided yet, or why there is none."""
+    """The claim's estimate without a verdict, or the reason why there is none."""
     quantity = claim.quantity
     methods = dict.fromkeys(method for _, method, _ in quantity.terms)
     absent = [m for m in methods if m != BASE and m not in planned(results, model)]
@@ -344,8 +345,9 @@ def _best_on_each(
 ) -> Outcome:
     """Whether the first method is above every rival on every benchmark.
 
-    All of it must be shown (an intersection-union test: the largest p-value decides); one comparison that shows the
-    opposite refutes it (the smallest p-value of all, Holm's). The estimate is of the closest comparison.
+    Every comparison must be shown (an intersection-union test: the largest p-value counts). One comparison that shows
+    the opposite refutes the claim (the smallest p-value after Holm's correction). The estimate is that of the closest
+    comparison.
     """
     first, *rivals = terms
     pairs: list[tuple[str, Estimate]] = []
@@ -372,7 +374,7 @@ def _when(when: str, results: Results) -> str | None:
 
 
 def _that_reached_the_budget(lookup: Lookup, results: Results, model: str) -> Lookup:
-    """``lookup`` without the runs that stopped before the budget: their score there is unknown."""
+    """``lookup`` without the runs that stopped before the budget, because their score at the budget is unknown."""
     budgets = results.experiment.training.budget_seconds
     clock = Logs.of(results).clock
 
@@ -386,7 +388,7 @@ def _that_reached_the_budget(lookup: Lookup, results: Results, model: str) -> Lo
 
 
 def _lookup(quantity: Quantity, results: Results, model: str, reached_only: bool = True) -> Lookup:
-    """A claim's numbers; at a budget only those of runs whose clock reached it, unless ``reached_only`` is false."""
+    """The numbers of a claim. At a budget: only runs whose clock reached it, unless ``reached_only`` is false."""
 
     def at_budgets(lookup: Lookup) -> Lookup:
         return _that_reached_the_budget(lookup, results, model) if reached_only else lookup

@@ -1,4 +1,4 @@
-"""Two experiments side by side: verdicts that changed, scores with their difference, settings that differ."""
+"""Compares two experiments: verdicts that changed, scores and their differences, settings that differ."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def compare(first: Path, second: Path) -> tuple[str, list[Grid], list[str]]:
     grids = [_verdicts(sides, labels), *_scores(sides, labels), _settings(sides, labels)]
     notes = [
         f"A is {labels[0]}, B is {labels[1]}. Scores: selected checkpoint, resampled, percent; brackets hold 95 % "
-        "intervals. Differences are B minus A, on the same questions where the test splits are the same to the "
-        "byte, otherwise of independent questions. Bold: the interval lies above 0."
+        "intervals. Differences are B minus A: question by question if the test splits have the same bytes, otherwise "
+        "with independent questions. Bold: the interval lies above 0."
     ]
     return f"{labels[0]} and {labels[1]}", grids, notes
 
@@ -107,7 +107,7 @@ def _said(finding: Finding, results: Results) -> str:
 
 
 def _scores(sides: list[Results], labels: list[str]) -> Iterator[Grid]:
-    """A table for each model that both have, of every method, benchmark and budget that both planned."""
+    """A table for each common model, with every method, benchmark and budget that both experiments planned."""
     a, b = sides
     for model in a.experiment.models:
         if model not in b.experiment.models:
@@ -153,7 +153,7 @@ def _same_questions(sides: list[Results], model: str, benchmark: str) -> bool:
 
 
 def _change(runs: list[Mapping[int, np.ndarray]], paired: bool, fixed: bool) -> Estimate:
-    """B minus A, question by question if they are the same ones."""
+    """B minus A, question by question if the questions are the same."""
     a, b = (np.array(list(side.values())) for side in runs)
     if paired and a.shape[1] == b.shape[1]:
         return contrast([[Arm(b, fixed), Arm(-a, fixed)]])

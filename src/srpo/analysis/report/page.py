@@ -1,4 +1,4 @@
-"""One self-contained HTML page about an experiment: no request, every sentence computed."""
+"""The report: one self-contained HTML page that makes no request. Every sentence is computed."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
 NO_DATA = "No data (yet)."
 
 FIRST = "learning_curves"
-"""The figure that a report with a notice begins with."""
+"""The first figure of a report with a notice."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the page with its data; without ``image`` its place says why."""
+    """A figure of the page with its data; without ``image``, ``missing`` says why."""
 
     name: str
     title: str
@@ -56,7 +56,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one model or method answered."""
+    """The answer of one model or method."""
 
     method: str
     response: str | None
@@ -78,7 +78,7 @@ def write_report(results: Results, out_path: Path, figures_dir: Path | None = No
 
     Args:
         figures_dir: where :func:`~srpo.analysis.figures.registry.write_figures` wrote; by default ``figures/`` next
-            to the report. Where a figure is missing, the page names it.
+            to the report. If a figure is missing, the page names it.
     """
     out_path = Path(out_path)
     write_text(out_path, render(results, figures_dir or out_path.parent / "figures"))
@@ -135,7 +135,7 @@ def render(results: Results, figures_dir: Path) -> str:
 
 
 def _shown_sections(results: Results, tables: dict[str, Table], pictures: dict[str, Picture]) -> list[Section]:
-    """The sections without what will stay empty: nothing to show though all runs are finished and evaluated."""
+    """The sections; when all runs are finished and evaluated, without tables and figures that are still empty."""
     sections = list(sections_of(results.experiment))
     done = len(results.evaluations[RUN_KEY].drop_duplicates()) == len(results.runs)
     if not done or not (results.runs["status"] == "finished").all():
@@ -167,12 +167,12 @@ def environment() -> jinja2.Environment:
 
 
 def css() -> Any:
-    """The style sheet, ours and therefore not escaped."""
+    """The style sheet; it is our own text, so it is not escaped."""
     return jinja2.utils.markupsafe.Markup((REPORTS / "report.css").read_text())
 
 
 def _csv_uri(text: str) -> str:
-    """CSV embedded in the page; not as base64, which would take a third more."""
+    """CSV embedded in the page; base64 would be a third larger."""
     return f"data:text/csv;charset=utf-8,{quote(text, safe=',.+-_ ()')}"
 
 
@@ -184,7 +184,7 @@ def _table_csv(table: Table) -> str:
 
 
 def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
-    """A line of the claims' table, in words."""
+    """A row of the table of claims, as text."""
     claim = finding.claim
     return {
         "id": claim.id,
@@ -208,7 +208,7 @@ def _paper(claim: Claim) -> str:
 
 
 def _here(finding: Finding, results: Results) -> list[dict[str, str]]:
-    """A line for each model, or one if all say the same reason why nothing is known."""
+    """One line per model, or a single line if all models have the same reason for not being tested."""
     reasons = {outcome.reason for outcome in finding.outcomes}
     if finding.verdict == "not tested" and len(reasons) == 1:
         return [{"model": "all models", "text": reasons.pop(), "interval": "", "over": "", "verdict": "not tested"}]
@@ -231,14 +231,14 @@ def _line(outcome: Outcome, claim: Claim, model: str) -> dict[str, str]:
 
 
 def _over(estimate: Estimate) -> str:
-    """What an interval is over, in a few words."""
+    """What an interval covers, in a few words."""
     if not estimate.has_interval:
         return "no interval"
     count, spread = estimate.count, estimate.spread
     widened = f", widened by a run SD of {number(spread.sd)} ({spread.dof:g} degrees of freedom)" if spread else ""
     units = {
-        "seed and question": f"over {count} seeds a method and the test questions",
-        "seed": f"over {plural(count, 'seed')} a method",
+        "seed and question": f"over {count} seeds per method and the test questions",
+        "seed": f"over {plural(count, 'seed')} per method",
         "question": f"over {plural(count, 'question')}, one seed",
         "benchmark": f"over {plural(count, 'benchmark')}, one seed",
     }
@@ -246,7 +246,7 @@ def _over(estimate: Estimate) -> str:
 
 
 def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
-    """On how many benchmarks the rule is met, and how many are measured."""
+    """The number of benchmarks on which the rule is satisfied, and the number of measured ones."""
     parts = []
     if outcome.benchmarks > 1:
         what = "ahead" if claim.quantity.kind == "best_on_each" else "so"
@@ -276,7 +276,7 @@ def _picture(drawn: FigureData, folder: Path) -> Picture:
 
 
 def _examples(results: Results) -> list[Example]:
-    """The first sample of the first test question of every model and benchmark that has any."""
+    """The first sample of the first test question, for every model and benchmark that has samples."""
     budget = list(results.experiment.training.budget_seconds)[-1]
     found = (_example(results, model, benchmark, budget) for model, benchmark in results.experiment.bases())
     return [example for example in found if example]
@@ -360,7 +360,7 @@ def _duration(seconds: float) -> str:
 
 
 def _provenance(results: Results) -> list[tuple[str, str]]:
-    """What the runs recorded about their origin; several values where runs differ."""
+    """The recorded origin of the runs; several values where runs differ."""
     records = list(results.provenance.values())
     if not records:
         return []

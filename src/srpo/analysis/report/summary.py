@@ -1,4 +1,4 @@
-"""The few sentences that open the report, and what a reader should know about its runs. Every one is computed."""
+"""The sentences of the summary, and remarks on the runs. Every sentence is computed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from srpo.config import NOT_PART_OF_IDENTITY, Execution
 
 
 def headlines(results: Results, findings: list[Finding]) -> list[str]:
-    """What was run, what it says about the paper, and how sure that is."""
+    """What was run, which claims hold, and how certain this is."""
     sentences = [
         _verdicts([finding for finding in findings if not finding.claim.ours]),
         *_best_scores(results),
@@ -58,7 +58,7 @@ def _verb(count: int, several: str, one: str) -> str:
 
 
 def _best_scores(results: Results) -> list[str]:
-    """Per model, the average at the last budget of every method that has one."""
+    """For each model, the average of every method at the last budget."""
     budget, scores = list(results.experiment.training.budget_seconds)[-1], Scores.of(results)
     sentences = []
     for model, spec in results.experiment.models.items():
@@ -89,11 +89,11 @@ def _selection_bias(results: Results) -> str:
         return ""
     side = ""
     if bias.has_interval:
-        side = "flatters" if bias.low > 0 else "understates" if bias.high < 0 else "does not visibly shift"
+        side = "raises" if bias.low > 0 else "lowers" if bias.high < 0 else "does not visibly change"
     meaning = f": choosing the best validation {side} the score here" if side else ""
     return (
-        "The paper's protocol, the maximum over validations, is on average "
-        f"{_with_interval(bias, sign=True)} points from the same checkpoint resampled{meaning}."
+        "The paper's protocol, the maximum over validations, differs on average by "
+        f"{_with_interval(bias, sign=True)} points from the same checkpoint, resampled{meaning}."
     )
 
 
@@ -102,9 +102,9 @@ def _question_bias(results: Results) -> str:
     if bias is None:
         return ""
     return (
-        "Selecting the checkpoint on the questions that are reported adds luck that new samples do not remove: the "
-        f"resampled score is on average {_with_interval(bias, sign=True)} points from one that half of the test "
-        "questions select and the other half report."
+        "A checkpoint that is selected on the reported questions has a bias that new samples do not remove: the "
+        f"resampled score differs on average by {_with_interval(bias, sign=True)} points from the cross-fitted one, "
+        "for which half of the test questions select and the other half measure."
     )
 
 
@@ -127,12 +127,12 @@ def _seeds(results: Results) -> str:
     counts = started.groupby(["model", "benchmark", "method"])["seed"].nunique()
     if counts.max() == 1:
         return (
-            "Every number is from one training seed: intervals cover other questions and samples, not other training "
-            "runs. No claim holds on one seed; it is suggestive at most."
+            "Every number comes from one training seed: intervals cover other questions and samples, not other "
+            "training runs. With one seed no claim holds; a claim can be suggestive."
         )
     if counts.min() == 1:
         return (
-            f"Numbers are from 1 to {counts.max()} seeds; where a method has one seed, intervals are widened by the "
+            f"Numbers come from 1 to {counts.max()} seeds. If a method has one seed, its interval is widened by the "
             "spread between the seeds of the methods with several."
         )
     return (
@@ -150,7 +150,7 @@ def interim(results: Results) -> str:
 
 
 def power_sentence(results: Results) -> str:
-    """What the planned seeds can tell apart, with the run SD of these runs if it is known."""
+    """Which differences the planned seeds can detect, with the measured run SD if there is one."""
     experiment, scores = results.experiment, Scores.of(results)
     budget = list(experiment.training.budget_seconds)[-1]
     sentences = []
@@ -178,11 +178,11 @@ def _range(low: int, high: int) -> str:
 
 
 def remarks(results: Results) -> list[str]:
-    """What a reader should know about these particular runs: early ends, mixed settings, uncommitted code."""
+    """Remarks on these runs: early ends, different settings, uncommitted code."""
     found = []
     if mixed := Scores.of(results).incomparable:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
-        found.append(f"Runs do not share their test questions and are not compared on: {named}.")
+        found.append(f"Runs have different test questions and are not compared on: {named}.")
     early = _early_ends(results)
     if early:
         found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
@@ -191,7 +191,7 @@ def remarks(results: Results) -> list[str]:
         found.append(f"Settings of these runs differ from the experiment's: {_first(stale)}.")
     commits = {str(record.get("commit")) for record in results.provenance.values()}
     if len(commits) > 1:
-        found.append(f"The runs are of {len(commits)} different commits.")
+        found.append(f"The runs were made with {len(commits)} different commits.")
     if any(commit.endswith("-dirty") for commit in commits):
         found.append("Some runs were made with uncommitted changes (-dirty).")
     disagreeing = _disagreements(results)
@@ -204,7 +204,7 @@ def remarks(results: Results) -> list[str]:
 
 
 def _identity(spec: dict) -> dict:
-    """A recorded specification as :meth:`RunSpec.identity` leaves it; older records have no execution."""
+    """A recorded specification reduced as by :meth:`RunSpec.identity`; older records have no execution."""
     execution = Execution().model_dump(mode="json") | spec.get("execution", {})
     spec = spec | {"execution": execution}
     for part, ignored in NOT_PART_OF_IDENTITY.items():
@@ -227,7 +227,7 @@ def _early_ends(results: Results) -> list[str]:
 
 
 def _disagreements(results: Results) -> list[str]:
-    """Runs whose summary selected another score than the maximum of their log."""
+    """Runs whose summary has another score than the maximum of their log."""
     merged = Scores.of(results).runs.merge(results.budgets, on=[*RUN_KEY, "budget"])
     apart = (merged["in_training"] - 100 * merged["avg_at_k"]).abs() > 1e-6
     apart |= merged["in_training"].isna() != merged["avg_at_k"].isna()
@@ -235,7 +235,7 @@ def _disagreements(results: Results) -> list[str]:
 
 
 def _inconsistent(results: Results) -> list[str]:
-    """Scores that their own per-question scores contradict."""
+    """Runs whose avg@k is not the mean of the per-question scores."""
     return [
         f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed}"
         for log in (results.validations, results.evaluations, results.bases)

@@ -29,7 +29,7 @@ class Line:
     Attributes:
         model, method: the names before the sweep.
         points: (value, model, method) with the names of the runs. A method that is not swept has one point of value
-        NaN.
+            NaN.
         benchmarks: those on which every point is planned.
     """
 

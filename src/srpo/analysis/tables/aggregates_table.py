@@ -1,4 +1,4 @@
-"""Aggregates over runs and benchmarks that readers of reinforcement learning know, and scores that select nothing."""
+"""The usual aggregates of reinforcement learning over runs and benchmarks, and scores without selection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAMPLED = ("iqm", "improvement")
 def aggregates_table(results: Results) -> Table:
     """Interquartile mean, SRPO's probability of improvement, performance profile, area under the curve, end score.
 
-    At the last budget, over the benchmarks of table 1's methods that have a run of the method on each.
+    At the last budget, over the benchmarks of table 1, for methods that have a run on each of them.
     """
     scores, rows = Scores.of(results), []
     budget = list(results.experiment.training.budget_seconds)[-1]
@@ -66,10 +66,10 @@ def aggregates_table(results: Results) -> Table:
     notes = [
         f"At {budget}; each benchmark counts the same. Interquartile mean: the mean of the middle half of all runs' "
         f"scores ({PROTOCOLS[scores.protocol]}). SRPO is better: the probability that a run of SRPO scores above one "
-        "of the method on the same benchmark (Agarwal et al. 2021). Their intervals, of methods with several seeds, "
-        "draw runs again within each benchmark and are about these questions. Area under the curve: mean score in the "
-        "training time of the budget; score at the end: the mean of the last three validations. Neither selects a "
-        f"checkpoint. {intervals_note([*frame['area_unit'], *frame['end_unit']])}",
+        "of the method on the same benchmark (Agarwal et al. 2021). Their intervals (with several seeds) "
+        "resample runs within each benchmark, and cover other runs on the same questions. Area under the curve: mean "
+        "score in the training time of the budget; score at the end: the mean of the last three validations. Neither "
+        f"selects a checkpoint. {intervals_note([*frame['area_unit'], *frame['end_unit']])}",
         *comparability(results),
     ]
     numbers = [c for c in _COLUMNS if c not in ("model", "method", "budget", "benchmarks") and not c.endswith("_unit")]
@@ -78,7 +78,7 @@ def aggregates_table(results: Results) -> Table:
 
 
 def _runs(scores: Scores, results: Results, model: str, method: str, budget: str) -> list[np.ndarray]:
-    """Scores of the runs of a method, percent, an array a benchmark; empty unless every benchmark has one."""
+    """Scores of the runs of a method, percent, one array per benchmark; empty unless every benchmark has a run."""
     over = [name for name in model_benchmarks(results, model) if name not in scores.incomparable]
     found = [scores.lookup(model, scores.protocol)(benchmark, method, budget) for benchmark in over]
     return [np.array([run.mean() for run in runs.values()]) for runs in found] if all(found) else []

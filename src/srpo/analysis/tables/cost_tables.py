@@ -1,4 +1,4 @@
-"""What training took: seconds of the training clock a step, and the wall time and memory of each run."""
+"""The cost of training: seconds per step on the training clock, and the wall time and memory of each run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from srpo.analysis.tables.table import Table, comparability, intervals_note
 
 
 def step_seconds_table(results: Results) -> Table:
-    """Figure 4b's numbers: mean seconds a step up to each budget."""
+    """The numbers of figure 4b: mean seconds per step up to each budget."""
     frame = step_seconds(results)
     if results.experiment.comparable_with_paper:
         frame = frame.merge(paper_step_seconds(results.experiment), how="left")
@@ -38,16 +38,16 @@ def step_seconds_table(results: Results) -> Table:
     grid = Grid("Method", [("", "Benchmarks"), *heads], rows)
     notes = [
         f"Seconds of the {results.experiment.training.clock.kind} training clock, averaged over the benchmarks on "
-        "which every method of the model has reached the budget or its last allowed step. "
+        "which every method of the model has reached the budget or its step limit. "
         f"{intervals_note(frame['step_seconds_unit'])}",
         *comparability(results),
     ]
     digits = dict.fromkeys([*SECONDS, "step_seconds_low", "step_seconds_high"], 4) | {"paper": 1}
-    return Table("step_seconds", "Mean seconds a training step", notes, frame, digits, [grid])
+    return Table("step_seconds", "Mean seconds per training step", notes, frame, digits, [grid])
 
 
 def cost_table(results: Results) -> Table:
-    """What each run took. Wall time and memory depend on the machine and on what else ran there."""
+    """The cost of each run. Wall time and memory depend on the machine and on its load."""
     columns = ["status", "stopped_by", "steps", "clock", "wall_seconds", "evaluation_wall_seconds", "peak_memory_gb"]
     frame = in_matrix_order(results.runs[["model", "benchmark", "method", "seed", *columns]], results)
     frame = frame.astype({"steps": "Int64"})
@@ -68,5 +68,5 @@ def cost_table(results: Results) -> Table:
     ]
     heads = ["Status", "Steps", "Clock, s", "Training wall, s", "Evaluation wall, s", "Peak memory, GB"]
     digits = {"clock": 1, "wall_seconds": 1, "evaluation_wall_seconds": 1, "peak_memory_gb": 2}
-    notes = ["Wall time and memory depend on the machine and on what else it was doing."]
+    notes = ["Wall time and memory depend on the machine and on its load."]
     return Table("cost", "Cost of each run", notes, frame, digits, [text_grid("Run", heads, rows)])

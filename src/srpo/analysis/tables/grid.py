@@ -1,4 +1,4 @@
-"""A table laid out for reading: what Markdown, LaTeX and HTML are made from."""
+"""The layout of a table, from which Markdown, LaTeX and HTML are made."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pandas as pd
 from srpo.analysis.results.titles import MISSING
 
 EXCERPT = 240
-"""Characters of a longer text that a cell shows."""
+"""Maximum number of characters that a cell shows."""
 LONG_TEXT = 48
-"""Characters above which a column's texts are set over several lines."""
+"""A column with longer texts, in characters, breaks its lines."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell; ``best`` and ``worse`` set it off, ``span`` is the number of columns it covers."""
+    """One cell; ``best`` and ``worse`` highlight it, ``span`` is the number of columns that it covers."""
 
     text: str
     best: bool = False
@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row below its label; ``heading`` rows open a group of rows."""
+    """A row with its label; a ``heading`` row begins a group of rows."""
 
     label: str
     cells: Sequence[Cell] = ()
@@ -44,9 +44,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows under one or two lines of column heads, ``columns`` being (group, label) pairs.
+    """Rows under one or two lines of column heads; ``columns`` are (group, label) pairs.
 
-    ``numeric`` says whether the cells are numbers, which are set flush right.
+    ``numeric``: the cells are numbers and are aligned to the right.
     """
 
     corner: str
@@ -63,14 +63,14 @@ class Grid:
         return [(group, len(list(members))) for group, members in groupby(self.columns, key=lambda c: c[0])]
 
     def cells_by_group(self, row: Row) -> list[tuple[Cell, bool]]:
-        """The cells of ``row``, each with whether it is the first under its group's head."""
+        """The cells of ``row``, each with a flag: whether it is the first one of its column group."""
         starts = {0, *accumulate(span for _, span in self.groups)} if self.groups else set()
         places = accumulate((cell.span for cell in row.cells), initial=0)
         return [(cell, place in starts and place > 0) for cell, place in zip(row.cells, places, strict=False)]
 
 
 def number(value: float | None, digits: int = 1, sign: bool = False) -> str:
-    """A fixed-point number, or a dash where there is none."""
+    """A fixed-point number, or a dash if it is missing."""
     if value is None or math.isnan(value):
         return MISSING
     text = f"{value:{'+' if sign else ''}.{digits}f}"
@@ -78,14 +78,14 @@ def number(value: float | None, digits: int = 1, sign: bool = False) -> str:
 
 
 def interval(low: float | None, high: float | None, digits: int = 1, sign: bool = False) -> str:
-    """``[low, high]``; empty where there is none or where it is a point."""
+    """``[low, high]``; empty if it is missing or both ends are equal."""
     if low is None or high is None or math.isnan(low) or math.isnan(high) or low == high:
         return ""
     return f"[{number(low, digits, sign)}, {number(high, digits, sign)}]"
 
 
 def mark_best(values: Sequence[float]) -> list[bool]:
-    """Which of ``values`` equal the highest one to the shown decimal; none if fewer than two are there."""
+    """Which of ``values`` equal the highest one at the shown decimal; none if there are fewer than two values."""
     there = [round(v, 1) for v in values if not math.isnan(v)]
     return [len(there) > 1 and not math.isnan(v) and round(v, 1) == max(there) for v in values]
 
@@ -151,7 +151,7 @@ def _line(texts: Iterable[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text as a cell that shows it as it is: no markup, no link, no image, no further cell."""
-    # an underscore within a word is none of Markdown's
+    """Escape text, so that it makes no markup, link, image or further cell."""
+    # Markdown ignores an underscore within a word
     text = re.sub(r"[\\`*<|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[])", r"\\\g<0>", text)
     return re.sub(r"\s*\n\s*", " ", text)

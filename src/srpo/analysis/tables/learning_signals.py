@@ -34,10 +34,10 @@ class _Diagnostic:
 _DIAGNOSTICS = {
     "Groups, % of questions": [
         _Diagnostic("all rollouts wrong", "routing/all_wrong_groups", "%", 1),
-        _Diagnostic("all rollouts right", "routing/all_correct_groups", "%", 1),
+        _Diagnostic("all rollouts correct", "routing/all_correct_groups", "%", 1),
     ],
     "Gradient norm before clipping": [
-        _Diagnostic("a step", "actor/grad_norm"),
+        _Diagnostic("whole loss", "actor/grad_norm"),
         *(_Diagnostic(f"{branch.title} branch", f"grad_norm/{branch.name}") for branch in compared()),
     ],
     "Distillation loss by kind of token, %": [
@@ -50,7 +50,7 @@ _DIAGNOSTICS = {
         _Diagnostic(f"{name} quarter", f"distillation_share/quarter_{i}", "%", 1)
         for i, name in enumerate(("first", "second", "third", "last"), 1)
     ],
-    "Most likely first answer token is the shown sibling's, % of distilled rollouts that answer otherwise": [
+    "Most likely first answer token is that of the shown sibling, % of distilled rollouts with another one": [
         _Diagnostic("student", "copying/student", "%", 1),
         _Diagnostic("self-teacher", "copying/teacher", "%", 1),
     ],
@@ -99,9 +99,9 @@ def diagnostics_table(results: Results) -> Table:
             grids.append(Grid("Diagnostic", heads, body, spec.title))
     frame = pd.DataFrame(rows, columns=["model", "method", "metric", "unit", "part", "benchmarks", *_VALUES])
     notes = [
-        "Means over the first and the last tenth of the steps that have a number, averaged over the benchmarks with a "
-        "finished run. A dash: does not apply to the method, or is not in its logs; a line without any number is left "
-        f"out. {intervals_note(frame['value_unit'])}"
+        "Means over the first and the last tenth of the steps with a value, averaged over the benchmarks with a "
+        "finished run. A dash: the metric does not apply to the method, or is not in its logs. Rows without any value "
+        f"are left out. {intervals_note(frame['value_unit'])}"
     ]
     digits = dict.fromkeys(["value", "value_low", "value_high"], 4)
     return Table("diagnostics", "Diagnostics early and late in training", notes, frame, digits, grids)
@@ -113,7 +113,7 @@ _VALUES = list(estimate_columns("value", None))
 def _estimate(
     results: Results, model: str, method: str, diagnostic: _Diagnostic, when: str
 ) -> tuple[Estimate | None, int]:
-    """The mean over benchmarks and how many of them it is over."""
+    """The mean over benchmarks, and the number of these benchmarks."""
     lookup = Logs.of(results).metric(model, diagnostic.metric)
     terms = {(method, when): diagnostic.factor}
     over = available(lookup, terms, planned(results, model)[method])

@@ -1,4 +1,4 @@
-"""The questions: how many there are (table 4), and an example of each benchmark (table 5)."""
+"""The questions: their number (table 4), and an example of each benchmark (table 5)."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def examples_table(results: Results) -> Table:
         for name, question, answer in rows
     ]
     grids = [text_grid("Benchmark", ["Question", "Answer"], body, numeric=False)] if body else []
-    notes = ["The first question of each benchmark's split, long texts cut."]
+    notes = ["The first question of each benchmark; long texts are cut."]
     return Table("table5", "Table 5. Example questions", notes, frame, {}, grids)

@@ -1,8 +1,7 @@
 """All tables of an experiment: tidy CSV for programs, Markdown and LaTeX for people.
 
-Everything below ``tables/`` depends on the logs' scores and training clock only, so with a modelled
-clock every machine writes the same bytes. What depends on the machine (wall time, memory) goes to ``cost/``,
-next to it.
+The tables in ``tables/`` depend only on scores and the training clock, so with a modelled clock every machine writes
+the same bytes. The cost table depends on the machine (wall time, memory), so it is in ``cost/``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where rollouts go: one group (table 6), the rule (table 7), and how often each of its cases occurred."""
+"""Routing: one group (table 6), the routing rule (table 7), and how often each of its cases occurred."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROUTED = [
 
 
 def group_table(results: Results) -> Table:
-    """Table 6: how one group of this experiment was routed, rollout by rollout, and what was shown to the teacher."""
+    """Table 6: the branch of each rollout of one group, and the sibling that the teacher was shown."""
     title = "Table 6. The routing decision on a real group"
     if results.routed_group is None:
         return Table("table6", title, [_why_no_group(results)], pd.DataFrame(columns=_ROUTED), {}, [])
@@ -65,9 +65,9 @@ def group_table(results: Results) -> Table:
     grid = Grid("Rollout", [("", head) for head in heads], [Row(asked, heading=True), *body], numeric=False)
     notes = [
         f"{results.experiment.models[run.model].title}, {benchmark_title(results, run.benchmark)}, "
-        f"{method_title(results, run.method)}, seed {run.seed}, training step {group['step']}. Not chosen for what it "
-        "says: one group is logged at each validation, the first of its step with right and wrong rollouts; this is "
-        "the first logged one with rollouts in both branches, of the first run that has one.",
+        f"{method_title(results, run.method)}, seed {run.seed}, training step {group['step']}. The "
+        "group was not selected by hand: each validation logs the first group of its step with correct and wrong "
+        "rollouts. This is the first logged group with rollouts in both branches, of the first run that has one.",
         "Advantage: reward minus the group's mean, before any routing; only rollouts in the GRPO branch are trained "
         "with it. Long texts are cut in the middle; the CSV holds more of them.",
     ]
@@ -79,13 +79,13 @@ def _why_no_group(results: Results) -> str:
     if not routed_methods(results.experiment):
         return "No method of this experiment sends rollouts to both branches."
     return (
-        "No group with rollouts in both branches is logged (yet): a run logs one at each validation, runs of older "
-        "versions did not."
+        "No group with rollouts in both branches is logged (yet). A run logs one group at each validation; runs of "
+        "older versions do not."
     )
 
 
 def _why_routed(row: dict[str, Any]) -> str:
-    """The decision in words, from the rollout's own record."""
+    """The routing decision in words, from the record of the rollout."""
     if row["sibling_shown"] is not None:
         return f"The self-teacher is shown rollout {row['sibling_shown']}"
     if BRANCHES[row["branch"]].loss is None:

@@ -33,7 +33,7 @@ _SCORE_DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", 
 
 
 def main_table(results: Results) -> Table:
-    """Table 1: model x method x benchmark x budget by both protocols, the bias between them, the base models."""
+    """Table 1: model x method x benchmark x budget with all scores, their biases, and the base models."""
     experiment = results.experiment
     methods = {m: [BASE, *(n for n in main_methods(results) if n in planned(results, m))] for m in experiment.models}
     over = {model: model_benchmarks(results, model) for model in experiment.models}
@@ -50,11 +50,11 @@ def main_table(results: Results) -> Table:
     }
     grids = [_score_grid(results, frame, value, title) for value, title in views.items() if value in frame]
     notes = [
-        "In-training: the highest validation whose training clock is within the budget, a maximum of noisy scores "
-        "and so biased upward. Resampled: that checkpoint on the same questions with new samples. "
-        "Cross-fitted: the checkpoint that one half of the test questions selects, in training, on the other half: "
-        "without the luck of the questions, and a little too low, as half the questions select less well. "
-        "The base row is the untrained model. Bold: the highest number of a model in a column, whatever the intervals. "
+        "In-training: the highest validation whose training clock is within the budget. As a maximum of noisy scores "
+        "it is too high on average. Resampled: that checkpoint on the same questions with new samples. Cross-fitted: "
+        "one half of the test questions selects the checkpoint, the other half measures it, in training. It has no "
+        "bias from the selection, but is slightly too low, because half of the questions select less well. The base "
+        "row is the untrained model. Bold: the highest number of a model in a column, whatever the intervals. "
         f"Budgets: {budgets_listed(results)}. {MISSING}: not measured (yet).",
         intervals_note(_units(frame))
         + " An interval of an in-training maximum takes the selected validation as given.",
@@ -70,7 +70,7 @@ def _units(frame: pd.DataFrame) -> list[str]:
 def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -> Grid:
     experiment = results.experiment
     budgets = list(experiment.training.budget_seconds)
-    # the average first: everyone looks for it, and the last columns may be beyond the edge of a screen
+    # the average comes first: it is the most important, and the last columns may not fit on a screen
     shown = [b for b in (AVERAGE, *experiment.benchmarks) if b in set(frame["benchmark"])]
     heads = [(benchmark_title(results, b), budget) for b in shown for budget in budgets]
     records = {tuple(row[name] for name in CELL): row for row in frame.to_dict("records")}
@@ -110,7 +110,7 @@ def _cell(record: dict | None, value: str, best: bool = False, sign: bool = Fals
 
 
 def ablation_table(results: Results) -> Table:
-    """Table 2: the ablations averaged over benchmarks, with what each differs by from the variant it ablates."""
+    """Table 2: the ablations averaged over benchmarks, and their differences to the variant that they ablate."""
     models = [model for model in results.experiment.models if ablated(results, model)]
     methods = {model: ablated(results, model) for model in models}
     covered = {model: model_benchmarks(results, model, methods[model]) for model in models}
@@ -142,7 +142,7 @@ def ablation_table(results: Results) -> Table:
 
 
 def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, list[str]]) -> pd.DataFrame:
-    """Each variant minus the one it ablates, paired where they were run on the same questions."""
+    """Each variant minus the one that it ablates, question by question."""
     scores, rows = Scores.of(results), []
     for model, method, benchmark, budget in frame[CELL].itertuples(index=False, name=None):
         other = ABLATIONS.get(method)
@@ -225,11 +225,11 @@ def differences_table(results: Results) -> Table:
         f"{intervals_note(frame['difference_unit'])}"
     ]
     digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)
-    return Table("differences", "SRPO against the others", notes if grids else [], frame, digits, grids)
+    return Table("differences", "SRPO minus the other methods", notes if grids else [], frame, digits, grids)
 
 
 def _sided(cell: Cell, row: dict) -> Cell:
-    """Set a difference off whose interval lies on one side of 0."""
+    """Highlight a difference if its interval lies on one side of 0."""
     return Cell(cell.text, row["difference_low"] > 0, row["difference_high"] < 0, interval=cell.interval)
 
 

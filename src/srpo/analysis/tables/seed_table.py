@@ -1,4 +1,4 @@
-"""How much the training seed decides."""
+"""How much scores depend on the training seed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def seeds_table(results: Results) -> Table:
     heads += [("", "Mean"), ("", "Standard deviation"), ("", "± of one seed alone")]
     notes = [
         f"Percent within {budget} ({PROTOCOLS[scores.protocol]}). Standard deviation: between training seeds. "
-        "± of one seed alone: half the 95 % interval over test questions that is reported for one seed, averaged over "
+        "± of one seed alone: half the width of the 95 % interval over test questions of a single seed, averaged over "
         "the seeds. It does not include the spread between seeds.",
         intervals_note(frame["mean_unit"]),
         *comparability(results),
@@ -62,5 +62,5 @@ def seeds_table(results: Results) -> Table:
 
 
 def _alone(lookup: Lookup, benchmark: str, method: str, budget: str, seed: int) -> Estimate | None:
-    """The estimate from one seed as if there were no other."""
+    """The estimate from one seed only."""
     return combine(lambda *key: {seed: lookup(*key)[seed]}, {(method, budget): 1.0}, [benchmark])

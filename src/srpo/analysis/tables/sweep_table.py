@@ -45,7 +45,7 @@ def sweep_table(results: Results) -> Table:
 
 
 def _row(results: Results, line: Line, value: float, budgets: list[str], records: dict[tuple, dict]) -> Row:
-    """A method at one value; the untrained model's score stands in the place of all budgets."""
+    """A method at one value; the untrained model has one score for all budgets."""
     title = original_title(results, line.method)
     label = title if math.isnan(value) else f"{title}, {results.experiment.sweep_label} = {value:.12g}"
     found: dict[str, Any] = {q: records.get((line.model, line.method, str(value), q)) for q in (*budgets, LATE_DROP)}

@@ -1,4 +1,4 @@
-"""What a table is, how it is written, and how an experiment's things are called in it."""
+"""The class of tables, the writers of its files, and cells and notes that tables share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Table:
 
     @property
     def nothing(self) -> str:
-        """What stands in the place of a table without grids."""
+        """The text that replaces a table without grids."""
         return "No data (yet)." if self.notes else "Not part of this experiment."
 
 
@@ -47,7 +47,7 @@ def write_table(table: Table, folder: Path) -> list[Path]:
 
 
 def table_csv(frame: pd.DataFrame, digits: dict[str, int]) -> str:
-    """CSV with fixed decimals: empty where missing, never a negative zero."""
+    """CSV with fixed decimals; missing values are empty, and there is no negative zero."""
     frame = frame.copy()
     for column in frame.columns.intersection(list(digits)):
         frame[column] = [None if pd.isna(v) else number(v, digits[column]) for v in frame[column]]
@@ -62,7 +62,7 @@ def _markdown(table: Table) -> str:
 
 
 def _latex(table: Table) -> str:
-    """Needs the packages booktabs and multirow; notes are comments, for the author to take up."""
+    """LaTeX that needs the packages booktabs and multirow; notes are comments."""
     title = table.title.split(". ", 1)[-1]  # LaTeX numbers tables itself
     notes = [f"% {note}" for note in table.notes] or [f"% {table.nothing}"]
     captions = [". ".join(filter(None, (title, grid.title))) for grid in table.grids]
@@ -93,7 +93,7 @@ def record_cell(record: dict[str, Any], name: str, sign: bool = False, **emphasi
 _UNITS = {
     "seed and question": "over training seeds and test questions (another run, other questions and samples)",
     "seed": "over training seeds (another run)",
-    "seed, run SD": "over training seeds, whose spread is that of the methods with several (another run)",
+    "seed, run SD": "over training seeds, with the spread of the methods with several (another run)",
     "question, run SD": "over test questions, widened by the spread between training seeds of the methods with several "
     "(another run, other questions and samples)",
     "question": "over test questions (other questions and samples, the same training run)",
@@ -102,7 +102,7 @@ _UNITS = {
 
 
 def intervals_note(units: Iterable[str]) -> str:
-    """What the 95 % intervals of a table or figure generalise over, from the units they were computed with."""
+    """The note on what the 95 % intervals of a table generalise over, from their units."""
     there = set(units)
     if not there:
         return ""
@@ -113,5 +113,5 @@ def intervals_note(units: Iterable[str]) -> str:
 
 
 def comparability(results: Results) -> list[str]:
-    """The note that an experiment's numbers are not the paper's, if so."""
+    """The note that the numbers of an experiment cannot be compared with the paper's, if so."""
     return [] if results.experiment.comparable_with_paper else [NOT_COMPARABLE]

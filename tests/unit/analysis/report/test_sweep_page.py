@@ -23,11 +23,11 @@ def test_the_page_names_what_was_swept(swept):
     results, _ = swept
     page = render(results, results.root / "figures")
     words = {
-        "methods": ["β (<code>entropy_beta</code>) of\nSRPO is", "\n2, 0 or 0.5.", "a method of its own"],
+        "methods": ["β (<code>entropy_beta</code>) of\nSRPO is", "\n2, 0 or 0.5.", "Each value is a separate method"],
         "models": [
             "teacher brevity (<code>warm_start.brevity</code>) of\nMiniature-S is",
             "\n0 or 0.3.",
-            "a base model of its",
+            "Each value has its own base model",
         ],
     }
     for word in words[results.experiment.sweep.kind]:
