@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import Field, FiniteFloat, ValidationError, field_validator
@@ -316,7 +316,7 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
         # an unknown key first: the key that it was meant to be may be what else is missing
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         loc = first["loc"]
-        if loc[:1] in (("models",), ("benchmarks",)):
+        if loc[:1] in (("models",), ("benchmarks",)) or loc[:2] == ("training", "clock"):
             loc = loc[:2] + loc[3:]  # the third is the kind that pydantic has found it to be
         key = ".".join(str(part) for part in loc)
         value = "" if not key or first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
@@ -342,7 +342,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _keys_beside(model: type[Config], raw: Any, loc: Sequence[int | str]) -> list[str]:
     """The keys of the configuration class at a place of ``model``.
 
-    In a mapping of several kinds it is the class that has most of the keys given there.
+    In a mapping of several kinds it is the class of its kind that has most of the keys given there.
     """
     kind: Any = model
     for part in loc[:-1]:
@@ -350,8 +350,13 @@ def _keys_beside(model: type[Config], raw: Any, loc: Sequence[int | str]) -> lis
         field = getattr(kind, "model_fields", {}).get(part)
         kind = field.annotation if field else None
     if not (isinstance(kind, type) and issubclass(kind, Config)):
-        kind = max(_subclasses(Config), key=lambda each: len(each.model_fields.keys() & raw.keys()))
+        of_kind = [each for each in _subclasses(Config) if _is_of_kind(each, raw.get("kind"))] or _subclasses(Config)
+        kind = max(of_kind, key=lambda each: len(each.model_fields.keys() & raw.keys()))
     return [*kind.model_fields]
+
+
+def _is_of_kind(model: type[Config], kind: Any) -> bool:
+    return "kind" in model.model_fields and kind in get_args(model.model_fields["kind"].annotation)
 
 
 def _subclasses(kind: type[Config]) -> list[type[Config]]:

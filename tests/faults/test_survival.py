@@ -21,6 +21,7 @@ from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
+from srpo.config import CalibratedClock
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events
@@ -207,6 +208,20 @@ def test_the_training_clock_is_not_the_time_of_day(tmp_path, monkeypatch):
     loop.train(spec, layout)
     *_, last = read_events(layout.run(spec.id) / "steps.jsonl")
     assert 0 < last["clock"] < time.perf_counter() - start
+
+
+def test_a_calibrated_run_takes_as_many_steps_as_the_paper_in_its_budget(tmp_path):
+    clock = {"kind": "calibrated"}
+    spec, layout = prepare(experiment(clock=clock, budget_seconds={"1h": 230.0}, max_steps=None), tmp_path)
+    loop.train(spec, layout)
+    steps = list(read_events(layout.run(spec.id) / "steps.jsonl"))
+    paper = CalibratedClock(**clock).step_seconds[spec.method.name][1.0]
+    assert [event["clock"] for event in steps] == pytest.approx([paper, 2 * paper, 3 * paper])
+    assert 2 * paper < 230 < 3 * paper
+    for event in steps:
+        assert sum(event["phase_seconds"].values()) == pytest.approx(event["wall_seconds"])
+    summary = json.loads((layout.run(spec.id) / "summary.json").read_text())
+    assert (summary["stopped_by"], summary["budgets"]["1h"]["step"]) == ("budget", 2)
 
 
 def test_a_second_process_on_a_run_stops_and_leaves_the_first_alone(prepared, expected, monkeypatch):

@@ -109,7 +109,7 @@ def is_mirrored_live(experiment: Experiment | RunSpec) -> bool:
     Elsewhere the mirror rule writes everything once: to import MLflow takes 3 s of a core, and most stages of an
     experiment in modelled seconds are not much longer.
     """
-    return bool(os.environ.get("MLFLOW_TRACKING_URI")) or experiment.training.clock.kind == "wall"
+    return bool(os.environ.get("MLFLOW_TRACKING_URI")) or experiment.training.clock.kind != "modelled"
 
 
 class LiveMirror:

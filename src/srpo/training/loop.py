@@ -28,7 +28,7 @@ from srpo.policy.interface import Policy
 from srpo.rollout.interface import ServersFailed
 from srpo.tracking import LiveMirror, is_mirrored_live
 from srpo.training import checkpoints, logs
-from srpo.training.clock import PhaseTimer, best_of_budgets
+from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.metrics import group_record
 from srpo.training.provenance import prepare_run_folder, provenance
@@ -250,15 +250,16 @@ class _Run:
         self.seconds_of[what] = time.perf_counter() - start
 
     def _log_step(self, phases: PhaseTimer, metrics: dict[str, float]) -> None:
-        seconds = phases.seconds(self.training.clock)
-        self.clock += sum(seconds.values())
+        phase_seconds = phases.seconds(self.training.clock)
+        seconds = seconds_of_step(self.training.clock, self.spec.method, self.step, phase_seconds)
+        self.clock += seconds
         self.wall_seconds += sum(phases.wall.values())
         event = {
             "step": self.step,
             "clock": self.clock,
-            "step_seconds": sum(seconds.values()),
+            "step_seconds": seconds,
             "wall_seconds": sum(phases.wall.values()),
-            "phase_seconds": seconds,
+            "phase_seconds": phase_seconds,
             "phase_tokens": phases.tokens,
             # a value is not finite if verl skipped the update because of its gradients
             "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
