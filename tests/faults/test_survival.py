@@ -25,6 +25,7 @@ from srpo.config import CalibratedClock
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events
+from srpo.layout import WEIGHTS
 from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.interface import ServersFailed
 from srpo.training import checkpoints, interruption, loop
@@ -303,6 +304,27 @@ def test_what_is_selected_after_going_back_to_an_older_checkpoint_is_there(tmp_p
     loop.train(spec, layout)
     assert json.loads((layout.run(spec.id) / "summary.json").read_text())["budgets"]["1h"]["step"] == 1
     assert_selected_weights_exist(layout.run(spec.id))
+
+
+def test_a_selected_step_writes_weights_alone_unless_a_complete_checkpoint_is_due(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 0.0)  # complete: the first, and the last step's
+    given_scores(monkeypatch, {2: 0.1, 4: 0.9})
+    spec, layout = prepare(experiment(max_steps=6), tmp_path / "whole")
+    loop.train(spec, layout)
+    expected = content(layout.run(spec.id))
+
+    spec, layout = prepare(experiment(max_steps=6), tmp_path / "crashed")
+    with monkeypatch.context() as patch:
+        at_call(patch, InProcessPolicy, "update_actor", 5, crash)
+        with pytest.raises(RuntimeError):
+            loop.train(spec, layout)
+    run = layout.run(spec.id)
+    assert [state["step"] for _, state in checkpoints.resumable(run)] == [2]
+    assert [path.name for path in (run / "checkpoints/step4").iterdir()] == [WEIGHTS]
+    loop.train(spec, layout)
+    assert_same(content(run), expected)
+    assert_selected_weights_exist(run)
+    assert [path.name for path in (run / "checkpoints/step4").iterdir()] == [WEIGHTS]
 
 
 def crash() -> None:

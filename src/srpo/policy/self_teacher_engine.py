@@ -10,6 +10,7 @@ of its batch. Sequences are packed, never padded: rows that share prompts, or ve
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,14 @@ from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
+from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top_k_with_tail
 from srpo.algorithm.routing import has_loss
+from srpo.layout import WEIGHTS
+from srpo.policy.hugging_face import write_weights
 from srpo.policy.shared_prompts import PackedRows
 from srpo.policy.verl_private import build_sharded_copy
 
@@ -102,11 +106,36 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     # ------------------------------------------------------------ checkpoints
 
     def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
-        """verl's checkpoint plus this rank's shard of the teacher."""
+        """verl's checkpoint, this rank's shard of the teacher, and the weights to evaluate."""
         super().save_checkpoint(local_path, *args, **kwargs)
+        self._write_weights(Path(local_path) / WEIGHTS)
         if self.teacher is not None:
             shard = {name: _local(tensor) for name, tensor in self.teacher.named_parameters()}
             torch.save(shard, self._teacher_path(local_path))
+
+    def save_weights(self, local_path: str) -> None:
+        """What evaluation needs: the student in Hugging Face format, below ``local_path/huggingface``."""
+        manager = self.checkpoint_manager
+        contents, manager.checkpoint_save_contents = manager.checkpoint_save_contents, []
+        try:
+            super().save_checkpoint(local_path)  # without contents: its configuration and tokenizer
+        finally:
+            manager.checkpoint_save_contents = contents
+        self._write_weights(Path(local_path) / WEIGHTS)
+
+    def _write_weights(self, folder: Path) -> None:
+        """Write the weights in the precision that they are computed with; rollout servers hold the same numbers.
+
+        verl itself would write them in float32.
+        """
+        dtype = PrecisionType.to_dtype(self.engine_config.mixed_precision["param_dtype"])
+        tensors = {}
+        for name, tensor in self.get_per_tensor_param()[0]:  # all ranks gather each
+            if self.rank == 0:
+                tensors[name] = tensor.detach().to("cpu", dtype)
+        if self.rank == 0:
+            write_weights(folder, tensors, self.module.config)
+        torch.distributed.barrier()
 
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """Restore verl's checkpoint and the teacher's shard; no code in a file is run."""

@@ -48,6 +48,11 @@ class SRPOWorker(ActorRolloutRefWorker):
             aggressive_empty_cache(force_sync=True)  # SGLang sizes its cache by the memory that is free when it starts
         self.actor.set_loss_fn(partial(srpo_loss, method))
 
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_weights(self, local_path: str) -> None:
+        """Write what evaluation needs of the student."""
+        self.actor.engine.save_weights(local_path)
+
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
         """verl's update; on GPUs its metrics also say how full the fullest one was (``outputs.DEVICE_MEMORY``)."""

@@ -28,14 +28,12 @@ from srpo.policy.interface import Policy
 from srpo.rollout.interface import ServersFailed
 from srpo.tracking import LiveMirror, is_mirrored_live
 from srpo.training import checkpoints, logs
+from srpo.training.checkpoints import CHECKPOINT_SHARE
 from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.metrics import group_record
 from srpo.training.provenance import prepare_run_folder, provenance
 from srpo.training.step import Step, StepResult, questions_of_step
-
-CHECKPOINT_SHARE = 0.05
-"""Maximum share of wall time spent on checkpoints, not counting those of steps that a budget selects."""
 
 MAX_SKIPPED_STEPS = 3
 """A run stops after this many steps in a row without a finite gradient."""
@@ -129,8 +127,10 @@ def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
             if run.validation_is_due:
                 stop_if_needed("validation")
                 run.validate()
-            if run.finished or run.selects_this_step or run.checkpoint_is_due:
+            if run.finished or run.checkpoint_is_due:
                 run.save()
+            elif run.selects_this_step:
+                run.save_weights()
             mirror.step()
             if run.finished:
                 break
@@ -179,7 +179,7 @@ class _Run:
 
     @property
     def checkpoint_is_due(self) -> bool:
-        """Whether enough time has passed since the last checkpoint (:data:`CHECKPOINT_SHARE`)."""
+        """Whether enough time has passed since the last complete one (:data:`CHECKPOINT_SHARE`)."""
         cost = self.seconds_of["checkpoint"]
         if cost == 0:  # none has been made
             return self.step > 0 and self.step % self.training.validate_every == 0
@@ -292,6 +292,12 @@ class _Run:
         }
         self.validations.append(event)
         append_event(self.files.validations, event)
+
+    def save_weights(self) -> None:
+        """Write what evaluation needs of a step that a budget selects, unless its checkpoint is complete; prune."""
+        if self.step != self.saved_step:
+            checkpoints.save(self.folder, self.step, None, self.policy.save_weights)
+        self._prune()
 
     def save(self) -> None:
         """Checkpoint the step unless it has been saved, then delete the checkpoints that are no longer needed."""
