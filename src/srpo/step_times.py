@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ def timed_like(method: Method | None) -> str:
     return "sdpo" if every else "srpo"
 
 
-def seconds_of_steps(mean_seconds: Mapping[float, float], steps: int) -> float:
+def seconds_of_steps(mean_seconds: Mapping[float, float], steps: float) -> float:
     """Seconds that a number of steps takes.
 
     Args:
@@ -44,8 +44,16 @@ def seconds_of_steps(mean_seconds: Mapping[float, float], steps: int) -> float:
             ``3600 h / mean`` steps; seconds are linear in the steps between these points and after the last.
         steps: how many, from the first.
     """
-    points = [(0.0, 0.0), *((3600 * hours / mean, 3600 * hours) for hours, mean in sorted(mean_seconds.items()))]
-    for (first, start), (last, end) in pairwise(points):  # noqa: B007  the last stretch goes on
-        if steps <= last:
-            break
-    return start + (steps - first) * (end - start) / (last - first)
+    return _interpolated([(3600 * hours / mean, 3600 * hours) for hours, mean in sorted(mean_seconds.items())], steps)
+
+
+def steps_in_seconds(mean_seconds: Mapping[float, float], seconds: float) -> float:
+    """Steps that a number of seconds is enough for: the inverse of :func:`seconds_of_steps`."""
+    return _interpolated([(3600 * hours, 3600 * hours / mean) for hours, mean in sorted(mean_seconds.items())], seconds)
+
+
+def _interpolated(points: Sequence[tuple[float, float]], x: float) -> float:
+    """y on the line from (0, 0) through points of increasing x, which goes on after the last as it went before it."""
+    stretches = [*pairwise([(0.0, 0.0), *points])]
+    (left, low), (right, high) = next((stretch for stretch in stretches if x <= stretch[1][0]), stretches[-1])
+    return low + (x - left) * (high - low) / (right - left)

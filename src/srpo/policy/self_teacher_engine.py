@@ -20,6 +20,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
@@ -162,6 +163,8 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             return self._packed_rows(micro_batch)
         inputs, output_args = super().prepare_model_inputs(micro_batch)
         inputs["logits_to_keep"] = _predicting_positions(micro_batch)
+        if self.model_config.override_config.get("attn_implementation") == "flash_attention_2":
+            inputs |= _sequence_bounds(inputs["position_ids"])
         return inputs, output_args
 
     def _packed_rows(self, micro_batch: TensorDict) -> tuple[dict, dict]:
@@ -242,6 +245,19 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
 def _top_k(micro_batch: TensorDict) -> int:
     return tu.get_non_tensor_data(micro_batch, "top_k", default=0)
+
+
+def _sequence_bounds(position_ids: Tensor) -> dict[str, Any]:
+    """Where packed sequences begin and end, and the longest, as flash-attention asks for them.
+
+    Without them each layer derives them anew, and the host waits for the device each time.
+
+    Args:
+        position_ids: [1, tokens] each sequence's from 0.
+    """
+    (queries, keys), (longest, _) = prepare_fa_kwargs_from_position_ids(position_ids)
+    length = int(longest)
+    return {"cu_seq_lens_q": queries, "cu_seq_lens_k": keys, "max_length_q": length, "max_length_k": length}
 
 
 def _predicting_positions(micro_batch: TensorDict) -> Tensor:

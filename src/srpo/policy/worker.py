@@ -20,7 +20,7 @@ from srpo.policy.outputs import DEVICE_MEMORY
 from srpo.policy.verl_private import check_version
 
 COLLECTIVE_SECONDS = 1800
-"""How long ranks wait for one another: Qwen3-8B's checkpoint of 164 GB takes 328 s at 0.5 GB/s."""
+"""How long ranks wait for one another: Qwen3-8B's checkpoint of 147 GB takes 295 s at 0.5 GB/s."""
 
 
 class SRPOWorker(ActorRolloutRefWorker):

@@ -363,6 +363,7 @@ class _Run:
             "steps": self.step,
             "clock": self.clock,
             "wall_seconds": self.wall_seconds,
+            **{f"{part}_seconds": self.seconds_of[part] for part in ("validation", "checkpoint")},  # the last ones
             "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             "stopped_by": "budget" if self.clock >= self.horizon else "max_steps",
             "budgets": {

@@ -7,7 +7,7 @@ import pytest
 from srpo.compose import load_experiment
 from srpo.config import CalibratedClock, ModelledClock, WallClock
 from srpo.repository import CONFIGS
-from srpo.step_times import seconds_of_steps
+from srpo.step_times import seconds_of_steps, steps_in_seconds
 from srpo.training.clock import PhaseTimer, best_of_budgets, best_within, seconds_of_step
 
 METHODS = load_experiment(CONFIGS / "experiments" / "paper.yaml").methods
@@ -64,6 +64,7 @@ def test_seconds_of_steps_by_hand():
     means = {1: 72.0, 2: 90.0}  # 50 steps in the first hour, 30 in the second
     found = [seconds_of_steps(means, steps) for steps in (0, 1, 50, 51, 80, 90)]
     assert found == pytest.approx([0, 72, 3600, 3720, 7200, 8400])
+    assert [steps_in_seconds(means, seconds) for seconds in found] == pytest.approx([0, 1, 50, 51, 80, 90])
 
 
 @pytest.mark.parametrize(

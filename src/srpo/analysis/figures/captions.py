@@ -74,8 +74,8 @@ def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
     bars = "Bars: 95 % intervals over training seeds." if (frame["step_seconds_unit"] == "seed").any() else ""
     seeds = f"From {_seeds(frame)}." if len(frame) else ""
     return (
-        f"{seconds_per_step(results)}, by phase. Averaged over the steps up to each budget, and over the benchmarks on which "
-        "every method of the model has reached the budget or its step limit. "
+        f"{seconds_per_step(results)}, by phase. Averaged over the steps up to each budget, and over the benchmarks on "
+        "which every method of the model has reached the budget or its step limit. "
         f"{seeds} {bars}"
     ).strip()
 
