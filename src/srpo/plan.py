@@ -72,7 +72,7 @@ class StepTime:
     Attributes:
         seconds: mean up to each budget, by label.
         generation: part of it that is generation.
-        source: whose seconds they are: ``measured``, ``paper`` or ``FLOPs``, and of which method if of another.
+        source: whose seconds they are: ``measured``, ``paper`` or ``FLOPs``, and of which method, if of another one.
     """
 
     seconds: dict[str, float]
@@ -197,6 +197,7 @@ class _Planner:
         self.paper = paper_step_seconds()
 
     def run(self, run: RunId) -> RunPlan:
+        """What one training run and its evaluation need."""
         training, execution = self.experiment.training, self.experiment.execution
         method, shape = self.experiment.methods[run.method], self.shapes[run.model]
         step = self.step_time(run.model, run.method)
