@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +24,7 @@ from srpo.algorithm.branches import BRANCHES, trained
 from srpo.benchmarks.rewards import REWARDS
 from srpo.errors import SrpoError
 from srpo.layout import RUN_PATH
-from srpo.step_times import TIMED_METHODS, paper_step_seconds
+from srpo.step_times import TimedMethod, paper_step_seconds
 
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -317,16 +317,14 @@ class CalibratedClock(Config):
     """
 
     kind: Literal["calibrated"]
-    step_seconds: dict[Literal["grpo", "sdpo", "srpo"], dict[Positive, Positive]] = Field(
-        default_factory=paper_step_seconds, validate_default=True
-    )
+    step_seconds: dict[TimedMethod, dict[Positive, Positive]] = Field(default_factory=paper_step_seconds)
 
     @model_validator(mode="after")
     def _steps_increase(self) -> CalibratedClock:
-        for method in TIMED_METHODS:
+        for method in get_args(TimedMethod):
             means = self.step_seconds.get(method)
             if not means:
-                raise ValueError(f"step_seconds.{method} is missing; give {', '.join(TIMED_METHODS)}")
+                raise ValueError(f"step_seconds.{method} is missing; give {', '.join(get_args(TimedMethod))}")
             steps = [hours / mean for hours, mean in sorted(means.items())]
             if any(a >= b for a, b in itertools.pairwise(steps)):
                 raise ValueError(f"step_seconds.{method} = {means}: more hours must be more steps")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 from srpo.algorithm.branches import trained
 from srpo.repository import REFERENCE
@@ -15,20 +15,22 @@ if TYPE_CHECKING:
 
 STEP_SECONDS = REFERENCE / "fig4b_step_seconds.csv"
 
-TIMED_METHODS = ("grpo", "sdpo", "srpo")
-"""The methods of figure 4b."""
+TimedMethod = Literal["grpo", "sdpo", "srpo"]
+"""A method of figure 4b."""
 
 
-def paper_step_seconds() -> dict[str, dict[float, float]]:
+def paper_step_seconds() -> dict[TimedMethod, dict[float, float]]:
     """Figure 4b (Qwen3-8B, 8 H20): by method and hours of training, the mean seconds a step up to then."""
-    seconds: dict[str, dict[float, float]] = {}
+    seconds: dict[TimedMethod, dict[float, float]] = {}
     with STEP_SECONDS.open(newline="") as file:
         for row in csv.DictReader(file):
-            seconds.setdefault(row["method"], {})[float(row["budget_hours"])] = float(row["seconds_per_step"])
+            seconds.setdefault(cast(TimedMethod, row["method"]), {})[float(row["budget_hours"])] = float(
+                row["seconds_per_step"]
+            )
     return seconds
 
 
-def timed_like(method: Method | None) -> str:
+def timed_like(method: Method | None) -> TimedMethod:
     """The method of figure 4b whose passes a method shares; the untrained model's is GRPO."""
     if method is None or not method.routing.needs_teacher:
         return "grpo"
