@@ -32,7 +32,7 @@ shell.prefix(
 
 # Minutes. Validations and checkpoints are not on the training clock; a modelled clock does not measure time.
 LAST_BUDGET = max(EXPERIMENT.training.budget_seconds.values())
-RUNTIME = int(2 * LAST_BUDGET / 60) + 60 if EXPERIMENT.training.clock.kind == "wall" else 60
+RUNTIME = int(2 * LAST_BUDGET / 60) + 60 if EXPERIMENT.training.clock.kind != "modelled" else 60
 
 
 def size_rank(model):

@@ -76,8 +76,9 @@ def resolve_experiment(options: argparse.Namespace) -> None:
 
 
 def plan(options: argparse.Namespace) -> None:
-    """Estimate what an experiment takes: runs, steps, hours, disk, memory, and what that assumes."""
+    """Estimate what an experiment takes: runs, steps, hours, disk, memory, and where the numbers come from."""
     from srpo.compose import experiment_file, load_experiment
+    from srpo.measurements import read_measurements
     from srpo.plan import make_plan
     from srpo.plan_text import render, shortages
 
@@ -86,7 +87,8 @@ def plan(options: argparse.Namespace) -> None:
     if not 0 < options.gpu_memory < float("inf"):
         raise SrpoError(f"--gpu-memory {options.gpu_memory}: above 0")
     experiment = load_experiment(experiment_file(options.experiment or options.file))
-    print(render(make_plan(experiment, options.nodes)), end="")
+    measured = read_measurements(map(_experiment_folder, options.measured), experiment)
+    print(render(make_plan(experiment, options.nodes, measured)), end="")
     for line in shortages(experiment, options.gpu_memory * 1e9):
         print(f"srpo: warning: {line}", file=sys.stderr)
 
@@ -409,6 +411,15 @@ def make_parser() -> argparse.ArgumentParser:
     what.add_argument("file", nargs="?", metavar="EXPERIMENT", help=named)
     what.add_argument("--experiment", metavar="EXPERIMENT", help=named)
     verb.add_argument("--nodes", type=int, metavar="N", default=1, help="runs at a time (default: 1)")
+    verb.add_argument(
+        "--from",
+        dest="measured",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="RESULTS",
+        help="take seconds from finished runs, e.g. of results/paper-rehearsal",
+    )
     verb.add_argument("--gpu-memory", type=float, metavar="GB", default=80, help="warn above it (default: 80)")
 
     verb = _add(verbs, "data", make_data, experiment=True)

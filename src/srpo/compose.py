@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import Field, FiniteFloat, ValidationError, field_validator
@@ -318,7 +318,7 @@ def _validate(model: type[Config], raw: dict[str, Any], where: str) -> Any:
         # report an unknown key first: another error may only say that the correctly spelt key is missing
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         loc = first["loc"]
-        if loc[:1] in (("models",), ("benchmarks",)):
+        if loc[:1] in (("models",), ("benchmarks",)) or loc[:2] == ("training", "clock"):
             loc = loc[:2] + loc[3:]  # pydantic adds the kind as third element
         key = ".".join(str(part) for part in loc)
         value = "" if not key or first["type"] in ("missing", "extra_forbidden") else f" = {first['input']!r}"
@@ -352,8 +352,13 @@ def _keys_beside(model: type[Config], raw: Any, loc: Sequence[int | str]) -> lis
         field = getattr(kind, "model_fields", {}).get(part)
         kind = field.annotation if field else None
     if not (isinstance(kind, type) and issubclass(kind, Config)):
-        kind = max(_subclasses(Config), key=lambda each: len(each.model_fields.keys() & raw.keys()))
+        of_kind = [each for each in _subclasses(Config) if _is_of_kind(each, raw.get("kind"))] or _subclasses(Config)
+        kind = max(of_kind, key=lambda each: len(each.model_fields.keys() & raw.keys()))
     return [*kind.model_fields]
+
+
+def _is_of_kind(model: type[Config], kind: Any) -> bool:
+    return "kind" in model.model_fields and kind in get_args(model.model_fields["kind"].annotation)
 
 
 def _subclasses(kind: type[Config]) -> list[type[Config]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -24,6 +24,7 @@ from srpo.algorithm.branches import BRANCHES, trained
 from srpo.benchmarks.rewards import REWARDS
 from srpo.errors import SrpoError
 from srpo.layout import RUN_PATH
+from srpo.step_times import TimedMethod, paper_step_seconds
 
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -294,16 +295,44 @@ class Sampling(Config):
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
 
 
-class Clock(Config):
-    """The training clock.
+class WallClock(Config):
+    """The training clock counts the measured seconds of a step's phases."""
 
-    ``wall`` measures the phases of a step. ``modelled`` converts their FLOPs to seconds at nominal rates, so that
-    results do not depend on the speed and load of the machine.
-    """
+    kind: Literal["wall"]
 
-    kind: Literal["wall", "modelled"]
+
+class ModelledClock(Config):
+    """It counts the FLOPs of a step's phases at nominal rates, so that results do not depend on the machine."""
+
+    kind: Literal["modelled"]
     decode_flops_per_second: Positive = 1e10
     dense_flops_per_second: Positive = 3e10
+
+
+class CalibratedClock(Config):
+    """It counts, for each step, the seconds that such a step took in the paper: a budget is as many updates on any GPU.
+
+    ``step_seconds`` has, by method of figure 4b and hours of training, the mean seconds a step up to then; other
+    methods count like the one whose passes they share (``step_times.timed_like``).
+    """
+
+    kind: Literal["calibrated"]
+    step_seconds: dict[TimedMethod, dict[Positive, Positive]] = Field(default_factory=paper_step_seconds)
+
+    @model_validator(mode="after")
+    def _steps_increase(self) -> CalibratedClock:
+        for method in get_args(TimedMethod):
+            means = self.step_seconds.get(method)
+            if not means:
+                raise ValueError(f"step_seconds.{method} is missing; give {', '.join(get_args(TimedMethod))}")
+            steps = [hours / mean for hours, mean in sorted(means.items())]
+            if any(a >= b for a, b in itertools.pairwise(steps)):
+                raise ValueError(f"step_seconds.{method} = {means}: more hours must be more steps")
+        return self
+
+
+Clock = Annotated[WallClock | ModelledClock | CalibratedClock, Field(discriminator="kind")]
+"""What a second of the training clock is."""
 
 
 class Training(Config):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from srpo import memory
-from srpo.config import Clock, TransformerShape
+from srpo.config import ModelledClock, TransformerShape
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,6 @@ def model_cost(shape: TransformerShape) -> ModelCost:
     return ModelCost(memory.parameters(shape) - lookup, width)
 
 
-def modelled_seconds(clock: Clock, decode_flops: float, dense_flops: float) -> float:
+def modelled_seconds(clock: ModelledClock, decode_flops: float, dense_flops: float) -> float:
     """Seconds that FLOPs take at the clock's nominal rates."""
     return decode_flops / clock.decode_flops_per_second + dense_flops / clock.dense_flops_per_second

@@ -99,7 +99,7 @@ class CheckpointBytes:
         model: verl's shards of the weights, float32.
         optimiser: Adam's two moments, float32.
         teacher: the EMA teacher's shards, float32; 0 for a method without one.
-        weights: ``huggingface/``, what is evaluated. verl writes it in the precision of the master weights, float32.
+        weights: ``huggingface/``, what is evaluated, in the precision that the run computes with.
     """
 
     model: int
@@ -113,10 +113,16 @@ class CheckpointBytes:
         return self.model + self.optimiser + self.teacher + self.weights
 
 
-def checkpoint_bytes(shape: TransformerShape, teacher: bool) -> CheckpointBytes:
+def checkpoint_bytes(shape: TransformerShape, execution: Execution, teacher: bool) -> CheckpointBytes:
     """Size of a checkpoint of a method with or without self-teacher."""
     once = FLOAT32 * parameters(shape)
-    return CheckpointBytes(model=once, optimiser=2 * once, teacher=once if teacher else 0, weights=once)
+    weights = weight_bytes(execution) * parameters(shape)
+    return CheckpointBytes(model=once, optimiser=2 * once, teacher=once if teacher else 0, weights=weights)
+
+
+def weight_bytes(execution: Execution) -> int:
+    """Bytes of a weight in the precision that a run computes with."""
+    return {"float32": FLOAT32, "bfloat16": BFLOAT16}[execution.precision]
 
 
 # ---------------------------------------------------------------- device memory
@@ -193,9 +199,9 @@ def host_memory(shape: TransformerShape, execution: Execution) -> float:
     size = parameters(shape)
     # verl loads a model with tied embeddings on every rank, others on the first, in float32
     loading = FLOAT32 * size * (execution.ranks if shape.tie_word_embeddings else 1)
-    # each server keeps a copy of its weights; a checkpoint's full weights are put together on the first rank
+    # each server keeps a copy of its weights; the weights to evaluate are put together on the first rank
     servers = BFLOAT16 * size * execution.ranks / execution.rollout_tensor_parallel
-    saving = (FLOAT32 + BFLOAT16) * size
+    saving = weight_bytes(execution) * size
     teacher = FLOAT32 * size if execution.offload_teacher else 0
     return max(loading, servers + saving) + teacher + HOST_PER_RANK * execution.ranks
 

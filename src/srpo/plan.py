@@ -1,27 +1,40 @@
 """What an experiment will take, before anything is submitted: runs, steps, hours, disk and memory.
 
-Everything is computed from the experiment, the shapes of its models and the paper's step times; what had to be
-assumed is a named constant, printed with the result. :func:`make_plan` is pure; :mod:`srpo.plan_text` makes text of it.
+Everything is computed from the experiment, the shapes of its models and seconds a step: those that finished runs
+measured (:mod:`srpo.measurements`), else the paper's. What had to be assumed is a named constant, printed with the
+result. :func:`make_plan` is pure; :mod:`srpo.plan_text` makes text of it.
 """
 
 from __future__ import annotations
 
-import csv
 import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import yaml
+
 from srpo import memory
-from srpo.algorithm.branches import trained
-from srpo.config import Experiment, Method, MiniatureModel, Model, RunId, TransformerShape
+from srpo.config import (
+    CalibratedClock,
+    Experiment,
+    Method,
+    MiniatureModel,
+    Model,
+    ModelledClock,
+    RunId,
+    Training,
+    TransformerShape,
+)
 from srpo.cost import model_cost, modelled_seconds
-from srpo.repository import REFERENCE
+from srpo.measurements import Measurements
+from srpo.repository import CONFIGS
+from srpo.step_times import paper_step_seconds, steps_in_seconds, timed_like
+from srpo.training.checkpoints import CHECKPOINT_SHARE
 
-STEP_SECONDS = REFERENCE / "fig4b_step_seconds.csv"
-
-GENERATION_SHARE = 0.5
-"""Assumed part of a step that is generation (a step log's ``phase_seconds`` says it of a run)."""
+GENERATION_SHARE = 0.72
+"""Assumed part of a step that is generation: 70 to 75 % by a reviewer's model of Qwen3-8B on H100, which nobody has
+measured. It is less on GPUs with slower arithmetic, as H20."""
 
 CONTEXT_TOKENS = 1024
 """Assumed mean length of prompt and response while a response is being generated."""
@@ -29,8 +42,11 @@ CONTEXT_TOKENS = 1024
 CONCURRENT = 256
 """Requests that an SGLang server works on at once (verl's ``rollout.max_num_seqs``)."""
 
-START_SECONDS = {"in_process": 15.0, "ray": 60.0}
-"""Assumed seconds to start a process, or a Ray cluster, including imports."""
+START_SECONDS = {"in_process": 10.0, "ray": 60.0}
+"""Seconds to start training, imports included: measured in one process (docs/speed.md), assumed of a Ray cluster."""
+
+EVALUATION_START_SECONDS = {"embedded": 4.0, "sglang": 15.0}
+"""Seconds to start an evaluation: measured with the embedded engine (docs/speed.md), assumed of SGLang's client."""
 
 SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 """Assumed seconds to start rollout servers, including loading the model."""
@@ -50,20 +66,44 @@ COMPLETE_CHECKPOINTS = {"writing": 3, "running": 2, "finished": 1}
 
 
 @dataclass(frozen=True)
+class StepTime:
+    """How long a training step takes.
+
+    Attributes:
+        seconds: mean up to each budget, by label.
+        generation: part of it that is generation.
+        source: whose seconds they are: ``measured``, ``paper`` or ``FLOPs``, and of which method, if of another one.
+    """
+
+    seconds: dict[str, float]
+    generation: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """A sampling whose time is known: of so many rollouts at a time, of a model of this shape."""
+
+    seconds: float
+    rollouts: int
+    shape: TransformerShape
+
+
+@dataclass(frozen=True)
 class RunPlan:
     """What one training run needs.
 
     Attributes:
         run: which.
-        step_seconds: mean seconds a step up to each budget.
+        step: seconds of a step.
         steps: number of steps within each budget, by label.
         validations: number of validations.
-        seconds: wall time by part: start, training, validation, checkpoints, evaluation.
+        seconds: wall time by part: start, the phases of training, validation, checkpoints, evaluation.
         disk_peak, disk_end: bytes while it is under way, with a checkpoint in the making, and when it is finished.
     """
 
     run: RunId
-    step_seconds: dict[str, float]
+    step: StepTime
     steps: dict[str, int]
     validations: int
     seconds: dict[str, float]
@@ -82,6 +122,7 @@ class Plan:
 
     Attributes:
         experiment: the experiment.
+        measured: what was measured of it before.
         shapes: its models' shapes, by name.
         nodes: runs at a time.
         runs: its training runs.
@@ -92,6 +133,7 @@ class Plan:
     """
 
     experiment: Experiment
+    measured: Measurements
     shapes: dict[str, TransformerShape]
     nodes: int
     runs: list[RunPlan]
@@ -122,64 +164,154 @@ class Plan:
         return self.disk_end + sum(extra[: self.nodes])
 
 
-def make_plan(experiment: Experiment, nodes: int = 1) -> Plan:
+NOTHING = Measurements()
+
+
+def make_plan(experiment: Experiment, nodes: int = 1, measured: Measurements = NOTHING) -> Plan:
     """Compute what an experiment needs.
 
     Args:
         experiment: resolved.
         nodes: how many runs there are at a time.
+        measured: of finished runs with the same settings.
 
     Raises:
         SrpoError: if the shape of a model is not known.
     """
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
-    paper = _paper_step_seconds()
-    runs = [_plan_run(experiment, run, shapes[run.model], paper) for run in experiment.runs()]
-    base = [_base_seconds(experiment, shapes[model], benchmark, paper) for model, benchmark in experiment.bases()]
+    planner = _Planner(experiment, shapes, measured)
+    runs = [planner.run(run) for run in experiment.runs()]
+    base = [planner.base_seconds(model, benchmark) for model, benchmark in experiment.bases()]
     base_bytes = sum(memory.BFLOAT16 * memory.parameters(shape) for shape in shapes.values())
     models = [seconds for name in shapes if (seconds := _warm_start_seconds(experiment.models[name], shapes[name]))]
     wall = _makespan(models, nodes) + _makespan([*(run.total_seconds for run in runs), *base], nodes)
-    return Plan(experiment, shapes, nodes, runs, models, base, base_bytes, wall)
+    return Plan(experiment, measured, shapes, nodes, runs, models, base, base_bytes, wall)
+
+
+class _Planner:
+    """Plans the runs of an experiment."""
+
+    def __init__(self, experiment: Experiment, shapes: dict[str, TransformerShape], measured: Measurements) -> None:
+        self.experiment, self.shapes, self.measured = experiment, shapes, measured
+        self.speed = measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
+        self.paper = paper_step_seconds()
+
+    def run(self, run: RunId) -> RunPlan:
+        """What one training run and its evaluation need."""
+        training, execution = self.experiment.training, self.experiment.execution
+        method, shape = self.experiment.methods[run.method], self.shapes[run.model]
+        step = self.step_time(run.model, run.method)
+        limit = training.max_steps or math.inf
+        steps = {label: min(limit, count) for label, count in _steps(training, method, step).items()}
+        last = [*training.budget_seconds][-1]
+        horizon = steps[last] * step.seconds[last]
+        validations = max(1, math.ceil(int(steps[last]) / training.validate_every))
+        sizes = memory.checkpoint_bytes(shape, execution, method.routing.needs_teacher)
+        evaluated = min(len(training.budget_seconds), validations)
+        server = SERVER_SECONDS[execution.rollout_engine]
+        known = self.known_sampling(run.model, step)
+        validating = validations * self.sampling_seconds(run.model, run.benchmark, training.validation.rollouts, known)
+        evaluation = self.sampling_seconds(run.model, run.benchmark, self.experiment.evaluation.rollouts, known)
+        complete = sizes.total / self.speed + CHECKPOINT_SHARE * (horizon + validating)
+        selected = SAVED_VALIDATIONS * validations * sizes.weights / self.speed
+        return RunPlan(
+            run=run,
+            step=step,
+            steps={label: int(count) for label, count in steps.items()},
+            validations=validations,
+            seconds={
+                "start": START_SECONDS[execution.driver] + server,
+                "generation": step.generation * horizon,
+                "log-probs, teacher, update": (1 - step.generation) * horizon,
+                "validation": validating,
+                "checkpoints": complete + selected,
+                "evaluation": EVALUATION_START_SECONDS[execution.rollout_engine] + evaluated * (server + evaluation),
+            },
+            disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + evaluated * sizes.weights,
+            disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + evaluated * sizes.weights,
+        )
+
+    def base_seconds(self, model: str, benchmark: str) -> float:
+        """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's at first."""
+        engine = self.experiment.execution.rollout_engine
+        known = self.known_sampling(model, self.step_time(model, None), first=True)
+        sampling = self.sampling_seconds(model, benchmark, self.experiment.evaluation.rollouts, known)
+        return EVALUATION_START_SECONDS[engine] + SERVER_SECONDS[engine] + sampling
+
+    def step_time(self, model: str, method: str | None) -> StepTime:
+        """Seconds of the steps of a model's method; None: of GRPO, for the untrained model.
+
+        Measured, if a run of the model and of a method with the same passes was; else, with SGLang on GPUs, the paper's
+        (figure 4b) for the method or the one whose passes it shares, and the nearest budget; else those of FLOPs.
+        """
+        experiment, labels = self.experiment, self.experiment.training.budget_seconds
+        definition = experiment.methods[method] if method else None
+        like = timed_like(definition)
+        if found := self.measured.of(model, method, experiment.methods):
+            name, phases = found
+            total = sum(phases.values())
+            source = "measured" if name == method else f"measured, {name}"
+            return StepTime(dict.fromkeys(labels, total), phases["generate"] / total, source)
+        if experiment.execution.rollout_engine == "sglang":
+            figure = self.paper[like]
+            seconds = {
+                label: figure[min(figure, key=lambda hours: abs(3600 * hours - budget))]
+                for label, budget in labels.items()
+            }
+            return StepTime(seconds, GENERATION_SHARE, "paper" if like == method else f"paper, {like}")
+        generation, rest = _modelled_step(experiment, self.shapes[model], definition)
+        return StepTime(dict.fromkeys(labels, generation + rest), generation / (generation + rest), "FLOPs")
+
+    def known_sampling(self, model: str, step: StepTime, first: bool = False) -> Sampling:
+        """A sampling of the model whose time is known: a measured validation, or the generation of a step."""
+        if model in self.measured.validations:
+            return Sampling(*self.measured.validations[model], self.shapes[model])
+        training = self.experiment.training
+        seconds = [*step.seconds.values()][0 if first else -1]
+        shape = _paper_shape() if step.source.startswith("paper") else self.shapes[model]
+        rollouts = training.questions_per_batch * training.rollouts_per_question
+        return Sampling(step.generation * seconds, rollouts, shape)
+
+    def sampling_seconds(self, model: str, benchmark: str, samples: int, known: Sampling) -> float:
+        """Time to sample a benchmark's test questions, each ``samples`` times.
+
+        Servers: a known sampling's time, times more rollouts, divided by the speed of larger batches. Generating a
+        token takes the time to read the weights, and keys and values of all sequences at work, from memory.
+        """
+        experiment, execution = self.experiment, self.experiment.execution
+        rollouts = samples * experiment.benchmarks[benchmark].questions("test")
+        if execution.rollout_engine == "embedded":
+            training = experiment.training
+            cost = model_cost(self.shapes[model])
+            decode = cost.decode_flops([training.max_prompt_length], [training.max_response_length])
+            return modelled_seconds(_rates(training), rollouts * decode, 0.0)
+        servers = execution.ranks // execution.rollout_tensor_parallel
+
+        def bytes_per_sequence(at_work: int) -> float:
+            weights = memory.BFLOAT16 * memory.parameters(known.shape)
+            return weights / at_work + CONTEXT_TOKENS * memory.kv_bytes_per_token(known.shape)
+
+        before, now = (min(CONCURRENT, max(1, number // servers)) for number in (known.rollouts, rollouts))
+        speed_up = max(1.0, bytes_per_sequence(before) / bytes_per_sequence(now))
+        return known.seconds * max(1.0, rollouts / known.rollouts / speed_up)
 
 
 # ---------------------------------------------------------------- a run
 
 
-def _plan_run(experiment: Experiment, run: RunId, shape: TransformerShape, paper: dict) -> RunPlan:
-    training, execution = experiment.training, experiment.execution
-    method = experiment.methods[run.method]
-    step_seconds = _step_seconds(experiment, shape, method, paper)
-    limit = training.max_steps or math.inf
-    steps = {
-        label: int(min(limit, seconds // step_seconds[label])) for label, seconds in training.budget_seconds.items()
-    }
-    last = [*training.budget_seconds][-1]
-    horizon = min(training.budget_seconds[last], limit * step_seconds[last])
-    validations = max(1, math.ceil(steps[last] / training.validate_every))
-    sizes = memory.checkpoint_bytes(shape, method.routing.needs_teacher)
-    evaluated = min(len(training.budget_seconds), validations)
-    server = SERVER_SECONDS[execution.rollout_engine]
-    validation, evaluation = (
-        _sampling_seconds(experiment, shape, run.benchmark, sampling.rollouts, step_seconds[last])
-        for sampling in (training.validation, experiment.evaluation)
-    )
-    seconds = {
-        "start": START_SECONDS[execution.driver] + server,
-        "training": horizon,
-        "validation": validations * validation,
-        "checkpoints": (1 + SAVED_VALIDATIONS * validations) * sizes.total / WRITE_BYTES_PER_SECOND,
-        "evaluation": START_SECONDS["in_process"] + evaluated * (server + evaluation),
-    }
-    selected = evaluated * sizes.weights
-    return RunPlan(
-        run=run,
-        step_seconds=step_seconds,
-        steps=steps,
-        validations=validations,
-        seconds=seconds,
-        disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + selected,
-        disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + selected,
-    )
+def _paper_shape() -> TransformerShape:
+    """The model whose seconds figure 4b has."""
+    definition = yaml.safe_load((CONFIGS / "models" / "qwen3-8b.yaml").read_text())
+    return TransformerShape.model_validate(definition["shape"])
+
+
+def _steps(training: Training, method: Method, step: StepTime) -> dict[str, float]:
+    """How many steps each budget is enough for."""
+    budgets, clock = training.budget_seconds, training.clock
+    if isinstance(clock, CalibratedClock):
+        means = clock.step_seconds[timed_like(method)]
+        return {label: steps_in_seconds(means, seconds) for label, seconds in budgets.items()}
+    return {label: seconds / step.seconds[label] for label, seconds in budgets.items()}
 
 
 def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:
@@ -191,29 +323,9 @@ def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:
     return examples * (example + parameter * memory.parameters(shape))
 
 
-def _base_seconds(experiment: Experiment, shape: TransformerShape, benchmark: str, paper: dict) -> float:
-    """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's at first."""
-    first = _step_seconds(experiment, shape, None, paper)[next(iter(experiment.training.budget_seconds))]
-    start = START_SECONDS["in_process"] + SERVER_SECONDS[experiment.execution.rollout_engine]
-    return start + _sampling_seconds(experiment, shape, benchmark, experiment.evaluation.rollouts, first)
-
-
-def _step_seconds(
-    experiment: Experiment, shape: TransformerShape, method: Method | None, paper: dict[str, dict[float, float]]
-) -> dict[str, float]:
-    """Mean seconds of the training clock a step takes up to each budget.
-
-    With SGLang on GPUs they are the paper's (figure 4b) for the method, or the one whose passes it shares, and the
-    nearest budget. In one process they follow from the FLOPs of responses as long as they may be, at the clock's
-    rates.
-    """
+def _modelled_step(experiment: Experiment, shape: TransformerShape, method: Method | None) -> tuple[float, float]:
+    """Seconds of a step's generation and of its other phases: FLOPs of responses as long as they may be."""
     training = experiment.training
-    if experiment.execution.rollout_engine == "sglang":
-        figure = paper[timed_like(method)]
-        return {
-            label: figure[min(figure, key=lambda hours: abs(3600 * hours - seconds))]
-            for label, seconds in training.budget_seconds.items()
-        }
     rows = training.questions_per_batch * training.rollouts_per_question
     cost, prompt, response = model_cost(shape), training.max_prompt_length, training.max_response_length
 
@@ -229,54 +341,17 @@ def _step_seconds(
     )
     passes = 3 if once else 4
     dense = passes * forward(prompt, training.questions_per_batch)
-    dense += training.questions_per_batch * cost.forward_flops([prompt])
     if method is not None and method.routing.needs_teacher:  # two prompts a group: the sibling shown sees another
         dense += forward(training.max_teacher_prompt_length, 2 * training.questions_per_batch)
+    prompts = training.questions_per_batch * cost.forward_flops([prompt])
     decode = rows * cost.decode_flops([prompt], [response])
-    seconds = modelled_seconds(training.clock, decode, dense)
-    return dict.fromkeys(training.budget_seconds, seconds)
+    rates = _rates(training)
+    return modelled_seconds(rates, decode, prompts), modelled_seconds(rates, 0.0, dense)
 
 
-def timed_like(method: Method | None) -> str:
-    """The method of figure 4b whose passes a method shares; the untrained model's is GRPO."""
-    if method is None or not method.routing.needs_teacher:
-        return "grpo"
-    every = all(branch.uses_teacher for branch in trained(method.routing.branches))
-    return "sdpo" if every else "srpo"
-
-
-def _sampling_seconds(
-    experiment: Experiment, shape: TransformerShape, benchmark: str, samples: int, step_seconds: float
-) -> float:
-    """Time to sample a benchmark's test questions, each ``samples`` times.
-
-    Servers: a step's generation, times more rollouts, divided by the speed of larger batches. Generating a token takes
-    the time to read the weights, and keys and values of all sequences at work, from memory.
-    """
-    training, execution = experiment.training, experiment.execution
-    rollouts = samples * experiment.benchmarks[benchmark].questions("test")
-    if execution.rollout_engine == "embedded":
-        cost, prompt, response = model_cost(shape), training.max_prompt_length, training.max_response_length
-        return modelled_seconds(training.clock, rollouts * cost.decode_flops([prompt], [response]), 0.0)
-    in_training = training.questions_per_batch * training.rollouts_per_question
-    servers = execution.ranks // execution.rollout_tensor_parallel
-
-    def bytes_per_sequence(at_work: int) -> float:
-        weights = memory.BFLOAT16 * memory.parameters(shape)
-        return weights / at_work + CONTEXT_TOKENS * memory.kv_bytes_per_token(shape)
-
-    batches = [min(CONCURRENT, max(1, number // servers)) for number in (in_training, rollouts)]
-    speed_up = max(1.0, bytes_per_sequence(batches[0]) / bytes_per_sequence(batches[1]))
-    return GENERATION_SHARE * step_seconds * max(1.0, rollouts / in_training / speed_up)
-
-
-def _paper_step_seconds() -> dict[str, dict[float, float]]:
-    """Figure 4b: by method and hours of training."""
-    seconds: dict[str, dict[float, float]] = {}
-    with STEP_SECONDS.open(newline="") as file:
-        for row in csv.DictReader(file):
-            seconds.setdefault(row["method"], {})[float(row["budget_hours"])] = float(row["seconds_per_step"])
-    return seconds
+def _rates(training: Training) -> ModelledClock:
+    """The modelled clock's rates, or nominal ones where the clock has none."""
+    return training.clock if isinstance(training.clock, ModelledClock) else ModelledClock(kind="modelled")
 
 
 def _makespan(durations: Iterable[float], nodes: int) -> float:

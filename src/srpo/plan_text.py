@@ -1,4 +1,4 @@
-"""An experiment's estimate (:mod:`srpo.plan`) as text: tables, and the assumptions behind them."""
+"""An experiment's estimate (:mod:`srpo.plan`) as text: tables, and where their numbers come from."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from srpo.plan import (
     COMPLETE_CHECKPOINTS,
     CONCURRENT,
     CONTEXT_TOKENS,
+    EVALUATION_START_SECONDS,
     GENERATION_SHARE,
     SAVED_VALIDATIONS,
     SERVER_SECONDS,
@@ -19,19 +20,22 @@ from srpo.plan import (
     WRITE_BYTES_PER_SECOND,
     Plan,
     RunPlan,
-    timed_like,
 )
+from srpo.step_times import paper_step_seconds
+from srpo.training.checkpoints import CHECKPOINT_SHARE
 
 GPU_SIZES = (80e9, 96e9)
 """Bytes of the GPUs that the memory of a run is compared with."""
 
 
 def render(plan: Plan) -> str:
-    """The plan as text: tables, then the assumptions behind them."""
+    """The plan as text: tables, then where their numbers come from."""
     parts = [_render_head(plan), _render_runs(plan), _render_time(plan), _render_seeds(plan), _render_disk(plan)]
     if plan.experiment.execution.rollout_engine == "sglang":
         parts.append(_render_memory(plan))
-    parts.append("Assumptions\n" + "\n".join(f"- {line}" for line in _assumptions(plan)))
+    parts += [
+        f"{title}\n" + "\n".join(f"- {line}" for line in lines) for title, lines in _sources(plan).items() if lines
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -68,7 +72,9 @@ def headline(plan: Plan) -> str:
     what = ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count)
     busy = f"{hours:.4g} {unit}-hours" if hours > 5 or unit == "GPU" else f"{hours * 60:.0f} CPU minutes"
     from_what = (
-        "the paper's seconds a step"
+        "measured seconds a step"
+        if plan.measured.folders
+        else "the paper's seconds a step"
         if experiment.execution.rollout_engine == "sglang"
         else "FLOPs at nominal rates, prompts and responses as long as they may be, cores idle otherwise"
     )
@@ -113,13 +119,21 @@ def _unit(experiment: Experiment) -> str:
     return "GPU" if experiment.execution.rollout_engine == "sglang" else "core"
 
 
+_CLOCKS = {
+    "wall": "wall, budgets of measured seconds",
+    "modelled": "modelled, budgets of FLOPs at nominal rates",
+    "calibrated": "calibrated, budgets of steps: as many as the paper took in that time (figure 4b)",
+}
+
+
 def _render_head(plan: Plan) -> str:
     experiment = plan.experiment
     ranks, unit = experiment.execution.ranks, _unit(experiment)
     unit = f"{unit}s" if ranks > 1 else unit
     return (
         f"{experiment.name}: {experiment.title}\n"
-        f"{len(plan.runs)} runs of {ranks} {unit}, {len(plan.base_seconds)} evaluations of untrained models"
+        f"{len(plan.runs)} runs of {ranks} {unit}, {len(plan.base_seconds)} evaluations of untrained models\n"
+        f"training clock: {_CLOCKS[experiment.training.clock.kind]}"
     )
 
 
@@ -138,7 +152,8 @@ def _render_runs(plan: Plan) -> str:
                 model,
                 method,
                 str(len(runs)),
-                f"{runs[0].step_seconds[labels[-1]]:.3g}",
+                f"{runs[0].step.seconds[labels[-1]]:.3g}",
+                runs[0].step.source,
                 *(str(runs[0].steps[label]) for label in labels),
                 f"{min(hours):.3g}"
                 if f"{min(hours):.3g}" == f"{max(hours):.3g}"
@@ -147,7 +162,7 @@ def _render_runs(plan: Plan) -> str:
             ]
         )
     steps = [f"steps in {label}" for label in labels]
-    return _table(["model", "method", "runs", "s a step", *steps, "hours a run", f"{unit}-hours"], rows)
+    return _table(["model", "method", "runs", "s a step", "from", *steps, "hours a run", f"{unit}-hours"], rows)
 
 
 def _render_time(plan: Plan) -> str:
@@ -180,7 +195,7 @@ def _render_disk(plan: Plan) -> str:
                 if run.run.model == model and plan.experiment.methods[run.run.method].routing.needs_teacher == teacher
             ]
             if runs:
-                sizes = memory.checkpoint_bytes(plan.shapes[model], teacher)
+                sizes = memory.checkpoint_bytes(plan.shapes[model], plan.experiment.execution, teacher)
                 numbers = (sizes.model, sizes.optimiser, sizes.teacher, sizes.weights, sizes.total)
                 cells = (*numbers, max(run.disk_peak for run in runs), max(run.disk_end for run in runs))
                 rows.append([model, "yes" if teacher else "no", *map(_gigabytes, cells)])
@@ -231,42 +246,141 @@ def _render_items(models: Sequence[dict[str, float]], sizes: Sequence[float]) ->
     return rows
 
 
-def _assumptions(plan: Plan) -> list[str]:
-    experiment = plan.experiment
-    execution, training = experiment.execution, experiment.training
-    start, server = START_SECONDS[execution.driver], SERVER_SECONDS[execution.rollout_engine]
-    common = [
-        f"A run starts in {start + server:.0f} s, an evaluation in {START_SECONDS['in_process']:.0f} s and "
-        f"{server:.0f} s for each of up to {len(training.budget_seconds)} checkpoints.",
-        f"{SAVED_VALIDATIONS:.0%} of the validations save a checkpoint, at {WRITE_BYTES_PER_SECOND / 1e9:g} GB/s.",
-        f"Disk: {COMPLETE_CHECKPOINTS['running']} complete checkpoints of a run under way and one being written, "
-        f"{COMPLETE_CHECKPOINTS['finished']} of a finished run (a longer budget continues from it), and the weights of "
-        "each budget's best, all in float32 as verl writes them. Logs and samples are small.",
-    ]
-    if execution.rollout_engine == "embedded":
+def _sources(plan: Plan) -> dict[str, list[str]]:
+    """What is measured, what is the paper's, what is computed and what is assumed, by heading."""
+    on_gpus = plan.experiment.execution.rollout_engine == "sglang"
+    return {
+        "Measured": _measured(plan),
+        "From the paper": _from_the_paper(plan),
+        "Computed": _computed(plan),
+        "Assumed": [*_assumed_speeds(plan), *_assumed_sizes(plan)],
+        "Not included": [
+            "Time in queues, attempts that fail, downloads of models and data; data, tables, figures and the copy in "
+            + ("MLflow need no GPU." if on_gpus else "MLflow, about a minute of a core (docs/speed.md).")
+        ],
+    }
+
+
+def _measured(plan: Plan) -> list[str]:
+    measured, embedded = plan.measured, plan.experiment.execution.rollout_engine == "embedded"
+    lines = []
+    if measured.folders:
+        lines.append(f"In {', '.join(map(str, measured.folders))}; steps but each run's first, which compiles kernels:")
+    for (model, method), phases in measured.phases.items():
+        total = sum(phases.values())
+        parts = ", ".join(f"{phase} {seconds:.3g}" for phase, seconds in phases.items() if seconds >= 0.001 * total)
+        lines.append(f"{model}, {method}: {total:.3g} s a step ({parts}); generation {phases['generate'] / total:.0%}.")
+    for model, (seconds, rollouts) in measured.validations.items():
+        lines.append(f"{model}: {seconds:.3g} s for a validation of {rollouts} rollouts.")
+    if measured.write_bytes_per_second:
+        lines.append(f"Checkpoints: {measured.write_bytes_per_second / 1e9:.3g} GB/s.")
+    if embedded:
+        execution = plan.experiment.execution
+        start, evaluation = START_SECONDS[execution.driver], EVALUATION_START_SECONDS[execution.rollout_engine]
+        if execution.driver == "in_process":
+            lines.append(f"A run starts in {start:.0f} s, an evaluation in {evaluation:.0f} s (docs/speed.md).")
+        if plan.model_seconds:
+            lines.append(
+                "An example of a base model's warm start takes what it took of Miniature-S and -L "
+                "(docs/miniature.md), on one core."
+            )
+    elif not measured.folders:
+        name = plan.experiment.name
+        lines.append(f"Nothing. After a rehearsal: srpo plan {name} --from results/paper-rehearsal.")
+    return lines
+
+
+def _from_the_paper(plan: Plan) -> list[str]:
+    if plan.experiment.execution.rollout_engine != "sglang":
+        return []
+    likes = {
+        run.run.method: like
+        for run in plan.runs
+        if (like := run.step.source.removeprefix("paper, ")) != run.step.source
+    }
+    lines = []
+    if any(run.step.source.startswith("paper") for run in plan.runs):
+        lines.append(
+            "Seconds a step up to each budget, where no others are named: those of figure 4b, of Qwen3-8B on 8 GPUs of "
+            "96 GB (H20), a mean over benchmarks. A smaller model or a faster GPU takes less: with a wall clock more "
+            "steps, and more validations, in the same hours."
+        )
+    if likes:
+        others = ", ".join(f"{name} like {like}" for name, like in likes.items())
+        lines.append(f"The figure has grpo, sdpo and srpo. Other methods are counted like them: {others}.")
+    if plan.experiment.training.clock.kind == "calibrated":
+        lines.append("Steps in each budget: those of figure 4b, for every model and on every GPU.")
+    return lines
+
+
+def _computed(plan: Plan) -> list[str]:
+    if plan.experiment.execution.rollout_engine == "embedded":
         return [
             "A step's seconds follow from FLOPs at the clock's nominal rates, with prompts and responses as long as "
             "they may be: steps are the fewest, hours the most there can be. A modelled second is counted as one of a "
             "core.",
-            "An example of a base model's warm start takes what it took of Miniature-S and -L (docs/miniature.md), on "
-            "one core.",
-            *common,
+            "Disk, from the shapes of the models.",
         ]
-    likes = {name: timed_like(method) for name, method in experiment.methods.items()}
-    others = ", ".join(f"{name} like {like}" for name, like in likes.items() if name != like)
+    training = plan.experiment.training
     return [
-        "Seconds a step up to each budget are those of the paper's figure 4b: Qwen3-8B, 8 GPUs of 96 GB (H20), a mean "
-        "over benchmarks. A smaller model or a faster GPU takes more steps in the same hours.",
-        *([f"The figure has grpo, sdpo and srpo. Other methods are counted like them: {others}."] if others else []),
-        f"Sampling outside of training: generation is {GENERATION_SHARE:.0%} of a step; a server's larger batch is "
-        "faster as far as reading weights, keys and values limits it, with "
-        f"{CONTEXT_TOKENS} tokens a sequence and {CONCURRENT} sequences a server.",
-        *common,
-        f"Memory: the largest micro-batch of an update holds {memory.micro_batch_tokens(execution, training)} tokens, "
-        f"all of them distilled responses; CUDA, NCCL and a sleeping server take {memory.DEVICE_RUNTIME / 1e9:g} GB of "
-        f"a GPU, a rank's processes {memory.HOST_PER_RANK / 1e9:g} GB of the host.",
-        "The step times are the paper's; nothing else here was measured on GPUs.",
+        "Disk and memory, from the shapes of the models: docs/paper-scale.md has what they were checked against. The "
+        f"largest micro-batch of an update holds {memory.micro_batch_tokens(plan.experiment.execution, training)} "
+        "tokens, all of them distilled responses.",
+        f"Validations: every {training.validate_every} steps and at the end, of the whole test split.",
     ]
+
+
+def _assumed_speeds(plan: Plan) -> list[str]:
+    """Assumptions about time."""
+    experiment, measured = plan.experiment, plan.measured
+    execution = experiment.execution
+    lines = []
+    if execution.rollout_engine == "sglang":
+        if measured.phases:
+            first, *_, last = paper_step_seconds()["grpo"].values()
+            lines.append(
+                "Responses as long as in the measured steps. In figure 4b they grow: GRPO's steps up to 10 hours take "
+                f"{last / first - 1:.0%} more than those up to 1 hour."
+            )
+        if any(run.step.source.startswith("paper") for run in plan.runs):
+            lines.append(
+                f"Generation is {GENERATION_SHARE:.0%} of the paper's step: a reviewer's model of Qwen3-8B on H100 has "
+                "70 to 75%. On H20, whose arithmetic is slower, it is less, and sampling outside of training too."
+            )
+        known = "a measured validation or a step's generation" if measured.folders else "a step's generation"
+        lines.append(
+            f"Validations and evaluations take what {known} takes, times more rollouts; a server's larger batch is "
+            "faster as far as reading weights, keys and values limits it, with "
+            f"{CONTEXT_TOKENS} tokens a sequence and {CONCURRENT} sequences a server."
+        )
+    server = SERVER_SECONDS[execution.rollout_engine]
+    if execution.driver == "ray":
+        start, evaluation = START_SECONDS["ray"], EVALUATION_START_SECONDS[execution.rollout_engine]
+        lines.append(
+            f"A run starts in {start + server:.0f} s, an evaluation in {evaluation:.0f} s and {server:.0f} s for each "
+            f"of up to {len(experiment.training.budget_seconds)} checkpoints."
+        )
+    disk = "" if measured.write_bytes_per_second else f" The disk takes {WRITE_BYTES_PER_SECOND / 1e9:g} GB/s."
+    return [
+        *lines,
+        f"Complete checkpoints take {CHECKPOINT_SHARE:.0%} of the time, their limit, and one at the end. "
+        f"{SAVED_VALIDATIONS:.0%} of the validations save weights.{disk}",
+    ]
+
+
+def _assumed_sizes(plan: Plan) -> list[str]:
+    """Assumptions about disk and memory."""
+    lines = [
+        f"Disk: {COMPLETE_CHECKPOINTS['running']} complete checkpoints of a run under way and one being written, "
+        f"{COMPLETE_CHECKPOINTS['finished']} of a finished run (a longer budget continues from it), and the weights of "
+        "each budget's best. Logs and samples are small."
+    ]
+    if plan.experiment.execution.rollout_engine == "sglang":
+        lines.append(
+            f"Memory: CUDA, NCCL and a sleeping server take {memory.DEVICE_RUNTIME / 1e9:g} GB of a GPU, a rank's "
+            f"processes {memory.HOST_PER_RANK / 1e9:g} GB of the host."
+        )
+    return lines
 
 
 def _gigabytes(size: float) -> str:

@@ -21,9 +21,11 @@ from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
+from srpo.config import CalibratedClock
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events
+from srpo.layout import WEIGHTS
 from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.interface import ServersFailed
 from srpo.training import checkpoints, interruption, loop
@@ -209,6 +211,20 @@ def test_the_training_clock_is_not_the_time_of_day(tmp_path, monkeypatch):
     assert 0 < last["clock"] < time.perf_counter() - start
 
 
+def test_a_calibrated_run_takes_as_many_steps_as_the_paper_in_its_budget(tmp_path):
+    clock = {"kind": "calibrated"}
+    spec, layout = prepare(experiment(clock=clock, budget_seconds={"1h": 230.0}, max_steps=None), tmp_path)
+    loop.train(spec, layout)
+    steps = list(read_events(layout.run(spec.id) / "steps.jsonl"))
+    paper = CalibratedClock(**clock).step_seconds[spec.method.name][1.0]
+    assert [event["clock"] for event in steps] == pytest.approx([paper, 2 * paper, 3 * paper])
+    assert 2 * paper < 230 < 3 * paper
+    for event in steps:
+        assert sum(event["phase_seconds"].values()) == pytest.approx(event["wall_seconds"])
+    summary = json.loads((layout.run(spec.id) / "summary.json").read_text())
+    assert (summary["stopped_by"], summary["budgets"]["1h"]["step"]) == ("budget", 2)
+
+
 def test_a_second_process_on_a_run_stops_and_leaves_the_first_alone(prepared, expected, monkeypatch):
     spec, layout = prepared
 
@@ -288,6 +304,27 @@ def test_what_is_selected_after_going_back_to_an_older_checkpoint_is_there(tmp_p
     loop.train(spec, layout)
     assert json.loads((layout.run(spec.id) / "summary.json").read_text())["budgets"]["1h"]["step"] == 1
     assert_selected_weights_exist(layout.run(spec.id))
+
+
+def test_a_selected_step_writes_weights_alone_unless_a_complete_checkpoint_is_due(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 0.0)  # complete: the first, and the last step's
+    given_scores(monkeypatch, {2: 0.1, 4: 0.9})
+    spec, layout = prepare(experiment(max_steps=6), tmp_path / "whole")
+    loop.train(spec, layout)
+    expected = content(layout.run(spec.id))
+
+    spec, layout = prepare(experiment(max_steps=6), tmp_path / "crashed")
+    with monkeypatch.context() as patch:
+        at_call(patch, InProcessPolicy, "update_actor", 5, crash)
+        with pytest.raises(RuntimeError):
+            loop.train(spec, layout)
+    run = layout.run(spec.id)
+    assert [state["step"] for _, state in checkpoints.resumable(run)] == [2]
+    assert [path.name for path in (run / "checkpoints/step4").iterdir()] == [WEIGHTS]
+    loop.train(spec, layout)
+    assert_same(content(run), expected)
+    assert_selected_weights_exist(run)
+    assert [path.name for path in (run / "checkpoints/step4").iterdir()] == [WEIGHTS]
 
 
 def crash() -> None:

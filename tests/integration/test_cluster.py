@@ -227,6 +227,10 @@ def test_each_driver_loads_what_the_other_saved(tmp_path):
     with ray_driver.start(ray_spec, layout.model(spec.id.model)) as policy:
         policy.load_checkpoint(saved)
         policy.save_checkpoint(tmp_path / "ray", 4)
+        policy.save_weights(tmp_path / "weights")
+    for folder in ("ray", "weights"):
+        for path in (saved / WEIGHTS).iterdir():
+            assert path.read_bytes() == (tmp_path / folder / WEIGHTS / path.name).read_bytes()
     assert same_files(saved, tmp_path / "ray") >= 3
     with in_process.start(spec, layout.model(spec.id.model)) as policy:
         policy.load_checkpoint(tmp_path / "ray")

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 
 import fake_update
 import pytest
+from paths import ROOT
 
 from srpo import memory
 from srpo.compose import load_experiment
@@ -15,6 +17,7 @@ from srpo.repository import CONFIGS
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
 TOKENS = memory.micro_batch_tokens(PAPER.execution, PAPER.training)
+PAGE = ROOT / "docs" / "paper-scale.md"
 MODELS = ("qwen3-4b", "qwen3-8b")
 
 
@@ -49,6 +52,17 @@ def test_what_stays_on_a_gpu_is_the_formulas(model, measured) -> None:
     shape = memory.shape_of(PAPER.models[model])
     expected = sum(memory.trainer_state(shape, PAPER.execution).values())
     assert measured[model]["held"].at(shape.num_hidden_layers) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_the_page_has_what_is_computed_here(model, measured) -> None:
+    """The row of docs/paper-scale.md; other versions of torch may differ a little."""
+    (row,) = re.findall(rf"^\| {model} \| (\d+\.\d\d \|.*) \|$", PAGE.read_text(), re.MULTILINE)
+    shape, peak = memory.shape_of(PAPER.models[model]), measured[model]["peak"]
+    planned = sum(memory.update_memory(shape, PAPER.execution, PAPER.training).values()) - memory.DEVICE_RUNTIME
+    expected = [size / 1e9 for size in (peak.two, peak.four, peak.at(shape.num_hidden_layers), planned)]
+    assert [float(cell) for cell in row.split(" | ")] == pytest.approx(expected, rel=0.005), expected
 
 
 @pytest.mark.slow

@@ -37,7 +37,9 @@ def content(folder: Path) -> dict[str, object]:
 
 
 def without_measurements(line: str) -> str:
-    return re.sub(r'"(wall_seconds|peak_memory_gb)": [0-9.e+-]+', r'"\1": 0', line)
+    return re.sub(
+        r'"(wall_seconds|validation_seconds|checkpoint_seconds|peak_memory_gb)": [0-9.e+-]+', r'"\1": 0', line
+    )
 
 
 def tensors(value: object) -> list[bytes | str]:

@@ -207,6 +207,18 @@ def test_run_outside_the_matrix() -> None:
         ),
         ({"evaluation": {"rollout": 3}}, ["evaluation.rollout: unknown key; did you mean rollouts?"]),
         ({"training": {"budget_seconds": {"1h": 1}}}, ["training.clock", "required"]),
+        (
+            {"training": {**SHARED, "clock": {"kind": "sundial"}}},
+            ["training.clock", "kind = sundial: give one of 'wall', 'modelled', 'calibrated'"],
+        ),
+        (
+            {"training": {**SHARED, "clock": {"kind": "wall", "dense_flops_per_second": 1}}},
+            ["training.clock.dense_flops_per_second: unknown key"],
+        ),
+        (
+            {"training": {**SHARED, "clock": {"kind": "calibrated", "step_seconds": {"grpo": {1: 71}}}}},
+            ["training.clock = ", "step_seconds.sdpo is missing; give grpo, sdpo, srpo"],
+        ),
         ({"training": {**SHARED, "rollouts_per_question": 1}}, ["rollouts_per_question = 1", "2"]),
         ({"training": {**SHARED, "budget_seconds": {"1h": 5, "5h": 5}}}, ["budget_seconds", "increasing"]),
         ({"training": {**SHARED, "budget_seconds": {}}}, ["budget_seconds", "at least one"]),
@@ -248,6 +260,12 @@ def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> Non
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+def test_a_key_of_another_kind_is_not_suggested() -> None:
+    clock = {"kind": "wall", "dense_flops_per_second": 1}
+    with pytest.raises(SrpoError, match=r"dense_flops_per_second: unknown key$"):
+        load_experiment(tiny_experiment(training={**SHARED, "clock": clock}))
 
 
 @pytest.mark.parametrize(
@@ -366,6 +384,22 @@ def test_mistakes_in_files_of_ones_own_are_one_line(own, kind, name, content, wo
 def test_a_sweep_does_not_replace_a_method_of_its_variants_name(own) -> None:
     message = refusal(own, "methods", "srpo-entropy_beta-1", {**GRPO, "title": "Mine"}, sweep=BETA)
     assert "the sweep makes a method srpo-entropy_beta-1, and the matrix has another" in message
+
+
+def test_the_clock_with_its_seconds_is_part_of_a_runs_identity() -> None:
+    run, *_ = load_experiment(tiny_experiment()).runs()
+    clocks = [
+        {"kind": "wall"},
+        {"kind": "calibrated"},
+        {"kind": "calibrated", "step_seconds": {key: {1: 60.0} for key in ("grpo", "sdpo", "srpo")}},
+    ]
+    identities = [
+        load_experiment(tiny_experiment(training={**SHARED, "clock": clock})).run(run).identity()["training"]["clock"]
+        for clock in clocks
+    ]
+    assert identities[0] == {"kind": "wall"}
+    assert identities[1]["step_seconds"]["grpo"] == {"1.0": 71.0, "5.0": 82.4, "10.0": 91.5}
+    assert identities[2]["step_seconds"]["grpo"] == {"1.0": 60.0}
 
 
 def test_a_title_changes_no_result() -> None:

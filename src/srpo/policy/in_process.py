@@ -70,6 +70,10 @@ class InProcessPolicy:
         """Write weights, optimiser, schedule and teacher below ``folder``."""
         self.worker.save_checkpoint(str(folder), global_step=step)
 
+    def save_weights(self, folder: Path) -> None:
+        """Write what evaluation needs below ``folder``."""
+        self.worker.save_weights(str(folder))
+
     def load_checkpoint(self, folder: Path) -> None:
         """Restore what :meth:`save_checkpoint` wrote."""
         self.worker.load_checkpoint(str(folder))

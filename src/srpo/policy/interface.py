@@ -45,6 +45,10 @@ class Policy(Protocol):
         """Write weights, optimiser, schedule and teacher below ``folder``."""
         ...
 
+    def save_weights(self, folder: Path) -> None:
+        """Write what evaluation needs below ``folder``: the weights, in Hugging Face format."""
+        ...
+
     def load_checkpoint(self, folder: Path) -> None:
         """Restore what :meth:`save_checkpoint` wrote."""
         ...

@@ -76,6 +76,10 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[mis
         """Write weights, optimiser, schedule and teacher below ``folder``, which all ranks must see."""
         self.actor_rollout_wg.save_checkpoint(str(folder.absolute()), None, step)
 
+    def save_weights(self, folder: Path) -> None:
+        """Write what evaluation needs below ``folder``, which all ranks must see."""
+        self.actor_rollout_wg.save_weights(str(folder.absolute()))
+
     def load_checkpoint(self, folder: Path) -> None:
         """Restore what :meth:`save_checkpoint` wrote."""
         self.actor_rollout_wg.load_checkpoint(str(folder.absolute()))

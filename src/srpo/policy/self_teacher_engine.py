@@ -10,6 +10,7 @@ packed, never padded: rows that share prompts, or verl's packing.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,18 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
+from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top_k_with_tail
 from srpo.algorithm.routing import has_loss
+from srpo.layout import WEIGHTS
+from srpo.policy.hugging_face import write_weights
 from srpo.policy.shared_prompts import PackedRows
 from srpo.policy.verl_private import build_sharded_copy
 
@@ -102,11 +107,36 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     # ------------------------------------------------------------ checkpoints
 
     def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
-        """verl's checkpoint plus this rank's shard of the teacher."""
+        """verl's checkpoint, this rank's shard of the teacher, and the weights to evaluate."""
         super().save_checkpoint(local_path, *args, **kwargs)
+        self._write_weights(Path(local_path) / WEIGHTS)
         if self.teacher is not None:
             shard = {name: _local(tensor) for name, tensor in self.teacher.named_parameters()}
             torch.save(shard, self._teacher_path(local_path))
+
+    def save_weights(self, local_path: str) -> None:
+        """What evaluation needs: the student in Hugging Face format, below ``local_path/huggingface``."""
+        manager = self.checkpoint_manager
+        contents, manager.checkpoint_save_contents = manager.checkpoint_save_contents, []
+        try:
+            super().save_checkpoint(local_path)  # without contents: its configuration and tokenizer
+        finally:
+            manager.checkpoint_save_contents = contents
+        self._write_weights(Path(local_path) / WEIGHTS)
+
+    def _write_weights(self, folder: Path) -> None:
+        """Write the weights in the precision that they are computed with; rollout servers hold the same numbers.
+
+        verl itself would write them in float32.
+        """
+        dtype = PrecisionType.to_dtype(self.engine_config.mixed_precision["param_dtype"])
+        tensors = {}
+        for name, tensor in self.get_per_tensor_param()[0]:  # all ranks gather each
+            if self.rank == 0:
+                tensors[name] = tensor.detach().to("cpu", dtype)
+        if self.rank == 0:
+            write_weights(folder, tensors, self.module.config)
+        torch.distributed.barrier()
 
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """Restore verl's checkpoint and the teacher's shard; no code in a file is run."""
@@ -133,6 +163,8 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             return self._packed_rows(micro_batch)
         inputs, output_args = super().prepare_model_inputs(micro_batch)
         inputs["logits_to_keep"] = _predicting_positions(micro_batch)
+        if self.model_config.override_config.get("attn_implementation") == "flash_attention_2":
+            inputs |= _sequence_bounds(inputs["position_ids"])
         return inputs, output_args
 
     def _packed_rows(self, micro_batch: TensorDict) -> tuple[dict, dict]:
@@ -213,6 +245,19 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
 def _top_k(micro_batch: TensorDict) -> int:
     return tu.get_non_tensor_data(micro_batch, "top_k", default=0)
+
+
+def _sequence_bounds(position_ids: Tensor) -> dict[str, Any]:
+    """Where packed sequences begin and end, and the longest, as flash-attention asks for them.
+
+    Without them each layer derives them anew, and the host waits for the device each time.
+
+    Args:
+        position_ids: [1, tokens] each sequence's from 0.
+    """
+    (queries, keys), (longest, _) = prepare_fa_kwargs_from_position_ids(position_ids)
+    length = int(longest)
+    return {"cu_seq_lens_q": queries, "cu_seq_lens_k": keys, "max_length_q": length, "max_length_k": length}
 
 
 def _predicting_positions(micro_batch: TensorDict) -> Tensor:

@@ -92,7 +92,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{actor}.optim.lr_warmup_steps", training.warmup_steps),
         (f"{actor}.optim.weight_decay", training.weight_decay),
         (f"{actor}.optim.clip_grad", training.clip_grad),
-        (f"{actor}.checkpoint.save_contents", "[model,optimizer,extra,hf_model]"),
+        (f"{actor}.checkpoint.save_contents", "[model,optimizer,extra]"),
         (f"{rollout}.name", execution.rollout_engine),
         (f"{rollout}.n", training.rollouts_per_question),
         (f"{rollout}.temperature", training.temperature),

@@ -108,7 +108,7 @@ def is_mirrored_live(experiment: Experiment | RunSpec) -> bool:
     Otherwise the mirror rule copies everything once at the end: importing MLflow takes 3 s of a core, and most stages
     of an experiment with a modelled clock are not much longer.
     """
-    return bool(os.environ.get("MLFLOW_TRACKING_URI")) or experiment.training.clock.kind == "wall"
+    return bool(os.environ.get("MLFLOW_TRACKING_URI")) or experiment.training.clock.kind != "modelled"
 
 
 class LiveMirror:

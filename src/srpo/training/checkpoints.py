@@ -17,16 +17,19 @@ from srpo.layout import WEIGHTS, RunFiles
 STATE = "state.json"
 SIZES = "sizes.json"
 
+CHECKPOINT_SHARE = 0.05
+"""Maximum share of wall time spent on complete checkpoints, those at a run's end and at a stop not counted."""
+
 logger = logging.getLogger(__name__)
 
 
-def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Path], None]) -> None:
+def save(run_folder: Path, step: int, state: dict[str, Any] | None, write: Callable[[Path], None]) -> None:
     """Write a checkpoint under another name and rename it when it is complete.
 
     Args:
         run_folder: the run's folder.
         step: steps taken so far.
-        state: what the loop needs to continue; stored as ``state.json``.
+        state: what the loop needs to continue; stored as ``state.json``. None if nothing is to be resumed from here.
         write: fills the folder it is given.
 
     Raises:
@@ -40,8 +43,9 @@ def save(run_folder: Path, step: int, state: dict[str, Any], write: Callable[[Pa
         write(partial)
         for path in partial.rglob("*"):
             flush_to_disk(path)
-        write_json(partial / SIZES, _sizes(partial))
-        write_json(partial / STATE, state)
+        if state is not None:
+            write_json(partial / SIZES, _sizes(partial))
+            write_json(partial / STATE, state)
         flush_to_disk(partial)
         shutil.rmtree(target, ignore_errors=True)
         os.replace(partial, target)

@@ -1,7 +1,7 @@
 """The training clock, and the best validation within a budget.
 
 The clock counts generation, reward, log-prob, teacher and update. Start-up, validation and checkpoints do not count
-(section 4.2).
+(section 4.2). The kinds of clock are in ``srpo.config``.
 """
 
 import time
@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from srpo.config import Clock
+from srpo.config import CalibratedClock, Clock, Method, ModelledClock
 from srpo.cost import modelled_seconds
+from srpo.step_times import seconds_of_steps, timed_like
 
 PHASES = ("generate", "reward", "log_prob", "teacher", "update")
 
@@ -56,7 +57,15 @@ class PhaseTimer:
         self._decode_flops[phase] += decode_flops
 
     def seconds(self, clock: Clock) -> dict[str, float]:
-        """Seconds of the training clock by phase."""
-        if clock.kind == "wall":
-            return dict(self.wall)
-        return {p: modelled_seconds(clock, self._decode_flops[p], self._dense_flops[p]) for p in PHASES}
+        """Seconds by phase: modelled by a modelled clock, measured otherwise."""
+        if isinstance(clock, ModelledClock):
+            return {p: modelled_seconds(clock, self._decode_flops[p], self._dense_flops[p]) for p in PHASES}
+        return dict(self.wall)
+
+
+def seconds_of_step(clock: Clock, method: Method, step: int, phase_seconds: Mapping[str, float]) -> float:
+    """What step number ``step`` adds to the training clock: its phases' seconds, or what the paper's took."""
+    if isinstance(clock, CalibratedClock):
+        means = clock.step_seconds[timed_like(method)]
+        return seconds_of_steps(means, step) - seconds_of_steps(means, step - 1)
+    return sum(phase_seconds.values())

@@ -27,14 +27,12 @@ from srpo.policy.interface import Policy
 from srpo.rollout.interface import ServersFailed
 from srpo.tracking import LiveMirror, is_mirrored_live
 from srpo.training import checkpoints, logs
-from srpo.training.clock import PhaseTimer, best_of_budgets
+from srpo.training.checkpoints import CHECKPOINT_SHARE
+from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.metrics import group_record
 from srpo.training.provenance import prepare_run_folder, provenance
 from srpo.training.step import Step, StepResult, questions_of_step
-
-CHECKPOINT_SHARE = 0.05
-"""Maximum share of wall time spent on checkpoints, not counting those of steps that a budget selects."""
 
 MAX_SKIPPED_STEPS = 3
 """A run stops after this many steps in a row without a finite gradient."""
@@ -128,8 +126,10 @@ def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
             if run.validation_is_due:
                 stop_if_needed("validation")
                 run.validate()
-            if run.finished or run.selects_this_step or run.checkpoint_is_due:
+            if run.finished or run.checkpoint_is_due:
                 run.save()
+            elif run.selects_this_step:
+                run.save_weights()
             mirror.step()
             if run.finished:
                 break
@@ -178,7 +178,7 @@ class _Run:
 
     @property
     def checkpoint_is_due(self) -> bool:
-        """Whether enough time has passed since the last checkpoint (:data:`CHECKPOINT_SHARE`)."""
+        """Whether enough time has passed since the last complete one (:data:`CHECKPOINT_SHARE`)."""
         cost = self.seconds_of["checkpoint"]
         if cost == 0:  # none has been made
             return self.step > 0 and self.step % self.training.validate_every == 0
@@ -249,15 +249,16 @@ class _Run:
         self.seconds_of[what] = time.perf_counter() - start
 
     def _log_step(self, phases: PhaseTimer, metrics: dict[str, float]) -> None:
-        seconds = phases.seconds(self.training.clock)
-        self.clock += sum(seconds.values())
+        phase_seconds = phases.seconds(self.training.clock)
+        seconds = seconds_of_step(self.training.clock, self.spec.method, self.step, phase_seconds)
+        self.clock += seconds
         self.wall_seconds += sum(phases.wall.values())
         event = {
             "step": self.step,
             "clock": self.clock,
-            "step_seconds": sum(seconds.values()),
+            "step_seconds": seconds,
             "wall_seconds": sum(phases.wall.values()),
-            "phase_seconds": seconds,
+            "phase_seconds": phase_seconds,
             "phase_tokens": phases.tokens,
             # a value is not finite if verl skipped the update because of its gradients
             "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
@@ -290,6 +291,12 @@ class _Run:
         }
         self.validations.append(event)
         append_event(self.files.validations, event)
+
+    def save_weights(self) -> None:
+        """Write what evaluation needs of a step that a budget selects, unless its checkpoint is complete; prune."""
+        if self.step != self.saved_step:
+            checkpoints.save(self.folder, self.step, None, self.policy.save_weights)
+        self._prune()
 
     def save(self) -> None:
         """Checkpoint the step unless it has been saved, then delete the checkpoints that are no longer needed."""
@@ -355,6 +362,7 @@ class _Run:
             "steps": self.step,
             "clock": self.clock,
             "wall_seconds": self.wall_seconds,
+            **{f"{part}_seconds": self.seconds_of[part] for part in ("validation", "checkpoint")},  # the last ones
             "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             "stopped_by": "budget" if self.clock >= self.horizon else "max_steps",
             "budgets": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from itertools import accumulate
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_step import Reference, build_base, build_run, draw_rollouts, numbers, relative_differences, score
 from tensordict import TensorDict
-from transformers import AutoModelForCausalLM
+from transformers import AttentionInterface, AutoModelForCausalLM
 from verl.utils import tensordict_utils as tu
 
 from srpo.layout import Layout
@@ -135,6 +136,51 @@ def test_settings_that_save_memory_change_no_number(setting, packed, start, expe
 
 
 # ---------------------------------------------------------------- transformers
+
+
+def test_flash_attention_is_told_once_where_sequences_begin(start):
+    """What each of its layers would derive from the positions (transformers' own function): lengths of the rows."""
+    run = start("srpo", execution={"remove_padding": True, "max_tokens_per_rank": BUDGET})
+    engine = run.policy.worker.actor.engine
+    engine.model_config.override_config["attn_implementation"] = "flash_attention_2"  # the module's stays sdpa
+    seen, lengths = [], []
+    prepare = engine.prepare_model_inputs
+
+    def recording(micro_batch):
+        inputs, arguments = prepare(micro_batch)
+        lengths.append(micro_batch["input_ids"].offsets().diff().tolist())
+        seen.append(inputs)
+        return inputs, arguments
+
+    engine.prepare_model_inputs = recording
+    score(run, draw_rollouts(run))
+    assert len(seen) > 2
+    for inputs, rows in zip(seen, lengths, strict=True):
+        ends = [0, *accumulate(rows)]
+        assert (inputs["cu_seq_lens_q"].tolist(), inputs["cu_seq_lens_k"].tolist()) == (ends, ends)
+        assert inputs["cu_seq_lens_q"].dtype == torch.int32
+        assert (inputs["max_length_q"], inputs["max_length_k"]) == (max(rows), max(rows))
+        assert type(inputs["max_length_q"]) is int  # a tensor would be read by each layer
+
+
+def test_what_is_said_of_sequences_reaches_every_layer(base):
+    """With activation checkpointing, as at the paper's scale: forward, and again in the backward pass."""
+    given = []
+
+    def attention(module, query, key, value, mask, **kwargs):
+        given.append((module.layer_idx, kwargs["cu_seq_lens_q"].tolist(), kwargs["max_length_k"]))
+        return query.transpose(1, 2), None
+
+    AttentionInterface.register("recorded", attention)
+    path = base.model("miniature-tiny")
+    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="recorded").train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    ends = torch.tensor([0, 4, 7], dtype=torch.int32)
+    bounds = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": 4, "max_length_k": 4}
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2]])
+    model(input_ids=positions + 3, position_ids=positions, use_cache=False, **bounds).logits.sum().backward()
+    layers = range(model.config.num_hidden_layers)
+    assert given == [(layer, [0, 4, 7], 4) for layer in (*layers, *reversed(layers))]
 
 
 def test_transformers_keeps_packed_sequences_apart(base):

@@ -93,9 +93,10 @@ def _tensor_bytes(value) -> int:
     return sum(found.values())
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("method", ["grpo", "srpo"])
-def test_a_real_checkpoint_has_the_bytes_of_the_formula(method: str, tmp_path: Path) -> None:
-    spec, layout = prepare(tiny_experiment(method, max_steps=1), tmp_path)
+def test_a_real_checkpoint_has_the_bytes_of_the_formula(method: str, precision: str, tmp_path: Path) -> None:
+    spec, layout = prepare(tiny_experiment(method, {"precision": precision}, max_steps=1), tmp_path)
     base = layout.model(spec.id.model)
     with in_process.start(spec, base) as policy:
         # Adam has moments once it has taken a step
@@ -107,7 +108,7 @@ def test_a_real_checkpoint_has_the_bytes_of_the_formula(method: str, tmp_path: P
     network = Qwen3Config.from_pretrained(base)
     shape = TransformerShape(**{key: getattr(network, key) for key in TransformerShape.model_fields})
     assert memory.parameters(shape) == resolve.count_parameters(base)
-    size = memory.checkpoint_bytes(shape, spec.method.routing.needs_teacher)
+    size = memory.checkpoint_bytes(shape, spec.execution, spec.method.routing.needs_teacher)
     kinds = {"model_*.pt": size.model, "optim_*.pt": size.optimiser, "ema_teacher_*.pt": size.teacher}
     for pattern, expected in kinds.items():
         files = list((tmp_path / "saved").glob(pattern))

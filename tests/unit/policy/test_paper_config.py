@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from omegaconf import OmegaConf
 from paths import SUPPORT
 from transformers import Qwen3Config
 from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl.utils.distributed import initialize_global_process_group_ray
 from verl.utils.torch_functional import get_constant_schedule_with_warmup
 from verl.workers.config import HFModelConfig
 from verl.workers.config.optimizer import build_optimizer
 
+from srpo import memory
 from srpo.algorithm.branches import index_of
 from srpo.algorithm.importance import truncated_ratio
 from srpo.algorithm.rollouts import Rollouts
@@ -29,6 +32,7 @@ from srpo.policy import verl_config
 from srpo.policy.batches import jagged, order_rows, pack_targets
 from srpo.policy.loss import srpo_loss
 from srpo.policy.verl_config import check_packages, compose_verl_config
+from srpo.policy.worker import COLLECTIVE_SECONDS
 from srpo.repository import CONFIGS
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
@@ -294,6 +298,13 @@ def test_gradients_are_summed_over_ranks_after_every_micro_batch(composed):
     for config in composed.values():
         engine = omega_conf_to_dataclass(config.actor_rollout_ref.actor.fsdp_config)
         assert engine.use_no_sync_for_gradient_accumulation is False
+
+
+def test_ranks_wait_for_a_checkpoint_on_a_slow_disk():
+    """0.5 GB/s, twice over: a flush, and other jobs. verl's own time-out is 600 s."""
+    sizes = memory.checkpoint_bytes(memory.shape_of(PAPER.models["qwen3-8b"]), PAPER.execution, teacher=True)
+    assert 2 * sizes.total / 0.5e9 < COLLECTIVE_SECONDS
+    assert "timeout_second" in inspect.signature(initialize_global_process_group_ray).parameters
 
 
 # ---------------------------------------------------------------- the rehearsal

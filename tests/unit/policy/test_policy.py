@@ -26,7 +26,7 @@ from one_step import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from srpo.layout import Layout
+from srpo.layout import WEIGHTS, Layout
 from srpo.policy.batches import RowOrder, order_rows
 
 pytestmark = pytest.mark.fault
@@ -281,6 +281,33 @@ def test_a_checkpoint_restores_everything_that_the_next_update_depends_on(start,
 
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint" / "huggingface", dtype=torch.float32)
     assert largest_difference(weights(exported), saved[0]) == 0
+
+
+def test_float32_weights_are_the_bytes_that_verl_would_write(start, tmp_path):
+    run = start("srpo", mini_batch_questions=2)
+    run.policy.save_checkpoint(tmp_path / "complete", 1)
+    run.policy.save_weights(tmp_path / "weights")
+    manager = run.policy.worker.actor.engine.checkpoint_manager
+    manager.checkpoint_save_contents = ["hf_model"]
+    manager.save_checkpoint(str(tmp_path / "verl"))
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "verl" / WEIGHTS).iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= expected.keys()
+    for kind in ("complete", "weights"):
+        assert {path.name: path.read_bytes() for path in (tmp_path / kind / WEIGHTS).iterdir()} == expected
+    assert not list((tmp_path / "weights").glob("*.pt"))
+    assert list((tmp_path / "complete").glob("optim*.pt"))
+
+
+def test_bfloat16_weights_are_the_rounded_ones(start, tmp_path):
+    run = start("srpo", mini_batch_questions=2, execution={"precision": "bfloat16"})
+    run.policy.save_weights(tmp_path)
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / WEIGHTS, dtype="auto")
+    master = weights(run.policy.worker.actor.engine.module)
+    found = weights(exported)
+    assert {tensor.dtype for tensor in found.values()} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in master.values()} == {torch.float32}
+    assert found.keys() == master.keys()
+    assert all(torch.equal(tensor, master[name].bfloat16()) for name, tensor in found.items())
 
 
 def moments(engine) -> list[Tensor]:

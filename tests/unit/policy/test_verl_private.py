@@ -76,5 +76,6 @@ def test_what_the_engine_overrides_is_still_called_so():
         "prepare_model_outputs",
     }
     assert overridden <= set(dir(FSDPEngineWithLMHead))
+    assert "get_per_tensor_param" in dir(FSDPEngineWithLMHead)
     arguments = list(inspect.signature(FSDPEngineWithLMHead.prepare_model_outputs).parameters)
     assert arguments == ["self", "output", "output_args", "micro_batch", "logits_processor_func"]

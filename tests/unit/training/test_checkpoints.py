@@ -47,6 +47,21 @@ def test_pruning_keeps_the_latest_two_whole_and_the_best_weights(tmp_path):
     assert [state for _, state in checkpoints.resumable(tmp_path)] == [{"step": 20}]
 
 
+def test_weights_alone_are_evaluated_and_never_resumed_from(tmp_path):
+    def write(path: Path) -> None:
+        (path / "huggingface").mkdir()
+        (path / "huggingface" / "model.safetensors").write_text("weights")
+
+    save(tmp_path, 5)
+    checkpoints.save(tmp_path, 10, None, write)
+    assert content(tmp_path) == {"step10": ["huggingface"], "step5": WHOLE}
+    assert checkpoints.newest(tmp_path)[1] == {"step": 5}
+    checkpoints.prune(tmp_path, {10})
+    assert content(tmp_path) == {"step10": ["huggingface"], "step5": WHOLE}
+    save(tmp_path, 10)  # a stop, which needs all of it
+    assert content(tmp_path) == {"step10": WHOLE, "step5": WHOLE}
+
+
 def test_a_saved_step_may_be_saved_again(tmp_path):
     save(tmp_path, 5)
     checkpoints.save(tmp_path, 5, {"step": 5, "again": True}, lambda path: None)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from srpo.config import Clock
-from srpo.training.clock import PhaseTimer, best_of_budgets, best_within
+import pytest
+
+from srpo.compose import load_experiment
+from srpo.config import CalibratedClock, ModelledClock, WallClock
+from srpo.repository import CONFIGS
+from srpo.step_times import seconds_of_steps, steps_in_seconds
+from srpo.training.clock import PhaseTimer, best_of_budgets, best_within, seconds_of_step
+
+METHODS = load_experiment(CONFIGS / "experiments" / "paper.yaml").methods
+CALIBRATED = CalibratedClock(kind="calibrated")
 
 
 def test_modelled_seconds_of_the_phases():
-    clock = Clock(kind="modelled", decode_flops_per_second=10, dense_flops_per_second=100)
+    clock = ModelledClock(kind="modelled", decode_flops_per_second=10, dense_flops_per_second=100)
     phases = PhaseTimer()
     phases.count("generate", tokens=3, dense_flops=200, decode_flops=50)
     phases.count("update", tokens=4, dense_flops=100)
@@ -25,9 +33,50 @@ def test_the_wall_clock_is_what_was_measured(monkeypatch):
     for _ in range(2):
         with phases.measure("teacher"):
             pass
-    seconds = phases.seconds(Clock(kind="wall"))
-    assert seconds["teacher"] == 2.75
-    assert sum(seconds.values()) == 2.75
+    for clock in (WallClock(kind="wall"), CALIBRATED):
+        seconds = phases.seconds(clock)
+        assert seconds["teacher"] == 2.75
+        assert sum(seconds.values()) == 2.75
+    assert seconds_of_step(WallClock(kind="wall"), METHODS["srpo"], 7, seconds) == 2.75
+
+
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        ("grpo", [50, 218, 393]),
+        ("sdpo", [41, 214, 430]),
+        ("srpo", [43, 229, 474]),
+        ("srpo_without_weighting", [43, 229, 474]),
+        ("advantage_mix", [41, 214, 430]),
+    ],
+)
+def test_a_calibrated_budget_is_the_papers_number_of_steps(method, steps):
+    """Figure 4b by hand: 3600 s / 71.0 s = 50.7 steps, 18000 / 82.4 = 218.4, ...; whatever was measured."""
+    clock, counts = 0.0, dict.fromkeys((3600, 18000, 36000), 0)
+    for step in range(1, 600):
+        clock += seconds_of_step(CALIBRATED, METHODS[method], step, {"generate": 1e9 * step})
+        for seconds in counts:
+            counts[seconds] += clock <= seconds
+    assert list(counts.values()) == steps
+
+
+def test_seconds_of_steps_by_hand():
+    means = {1: 72.0, 2: 90.0}  # 50 steps in the first hour, 30 in the second
+    found = [seconds_of_steps(means, steps) for steps in (0, 1, 50, 51, 80, 90)]
+    assert found == pytest.approx([0, 72, 3600, 3720, 7200, 8400])
+    assert [steps_in_seconds(means, seconds) for seconds in found] == pytest.approx([0, 1, 50, 51, 80, 90])
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "message"),
+    [
+        ({"grpo": {1: 71.0}}, "step_seconds.sdpo is missing; give grpo, sdpo, srpo"),
+        ({key: {1: 70.0, 2: 140.0} for key in ("grpo", "sdpo", "srpo")}, "more hours must be more steps"),
+    ],
+)
+def test_step_seconds_that_are_no_clock(step_seconds, message):
+    with pytest.raises(ValueError, match=message):
+        CalibratedClock(kind="calibrated", step_seconds=step_seconds)
 
 
 def validations(*rows: tuple[int, float, float]) -> list[dict]:

@@ -8,7 +8,7 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.scores import PROTOCOLS, Scores
 from srpo.analysis.results.sweeps import late_drop_note
-from srpo.analysis.results.titles import budgets_listed, count_range
+from srpo.analysis.results.titles import budgets_listed, count_range, seconds_per_step
 
 _SMOOTHED = "Lines: centred rolling means over a tenth of the steps."
 
@@ -38,12 +38,13 @@ def _clock_note(results: Results) -> str:
     return f"Dotted verticals: the budgets ({budgets_listed(results)})."
 
 
-def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
-    """The caption of a score against the training clock; ``what`` names the methods."""
+def score_caption(what: str, results: Results, frame: pd.DataFrame, against: str = "clock") -> str:
+    """The caption of a score against the training clock or step; ``what`` names the methods."""
+    note = f"{_clock_note(results)} " if against == "clock" else ""
     k = results.experiment.training.validation.rollouts
     return (
         f"{what}: mean reward over {k} samples of each test question (avg@{k}) at every in-training validation, "
-        f"against the training clock. Dashed: the untrained model. {_clock_note(results)} {_bands(frame)}"
+        f"against the training {against}. Dashed: the untrained model. {note}{_bands(frame)}"
     ).strip()
 
 
@@ -73,9 +74,8 @@ def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
     bars = "Bars: 95 % intervals over training seeds." if (frame["step_seconds_unit"] == "seed").any() else ""
     seeds = f"From {_seeds(frame)}." if len(frame) else ""
     return (
-        f"Seconds per step on the {results.experiment.training.clock.kind} training clock, by phase. Averaged over the "
-        "steps up to each budget, and over the benchmarks on which every method of the model has reached the budget or "
-        "its step limit. "
+        f"{seconds_per_step(results)}, by phase. Averaged over the steps up to each budget, and over the benchmarks on "
+        "which every method of the model has reached the budget or its step limit. "
         f"{seeds} {bars}"
     ).strip()
 

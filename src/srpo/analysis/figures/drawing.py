@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.curves import Series
-from srpo.analysis.figures.panels import Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
+from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.sweeps import LATE_DROP, sweep_values
@@ -33,22 +33,22 @@ def draw_note(title: str) -> Figure:
 # ---------------------------------------------------------------- curves
 
 
-def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """avg@k against the training clock, with the band of its interval."""
+def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Against = "clock") -> Figure:
+    """avg@k against the training clock or step, with the band of its interval."""
     panels = Panels(title, results, frame)
     base = results.bases.set_index(["model", "benchmark"])["avg_at_k"].to_dict()
-    unit = clock_unit(results)[0]
+    unit = clock_unit(results)[0] if against == "clock" else 1.0
     averaged = set(frame["benchmark"]) == {AVERAGE}
     for axes, model, benchmark, here in panels:
         for method in panels.methods:
             line = here[here["method"] == method]
             options = panels.styles[method] | ({"marker": ""} if averaged else {})
-            plot(axes, line, line["clock"] / unit, **options)
+            plot(axes, line, line[against] / unit, **options)
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
     panels.scores_y()
-    panels.clock_axis()
+    panels.time_axis(against)
     base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
     shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)
     panels.legend([*panels.method_handles(markers=not averaged), *([base_line] if shown else [])])
@@ -61,7 +61,7 @@ class LinesByMethod:
 
     series: dict[str, Series]
     label: str
-    against: str = "step"
+    against: Against = "step"
     log: bool = False
 
     def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
@@ -79,10 +79,7 @@ class LinesByMethod:
         if self.log:
             panels.log_y()
         panels.share_y(self.label)
-        if self.against == "clock":
-            panels.clock_axis()
-        else:
-            panels.label_x("training step")
+        panels.time_axis(self.against)
         handles = panels.method_handles(dashes=len(dashes) == 1)
         if len(dashes) > 1:
             handles += [Line2D([], [], color="#555555", linestyle=dash, label=name) for name, dash in dashes.items()]

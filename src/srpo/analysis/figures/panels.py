@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,9 @@ from srpo.analysis.figures import style
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import ABLATIONS, AVERAGE, BASE, planned
 from srpo.analysis.results.titles import benchmark_title, method_title, original_name
+
+Against = Literal["clock", "step"]
+"""What time on the x axis is."""
 
 _HOUR = 3600.0
 _MARKERS = 20  # about so many per line; hundreds would hide the line
@@ -102,8 +105,11 @@ class Panels:
         for axes in self._lowest():
             axes.set_xlabel(label)
 
-    def clock_axis(self) -> None:
-        """Label the x axis with the training clock, in hours if it is long, and mark the budgets."""
+    def time_axis(self, against: Against) -> None:
+        """Label the x axis; the training clock in hours if it is long, with marks for the budgets."""
+        if against == "step":
+            self.label_x("training step")
+            return
         clock = self.results.experiment.training
         unit, name = clock_unit(self.results)
         self.label_x(f"training clock, {name}")

@@ -34,6 +34,7 @@ from srpo.analysis.figures.drawing import (
     draw_step_seconds,
     draw_sweep_curves,
 )
+from srpo.analysis.figures.panels import Against
 from srpo.analysis.outline import figures_of
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import ABLATIONS, ablated, main_methods
@@ -153,9 +154,10 @@ def _routed(results: Results) -> list[str]:
 # ---------------------------------------------------------------- the figures
 
 
-def _scores(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
+def _scores(name: str, title: str, methods: Methods, what: str, against: Against = "clock") -> FigureSpec:
     data = lambda results: validation_curves(results, methods(results))  # noqa: E731
-    return FigureSpec(name, title, data, draw_scores, partial(score_caption, what))
+    draw, caption = partial(draw_scores, against=against), partial(score_caption, what, against=against)
+    return FigureSpec(name, title, data, draw, caption)
 
 
 def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
@@ -182,6 +184,7 @@ FIGURES = {
     spec.name: spec
     for spec in (
         _scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
+        _scores("scores_by_step", "Test score by training step", main_methods, "Table 1's methods", "step"),
         _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),
         _averages(
             "sdpo_variants",

@@ -24,6 +24,7 @@ def headlines(results: Results, findings: list[Finding]) -> list[str]:
         _question_bias(results),
         _progress(results),
         _seeds(results),
+        clock_sentence(results),
         power_sentence(results),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -139,6 +140,19 @@ def _seeds(results: Results) -> str:
         f"Numbers are means over {_range(counts.min(), counts.max())} seeds; intervals cover other training runs and "
         "other test questions."
     )
+
+
+_CLOCKS = {
+    "wall": "measured time: a faster machine takes more steps within it",
+    "modelled": "FLOPs at nominal rates: it does not depend on the machine",
+    "calibrated": "a number of steps: each counts what it took in the paper (figure 4b), on whatever machine",
+}
+
+
+def clock_sentence(results: Results) -> str:
+    """Which training clock counted the budgets, and what that means."""
+    kind = results.experiment.training.clock.kind
+    return f"The training clock is {kind}. A budget is {_CLOCKS[kind]}."
 
 
 def interim(results: Results) -> str:

@@ -29,6 +29,12 @@ def budgets_listed(results: Results) -> str:
     )
 
 
+def seconds_per_step(results: Results) -> str:
+    """What the seconds per step are; a calibrated clock's are the paper's, so the measured ones stand in for them."""
+    kind = results.experiment.training.clock.kind
+    return "Measured seconds per step" if kind == "calibrated" else f"Seconds per step on the {kind} training clock"
+
+
 def plural(count: int, noun: str) -> str:
     """A number of things, ``1 claim`` or ``2 claims``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

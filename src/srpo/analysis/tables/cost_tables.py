@@ -8,7 +8,7 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import in_matrix_order, planned
 from srpo.analysis.results.paper import paper_step_seconds
 from srpo.analysis.results.step_seconds import SECONDS, step_seconds
-from srpo.analysis.results.titles import MISSING, benchmark_title, count_range, method_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, count_range, method_title, seconds_per_step
 from srpo.analysis.tables.grid import Cell, Grid, Row, interval, number, text_grid
 from srpo.analysis.tables.table import Table, comparability, intervals_note
 
@@ -37,7 +37,7 @@ def step_seconds_table(results: Results) -> Table:
     heads = [(head, f"up to {budget}") for head in views.values() for budget in budgets]
     grid = Grid("Method", [("", "Benchmarks"), *heads], rows)
     notes = [
-        f"Seconds of the {results.experiment.training.clock.kind} training clock, averaged over the benchmarks on "
+        f"{seconds_per_step(results)}, averaged over the benchmarks on "
         "which every method of the model has reached the budget or its step limit. "
         f"{intervals_note(frame['step_seconds_unit'])}",
         *comparability(results),

@@ -12,7 +12,7 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import MISSING, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table
-from srpo.config import Method, Training
+from srpo.config import Method, ModelledClock, Training
 
 
 def settings_table(results: Results) -> Table:
@@ -45,9 +45,9 @@ def _when(applies: Callable[[Branch], bool], read: Callable[[Method], Any]) -> C
     return lambda m, _: f"{read(m):g}" if any(applies(BRANCHES[name]) for name in m.routing.branches) else MISSING
 
 
-def _rate(read: Callable[[Training], float]) -> Callable[[Method, Training], str]:
+def _rate(read: Callable[[ModelledClock], float]) -> Callable[[Method, Training], str]:
     """A nominal rate of a modelled clock."""
-    return lambda m, t: f"{read(t):g}" if t.clock.kind == "modelled" else MISSING
+    return lambda m, t: f"{read(t.clock):g}" if isinstance(t.clock, ModelledClock) else MISSING
 
 
 def _policy_gradient(branch: Branch) -> bool:
@@ -89,8 +89,8 @@ _SETTINGS: list[tuple[str, str, Callable[[Method, Training], str]]] = [
     ("SDPO loss", "Entropy weighting beta", _when(_distillation, lambda m: m.entropy_beta)),
     ("SDPO loss", "Mixing lambda", _when(lambda b: b.name == "mix", lambda m: m.mix_lambda)),
     ("Training clock", "Kind", lambda m, t: t.clock.kind),
-    ("Training clock", "Decoding, FLOP/s", _rate(lambda t: t.clock.decode_flops_per_second)),
-    ("Training clock", "Dense passes, FLOP/s", _rate(lambda t: t.clock.dense_flops_per_second)),
+    ("Training clock", "Decoding, FLOP/s", _rate(lambda clock: clock.decode_flops_per_second)),
+    ("Training clock", "Dense passes, FLOP/s", _rate(lambda clock: clock.dense_flops_per_second)),
     ("Training clock", "Budgets, s", lambda m, t: " / ".join(f"{seconds:g}" for seconds in t.budget_seconds.values())),
     ("Training clock", "Steps at most", lambda m, t: MISSING if t.max_steps is None else f"{t.max_steps}"),
 ]

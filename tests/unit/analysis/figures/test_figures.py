@@ -52,6 +52,20 @@ def test_diagnostic_figures_show_the_logged_numbers(tmp_path, name, methods, met
         assert (frame["step"] % 5 == 0).all()
 
 
+def test_scores_are_drawn_against_steps_too(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    spec = FIGURES["scores_by_step"]
+    frame = spec.data(results)
+    assert "against the training step" in spec.caption(results, frame)
+    assert "budgets" not in spec.caption(results, frame)
+    figure = spec.draw("", results, frame)
+    drawn = {tuple(line.get_xdata()) for line in figure.axes[0].get_lines() if len(line.get_xdata()) > 2}
+    grouped = frame[frame["benchmark"] == "chemistry"].groupby("method")["step"]
+    assert drawn == {tuple(steps) for _, steps in grouped}
+    assert {axes.get_xlabel() for axes in figure.axes} == {"training step"}
+
+
 def test_score_axes_end_where_scores_do(tmp_path):
     """Although an interval over two seeds goes far beyond 100 %."""
     two = load_experiment(tiny_experiment(matrix=[EXPERIMENT.matrix[0].model_dump() | {"seeds": [1, 2]}]))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from html import unescape
 
+import pytest
 from report_cases import EXPERIMENT, make
-from synthetic import write_results
+from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.figures.curves import average_curves
 from srpo.analysis.report.claims import load_claims
 from srpo.analysis.report.summary import remarks
 from srpo.analysis.results.load import load_results
+from srpo.compose import load_experiment
 
 
 def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
@@ -30,6 +32,21 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     ends = curves.groupby("method")["clock"].max()
     assert 11.5 < ends["srpo"] <= 12
     assert ends["grpo"] == ends["sdpo"] == 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("wall", "wall. A budget is measured time: a faster machine takes more steps"),
+        ("modelled", "modelled. A budget is FLOPs at nominal rates"),
+        ("calibrated", "calibrated. A budget is a number of steps: each counts what it took in the paper (figure 4b)"),
+    ],
+)
+def test_the_page_says_which_clock_counted(tmp_path, kind, words):
+    training = tiny_experiment()["training"] | {"clock": {"kind": kind}}
+    page = make(tmp_path, load_experiment(tiny_experiment(training=training)))
+    assert f"The training clock is {words}" in unescape(page)
+    assert f"of the {kind} clock" in unescape(page)
 
 
 def test_our_questions_are_not_taken_for_the_papers_claims(tmp_path):

@@ -10,7 +10,11 @@ from report_cases import EXPERIMENT, MODEL, cell, read
 from synthetic import write_results
 
 from srpo.analysis.results.load import load_results
+from srpo.analysis.results.step_seconds import step_seconds
+from srpo.analysis.tables.cost_tables import step_seconds_table
 from srpo.analysis.tables.registry import write_tables
+from srpo.config import CalibratedClock
+from srpo.files import read_events
 
 
 def test_tables_do_not_depend_on_the_machine(tmp_path):
@@ -29,6 +33,22 @@ def test_tables_do_not_depend_on_the_machine(tmp_path):
         assert content == (roots[1] / "tables" / name).read_bytes()
         assert b"\r" not in content
     assert (roots[0] / "cost/cost.csv").read_bytes() != (roots[1] / "cost/cost.csv").read_bytes()
+
+
+def test_a_calibrated_clock_does_not_confirm_the_papers_step_times(tmp_path):
+    """It counts them itself, so the seconds a step are the measured ones."""
+    training = EXPERIMENT.training.model_copy(update={"clock": CalibratedClock(kind="calibrated")})
+    write_results(tmp_path, EXPERIMENT.model_copy(update={"training": training}))
+    frame = step_seconds(load_results(tmp_path))
+    log = [read_events(path) for path in sorted(tmp_path.glob(f"runs/{MODEL}/*/srpo/seed1/steps.jsonl"))]
+    means = []
+    for events in map(list, log):
+        within = [event["wall_seconds"] for event in events if event["clock"] <= 10]
+        means.append(sum(within) / len(within))
+    (found,) = frame.loc[(frame["method"] == "srpo") & (frame["budget"] == "5h"), "step_seconds"]
+    assert found == pytest.approx(sum(means) / len(means))
+    table = step_seconds_table(load_results(tmp_path))
+    assert table.notes[0].startswith("Measured seconds per step, averaged")
 
 
 def test_seconds_a_step_and_shares_are_means_of_the_log(finished):

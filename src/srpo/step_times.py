@@ -1,0 +1,61 @@
+"""How long a training step took in the paper: figure 4b, which the plan and the calibrated clock count by."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, cast
+
+from srpo.algorithm.branches import trained
+from srpo.repository import REFERENCE
+
+if TYPE_CHECKING:
+    from srpo.config import Method
+
+STEP_SECONDS = REFERENCE / "fig4b_step_seconds.csv"
+
+TimedMethod = Literal["grpo", "sdpo", "srpo"]
+"""A method of figure 4b."""
+
+
+def paper_step_seconds() -> dict[TimedMethod, dict[float, float]]:
+    """Figure 4b (Qwen3-8B, 8 H20): by method and hours of training, the mean seconds a step up to then."""
+    seconds: dict[TimedMethod, dict[float, float]] = {}
+    with STEP_SECONDS.open(newline="") as file:
+        for row in csv.DictReader(file):
+            seconds.setdefault(cast(TimedMethod, row["method"]), {})[float(row["budget_hours"])] = float(
+                row["seconds_per_step"]
+            )
+    return seconds
+
+
+def timed_like(method: Method | None) -> TimedMethod:
+    """The method of figure 4b whose passes a method shares; the untrained model's is GRPO."""
+    if method is None or not method.routing.needs_teacher:
+        return "grpo"
+    every = all(branch.uses_teacher for branch in trained(method.routing.branches))
+    return "sdpo" if every else "srpo"
+
+
+def seconds_of_steps(mean_seconds: Mapping[float, float], steps: float) -> float:
+    """Seconds that a number of steps takes.
+
+    Args:
+        mean_seconds: by hours of training, the mean seconds a step up to then, as in figure 4b. ``h`` hours are
+            ``3600 h / mean`` steps; seconds are linear in the steps between these points and after the last.
+        steps: how many, from the first.
+    """
+    return _interpolated([(3600 * hours / mean, 3600 * hours) for hours, mean in sorted(mean_seconds.items())], steps)
+
+
+def steps_in_seconds(mean_seconds: Mapping[float, float], seconds: float) -> float:
+    """Steps that a number of seconds is enough for: the inverse of :func:`seconds_of_steps`."""
+    return _interpolated([(3600 * hours, 3600 * hours / mean) for hours, mean in sorted(mean_seconds.items())], seconds)
+
+
+def _interpolated(points: Sequence[tuple[float, float]], x: float) -> float:
+    """y on the line from (0, 0) through points of increasing x, which goes on after the last as it went before it."""
+    stretches = [*pairwise([(0.0, 0.0), *points])]
+    (left, low), (right, high) = next((stretch for stretch in stretches if x <= stretch[1][0]), stretches[-1])
+    return low + (x - left) * (high - low) / (right - left)
