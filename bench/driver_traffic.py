@@ -30,6 +30,7 @@ from srpo.compose import load_experiment
 from srpo.config import RunSpec, Training
 from srpo.cost import ModelCost, model_cost
 from srpo.memory import shape_of
+from srpo.policy import platform as _platform  # noqa: F401  verl was imported before it could find it
 from srpo.policy.batches import jagged
 from srpo.policy.kept_scores import KeptScores
 from srpo.repository import CONFIGS
@@ -39,7 +40,8 @@ METHODS = ("grpo", "sdpo", "srpo")
 PROMPT, TEACHER_PROMPT = 300, 2000
 """Tokens of every prompt."""
 
-VOCABULARY = 151_936
+VOCABULARY, DISTINCT = 151_936, 10_000
+"""Tokens that there are, and those that responses are made of."""
 
 to_ranks = register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
 
@@ -170,7 +172,7 @@ def draw_rollouts(training: Training, tokens: int) -> Rollouts:
     return Rollouts(
         question=torch.arange(training.questions_per_batch).repeat_interleave(samples),
         prompts=[torch.ones(PROMPT, dtype=torch.int64)] * count,
-        responses=[torch.randint(1, VOCABULARY, (length,), generator=generator) for length in lengths],
+        responses=[torch.randint(1, DISTINCT, (length,), generator=generator) for length in lengths],
         texts=[""] * count,
         rollout_log_probs=[torch.full((length,), -1.0) for length in lengths],
         rewards=(torch.arange(count) % samples < samples // 3).float(),
@@ -183,14 +185,16 @@ def measure(spec: RunSpec, policy: RankPolicy, rollouts: Rollouts, number: int) 
     step, policy.bytes = StepWithoutPrompts(spec, policy, number), 0
     routes = route(rollouts.rewards, rollouts.question, spec.method.routing)
     batches = mini_batches(rollouts, routes, spec.method.mini_batch_questions)
-    student = step.score(rollouts, routes, batches)
-    teacher = step.teach([], rollouts, routes, batches, student)
+    student = step.score_by_student(rollouts, routes, batches)
+    teacher = step.score_by_teacher([], rollouts, routes, batches, student)
     start = time.perf_counter()
     constants = step.constants(rollouts, routes, batches, student, teacher)
     between = time.perf_counter() - start
+    wall = dict(step.phases.wall)
+    start = time.perf_counter()
     step.update(rollouts, routes, batches, constants)
-    wall = step.phases.wall
-    seconds = {"student": wall["log_prob"], "teacher": wall["teacher"], "constants": between, "update": wall["update"]}
+    update = time.perf_counter() - start
+    seconds = {"student": wall["log_prob"], "teacher": wall["teacher"], "constants": between, "update": update}
     taught = sum(len(rollouts.responses[row]) for row in teacher.entropy)
     return {"taught": taught, "MB": policy.bytes / 1e6, **seconds, "all": sum(seconds.values())}
 

@@ -230,10 +230,11 @@ class Step:
         parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})
         self._cases = copying_cases(rollouts.responses, parts, shown)
         cells = {row: loss_cells(parts[row]) for row in shown}
-        if not self._scored_by_update(batches):
-            return make_constants(self.method, rollouts, routes, batches, student, teacher, cells)
         copied = copied_tokens(self._cases, {row: len(rollouts.responses[row]) for row in shown})
-        return make_pending_constants(self.method, rollouts, routes, batches, teacher, cells, copied)
+        with self.phases.measure("update"):  # what comes before is for the logs
+            if not self._scored_by_update(batches):
+                return make_constants(self.method, rollouts, routes, batches, student, teacher, cells)
+            return make_pending_constants(self.method, rollouts, routes, batches, teacher, cells, copied)
 
     def _scored_by_update(self, batches: list[list[int]]) -> bool:
         """Whether the batch has one update, which then computes pi_old, and no weight needs pi_old before it."""

@@ -57,7 +57,7 @@ def test_a_later_pass_finds_what_an_earlier_one_kept_whatever_the_rows(of_filler
     assert found == [[], torch.cat([scores_of(1), scores_of(2)]).tolist(), [], scores_of(0).tolist()]
     kept.add(batch, "top_k_ids", fillers=True)
     assert batch["top_k_ids"].unbind()[2].tolist() == [*range(COLUMNS)]
-    kept.add(batch_of([None, None]), "teacher_log_probs")  # nothing of the kind was kept, and nothing is asked for
+    kept.add(batch_of([None, (3,)]), "teacher_log_probs")  # nothing of the kind was kept, and nothing is asked for
 
 
 def test_fillers_alone_have_an_id_to_be_scored_at():
