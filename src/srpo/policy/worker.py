@@ -67,7 +67,7 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """verl's update with the kept scores; on GPUs its metrics have the memory use too (``outputs.DEVICE_MEMORY``)."""
+        """verl's update with the kept scores; on GPUs its metrics have the memory use (``outputs.DEVICE_MEMORY``)."""
         self.kept.add(data, "top_k_ids")
         self.kept.add(data, "teacher_log_probs")
         output = super().update_actor(data)
