@@ -1,4 +1,4 @@
-"""A batch of sixteen rollouts of four questions, with made-up scores and the targets that follow."""
+"""A batch of sixteen rollouts of four questions, with made-up scores and the constants that follow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from helpers import load_method
 
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
 from srpo.algorithm.routing import route
-from srpo.algorithm.targets import mini_batches, targets
+from srpo.algorithm.targets import make_constants, mini_batches
 
 REWARDS = [0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 1]
 LENGTHS = [1, 3, 2, 4] * 4
@@ -33,21 +33,22 @@ def scores_of(rollouts: Rollouts, routes, kept) -> tuple[StudentScores, TeacherS
     teacher = TeacherScores(
         log_probs={i: -2 * torch.rand(LENGTHS[i], generator=generator) for i in scored},
         entropy={i: 3 * torch.rand(LENGTHS[i], generator=generator) for i in scored},
-        top_k_log_probs={i: torch.rand(LENGTHS[i], 3, generator=generator).log_softmax(-1) for i in scored},
+        argmax_ids={i: torch.zeros(LENGTHS[i], dtype=torch.int64) for i in scored},
+        top_k_mass={i: torch.rand(LENGTHS[i], generator=generator) for i in scored},
+        divergence={i: torch.rand(LENGTHS[i], generator=generator) for i in scored},
     )
     student = StudentScores(
         log_probs={i: old[i] for i in kept},
-        top_k_ids={i: torch.tensor([[0, 1]]).expand(LENGTHS[i], 2) for i in scored},
         top_k_mass={i: torch.rand(LENGTHS[i], generator=generator) for i in scored},
-        top_k_log_probs={i: torch.rand(LENGTHS[i], 3, generator=generator).log_softmax(-1) for i in scored},
+        argmax_ids={i: torch.zeros(LENGTHS[i], dtype=torch.int64) for i in scored},
     )
     return student, teacher
 
 
-def targets_of(name: str, mini_batch_questions: int):
+def constants_of(name: str, mini_batch_questions: int):
     method = load_method(name)
     rollouts = rollouts_of(REWARDS, 4, LENGTHS)
     routes = route(rollouts.rewards, rollouts.question, method.routing)
     batches = mini_batches(rollouts, routes, mini_batch_questions)
     student, teacher = scores_of(rollouts, routes, [i for batch in batches for i in batch])
-    return targets(method, rollouts, routes, batches, student, teacher), routes, student, teacher
+    return make_constants(method, rollouts, routes, batches, student, teacher), routes, student, teacher

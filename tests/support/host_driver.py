@@ -19,7 +19,8 @@ def main(folder: Path, methods: list[str]) -> None:
     for name in methods:
         run = build_run(Layout(folder / "base"), folder / name, name, 2)
         rollouts = draw_rollouts(run)
-        result = {"rollouts": rollouts, "scored": score(run, rollouts), "numbers": numbers(run, rollouts)}
+        result = {"rollouts": rollouts, "scored": score(run, rollouts), "kept": run.policy.worker.kept}
+        result["numbers"] = numbers(run, rollouts)
         torch.save(result, folder / f"{name}.pt")
 
 

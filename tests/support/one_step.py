@@ -233,8 +233,8 @@ def score(run: OneStep, rollouts: Rollouts) -> types.SimpleNamespace:
     routes = route(rollouts.rewards, rollouts.question, run.method.routing)
     batches = mini_batches(rollouts, routes, run.method.mini_batch_questions)
     student = run.step.score_by_student(rollouts, routes, batches)
-    teacher = run.step.score_by_teacher(run.train_questions[:4], rollouts, routes, student)
-    constants = run.step.targets(rollouts, routes, batches, student, teacher)
+    teacher = run.step.score_by_teacher(run.train_questions[:4], rollouts, routes, batches, student)
+    constants = run.step.constants(rollouts, routes, batches, student, teacher)
     parts = routes, student, teacher, constants  # as Step.record takes them
     return types.SimpleNamespace(
         routes=routes, batches=batches, student=student, teacher=teacher, constants=constants, parts=parts
@@ -262,7 +262,21 @@ def update_with(run: OneStep, rollouts: Rollouts, scored) -> dict[str, float]:
 
 def branch_gradients(run: OneStep, rollouts: Rollouts, scored) -> dict[str, float]:
     """The gradient norm of each branch of the first mini-batch."""
-    return run.step.branch_gradients(rollouts, scored.routes, scored.batches[0], scored.constants)
+    return run.step.branch_gradients(rollouts, scored.routes, scored.batches, scored.constants)
+
+
+def kept(run: OneStep, rollouts: Rollouts, name: str) -> dict[int, Tensor]:
+    """[response, columns] scores that the ranks keep, by rollout; all ranks must ask, and one of them has a rollout."""
+    parts = [run.policy.worker.kept.of(name)]
+    if torch.distributed.get_world_size() > 1:
+        parts = [{}] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(parts, run.policy.worker.kept.of(name))
+    scores = {row: tensor for part in parts for row, tensor in part.items()}
+    assert len(scores) == sum(map(len, parts))
+    lengths = map(len, rollouts.responses)
+    return {
+        row: scores[row].unflatten(0, (length, -1)) for row, length in enumerate(lengths) if len(scores.get(row, []))
+    }
 
 
 def numbers(run: OneStep, rollouts: Rollouts) -> dict[str, Tensor]:
@@ -271,20 +285,15 @@ def numbers(run: OneStep, rollouts: Rollouts) -> dict[str, Tensor]:
     branches = branch_gradients(run, rollouts, scored)
     metrics, gradients = update(run, rollouts, scored)
     engine = run.policy.worker.actor.engine
-    order = {
-        row: ids.view(len(rollouts.responses[row]), -1).argsort(1) for row, ids in scored.student.top_k_ids.items()
-    }
+    ids, log_q = (kept(run, rollouts, name) for name in ("top_k_ids", "teacher_log_probs"))
+    order = {row: own.argsort(1) for row, own in ids.items()}
     by_row = {
         "old_log_prob": scored.student.log_probs,
-        "top_k_ids": {
-            row: ids.view_as(order[row]).gather(1, order[row]) for row, ids in scored.student.top_k_ids.items()
-        },
+        "top_k_ids": {row: own.gather(1, order[row]) for row, own in ids.items()},
         "top_k_mass": scored.student.top_k_mass,
         "teacher_log_prob": scored.teacher.log_probs,
         "teacher_entropy": scored.teacher.entropy,
-        "teacher_top_k_log_probs": {
-            row: _ordered(log_probs, order[row]) for row, log_probs in scored.teacher.top_k_log_probs.items()
-        },
+        "teacher_log_probs": {row: _ordered(log_q[row], order[row]) for row in order},
     }
     tensors = {f"{kind}/{row}": tensor for kind, rows in by_row.items() for row, tensor in sorted(rows.items())}
     tensors |= {f"gradient/{i}/{name}": g for i, update in enumerate(gradients) for name, g in update.items()}

@@ -35,41 +35,37 @@ class Rollouts:
 class StudentScores:
     """The student's view before the update, by rollout; all but ``log_probs`` only where the teacher scores too.
 
-    The names are also those of the engine's outputs.
+    The names are also those of the engine's outputs. The top-K ids themselves stay on the worker
+    (``policy/kept_scores.py``).
 
     Attributes:
         log_probs: [response] log pi_old(y_t).
-        top_k_ids: [response, K] the most likely tokens at each position, best first.
-        top_k_mass: [response] their probability.
-        top_k_log_probs: [response, K + 1] log p of these tokens and the tail; empty unless requested.
+        top_k_mass: [response] probability of the K most likely tokens at each position.
+        argmax_ids: [response] the most likely token at each position.
     """
 
     log_probs: dict[int, Float[Tensor, " _"]]
-    top_k_ids: dict[int, Int64[Tensor, "_ _"]]
     top_k_mass: dict[int, Float[Tensor, " _"]]
-    top_k_log_probs: dict[int, Float[Tensor, "_ _"]] = field(default_factory=dict)
-
-    @property
-    def argmax_ids(self) -> dict[int, Tensor]:
-        """[response] int64 the most likely token at each position."""
-        return {row: ids[:, 0] for row, ids in self.top_k_ids.items()}
+    argmax_ids: dict[int, Int64[Tensor, " _"]]
 
 
 @dataclass(frozen=True)
 class TeacherScores:
     """The teacher's view of the rollouts that it scores, by rollout. The names are also those of the engine's outputs.
 
+    Its distributions stay on the worker (``policy/kept_scores.py``).
+
     Attributes:
         log_probs: [response] log q(y_t).
         entropy: [response] H_t in nats, over the full vocabulary.
-        top_k_log_probs: [response, K + 1] log q of the student's top-K tokens and the tail.
         argmax_ids: [response] the most likely token at each position.
-        vocabulary_log_probs: [response, vocabulary] log q, where the student's top K is not known before the update;
-            ``top_k_log_probs`` and ``argmax_ids`` are empty then.
+        top_k_mass: [response] probability of the student's top-K tokens; empty where they are not known before the
+            update.
+        divergence: [response] D_t at the start of the batch; empty unless the weights preserve the loss scale.
     """
 
     log_probs: dict[int, Float[Tensor, " _"]]
     entropy: dict[int, Float[Tensor, " _"]]
-    top_k_log_probs: dict[int, Float[Tensor, "_ _"]]
-    argmax_ids: dict[int, Int64[Tensor, " _"]] = field(default_factory=dict)
-    vocabulary_log_probs: dict[int, Float[Tensor, "_ _"]] = field(default_factory=dict)
+    argmax_ids: dict[int, Int64[Tensor, " _"]]
+    top_k_mass: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)
+    divergence: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)

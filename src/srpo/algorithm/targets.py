@@ -21,7 +21,7 @@ SCORED = {"of": "scored"}
 
 
 @dataclass(frozen=True)
-class Targets:
+class Constants:
     """The loss's constants for the response tokens of one rollout, or of a micro-batch, one rollout after another.
 
     Only this class declares these fields: ``policy/batches.py`` sends them to the workers and restores them there.
@@ -33,8 +33,6 @@ class Targets:
         advantage: of the policy-gradient loss.
         branch: index of the branch in ``BRANCHES``.
         divergence_weight: w~_t, normalised over the whole mini-batch.
-        top_k_ids: the student's most likely tokens.
-        teacher_log_probs: log q of these tokens and the tail.
         cell: part and quarter of the response (``diagnostics.loss_cells``), for the logged shares of the loss.
     """
 
@@ -43,17 +41,28 @@ class Targets:
     advantage: Float[Tensor, " tokens"]
     branch: Integer[Tensor, " tokens"]
     divergence_weight: Float[Tensor, " distilled"] = field(metadata=DISTILLED)
-    top_k_ids: Int64[Tensor, "distilled K"] = field(metadata=DISTILLED)
-    teacher_log_probs: Float[Tensor, "distilled K_and_tail"] = field(metadata=DISTILLED)
     cell: Int64[Tensor, " distilled"] = field(metadata=DISTILLED)
 
 
 @dataclass(frozen=True)
-class PendingTargets:
-    """:class:`Targets` of a batch with one update, before the student has scored it.
+class Targets(Constants):
+    """The constants and the distributions, which are large and never leave the worker that computed them.
+
+    Attributes:
+        top_k_ids: the student's most likely tokens.
+        teacher_log_probs: log q of these tokens and the tail.
+    """
+
+    top_k_ids: Int64[Tensor, "distilled K"] = field(metadata=DISTILLED)
+    teacher_log_probs: Float[Tensor, "distilled K_and_tail"] = field(metadata=DISTILLED)
+
+
+@dataclass(frozen=True)
+class PendingConstants:
+    """:class:`Constants` of a batch with one update, before the student has scored it.
 
     With one update per batch, pi_old is pi_theta at that update, whose forward pass computes it. So there is no
-    separate pass, and :func:`complete` adds the fields that depend on it. Sent like ``Targets``; ``scored`` fields
+    separate pass, and :func:`complete` adds the fields that depend on it. Sent like ``Constants``; ``scored`` fields
     have one entry per token that the teacher has scored, in order.
 
     Attributes:
@@ -61,12 +70,10 @@ class PendingTargets:
         advantage: of the whole group, before any branch changes it.
         branch: index of the branch in ``BRANCHES``.
         scored: whether the teacher has scored the token.
-        divergence_weight, cell: as in ``Targets``.
+        divergence_weight, cell: as in ``Constants``.
         copied: at the first token of a rollout's answer, the first answer token of the shown sibling if it differs;
             else -1.
         teacher_log_prob: log q(y_t).
-        top_k_ids: the student's most likely tokens; without columns if the update selects them.
-        teacher_scores: log q of these tokens and the tail, or of the whole vocabulary if there are no ids.
     """
 
     rollout_log_prob: Float[Tensor, " tokens"]
@@ -77,8 +84,19 @@ class PendingTargets:
     cell: Int64[Tensor, " distilled"] = field(metadata=DISTILLED)
     copied: Int64[Tensor, " distilled"] = field(metadata=DISTILLED)
     teacher_log_prob: Float[Tensor, " scored"] = field(metadata=SCORED)
+
+
+@dataclass(frozen=True)
+class PendingTargets(PendingConstants):
+    """The pending constants with the distributions, as :class:`Targets` has them.
+
+    Attributes:
+        top_k_ids: the student's most likely tokens; without columns if the update selects them.
+        teacher_log_probs: log q of these tokens and the tail, or of the whole vocabulary if there are no ids.
+    """
+
     top_k_ids: Int64[Tensor, "scored K"] = field(metadata=SCORED)
-    teacher_scores: Float[Tensor, "scored K_and_tail_or_vocabulary"] = field(metadata=SCORED)
+    teacher_log_probs: Float[Tensor, "scored K_and_tail_or_vocabulary"] = field(metadata=SCORED)
 
 
 def mini_batches(rollouts: Rollouts, routes: Routes, mini_batch_questions: int) -> list[list[int]]:
@@ -91,7 +109,7 @@ def mini_batches(rollouts: Rollouts, routes: Routes, mini_batch_questions: int) 
     return list(batches.values())
 
 
-def targets(
+def make_constants(
     settings: Settings,
     rollouts: Rollouts,
     routes: Routes,
@@ -99,7 +117,7 @@ def targets(
     student: StudentScores,
     teacher: TeacherScores,
     cells: dict[int, Tensor] | None = None,
-) -> dict[int, Targets]:
+) -> dict[int, Constants]:
     """Turn rewards, routes and scores into the constants of the loss, by rollout that is not dropped.
 
     Advantages are computed over the whole group, before any routing. Weights are normalised over all distilled
@@ -111,69 +129,60 @@ def targets(
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     names = routes.names
-    weights = _weights(settings, routes, batches, student, teacher)
+    weights = _weights(settings, routes, batches, teacher)
+    nothing = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
     result = {}
     for row, old in sorted(student.log_probs.items()):
         branch, length = BRANCHES[names[row]], len(old)
         if row in weights:
-            cell = (cells or {}).get(row, torch.zeros(length, dtype=torch.int64))
-            constants = (weights[row], student.top_k_ids[row], teacher.top_k_log_probs[row], cell)
+            of_distilled = weights[row], (cells or {}).get(row, torch.zeros(length, dtype=torch.int64))
         else:
-            nothing = torch.zeros(0, dtype=torch.int64)
-            constants = (torch.zeros(0), nothing.view(0, 0), torch.zeros(0, 0), nothing)
-        result[row] = Targets(
+            of_distilled = nothing
+        result[row] = Constants(
             old,
             truncated_ratio(old, rollouts.rollout_log_probs[row], settings.rollout_is_threshold),
             branch.advantage(settings, advantages[row], old, teacher.log_probs.get(row, old)),
             routes.branch[row].to(torch.uint8).expand(length),
-            *constants,
+            *of_distilled,
         )
     return result
 
 
-def pending_targets(
+def make_pending_constants(
     settings: Settings,
     rollouts: Rollouts,
     routes: Routes,
     batches: Sequence[Sequence[int]],
-    student: StudentScores,
     teacher: TeacherScores,
     cells: dict[int, Tensor] | None = None,
     copied: dict[int, Tensor] | None = None,
-) -> dict[int, PendingTargets]:
-    """The inputs of :func:`targets` for a batch with one update, by rollout that is not dropped.
+) -> dict[int, PendingConstants]:
+    """The inputs of :func:`make_constants` for a batch with one update, by rollout that is not dropped.
 
     Args:
         batches: the one mini-batch.
-        student: only the top-K ids with which the teacher scored, if any.
         cells, copied: of distilled rollouts (``srpo.algorithm.diagnostics``); default: none.
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
-    weights = _weights(settings, routes, batches, student, teacher)
+    weights = _weights(settings, routes, batches, teacher)
     numbers, ids = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
     result = {}
     for row in sorted(row for rows in batches for row in rows):
         length, scored = len(rollouts.responses[row]), row in teacher.entropy
-        of_distilled, of_scored = (numbers, ids, ids), (numbers, ids.view(0, 0), numbers.view(0, 0))
+        of_distilled = numbers, ids, ids
         if row in weights:
             of_distilled = (
                 weights[row],
                 (cells or {}).get(row, torch.zeros(length, dtype=torch.int64)),
                 (copied or {}).get(row, torch.full((length,), -1)),
             )
-        if scored:
-            of_scored = (
-                teacher.log_probs[row],
-                student.top_k_ids.get(row, ids.view(length, 0)),
-                teacher.top_k_log_probs.get(row, teacher.vocabulary_log_probs.get(row)),
-            )
-        result[row] = PendingTargets(
+        result[row] = PendingConstants(
             rollouts.rollout_log_probs[row],
             advantages[row].expand(length),
             routes.branch[row].to(torch.uint8).expand(length),
             torch.full((length,), scored),
             *of_distilled,
-            *of_scored,
+            teacher.log_probs.get(row, numbers),
         )
     return result
 
@@ -202,28 +211,24 @@ def complete(
         advantage,
         targets.branch,
         targets.divergence_weight,
+        targets.cell,
         ids[distilled],
         teacher_log_probs_at(targets, ids)[distilled],
-        targets.cell,
     )
 
 
 def teacher_log_probs_at(targets: PendingTargets, ids: Int64[Tensor, "scored K"]) -> Float[Tensor, "scored K_and_tail"]:
     """log q of the student's most likely tokens and the tail at the positions that the teacher has scored."""
     if not len(ids) or targets.top_k_ids.shape[1]:
-        return targets.teacher_scores
-    return top_k_with_tail(targets.teacher_scores, ids)
+        return targets.teacher_log_probs
+    return top_k_with_tail(targets.teacher_log_probs, ids)
 
 
 def _weights(
-    settings: Settings,
-    routes: Routes,
-    batches: Sequence[Sequence[int]],
-    student: StudentScores,
-    teacher: TeacherScores,
+    settings: Settings, routes: Routes, batches: Sequence[Sequence[int]], teacher: TeacherScores
 ) -> dict[int, Tensor]:
     """[response] w~_t of the distilled rollouts, normalised over each mini-batch (section 3.2)."""
-    names, distilled = routes.names, set(routes.distilled.nonzero().flatten().tolist())
+    distilled = set(routes.distilled.nonzero().flatten().tolist())
     result: dict[int, Tensor] = {}
     for batch in batches:
         rows = [row for row in batch if row in distilled]
@@ -231,11 +236,7 @@ def _weights(
             continue
         weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in rows]), settings.entropy_beta)
         if settings.preserve_loss_scale:
-            at_start = [
-                BRANCHES[names[row]].divergence(settings, student.top_k_log_probs[row], teacher.top_k_log_probs[row])
-                for row in rows
-            ]
-            weights = preserve_loss_scale(weights, torch.cat(at_start))
+            weights = preserve_loss_scale(weights, torch.cat([teacher.divergence[row] for row in rows]))
         lengths = [len(teacher.entropy[row]) for row in rows]
         result |= dict(zip(rows, weights.split(lengths), strict=True))
     return result

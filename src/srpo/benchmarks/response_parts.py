@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Any
 
 import torch
@@ -41,7 +41,9 @@ def token_parts(pieces: Sequence[str], special: Sequence[bool]) -> list[int]:
         mark(*tag.span(), FORMAT)
     if answer := re.compile(r"\S").search(text, start, end):
         mark(*answer.span(), ANSWER_START)
-    return [FORMAT if is_special else part for part, is_special in zip(parts, special, strict=True)]
+    for place in compress(range(len(parts)), special):
+        parts[place] = FORMAT
+    return parts
 
 
 def _answer_span(text: str) -> tuple[int, int]:
@@ -55,13 +57,15 @@ def _answer_span(text: str) -> tuple[int, int]:
 
 
 def response_parts(tokenizer: Any, responses: dict[int, Tensor]) -> dict[int, Tensor]:
-    """[response] int64 index into ``diagnostics.PARTS`` of each token, by rollout."""
+    """[response] int64 index into ``diagnostics.PARTS`` of each token, by rollout; no loop of Python's over tokens."""
     if not responses:
         return {}
     ids = torch.cat(list(responses.values())).unique()
     texts = dict(zip(ids.tolist(), tokenizer.batch_decode(ids.unsqueeze(1)), strict=True))
     special = set(tokenizer.all_special_ids)
-    return {
-        row: torch.tensor(token_parts([texts[token] for token in tokens], [token in special for token in tokens]))
-        for row, tokens in ((row, response.tolist()) for row, response in responses.items())
-    }
+    result = {}
+    for row, response in responses.items():
+        tokens = response.tolist()
+        pieces, is_special = [*map(texts.__getitem__, tokens)], [*map(special.__contains__, tokens)]
+        result[row] = torch.tensor(token_parts(pieces, is_special))
+    return result

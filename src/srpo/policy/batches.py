@@ -4,7 +4,7 @@ A row is a bundle: a prompt with one or more of its rollouts if the model comput
 (``policy/shared_prompts.py``), otherwise with one rollout.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
 
@@ -14,13 +14,16 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
-from srpo.algorithm.targets import PendingTargets, Targets
+from srpo.algorithm.targets import Constants, PendingConstants, PendingTargets, Targets
 
 Entries = dict[str, tuple[Mapping[int, Tensor], Tensor]]
 """By name: a 1-D tensor per rollout, and the tensor of a filler row."""
 
 Bundle = tuple[int, ...]
 """The rollouts of one row."""
+
+NOT_KEPT = -1
+"""Stands for a rollout of which a batch's worker keeps nothing, and for a filler."""
 
 
 def bundle_rollouts(
@@ -67,7 +70,7 @@ class RowOrder:
 
     verl cuts a batch into equal parts for the ranks, those into equal mini-batches and those into micro-batches,
     equal ones or by a budget of tokens. ``rows`` is grouped by rank, then by mini-batch, and sorted by length within,
-    so that a micro-batch has little padding. If the numbers do not divide, ``filler`` rows are added: a prompt with one
+    so that a micro-batch has little padding. If the numbers are not equal, ``filler`` rows are added: a prompt with one
     response token that no mask counts.
 
     Attributes:
@@ -83,51 +86,85 @@ class RowOrder:
     max_tokens: int | None = None
 
 
-def order_rows(
+def assign_ranks(
     mini_batches: Sequence[Sequence[int]],
     lengths: Sequence[int] | Mapping[int, int],
-    micro_batch_size: int,
-    ranks: int = 1,
-    max_tokens: int | None = None,
-) -> RowOrder:
-    """Order the rows of mini-batches, the ranks' shares of a mini-batch balanced in tokens.
+    ranks: int,
+    scored: Collection[int] = (),
+) -> dict[int, int]:
+    """The rank of each row, the ranks' shares of a mini-batch balanced in tokens.
 
     Args:
         mini_batches: row indices of each.
         lengths: tokens of each row, prompt plus response.
-        micro_batch_size: rows of a micro-batch of one rank at most, where ``max_tokens`` is not given.
         ranks: data-parallel size.
+        scored: rows that the teacher scores too. They are balanced by themselves, because its pass has no others.
+    """
+    result: dict[int, int] = {}
+    for rows in mini_batches:
+        tokens = [0] * ranks
+        for chosen in ([row for row in rows if row in scored], [row for row in rows if row not in scored]):
+            shares = [[chosen[i] for i in share] for share in _balanced([lengths[row] for row in chosen], ranks)]
+            # the heaviest share goes to the rank that has the fewest tokens so far
+            shares.sort(key=lambda share: sum(lengths[row] for row in share), reverse=True)
+            for rank, share in zip(sorted(range(ranks), key=tokens.__getitem__), shares, strict=True):
+                tokens[rank] += sum(lengths[row] for row in share)
+                result |= dict.fromkeys(share, rank)
+    return result
+
+
+def order_rows(
+    shares: Sequence[Sequence[Sequence[int]]],
+    lengths: Sequence[int] | Mapping[int, int],
+    micro_batch_size: int,
+    max_tokens: int | None = None,
+) -> RowOrder:
+    """Order the rows of mini-batches.
+
+    Args:
+        shares: row indices of each rank of each mini-batch.
+        lengths: tokens of each row, prompt plus response.
+        micro_batch_size: rows of a micro-batch of one rank at most, where ``max_tokens`` is not given.
         max_tokens: token budget of a micro-batch.
     """
-    per_rank = -(-max(map(len, mini_batches)) // ranks)
+    ranks = len(shares[0])
+    per_rank = max(len(share) for of_ranks in shares for share in of_ranks)
     micro = per_rank
     if max_tokens is None:
         count = -(-per_rank // micro_batch_size)
         micro = -(-per_rank // count)
         per_rank = micro * count
-    parts: list[list[int | None]] = [[] for _ in range(ranks)]
-    for rows in mini_batches:
-        padded = [*[None] * (per_rank * ranks - len(rows)), *sorted(rows, key=lambda row: lengths[row])]
-        sizes = [1 if row is None else lengths[row] for row in padded]
-        for part, chosen in zip(parts, _balanced(sizes, ranks), strict=True):
-            part += [padded[i] for i in chosen]
-    return RowOrder([row for part in parts for row in part], per_rank * ranks, micro, max_tokens)
+    rows: list[int | None] = []
+    for rank in range(ranks):
+        for of_ranks in shares:
+            share = sorted(of_ranks[rank], key=lambda row: lengths[row])
+            rows += [*[None] * (per_rank - len(share)), *share]
+    return RowOrder(rows, per_rank * ranks, micro, max_tokens)
 
 
 def _balanced(sizes: list[int], parts: int) -> list[list[int]]:
-    """Indices of ``parts`` equally long lists of nearly equal sum, ascending."""
-    return [list(range(len(sizes)))] if parts == 1 else get_seqlen_balanced_partitions(sizes, parts, equal_size=True)
+    """Indices of ``parts`` lists of nearly equal sum, whose lengths differ by one at most; ascending."""
+    if parts == 1 or not sizes:
+        return [[*range(len(sizes))], *([] for _ in range(parts - 1))]
+    padded = sizes + [1] * (-len(sizes) % parts)
+    partitions = get_seqlen_balanced_partitions(padded, parts, equal_size=True)
+    return [[i for i in partition if i < len(sizes)] for partition in partitions]
 
 
 def jagged(tensors: Sequence[Tensor]) -> Tensor:
     """A jagged nested tensor of 1-D rows."""
-    return _jagged([[tensor] for tensor in tensors])
+    return jagged_of_parts([[tensor] for tensor in tensors])
 
 
-def _jagged(rows: Sequence[Sequence[Tensor]]) -> Tensor:
-    """The same for rows that consist of several tensors."""
+def jagged_of_parts(rows: Sequence[Sequence[Tensor]], dtype: torch.dtype | None = None) -> Tensor:
+    """The same for rows that consist of several tensors.
+
+    Args:
+        dtype: of the result, where no row may have a part.
+    """
     lengths = torch.tensor([0, *(sum(map(len, parts)) for parts in rows)])
-    return torch.nested.nested_tensor_from_jagged(torch.cat([*chain.from_iterable(rows)]), lengths.cumsum(0))
+    parts = [*chain.from_iterable(rows)] or [torch.zeros(0, dtype=dtype)]
+    return torch.nested.nested_tensor_from_jagged(torch.cat(parts), lengths.cumsum(0))
 
 
 def sequence_batch(
@@ -168,7 +205,7 @@ def sequence_batch(
     }
     for name, (tensors, filler) in per_token.items():
         fields[name] = [[tensors[i] for i in bundle] if bundle else [filler] for bundle in rows]
-    batch = TensorDict({name: _jagged(rows) for name, rows in fields.items()}, batch_size=len(order.rows))
+    batch = TensorDict({name: jagged_of_parts(rows) for name, rows in fields.items()}, batch_size=len(order.rows))
     tu.assign_non_tensor(
         batch,
         use_dynamic_bsz=order.max_tokens is not None,
@@ -182,6 +219,17 @@ def sequence_batch(
         **options,
     )
     return batch
+
+
+def kept_entry(rollouts: Collection[int], kept: Collection[int]) -> Entries:
+    """The entry of a batch that names the rollouts whose scores stay on the worker (``policy/kept_scores.py``).
+
+    Args:
+        rollouts: all of the batch.
+        kept: those that it keeps scores of, or finds kept ones of.
+    """
+    names = {rollout: torch.tensor([rollout if rollout in kept else NOT_KEPT]) for rollout in rollouts}
+    return {"kept": (names, torch.tensor([NOT_KEPT]))}
 
 
 def rows_of(order: RowOrder, output: Tensor) -> dict[int, Tensor]:
@@ -200,30 +248,37 @@ def rollouts_of(
     """
     result: dict[int, Tensor] = {}
     for row, tensor in rows_of(order, output).items():
-        found = [rollout for rollout in bundles[row] if rollout in lengths]
-        tokens = sum(lengths[rollout] for rollout in found)
-        width = len(tensor) // max(tokens, 1)
-        parts = tensor.split([width * lengths[rollout] for rollout in found]) if found else ()
-        result |= dict(zip(found, parts, strict=True))
+        result |= split_row(tensor, {rollout: lengths[rollout] for rollout in bundles[row] if rollout in lengths})
     return result
 
 
-def pack_targets(targets: Mapping[int, Targets] | Mapping[int, PendingTargets]) -> Entries:
-    """A step's targets as entries of a batch, one per field."""
+def split_row(row: Tensor, lengths: Mapping[int, int]) -> dict[int, Tensor]:
+    """A row of a pass's output as tensors by rollout.
+
+    Args:
+        lengths: tokens of the response of each rollout that the row has numbers of, equally many a token.
+    """
+    if not lengths:
+        return {}
+    width = len(row) // sum(lengths.values())
+    return dict(zip(lengths, row.split([width * length for length in lengths.values()]), strict=True))
+
+
+def pack_constants(constants: Mapping[int, Constants] | Mapping[int, PendingConstants]) -> Entries:
+    """A step's constants as entries of a batch, one per field."""
     entries: Entries = {}
-    for declared in fields(targets[next(iter(targets))]):
-        rows = {row: getattr(target, declared.name).flatten() for row, target in targets.items()}
+    for declared in fields(constants[next(iter(constants))]):
+        rows = {row: getattr(own, declared.name).flatten() for row, own in constants.items()}
         dtype = next(iter(rows.values())).dtype
         entries[declared.name] = rows, torch.zeros(0 if declared.metadata else 1, dtype=dtype)
     return entries
 
 
 def unpack_targets(data: TensorDict) -> Targets | PendingTargets:
-    """The targets of a micro-batch on the worker: the inverse of :func:`pack_targets`."""
+    """The targets of a micro-batch on the worker: what :func:`pack_constants` sent, and the kept distributions."""
     kind = PendingTargets if "scored" in data else Targets
     flat = {declared.name: data[declared.name].values() for declared in fields(kind)}
-    tables = ("top_k_ids", "teacher_scores" if kind is PendingTargets else "teacher_log_probs")
     rows = len(flat["teacher_log_prob" if kind is PendingTargets else "cell"])
-    for name in tables:
+    for name in ("top_k_ids", "teacher_log_probs"):
         flat[name] = flat[name].unflatten(0, (rows, -1)) if len(flat[name]) else flat[name].view(rows, 0)
     return kind(**flat)

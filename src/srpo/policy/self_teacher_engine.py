@@ -188,7 +188,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     ) -> dict:
         """Jagged outputs by response, named as in ``StudentScores`` (old_log_prob) and ``TeacherScores`` (teacher).
 
-        The ``update`` pass returns flat ones, which only the loss reads.
+        The worker keeps those of ``KEPT``. The ``update`` pass returns flat ones, which only the loss reads.
         """
         logits = output.logits
         if isinstance(logits, DTensor):
@@ -206,18 +206,22 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             row_lengths = _lengths_where(rows, lengths)
             outputs = {
                 "log_probs": _jagged(token_log_probs(logits, responses), lengths),
+                "argmax_ids": _jagged(ids[:, :1].flatten(), row_lengths),
                 "top_k_ids": _jagged(ids.flatten(), row_lengths * ids.shape[1]),
                 "top_k_mass": _jagged(-log_probs[:, -1].expm1(), row_lengths),
             }
-            if tu.get_non_tensor_data(micro_batch, "return_top_k_log_probs", default=False):
-                outputs["top_k_log_probs"] = _jagged(log_probs.flatten(), row_lengths * log_probs.shape[1])
+            if tu.get_non_tensor_data(micro_batch, "keep_student_log_probs", default=False):
+                outputs["student_log_probs"] = _jagged(log_probs.flatten(), row_lengths * log_probs.shape[1])
             return outputs
         if pass_name == "teacher" and "top_k_ids" not in micro_batch:
             log_probs = logits.float().log_softmax(-1)
+            no_ids = responses[:0]  # without columns: the update chooses them
             return {
                 "log_probs": _jagged(log_probs.gather(1, responses[:, None])[:, 0], lengths),
                 "entropy": _jagged(-(log_probs.exp() * log_probs).sum(-1), lengths),
-                "vocabulary_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
+                "argmax_ids": _jagged(log_probs.argmax(-1), lengths),
+                "top_k_ids": _jagged(no_ids, 0 * lengths),
+                "teacher_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
             }
         if pass_name == "teacher":
             ids = micro_batch["top_k_ids"].values().unflatten(0, (len(responses), -1))
@@ -226,7 +230,8 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
                 "log_probs": _jagged(token_log_probs(logits, responses), lengths),
                 "entropy": _jagged(entropy(logits), lengths),
                 "argmax_ids": _jagged(logits.argmax(-1), lengths),
-                "top_k_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
+                "top_k_mass": _jagged(-log_probs[:, -1].expm1(), lengths),
+                "teacher_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
             }
         outputs = {"log_probs": token_log_probs(logits, responses)}
         if "scored" in micro_batch:  # the batch has one update: the student's top K are selected here

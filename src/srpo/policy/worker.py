@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_device_name, get_torch_device
@@ -13,8 +14,11 @@ from verl.utils.distributed import initialize_global_process_group_ray
 from verl.utils.memory_utils import aggressive_empty_cache
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from srpo.algorithm.branches import BRANCHES
 from srpo.config import Method
 from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers the engine
+from srpo.policy.batches import jagged_of_parts
+from srpo.policy.kept_scores import KeptScores, kept_lengths
 from srpo.policy.loss import srpo_loss
 from srpo.policy.outputs import DEVICE_MEMORY
 from srpo.policy.verl_private import check_version
@@ -35,6 +39,7 @@ class SRPOWorker(ActorRolloutRefWorker):
             torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
         initialize_global_process_group_ray(timeout_second=COLLECTIVE_SECONDS)  # before verl does, with 10 minutes
         super().__init__(config=config, role=role, **kwargs)
+        self.kept = KeptScores()
         if "rollout" in role:
             from srpo.policy import servers as _servers  # noqa: F401  registers the embedded engine
 
@@ -42,7 +47,7 @@ class SRPOWorker(ActorRolloutRefWorker):
     def init_model(self) -> None:
         """Build the student, its teacher if the method needs one, and install the loss."""
         super().init_model()
-        method = Method.model_validate_json(self.config.srpo)
+        self._method = method = Method.model_validate_json(self.config.srpo)
         if method.routing.needs_teacher:
             self.actor.engine.attach_teacher(method.teacher_ema_rate, self.config.offload_teacher)
             aggressive_empty_cache(force_sync=True)  # SGLang sizes its cache by the memory that is free when it starts
@@ -54,8 +59,17 @@ class SRPOWorker(ActorRolloutRefWorker):
         self.actor.engine.save_weights(local_path)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def compute_log_prob(self, data: TensorDict) -> TensorDict:
+        """verl's pass; the student's top K stay here."""
+        output = super().compute_log_prob(data)
+        self.kept.keep(data, output)
+        return output
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """verl's update; on GPUs its metrics also have the memory use (``outputs.DEVICE_MEMORY``)."""
+        """verl's update with the kept scores; on GPUs its metrics have the memory use (``outputs.DEVICE_MEMORY``)."""
+        self.kept.add(data, "top_k_ids")
+        self.kept.add(data, "teacher_log_probs")
         output = super().update_actor(data)
         if get_device_name() != "cpu":
             memory = _worst_device_memory()  # a collective: every rank takes part
@@ -71,10 +85,33 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_teacher_log_prob(self, data: TensorDict) -> TensorDict:
-        """Score responses under the teacher: its log-probs at given ids, tail, entropy and token log-probs."""
+        """Score responses under the teacher: token log-probs, entropy and argmax; its distributions stay here.
+
+        They are on the student's top K where those were kept (the batch's option ``on_top_k``), else whole. Where the
+        student's log-probs were kept too, the output has the ``divergence`` of the two.
+        """
+        if tu.get_non_tensor_data(data, "on_top_k", default=False):
+            self.kept.add(data, "top_k_ids", fillers=True)
         with self.actor.engine.teacher_in_place():
             output = self.actor.infer_batch(data)
-        return output.cpu() if output is not None else None
+        self.kept.keep(data, output)
+        if "branch" in data:
+            output["divergence"] = self._divergences(data)
+        return output
+
+    def _divergences(self, data: TensorDict) -> Tensor:
+        """Rows of D_t at the start of the batch, by the rollouts' branches; 0 where a branch has no divergence."""
+        student, teacher = self.kept.of("student_log_probs"), self.kept.of("teacher_log_probs")
+        branches, rows = [*BRANCHES.values()], []
+        for lengths, row_branches in zip(kept_lengths(data), data["branch"].unbind(), strict=True):
+            parts = []
+            for (rollout, length), index in zip(lengths.items(), row_branches.tolist(), strict=True):
+                p, q = (scores[rollout].unflatten(0, (length, -1)) for scores in (student, teacher))
+                branch = branches[index]
+                distils = branch.loss == "distillation"
+                parts.append(branch.divergence(self._method, p, q) if distils else torch.zeros(length))
+            rows.append(parts)
+        return jagged_of_parts(rows)
 
 
 def _worst_device_memory() -> dict[str, float]:

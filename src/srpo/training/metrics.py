@@ -10,7 +10,7 @@ from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.diagnostics import weight_metrics
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
 from srpo.algorithm.routing import NO_SIBLING, Routes
-from srpo.algorithm.targets import PendingTargets, Targets
+from srpo.algorithm.targets import Constants, PendingConstants
 from srpo.benchmarks.splits import Question
 from srpo.config import Method
 from srpo.text import shortened
@@ -38,7 +38,7 @@ def rollout_metrics(rollouts: Rollouts, routes: Routes) -> dict[str, float]:
 
 def target_metrics(
     method: Method,
-    targets: Mapping[int, Targets] | Mapping[int, PendingTargets],
+    constants: Mapping[int, Constants] | Mapping[int, PendingConstants],
     student: StudentScores,
     teacher: TeacherScores,
 ) -> dict[str, float]:
@@ -47,7 +47,7 @@ def target_metrics(
     With one update per batch, the update computes the others: :func:`srpo.policy.outputs.update_metrics` has it.
     """
     metrics = {}
-    if known := [row.rollout_is_weight for row in targets.values() if isinstance(row, Targets)]:
+    if known := [row.rollout_is_weight for row in constants.values() if isinstance(row, Constants)]:
         correction = torch.cat(known)
         metrics["actor/rollout_is_weight"] = correction.mean().item()
         truncated = (correction >= method.rollout_is_threshold).float().mean().item()
@@ -56,10 +56,9 @@ def target_metrics(
         metrics["student/top_k_mass"] = torch.cat(list(student.top_k_mass.values())).mean().item()
     if teacher.entropy:
         metrics["teacher/entropy"] = torch.cat(list(teacher.entropy.values())).mean().item()
-    if teacher.top_k_log_probs:
-        tail = torch.cat([row[:, -1] for row in teacher.top_k_log_probs.values()])
-        metrics["teacher/top_k_mass"] = -tail.expm1().mean().item()
-    weights = torch.cat([row.divergence_weight for row in targets.values()])
+    if teacher.top_k_mass:
+        metrics["teacher/top_k_mass"] = torch.cat(list(teacher.top_k_mass.values())).mean().item()
+    weights = torch.cat([row.divergence_weight for row in constants.values()])
     if len(weights):
         metrics |= weight_metrics(weights)
     return metrics

@@ -3,6 +3,7 @@
 :meth:`Step.take` has one method per phase, in order. The mathematics between the policy's passes is in ``algorithm/``.
 """
 
+import itertools
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from srpo.algorithm.branches import trained
 from srpo.algorithm.diagnostics import copied_tokens, copying_cases, copying_metrics, loss_cells
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
 from srpo.algorithm.routing import NO_SIBLING, Routes, route
-from srpo.algorithm.targets import PendingTargets, Targets, mini_batches, pending_targets, targets
+from srpo.algorithm.targets import Constants, PendingConstants, make_constants, make_pending_constants, mini_batches
 from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.response_parts import response_parts
 from srpo.benchmarks.rewards import compute_reward
@@ -26,9 +27,11 @@ from srpo.policy.batches import (
     Bundle,
     Entries,
     RowOrder,
+    assign_ranks,
     bundle_rollouts,
+    kept_entry,
     order_rows,
-    pack_targets,
+    pack_constants,
     rollouts_of,
     sequence_batch,
 )
@@ -40,7 +43,7 @@ from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import rollout_metrics, target_metrics
 
 Prompts = Sequence[Tensor] | Mapping[int, Tensor]
-Constants = Mapping[int, Targets] | Mapping[int, PendingTargets]
+ConstantsByRollout = Mapping[int, Constants] | Mapping[int, PendingConstants]
 
 KEPT_VOCABULARY = 4096
 """Largest vocabulary for which the teacher's whole distributions are kept until the update selects the top K."""
@@ -98,8 +101,8 @@ class Step:
         if not batches:
             return StepResult(rollouts, routes, rollout_metrics(rollouts, routes), updates=0)
         student = self.score_by_student(rollouts, routes, batches)
-        teacher = self.score_by_teacher(questions, rollouts, routes, student)
-        constants = self.targets(rollouts, routes, batches, student, teacher)
+        teacher = self.score_by_teacher(questions, rollouts, routes, batches, student)
+        constants = self.constants(rollouts, routes, batches, student, teacher)
         updated = self.update(rollouts, routes, batches, constants)
         return self.record(rollouts, routes, student, teacher, constants, updated, len(batches))
 
@@ -144,7 +147,7 @@ class Step:
         )
 
     def score_by_student(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> StudentScores:
-        """Old log-probs of every rollout that is trained on, and the student's top K where the teacher scores too.
+        """Old log-probs of every rollout that is trained on; where the teacher scores too, workers keep the top K.
 
         With one update per batch, the update computes both itself. With a large vocabulary the top K is still computed
         here, because the teacher's whole distributions are too large to keep.
@@ -157,23 +160,26 @@ class Step:
                 return StudentScores({}, {}, {})
         scored = {row: torch.full((len(response),), flags[row]) for row, response in enumerate(rollouts.responses)}
         of_teacher = [row for row in rows if flags[row]]
-        wanted = {"log_probs": rows, "top_k_ids": of_teacher, "top_k_mass": of_teacher}
-        if self.method.preserve_loss_scale:
-            wanted["top_k_log_probs"] = of_teacher
         with self.phases.measure("log_prob"):
             found = self._scores(
                 "old_log_prob",
-                wanted,
+                {"log_probs": rows, "top_k_mass": of_teacher, "argmax_ids": of_teacher},
                 rollouts.prompts,
                 rollouts.responses,
-                {"scored_by_teacher": (scored, torch.zeros(1, dtype=torch.bool))},
-                return_top_k_log_probs="top_k_log_probs" in wanted,
+                self._ranks(rollouts, routes, batches),
+                kept_entry(rows, of_teacher) | {"scored_by_teacher": (scored, torch.zeros(1, dtype=torch.bool))},
+                keep_student_log_probs=self.method.preserve_loss_scale,
             )
         self._count_dense("log_prob", [rows], rollouts.prompts, rollouts.responses)
         return StudentScores(**found)
 
     def score_by_teacher(
-        self, questions: list[Question], rollouts: Rollouts, routes: Routes, student: StudentScores
+        self,
+        questions: list[Question],
+        rollouts: Rollouts,
+        routes: Routes,
+        batches: list[list[int]],
+        student: StudentScores,
     ) -> TeacherScores:
         """Score the student's tokens by the teacher, whose prompt shows a correct sibling."""
         rows = routes.scored_by_teacher.nonzero().flatten().tolist()
@@ -181,15 +187,17 @@ class Step:
             return TeacherScores({}, {}, {})
         with self.phases.measure("teacher"):
             prompts = self._teacher_prompts(questions, rollouts, routes, rows)
-            entries: Entries = {}
-            names = ["log_probs", "entropy", "vocabulary_log_probs"]
-            if student.top_k_ids:
-                filler = torch.arange(student.top_k_ids[rows[0]].shape[1])
-                entries["top_k_ids"] = {row: ids.flatten() for row, ids in student.top_k_ids.items()}, filler
-                names = ["log_probs", "entropy", "top_k_log_probs", "argmax_ids"]
-            found = self._scores("teacher", dict.fromkeys(names, rows), prompts, rollouts.responses, entries)
+            entries, on_top_k = kept_entry(rows, rows), bool(student.top_k_mass)
+            names = ["log_probs", "entropy", "argmax_ids", *(["top_k_mass"] if on_top_k else [])]
+            if self.method.preserve_loss_scale:
+                names.append("divergence")
+                branch = {row: routes.branch[row : row + 1] for row in rows}
+                entries["branch"] = branch, torch.zeros(0, dtype=torch.int64)
+            ranks = self._ranks(rollouts, routes, batches)
+            wanted = dict.fromkeys(names, rows)
+            found = self._scores("teacher", wanted, prompts, rollouts.responses, ranks, entries, on_top_k=on_top_k)
         self._count_dense("teacher", [rows], prompts, rollouts.responses)
-        return TeacherScores(**{"top_k_log_probs": {}, **found})
+        return TeacherScores(**found)
 
     def _teacher_prompts(
         self, questions: list[Question], rollouts: Rollouts, routes: Routes, rows: list[int]
@@ -208,38 +216,40 @@ class Step:
             known[question, sibling] = torch.tensor(ids)
         return {row: known[shown[row]] if row in shown else rollouts.prompts[row] for row in rows}
 
-    def targets(
+    def constants(
         self,
         rollouts: Rollouts,
         routes: Routes,
         batches: list[list[int]],
         student: StudentScores,
         teacher: TeacherScores,
-    ) -> dict[int, Targets] | dict[int, PendingTargets]:
+    ) -> dict[int, Constants] | dict[int, PendingConstants]:
         """The constants of the loss, as far as they are known, and the cells for the logged shares of the loss."""
         shown = _shown(routes)
         rows = sorted({*shown, *shown.values()})
         parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})
         self._cases = copying_cases(rollouts.responses, parts, shown)
         cells = {row: loss_cells(parts[row]) for row in shown}
-        if not self._scored_by_update(batches):
-            return targets(self.method, rollouts, routes, batches, student, teacher, cells)
         copied = copied_tokens(self._cases, {row: len(rollouts.responses[row]) for row in shown})
-        return pending_targets(self.method, rollouts, routes, batches, student, teacher, cells, copied)
+        with self.phases.measure("update"):  # what comes before is for the logs
+            if not self._scored_by_update(batches):
+                return make_constants(self.method, rollouts, routes, batches, student, teacher, cells)
+            return make_pending_constants(self.method, rollouts, routes, batches, teacher, cells, copied)
 
     def _scored_by_update(self, batches: list[list[int]]) -> bool:
         """Whether the batch has one update, which then computes pi_old, and no weight needs pi_old before it."""
         return len(batches) == 1 and not self.method.preserve_loss_scale
 
     def update(
-        self, rollouts: Rollouts, routes: Routes, batches: list[list[int]], constants: Constants
+        self, rollouts: Rollouts, routes: Routes, batches: list[list[int]], constants: ConstantsByRollout
     ) -> dict[str, float]:
         """One optimiser step per mini-batch; every so many steps, first measure the gradient of each branch."""
         measured = {}
         if self.number % self.training.branch_gradients_every == 0:
-            measured = self.branch_gradients(rollouts, routes, batches[0], constants)
+            measured = self.branch_gradients(rollouts, routes, batches, constants)
         with self.phases.measure("update"):
-            output = self.policy.update_actor(self._update_batch(rollouts, batches, constants))
+            ranks = self._ranks(rollouts, routes, batches)
+            output = self.policy.update_actor(self._update_batch(rollouts, batches, constants, ranks))
         self._count_dense("update", batches, rollouts.prompts, rollouts.responses, times=3)
         return measured | update_metrics(output)
 
@@ -251,7 +261,7 @@ class Step:
         routes: Routes,
         student: StudentScores,
         teacher: TeacherScores,
-        constants: Constants,
+        constants: ConstantsByRollout,
         updated: Mapping[str, float],
         updates: int,
     ) -> StepResult:
@@ -259,16 +269,19 @@ class Step:
         metrics = {
             **rollout_metrics(rollouts, routes),
             **target_metrics(self.method, constants, student, teacher),
-            **copying_metrics(self._cases, student.argmax_ids, _argmax(teacher)),
+            **copying_metrics(self._cases, student.argmax_ids, teacher.argmax_ids),
             **updated,
         }
         return StepResult(rollouts, routes, metrics, updates)
 
     def branch_gradients(
-        self, rollouts: Rollouts, routes: Routes, rows: list[int], constants: Constants
+        self, rollouts: Rollouts, routes: Routes, batches: list[list[int]], constants: ConstantsByRollout
     ) -> dict[str, float]:
-        """The gradient norm of each branch's part of the loss on a mini-batch with several; not on the clock."""
-        names = routes.names
+        """The gradient norm of each branch's part of the loss on the first mini-batch, if it has several branches.
+
+        Not on the clock.
+        """
+        names, rows = routes.names, batches[0]
         by_branch: dict[str, list[int]] = {}
         for row in rows:
             by_branch.setdefault(names[row], []).append(row)
@@ -277,9 +290,10 @@ class Step:
         self.phases.current = "branch gradients"
         metrics = {}
         tokens = sum(len(rollouts.responses[row]) for row in rows)
+        ranks = self._ranks(rollouts, routes, batches)
         for branch in trained(by_branch):
             own = by_branch[branch.name]
-            output = self.policy.compute_gradient_norm(self._update_batch(rollouts, [own], constants))
+            output = self.policy.compute_gradient_norm(self._update_batch(rollouts, [own], constants, ranks))
             # the batch divides by its own tokens, the loss by those of the mini-batch
             share = sum(len(rollouts.responses[row]) for row in own) / tokens
             metrics[f"grad_norm/{branch.name}"] = share * gradient_norm(output)
@@ -287,14 +301,31 @@ class Step:
 
     # ------------------------------------------------------------ batches
 
-    def _update_batch(self, rollouts: Rollouts, batches: list[list[int]], constants: Constants) -> TensorDict:
-        order, bundles = self._order(batches, rollouts.prompts, rollouts.responses)
+    def _ranks(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> dict[int, int]:
+        """The rank of each rollout in all passes of the step: what a rank keeps of it is there for the next pass."""
+        prompts, responses = rollouts.prompts, rollouts.responses
+        by_batch, bundles = _numbered(self._bundles(batches, prompts, responses))
+        flags = routes.scored_by_teacher.tolist()
+        scored = {place for place, bundle in enumerate(bundles) if any(flags[row] for row in bundle)}
+        ranks = assign_ranks(by_batch, _lengths(bundles, prompts, responses), self.spec.execution.ranks, scored)
+        return {row: ranks[place] for place, bundle in enumerate(bundles) for row in bundle}
+
+    def _update_batch(
+        self,
+        rollouts: Rollouts,
+        batches: list[list[int]],
+        constants: ConstantsByRollout,
+        ranks: Mapping[int, int],
+    ) -> TensorDict:
+        order, bundles = self._order(batches, rollouts.prompts, rollouts.responses, ranks)
+        kept = [row for row, own in constants.items() if _has_distributions(own)]
         return sequence_batch(
             order,
             bundles,
             rollouts.prompts,
             rollouts.responses,
-            pack_targets(constants),
+            kept_entry(constants, kept) | pack_constants(constants),
+            step=self.number,
             pass_name="update",
             temperature=self.training.temperature,
             top_k=self.top_k,
@@ -306,6 +337,7 @@ class Step:
         wanted: Mapping[str, Collection[int]],
         prompts: Prompts,
         responses: list[Tensor],
+        ranks: Mapping[int, int],
         entries: Entries,
         **options: bool,
     ) -> dict[str, dict[int, Tensor]]:
@@ -316,13 +348,14 @@ class Step:
         """
         send = {"old_log_prob": self.policy.compute_log_prob, "teacher": self.policy.compute_teacher_log_prob}
         rows = list(next(iter(wanted.values())))
-        order, bundles = self._order([rows], prompts, responses)
+        order, bundles = self._order([rows], prompts, responses, ranks)
         batch = sequence_batch(
             order,
             bundles,
             prompts,
             responses,
             entries,
+            step=self.number,
             pass_name=pass_name,
             temperature=self.training.temperature,
             top_k=self.top_k,
@@ -330,26 +363,22 @@ class Step:
             **options,
         )
         output = send[pass_name](batch)
-        found = {}
-        for name, scored in wanted.items():
-            lengths = {row: len(responses[row]) for row in scored}
-            found[name] = rollouts_of(order, bundles, output[name], lengths)
-            if name in ("top_k_ids", "top_k_log_probs", "vocabulary_log_probs"):
-                found[name] = {row: tensor.unflatten(0, (lengths[row], -1)) for row, tensor in found[name].items()}
-        return found
+        return {
+            name: rollouts_of(order, bundles, output[name], {row: len(responses[row]) for row in scored})
+            for name, scored in wanted.items()
+        }
 
     def _order(
-        self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor]
+        self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor], ranks: Mapping[int, int]
     ) -> tuple[RowOrder, list[Bundle]]:
         """The order of the rows of a batch, and the rollouts of each row."""
         execution, most = self.spec.execution, self.training.micro_batch_size
-        by_batch = self._bundles(batches, prompts, responses)
-        bundles = [bundle for batch in by_batch for bundle in batch]
-        lengths = [len(prompts[bundle[0]]) + sum(len(responses[row]) for row in bundle) for bundle in bundles]
-        places = iter(range(len(bundles)))
-        numbered = [[next(places) for _ in batch] for batch in by_batch]
+        shares = [[row for row in batch if ranks[row] == rank] for batch in batches for rank in range(execution.ranks)]
+        by_share, bundles = _numbered(self._bundles(shares, prompts, responses))
+        by_batch = [by_share[i : i + execution.ranks] for i in range(0, len(by_share), execution.ranks)]
         rows = max(1, most // max(map(len, bundles)))
-        return order_rows(numbered, lengths, rows, execution.ranks, execution.max_tokens_per_rank), bundles
+        lengths = _lengths(bundles, prompts, responses)
+        return order_rows(by_batch, lengths, rows, execution.max_tokens_per_rank), bundles
 
     def _bundles(self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor]) -> list[list[Bundle]]:
         execution = self.spec.execution
@@ -374,6 +403,18 @@ def _shown(routes: Routes) -> dict[int, int]:
     return {row: int(routes.sibling[row]) for row in routes.distilled.nonzero().flatten().tolist()}
 
 
-def _argmax(teacher: TeacherScores) -> dict[int, Tensor]:
-    """[response] int64 the teacher's most likely token at each position."""
-    return teacher.argmax_ids or {row: scores.argmax(-1) for row, scores in teacher.vocabulary_log_probs.items()}
+def _has_distributions(constants: Constants | PendingConstants) -> bool:
+    """Whether the loss reads the teacher's distributions of a rollout."""
+    tokens = constants.teacher_log_prob if isinstance(constants, PendingConstants) else constants.cell
+    return len(tokens) > 0
+
+
+def _numbered(groups: list[list[Bundle]]) -> tuple[list[list[int]], list[Bundle]]:
+    """The bundles of all groups in one list, and each group by places in it."""
+    places = itertools.count()
+    return [[next(places) for _ in group] for group in groups], [*itertools.chain.from_iterable(groups)]
+
+
+def _lengths(bundles: list[Bundle], prompts: Prompts, responses: list[Tensor]) -> list[int]:
+    """Tokens of each bundle, its prompt once."""
+    return [len(prompts[bundle[0]]) + sum(len(responses[row]) for row in bundle) for bundle in bundles]

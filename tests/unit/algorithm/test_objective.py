@@ -14,12 +14,14 @@ from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 from srpo.algorithm.branches import index_of
 from srpo.algorithm.diagnostics import PARTS
 from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top_k_with_tail
+from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.importance import truncated_ratio
 from srpo.algorithm.objective import Losses, branch_losses, objective, policy_loss
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
 from srpo.algorithm.routing import route
-from srpo.algorithm.targets import Targets, mini_batches, targets
-from srpo.policy.batches import jagged, pack_targets
+from srpo.algorithm.targets import Targets, make_constants, mini_batches
+from srpo.policy.batches import jagged, pack_constants
+from srpo.policy.kept_scores import KEPT
 from srpo.policy.loss import srpo_loss
 
 CLIP = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}
@@ -187,24 +189,27 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
     batches = mini_batches(rollouts, routes, mini_batch_questions)
     scored_by_teacher = routes.scored_by_teacher.nonzero().flatten().tolist()
     ids = {i: top_k_ids(old_logits[i], method.top_k) for i in scored_by_teacher}
+    log_q = {i: top_k_with_tail(world["teacher"][i], ids[i]) for i in scored_by_teacher}
+    log_p = {i: top_k_with_tail(old_logits[i], ids[i]) for i in scored_by_teacher}
+    divergence = {i: generalised_jsd(log_p[i], q, method.divergence_alpha) for i, q in log_q.items()}
     teacher = TeacherScores(
         log_probs={i: token_log_probs(world["teacher"][i], tokens[i]) for i in scored_by_teacher},
         entropy={i: entropy(world["teacher"][i]) for i in scored_by_teacher},
-        top_k_log_probs={i: top_k_with_tail(world["teacher"][i], ids[i]) for i in scored_by_teacher},
+        argmax_ids={},
+        divergence=divergence,
     )
-    scored = StudentScores(
-        log_probs={i: old[i] for batch in batches for i in batch},
-        top_k_ids=ids,
-        top_k_mass={},
-        top_k_log_probs={i: top_k_with_tail(old_logits[i], ids[i]) for i in scored_by_teacher},
-    )
+    old_log_probs = {i: old[i] for batch in batches for i in batch}
+    scored = StudentScores(old_log_probs, top_k_mass={}, argmax_ids={})
     cells = {i: cell_of(i, ids) for i, ids in enumerate(tokens)}
-    constants = targets(method, rollouts, routes, batches, scored, teacher, cells)
-    entries = pack_targets(constants)
+    constants = make_constants(method, rollouts, routes, batches, scored, teacher, cells)
+    entries = pack_constants(constants)
     results = []
     for rows in batches:
         distilled = [i for i in rows if routes.distilled[i]]
         data = {name: jagged([values[i] for i in rows]) for name, (values, _) in entries.items()}
+        for name, kept in (("top_k_ids", ids), ("teacher_log_probs", log_q)):  # as the worker adds them
+            nothing = torch.zeros(0, dtype=KEPT[name])
+            data[name] = jagged([kept[i].flatten() if i in distilled else nothing for i in rows])
         data["batch_num_tokens"] = sum(len(constants[i].branch) for i in rows)
         data["dp_size"] = 1
         output = {"log_probs": torch.cat([token_log_probs(student[i], tokens[i]) for i in rows])}

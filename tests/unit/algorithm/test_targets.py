@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from batch import LENGTHS, REWARDS, rollouts_of, targets_of
+from batch import LENGTHS, REWARDS, constants_of, rollouts_of
 from helpers import load_method
 
 from srpo.algorithm.branches import index_of
@@ -40,12 +40,12 @@ def test_a_batch_without_any_signal_has_no_mini_batch():
     assert mini_batches(rollouts, route(rollouts.rewards, rollouts.question, load_method("sdpo").routing), 1) == []
 
 
-# ---------------------------------------------------------------- targets
+# ---------------------------------------------------------------- constants
 
 
 @pytest.mark.parametrize("questions", [1, 2, 4])
 def test_weights_have_mean_one_over_each_mini_batch_and_not_over_less(questions):
-    found, routes, _, teacher = targets_of("srpo", questions)
+    found, routes, _, teacher = constants_of("srpo", questions)
     distilled = routes.takes("sdpo").nonzero().flatten().tolist()
     assert distilled == [0, 3, 8, 9, 11]
     for first in range(0, 16, 4 * questions):
@@ -60,60 +60,58 @@ def test_weights_have_mean_one_over_each_mini_batch_and_not_over_less(questions)
 
 @pytest.mark.parametrize("questions", [1, 2, 4])
 def test_weights_that_preserve_the_loss_scale_leave_each_mini_batch_its_size(questions):
-    found, routes, student, teacher = targets_of("srpo_equal_loss_scale", questions)
-    usual, *_ = targets_of("srpo", questions)
+    found, routes, _, teacher = constants_of("srpo_equal_loss_scale", questions)
+    usual, *_ = constants_of("srpo", questions)
     for first in range(0, 16, 4 * questions):
         rows = [i for i in routes.takes("sdpo").nonzero().flatten().tolist() if first <= i < first + 4 * questions]
         if not rows:
             continue
         sizes = {"plain": 0.0, "weighted": 0.0}
         for i in rows:
-            for t in range(LENGTHS[i]):
-                p, q = (scores.top_k_log_probs[i][t].double().exp() for scores in (student, teacher))
-                jsd = sum((x * (2 * x / (p + q)).log()).sum().item() for x in (p, q)) / 2
-                sizes["plain"] += jsd
-                sizes["weighted"] += found[i].divergence_weight[t].item() * jsd
+            for weight, divergence in zip(found[i].divergence_weight, teacher.divergence[i], strict=True):
+                sizes["plain"] += divergence.item()
+                sizes["weighted"] += weight.item() * divergence.item()
         assert sizes["weighted"] == pytest.approx(sizes["plain"], rel=1e-5)
         ratios = torch.cat([found[i].divergence_weight / usual[i].divergence_weight for i in rows])
         assert ratios.max() - ratios.min() < 1e-5 * ratios.max()  # the same relative weights
 
 
 def test_no_weighting_is_exactly_one():
-    found, routes, _, _ = targets_of("srpo_without_weighting", 2)
+    found, routes, _, _ = constants_of("srpo_without_weighting", 2)
     for i in routes.takes("sdpo").nonzero().flatten().tolist():
         assert found[i].divergence_weight.tolist() == [1.0] * LENGTHS[i]
 
 
 def test_advantages_are_of_the_whole_group_whatever_is_routed_away():
-    found, *_ = targets_of("srpo", 4)
+    found, *_ = constants_of("srpo", 4)
     group_means = [0.5, 0, 0.25, 1]
     for i, length in enumerate(LENGTHS):
         assert found[i].advantage.tolist() == [REWARDS[i] - group_means[i // 4]] * length
 
 
 def test_rollout_correction_is_truncated():
-    found, _, student, _ = targets_of("grpo", 1)
+    found, _, student, _ = constants_of("grpo", 1)
     for i in range(16):
         expected = [min(math.exp(x + 1.0), 2.0) for x in student.log_probs[i].tolist()]
         assert found[i].rollout_is_weight.tolist() == pytest.approx(expected)
 
 
 def test_tokens_of_each_branch():
-    found, routes, *_ = targets_of("sdpo", 4)
+    found, routes, *_ = constants_of("sdpo", 4)
     for i, length in enumerate(LENGTHS):
         assert (i in found) is not bool(routes.dropped[i])
         if i in found:
             assert found[i].branch.tolist() == [index_of("sdpo")] * length
             assert has_loss(found[i].branch, "distillation").all()
             assert not has_loss(found[i].branch, "policy_gradient").any()
-    found, *_ = targets_of("advantage_mix", 4)
+    found, *_ = constants_of("advantage_mix", 4)
     assert sorted(found) == list(range(16))
     assert all(found[i].branch.tolist() == [index_of("mix")] * length for i, length in enumerate(LENGTHS))
     assert all(has_loss(row.branch, "policy_gradient").all() for row in found.values())
 
 
 def test_advantage_mix_by_hand():
-    found, _, student, teacher = targets_of("advantage_mix", 4)
+    found, _, student, teacher = constants_of("advantage_mix", 4)
     for i, group_advantage in ((0, -0.5), (8, -0.25), (12, 0.0)):
         gap = teacher.log_probs[i] - student.log_probs[i]
         torch.testing.assert_close(found[i].advantage, 0.9 * group_advantage + 0.1 * gap)

@@ -23,7 +23,7 @@ def split_rows(draw) -> list[list[int]]:
 @given(split_rows(), st.integers(1, 64), st.randoms(use_true_random=False))
 def test_layouts_hold_every_row_once_in_equal_parts(batches, micro_batch_size, random):
     lengths = [random.randrange(1, 50) for _ in range(sum(map(len, batches)))]
-    order = order_rows(batches, lengths, micro_batch_size)
+    order = order_rows([[batch] for batch in batches], lengths, micro_batch_size)
     size, micro = order.mini_batch_size, order.micro_batch_size
     assert len(order.rows) == size * len(batches)
     assert size % micro == 0
@@ -39,7 +39,7 @@ def test_layouts_hold_every_row_once_in_equal_parts(batches, micro_batch_size, r
 
 
 def test_a_layout_is_undone():
-    order = order_rows([[4, 1], [0, 2, 3]], [5, 4, 3, 2, 1], 2)
+    order = order_rows([[[4, 1]], [[0, 2, 3]]], [5, 4, 3, 2, 1], 2)
     assert order == RowOrder([None, None, 4, 1, None, 3, 2, 0], 4, 2)
     output = torch.nested.nested_tensor([torch.tensor([float(i)]) for i in range(8)], layout=torch.jagged)
     assert {row: t.item() for row, t in rows_of(order, output).items()} == {4: 2, 1: 3, 3: 5, 2: 6, 0: 7}

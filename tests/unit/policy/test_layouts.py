@@ -15,7 +15,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM
 from verl.utils import tensordict_utils as tu
 
 from srpo.layout import Layout
-from srpo.policy.batches import RowOrder, jagged, order_rows
+from srpo.policy.batches import RowOrder, assign_ranks, jagged, order_rows
 
 FOUR = ["grpo", "sdpo", "srpo", "advantage_mix"]
 BUDGET = 120  # tokens; the rows have 24 to 35, those of the teacher 84 to 94
@@ -225,6 +225,13 @@ def steps(draw):
     return [kept[a:b] for a, b in zip([0, *cuts], cuts, strict=False)], lengths
 
 
+def layout_of(mini_batches, lengths, micro_batch_size, ranks=1, max_tokens=None, scored=()) -> RowOrder:
+    """Rows given to ranks, then put in order."""
+    rank_of = assign_ranks(mini_batches, lengths, ranks, scored)
+    shares = [[[row for row in rows if rank_of[row] == rank] for rank in range(ranks)] for rows in mini_batches]
+    return order_rows(shares, lengths, micro_batch_size, max_tokens)
+
+
 layouts = st.tuples(steps(), st.integers(1, 20), st.integers(1, 8), st.one_of(st.none(), st.integers(10_000, 50_000)))
 
 
@@ -244,7 +251,7 @@ def by_rank(layout: RowOrder, ranks: int) -> list[list[list[int | None]]]:
 @given(layouts)
 def test_every_mini_batch_is_shared_out_once_and_equally(case):
     (mini_batches, lengths), micro_batch_size, ranks, max_tokens = case
-    layout = order_rows(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
+    layout = layout_of(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
     assert len(layout.rows) == len(mini_batches) * layout.mini_batch_size
     share = layout.mini_batch_size // ranks
     assert share * ranks == layout.mini_batch_size
@@ -261,7 +268,7 @@ def test_every_mini_batch_is_shared_out_once_and_equally(case):
 @given(layouts)
 def test_fillers_are_only_what_the_longest_mini_batch_needs(case):
     (mini_batches, lengths), micro_batch_size, ranks, max_tokens = case
-    layout = order_rows(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
+    layout = layout_of(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
     longest = max(map(len, mini_batches))
     if max_tokens is None:
         # verl wants micro-batches of equally many rows on every rank: as few as the limit allows, as small as they go
@@ -277,7 +284,7 @@ def test_fillers_are_only_what_the_longest_mini_batch_needs(case):
 @given(layouts)
 def test_the_ranks_of_a_mini_batch_have_nearly_equal_tokens(case):
     (mini_batches, lengths), micro_batch_size, ranks, max_tokens = case
-    layout = order_rows(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
+    layout = layout_of(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
     cut = by_rank(layout, ranks)
     for i in range(len(mini_batches)):
         sizes = [[1 if row is None else lengths[row] for row in rank[i]] for rank in cut]
@@ -288,10 +295,26 @@ def test_the_ranks_of_a_mini_batch_have_nearly_equal_tokens(case):
         assert all(share == sorted(share) for share in sizes)
 
 
+@given(layouts, st.randoms(use_true_random=False))
+def test_the_ranks_share_what_the_teacher_scores_equally_too(case, random):
+    (mini_batches, lengths), _, ranks, _ = case
+    scored = {row for rows in mini_batches for row in rows if random.random() < 0.5}
+    rank_of = assign_ranks(mini_batches, lengths, ranks, scored)
+    assert sorted(rank_of) == sorted(row for rows in mini_batches for row in rows)
+    for rows in mini_batches:
+        for chosen in (scored.intersection(rows), set(rows) - scored):
+            sizes = [[lengths[row] for row in chosen if rank_of[row] == rank] for rank in range(ranks)]
+            assert max(map(len, sizes)) - min(map(len, sizes)) <= 1
+            together = sorted([1] * (-len(chosen) % ranks) + [size for share in sizes for size in share])
+            rounds = zip(together[::ranks], together[ranks - 1 :: ranks], strict=True)
+            spread = max((longest - shortest for shortest, longest in rounds), default=0)
+            assert max(map(sum, sizes)) - min(map(sum, sizes)) <= spread + 1
+
+
 @given(layouts)
 def test_one_rank_has_its_rows_by_length(case):
     (mini_batches, lengths), micro_batch_size, _, max_tokens = case
-    layout = order_rows(mini_batches, lengths, micro_batch_size, max_tokens=max_tokens)
+    layout = layout_of(mini_batches, lengths, micro_batch_size, max_tokens=max_tokens)
     (rank,) = by_rank(layout, 1)
     for rows, laid in zip(mini_batches, rank, strict=True):
         fillers = layout.mini_batch_size - len(rows)

@@ -29,7 +29,7 @@ from srpo.config import Execution, Method
 from srpo.errors import SrpoError
 from srpo.models.tokenizer import symbol_tokenizer
 from srpo.policy import verl_config
-from srpo.policy.batches import jagged, order_rows, pack_targets
+from srpo.policy.batches import assign_ranks, jagged, order_rows, pack_constants
 from srpo.policy.loss import srpo_loss
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.worker import COLLECTIVE_SECONDS
@@ -254,9 +254,11 @@ def test_updates_of_a_batch(name):
     assert len(batches) == TABLE_3[name]["updates a batch"]
     kept = {"sdpo_failed_only": 5 / 8, "sdpo_correct_only": 3 / 8}.get(name, 1)
     assert {len(batch) for batch in batches} == {TABLE_3[name]["mini-batch (questions)"] * 8 * kept}
-    layout = order_rows(
-        batches, [10] * len(rewards), training.micro_batch_size, execution.ranks, execution.max_tokens_per_rank
-    )
+    lengths = [10] * len(rewards)
+    routes = route(rewards, group, method.routing)
+    ranks = assign_ranks(batches, lengths, execution.ranks, routes.scored_by_teacher.nonzero().flatten().tolist())
+    shares = [[[row for row in rows if ranks[row] == rank] for rank in range(execution.ranks)] for rows in batches]
+    layout = order_rows(shares, lengths, training.micro_batch_size, execution.max_tokens_per_rank)
     assert layout.mini_batch_size == TABLE_3[name]["mini-batch (questions)"] * 8 * kept
     assert layout.max_tokens == execution.max_tokens_per_rank
 
@@ -281,7 +283,7 @@ def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, a
         teacher_log_probs=none.view(0, 0),
         cell=no_ids,
     )
-    data = {name: jagged([rows[0]]) for name, (rows, _) in pack_targets({0: token}).items()}
+    data = {name: jagged([rows[0]]) for name, (rows, _) in pack_constants({0: token}).items()}
     data |= {"batch_num_tokens": 1, "dp_size": 1}
     value, _ = srpo_loss(method, {"log_probs": torch.tensor([ratio]).log()}, data)
     assert value.item() == pytest.approx(loss)

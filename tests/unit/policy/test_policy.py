@@ -15,6 +15,7 @@ from one_step import (
     build_base,
     build_run,
     draw_rollouts,
+    kept,
     largest_difference,
     local,
     mean,
@@ -57,7 +58,8 @@ def test_both_scoring_passes_equal_transformers(start, temperature, execution):
     scored = score(run, rollouts)
     scored_by_teacher = [0, 3, 8, 9, 11]
     assert sorted(scored.student.log_probs) == list(range(RUNS))
-    assert sorted(scored.student.top_k_ids) == sorted(scored.teacher.entropy) == scored_by_teacher
+    top_k_ids, log_q = kept(run, rollouts, "top_k_ids"), kept(run, rollouts, "teacher_log_probs")
+    assert sorted(top_k_ids) == sorted(log_q) == sorted(scored.teacher.entropy) == scored_by_teacher
     for i, sample in enumerate(samples):
         tokens = torch.tensor(sample.tokens)[:, None]
         torch.testing.assert_close(
@@ -65,7 +67,8 @@ def test_both_scoring_passes_equal_transformers(start, temperature, execution):
         )
     for i in scored_by_teacher:
         p, q, length = samples[i].old, samples[i].teacher, len(samples[i].tokens)
-        ids = scored.student.top_k_ids[i].view(length, 20)
+        ids = top_k_ids[i]
+        assert ids.shape == (length, 20)
         torch.testing.assert_close(p.gather(1, ids), p.topk(20).values, rtol=0, atol=1e-5)
         expected_mass = p.topk(20).values.exp().sum(1)
         torch.testing.assert_close(scored.student.top_k_mass[i].double(), expected_mass, rtol=0, atol=1e-5)
@@ -73,7 +76,10 @@ def test_both_scoring_passes_equal_transformers(start, temperature, execution):
         torch.testing.assert_close(scored.teacher.log_probs[i].double(), q.gather(1, tokens)[:, 0], rtol=0, atol=1e-5)
         torch.testing.assert_close(scored.teacher.entropy[i].double(), -(q.exp() * q).sum(1), rtol=0, atol=1e-5)
         tail = q.scatter(1, ids, -torch.inf).logsumexp(1, keepdim=True)
-        found = scored.teacher.top_k_log_probs[i].double()
+        torch.testing.assert_close(
+            scored.teacher.top_k_mass[i].double(), q.gather(1, ids).exp().sum(1), rtol=0, atol=1e-5
+        )
+        found = log_q[i].double()
         torch.testing.assert_close(found, torch.cat([q.gather(1, ids), tail], 1), rtol=0, atol=1e-5)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 
 import pytest
-from batch import LENGTHS, REWARDS, rollouts_of, targets_of
+from batch import LENGTHS, REWARDS, constants_of, rollouts_of
 from helpers import load_method
 
 from srpo.algorithm.routing import route
@@ -36,7 +35,7 @@ def test_metrics_of_a_batch_by_hand():
 
 
 def test_metrics_of_student_and_teacher_are_means_over_tokens():
-    found, _, student, teacher = targets_of("srpo", 2)
+    found, _, student, teacher = constants_of("srpo", 2)
     metrics = target_metrics(load_method("srpo"), found, student, teacher)
     corrections = [w for row in found.values() for w in row.rollout_is_weight.tolist()]
     assert metrics["actor/rollout_is_weight"] == pytest.approx(sum(corrections) / len(corrections))
@@ -46,10 +45,10 @@ def test_metrics_of_student_and_teacher_are_means_over_tokens():
     assert metrics["student/top_k_mass"] == pytest.approx(sum(own) / len(own))
     entropies = [h for row in teacher.entropy.values() for h in row.tolist()]
     assert metrics["teacher/entropy"] == pytest.approx(sum(entropies) / len(entropies))
-    masses = [1 - math.exp(row[2]) for log_probs in teacher.top_k_log_probs.values() for row in log_probs.tolist()]
-    assert metrics["teacher/top_k_mass"] == pytest.approx(sum(masses) / len(masses), abs=1e-6)
+    masses = [mass for row in teacher.top_k_mass.values() for mass in row.tolist()]
+    assert metrics["teacher/top_k_mass"] == pytest.approx(sum(masses) / len(masses))
     assert metrics["weights/max"] == max(w for row in found.values() for w in row.divergence_weight.tolist())
-    found, _, student, teacher = targets_of("grpo", 2)
+    found, _, student, teacher = constants_of("grpo", 2)
     assert target_metrics(load_method("grpo"), found, student, teacher).keys() == {
         "actor/rollout_is_weight",
         "actor/rollout_is_truncated_fraction",
