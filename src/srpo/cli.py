@@ -94,24 +94,33 @@ def plan(options: argparse.Namespace) -> None:
 
 
 def make_data(options: argparse.Namespace) -> None:
-    """Write one split of a benchmark, or the statistics of the splits that exist."""
+    """Write one split of a benchmark, or statistics of the splits that exist."""
     experiment, layout = _open(options)
     benchmark = _named(options, experiment.benchmarks, "benchmark", options.benchmark)
 
     from srpo.benchmarks import splits
+    from srpo.files import write_json
 
     if options.split:
         questions = splits.build_split(benchmark, options.split, options.mirror)
         splits.write_split(layout.split(benchmark.name, options.split), questions, options.split)
         return
 
-    from srpo.files import write_json
-
     names: tuple[splits.SplitName, ...] = ("train", "test")
     paths = {name: layout.split(benchmark.name, name) for name in names}
     written = {name: splits.read_split(path) for name, path in paths.items() if path.exists()}
     if not written:
         raise SrpoError(f"{paths['test']}: missing; make it with srpo data --split test")
+    if options.lengths:
+        from srpo.benchmarks.lengths import check_lengths, describe_lengths
+        from srpo.models.tokenizer import open_tokenizer
+
+        model = _named(options, experiment.models, "model", options.lengths).name
+        _require(layout.model_description(model), f"srpo model --model {model}")
+        tokenizer, training = open_tokenizer(layout.model(model)), experiment.training
+        found = {split: check_lengths(tokenizer, asked, split, training) for split, asked in written.items()}
+        write_json(layout.lengths(benchmark.name, model), describe_lengths(found, training))
+        return
     write_json(layout.statistics(benchmark.name), splits.split_statistics(benchmark, written))
     _mirror(experiment, layout, lambda mirror: mirror.sync_data(benchmark.name))
 
@@ -427,6 +436,9 @@ def make_parser() -> argparse.ArgumentParser:
     what = verb.add_mutually_exclusive_group(required=True)
     what.add_argument("--split", choices=("train", "test"))
     what.add_argument("--statistics", action="store_true", help="statistics of the splits written so far")
+    what.add_argument(
+        "--lengths", metavar="MODEL", help="lengths of their prompts with a model's tokenizer; one too long is an error"
+    )
     verb.add_argument(
         "--mirror",
         type=Path,

@@ -342,6 +342,8 @@ class Training(Config):
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
     max_prompt_length: Count = 2048
     max_response_length: Count = 8192
+    # what becomes of a question whose prompt is longer (benchmarks/lengths.py)
+    overlong_prompts: Literal["refuse", "leave_out"] = "refuse"
     max_teacher_prompt_length: Count = 10240
     temperature: Positive = 1.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
@@ -475,7 +477,8 @@ class RunId(Config):
 
 
 CHANGEABLE_ON_RESUME = {
-    "training": {"micro_batch_size", "branch_gradients_every"},
+    # refuse or leave_out: where a prompt is too long, one of them has no run, so that no run has another result
+    "training": {"micro_batch_size", "branch_gradients_every", "overlong_prompts"},
     "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
 }
 """Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""
