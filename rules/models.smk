@@ -16,7 +16,7 @@ rule base_model:
         CONTAINER
     threads: 1
     resources:
-        mem_mb=2000,
+        mem_mb=lambda wildcards: process_memory_mb(EXPERIMENT.models[wildcards.model]),
         runtime=60,
     params:
         experiment=RESOLVED,

@@ -181,8 +181,9 @@ class MiniatureModel(Config):
 
 
 class TransformerShape(Config):
-    """Sizes of a Qwen3 with the names of its ``config.json``; memory, disk and FLOPs are computed from them."""
+    """Sizes of a Qwen3 or Llama with the names of its ``config.json``; memory, disk and FLOPs are computed from them."""
 
+    model_type: Literal["qwen3", "llama"] = "qwen3"
     hidden_size: Count
     num_hidden_layers: Count
     num_attention_heads: Count
@@ -217,7 +218,24 @@ class LocalModel(Config):
     path: Path
 
 
-Model = Annotated[MiniatureModel | HubModel | LocalModel, Field(discriminator="kind")]
+class GgufModel(Config):
+    """A model in one GGUF file, in a folder or in an installed Python package; a warm start is optional.
+
+    ``path`` is relative to where ``package`` (``name==version``) is installed, if there is one. ``shape`` is held
+    against the file.
+    """
+
+    kind: Literal["gguf"]
+    name: str
+    title: str
+    package: Annotated[str, Field(pattern=r"^[\w.-]+==[\w.]+$")] | None = None
+    path: Path
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    shape: TransformerShape
+    warm_start: WarmStart | None = None
+
+
+Model = Annotated[MiniatureModel | HubModel | LocalModel | GgufModel, Field(discriminator="kind")]
 
 
 # ---------------------------------------------------------------- benchmarks
@@ -234,11 +252,18 @@ RewardName = Annotated[str, AfterValidator(_known_reward)]
 
 
 class SourceFile(Config):
-    """One file of a data source, identified byte for byte."""
+    """One file of a data source, identified byte for byte; ``first`` limits how many of its rows are used."""
 
     path: str
     git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     rows: Count
+    first: Count | None = None
+
+    @model_validator(mode="after")
+    def _rows_exist(self) -> SourceFile:
+        if self.first is not None and self.first > self.rows:
+            raise ValueError(f"first = {self.first}: the file has {self.rows} rows")
+        return self
 
 
 class Source(Config):
@@ -278,10 +303,32 @@ class SourcedBenchmark(Config):
 
     def questions(self, split: Literal["train", "test"]) -> int:
         """Number of questions of a split."""
-        return (self.source.train if split == "train" else self.source.test).rows
+        file = self.source.train if split == "train" else self.source.test
+        return file.first or file.rows
 
 
-Benchmark = Annotated[MiniatureBenchmark | SourcedBenchmark, Field(discriminator="kind")]
+class ReasoningGymBenchmark(Config):
+    """Questions of a task of the package reasoning-gym, scored by the task's own scorer.
+
+    ``settings`` are those of the task, such as ``max_word_len`` of ``spell_backward``.
+    """
+
+    kind: Literal["reasoning_gym"]
+    name: str
+    title: str
+    reward: Literal["reasoning_gym"] = "reasoning_gym"
+    task: str
+    settings: dict[str, bool | int | float | str] = {}
+    train_questions: Count
+    test_questions: Count
+    seed: int = 0
+
+    def questions(self, split: Literal["train", "test"]) -> int:
+        """Number of questions of a split."""
+        return self.train_questions if split == "train" else self.test_questions
+
+
+Benchmark = Annotated[MiniatureBenchmark | SourcedBenchmark | ReasoningGymBenchmark, Field(discriminator="kind")]
 
 
 # ---------------------------------------------------------------- training

@@ -18,6 +18,7 @@ from srpo import memory
 from srpo.config import (
     CalibratedClock,
     Experiment,
+    GgufModel,
     Method,
     MiniatureModel,
     Model,
@@ -315,8 +316,8 @@ def _steps(training: Training, method: Method, step: StepTime) -> dict[str, floa
 
 
 def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:
-    """CPU time of a base model that is built here."""
-    if not isinstance(model, MiniatureModel):
+    """CPU time of a base model's warm start, if it has one."""
+    if not isinstance(model, MiniatureModel | GgufModel) or model.warm_start is None:
         return 0.0
     example, parameter = WARM_START_SECONDS[model.warm_start.corpus]
     examples = model.warm_start.steps * model.warm_start.batch_size

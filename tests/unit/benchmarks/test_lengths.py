@@ -1,6 +1,7 @@
 """Prompts that are too long: found by the model's own tokenizer, refused with one line or left out and reported."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from srpo.analysis.report.page import write_report
 from srpo.analysis.results.load import load_results
 from srpo.benchmarks.lengths import check_lengths, describe_lengths
 from srpo.benchmarks.prompts import student_prompts
-from srpo.benchmarks.splits import read_split
+from srpo.benchmarks.splits import read_split, write_split
 from srpo.compose import load_experiment
 from srpo.errors import SrpoError
 from srpo.files import write_json
@@ -26,9 +27,19 @@ from srpo.training import loop
 def prepared(tmp_path_factory):
     experiment = tiny_experiment("grpo", max_steps=1)
     spec, layout = prepare(experiment, tmp_path_factory.mktemp("lengths"))
+    for split in ("train", "test"):
+        path = layout.split("physics", split)
+        write_split(
+            path, [longer(question) if question.index % 3 == 1 else question for question in read_split(path)], split
+        )
     layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
     tokenizer = open_tokenizer(layout.model("miniature-tiny"))
     return spec, layout, tokenizer, read_split(layout.split("physics", "train"))
+
+
+def longer(question):
+    message = question.messages[0]
+    return replace(question, messages=[{**message, "content": message["content"] + f" {'again ' * question.index}"}])
 
 
 def limited(training, **changes):
