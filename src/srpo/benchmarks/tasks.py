@@ -61,7 +61,7 @@ def task_entries(benchmark: ReasoningGymBenchmark) -> dict[str, list[TaskEntry]]
             break
         entry = drawn[index]
         if entry["question"] not in entries:
-            entries[entry["question"]] = _entry(entry, where)
+            entries[entry["question"]] = _entry(entry)
     if len(entries) < needed:
         raise SrpoError(
             f"{where}: {len(entries)} distinct questions of {DRAWS * needed}, {needed} asked for; ask fewer"
@@ -70,9 +70,7 @@ def task_entries(benchmark: ReasoningGymBenchmark) -> dict[str, list[TaskEntry]]
     return {"test": questions[: benchmark.test_questions], "train": questions[benchmark.test_questions :]}
 
 
-def _entry(entry: dict, where: str) -> TaskEntry:
+def _entry(entry: dict) -> TaskEntry:
     messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": entry["question"]}]
-    try:
-        return TaskEntry(messages, json.dumps(entry, sort_keys=True))
-    except TypeError as error:
-        raise SrpoError(f"{where}: what its scorer needs cannot be written to a split ({error})") from error
+    # what JSON cannot hold (fractions, say) becomes text; rewards.check_truths refuses a task whose scorer needs it
+    return TaskEntry(messages, json.dumps(entry, sort_keys=True, default=str))

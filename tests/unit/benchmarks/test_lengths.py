@@ -39,7 +39,7 @@ def prepared(tmp_path_factory):
 
 def longer(question):
     message = question.messages[0]
-    return replace(question, messages=[{**message, "content": message["content"] + f" {'again ' * question.index}"}])
+    return replace(question, messages=[{**message, "content": message["content"] + question.index * "."}])
 
 
 def limited(training, **changes):
