@@ -1,11 +1,15 @@
 """Step seconds from data sheets: near the paper's where the paper measured, and larger where there is more to do."""
 
 import pytest
+from paths import ROOT
 
 from srpo import memory
 from srpo.compose import experiment_file, load_experiment
 from srpo.errors import SrpoError
 from srpo.gpus import GPUS, find_gpu, step_seconds
+
+SMALL = [("one-gpu", "a10g"), ("one-gpu", "rtx4090"), ("one-gpu-48gb", "l40s"), ("one-gpu-48gb", "a100")]
+SMALL += [("one-node-small", card) for card in ("l40s", "a100", "h100")]
 
 PAPER_SECONDS = {"grpo": 91.5, "sdpo": 83.7, "srpo": 75.8}
 """Figure 4b: Qwen3-8B on 8 H20, mean seconds a step up to 10 hours."""
@@ -61,3 +65,23 @@ def test_a_small_model_cannot_generate_faster_than_a_token_takes() -> None:
 def test_an_unknown_card_is_one_line() -> None:
     with pytest.raises(SrpoError, match=r"^--gpu gtx480: unknown; there is a10g, "):
         find_gpu("gtx480")
+
+
+def page_row(name: str, card: str) -> str:
+    """What docs/small-scale.md says of an experiment on a card."""
+    experiment = load_experiment(experiment_file(name))
+    training, execution, gpu = experiment.training, experiment.execution, GPUS[card]
+    ((model, definition),) = experiment.models.items()
+    shape = memory.shape_of(definition)
+    update = sum(memory.update_memory(shape, execution, training).values())
+    generation = sum(memory.rollout_memory(shape, execution, gpu.memory).values())
+    assert max(update, generation) < gpu.memory
+    step = sum(seconds(name, card, model))
+    steps = int(max(training.budget_seconds.values()) // step)
+    title = f"{execution.ranks} x {card}, {gpu.memory / 1e9:.0f} GB"
+    return f"| `{name}` | {title} | {update / 1e9:.1f} | {generation / 1e9:.1f} | {step:.0f} | {steps} |"
+
+
+@pytest.mark.parametrize(("name", "card"), SMALL)
+def test_small_experiments_fit_and_the_page_has_their_numbers(name: str, card: str) -> None:
+    assert page_row(name, card) in (ROOT / "docs" / "small-scale.md").read_text()
