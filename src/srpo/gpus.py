@@ -78,12 +78,15 @@ def step_seconds(
     response = min(MEAN_RESPONSE, training.max_response_length)
     prompt = min(MEAN_PROMPT, training.max_prompt_length)
     rows = training.questions_per_batch * training.rollouts_per_question / execution.ranks
-    at_work = rows * execution.rollout_tensor_parallel
-    weights = memory.BFLOAT16 * memory.parameters(shape) / execution.rollout_tensor_parallel
-    cached = at_work * response * (prompt + response / 2) * memory.kv_bytes_per_token(shape)
-    tokens = min(LONGEST_RESPONSE, training.max_response_length)
-    reading = (tokens * weights + cached / execution.rollout_tensor_parallel) / (BANDWIDTH_SHARE * gpu.bandwidth)
-    generation = max(tokens * TOKEN_SECONDS, reading)
+    tensor_parallel = execution.rollout_tensor_parallel
+    token_bytes = memory.kv_bytes_per_token(shape) / tensor_parallel
+    room = memory.rollout_memory(shape, execution, gpu.memory)["keys and values"] / token_bytes
+    # a server works on its rollouts in several rounds if it has no room for the keys and values of all
+    rounds = max(1.0, rows * tensor_parallel * (prompt + response) / max(room, prompt + response))
+    tokens = rounds * min(LONGEST_RESPONSE, training.max_response_length)
+    weights = memory.BFLOAT16 * memory.parameters(shape) / tensor_parallel
+    cached = rows * tensor_parallel * response * (prompt + response / 2) * token_bytes
+    generation = max(tokens * TOKEN_SECONDS, (tokens * weights + cached) / (BANDWIDTH_SHARE * gpu.bandwidth))
 
     cost = model_cost(shape)
     score = cost.forward_flops([prompt + response])
