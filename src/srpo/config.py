@@ -181,7 +181,7 @@ class MiniatureModel(Config):
 
 
 class TransformerShape(Config):
-    """Sizes of a Qwen3 or Llama with the names of its ``config.json``; memory, disk and FLOPs are computed from them."""
+    """Sizes of a Qwen3 or Llama, named as in ``config.json``; memory, disk and FLOPs are computed from them."""
 
     model_type: Literal["qwen3", "llama"] = "qwen3"
     hidden_size: Count
