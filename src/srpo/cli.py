@@ -78,18 +78,22 @@ def resolve_experiment(options: argparse.Namespace) -> None:
 def plan(options: argparse.Namespace) -> None:
     """Estimate what an experiment takes: runs, steps, hours, disk, memory, and where the numbers come from."""
     from srpo.compose import experiment_file, load_experiment
+    from srpo.gpus import find_gpu
     from srpo.measurements import read_measurements
     from srpo.plan import make_plan
     from srpo.plan_text import render, shortages
 
     if options.nodes < 1:
         raise SrpoError(f"--nodes {options.nodes}: at least 1")
-    if not 0 < options.gpu_memory < float("inf"):
-        raise SrpoError(f"--gpu-memory {options.gpu_memory}: above 0")
+    gpu_memory = options.gpu_memory
+    if gpu_memory is None:
+        gpu_memory = find_gpu(options.gpu).memory / 1e9 if options.gpu else 80
+    if not 0 < gpu_memory < float("inf"):
+        raise SrpoError(f"--gpu-memory {gpu_memory}: above 0")
     experiment = load_experiment(experiment_file(options.experiment or options.file))
     measured = read_measurements(map(_experiment_folder, options.measured), experiment)
-    print(render(make_plan(experiment, options.nodes, measured)), end="")
-    for line in shortages(experiment, options.gpu_memory * 1e9):
+    print(render(make_plan(experiment, options.nodes, measured, options.gpu)), end="")
+    for line in shortages(experiment, gpu_memory * 1e9):
         print(f"srpo: warning: {line}", file=sys.stderr)
 
 
@@ -429,7 +433,10 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="RESULTS",
         help="take seconds from finished runs, e.g. of results/paper-rehearsal",
     )
-    verb.add_argument("--gpu-memory", type=float, metavar="GB", default=80, help="warn above it (default: 80)")
+    verb.add_argument(
+        "--gpu", metavar="CARD", help="estimate steps by its data sheet: a10g, l40s, a100, h100 and others"
+    )
+    verb.add_argument("--gpu-memory", type=float, metavar="GB", help="warn above it (default: the card's, or 80)")
 
     verb = _add(verbs, "data", make_data, experiment=True)
     verb.add_argument("--benchmark", required=True)
