@@ -85,9 +85,9 @@ def plan(options: argparse.Namespace) -> None:
 
     if options.nodes < 1:
         raise SrpoError(f"--nodes {options.nodes}: at least 1")
-    gpu_memory = options.gpu_memory
-    if gpu_memory is None:
-        gpu_memory = find_gpu(options.gpu).memory / 1e9 if options.gpu else 80
+    gpu_memory = find_gpu(options.gpu).memory / 1e9 if options.gpu else 80
+    if options.gpu_memory is not None:
+        gpu_memory = options.gpu_memory
     if not 0 < gpu_memory < float("inf"):
         raise SrpoError(f"--gpu-memory {gpu_memory}: above 0")
     experiment = load_experiment(experiment_file(options.experiment or options.file))
