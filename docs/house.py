@@ -27,7 +27,10 @@ FLOORS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
     ("shared by all", {"foundation": ("errors", "files", "imports", "seeds", "text", "layout", "repository")}),
     ("the method, rewards", {"algorithm": ("algorithm",), "rewards": ("benchmarks.rewards",)}),
     ("what an experiment says", {"config": ("config", "compose", "contents", "step_times")}),
-    ("sampling, model cost, MLflow", {"rollout": ("rollout",), "cost": ("cost", "memory"), "tracking": ("tracking",)}),
+    (
+        "sampling, model cost, MLflow",
+        {"rollout": ("rollout",), "cost": ("cost", "gpus", "memory"), "tracking": ("tracking",)},
+    ),
     ("data", {"benchmarks": ("benchmarks",)}),
     ("base models", {"models": ("models",)}),
     ("everything of verl", {"policy": ("policy",)}),

@@ -35,6 +35,7 @@ rule evaluate_base:
     input:
         test=LAYOUT.split("{benchmark}", "test"),
         base=rules.base_model.output,
+        lengths=rules.lengths.output,
     output:
         evaluation=ANY_BASE.evaluation,
         samples=ANY_BASE.samples,
@@ -53,7 +54,7 @@ rule evaluate_base:
     params:
         experiment=RESOLVED,
         sampling=EXPERIMENT.evaluation.model_dump_json(),
-        lengths=[EXPERIMENT.training.max_prompt_length, EXPERIMENT.training.max_response_length],
+        response_length=EXPERIMENT.training.max_response_length,
     message:
         "Evaluate the base model {wildcards.model} on {wildcards.benchmark}"
     shell:

@@ -1,4 +1,5 @@
-# Base models: miniatures are built and warm-started; other models are checked and described in base.json.
+# Base models: miniatures are built and warm-started; other models are checked and described in base.json. Then the
+# lengths of all prompts with each model's tokenizer.
 
 
 rule base_model:
@@ -15,7 +16,7 @@ rule base_model:
         CONTAINER
     threads: 1
     resources:
-        mem_mb=2000,
+        mem_mb=lambda wildcards: process_memory_mb(EXPERIMENT.models[wildcards.model]),
         runtime=60,
     params:
         experiment=RESOLVED,
@@ -24,3 +25,31 @@ rule base_model:
         "Make the base model {wildcards.model}"
     shell:
         f"srpo model {EXPERIMENT_OPTIONS} " "--model {wildcards.model} > {log} 2>&1"
+
+
+# Which prompts are too long depends on the model's tokenizer. Runs need this file, so that a question that is too long
+# stops them before they start; its priority is above theirs.
+rule lengths:
+    input:
+        splits=lambda wildcards: split_files(wildcards.benchmark),
+        base=rules.base_model.output,
+    output:
+        LAYOUT.lengths("{benchmark}", "{model}"),
+    log:
+        LAYOUT.log("data", "{benchmark}", "lengths", "{model}"),
+    priority: 90
+    conda:
+        CONDA
+    container:
+        CONTAINER
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        experiment=RESOLVED,
+        limits=[EXPERIMENT.training.max_prompt_length, EXPERIMENT.training.overlong_prompts],
+    message:
+        "Check the lengths of {wildcards.benchmark} for {wildcards.model}"
+    shell:
+        f"srpo data {EXPERIMENT_OPTIONS} " "--benchmark {wildcards.benchmark} --lengths {wildcards.model} > {log} 2>&1"

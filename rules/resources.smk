@@ -3,6 +3,8 @@
 import shlex
 import sys
 
+from srpo.memory import process_memory_mb
+
 CONDA = f"../envs/{EXPERIMENT.scale}.yaml"
 # Built by hand in the folder where Snakemake runs (docs/environments.md); used with --sdm apptainer only.
 CONTAINER = f"srpo-{EXPERIMENT.scale}.sif"
@@ -12,7 +14,7 @@ ON_GPUS = EXPERIMENT.execution.rollout_engine == "sglang"
 RANKS = EXPERIMENT.execution.ranks
 DEVICES = {
     "gpu": RANKS if ON_GPUS else 0,
-    "mem_mb": RANKS * (40_000 if ON_GPUS else 2_000),
+    "mem_mb": RANKS * (40_000 if ON_GPUS else max(map(process_memory_mb, EXPERIMENT.models.values()))),
     "threads": RANKS * (8 if ON_GPUS else 1),
 }
 # On CPUs one thread per process: results do not depend on the number of cores, and idle cores train other runs. A job on

@@ -7,6 +7,7 @@ rule train:
         train=LAYOUT.split("{benchmark}", "train"),
         test=LAYOUT.split("{benchmark}", "test"),
         base=rules.base_model.output,
+        lengths=rules.lengths.output,
     output:
         ANY_RUN.summary,
     log:

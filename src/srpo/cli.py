@@ -78,40 +78,53 @@ def resolve_experiment(options: argparse.Namespace) -> None:
 def plan(options: argparse.Namespace) -> None:
     """Estimate what an experiment takes: runs, steps, hours, disk, memory, and where the numbers come from."""
     from srpo.compose import experiment_file, load_experiment
+    from srpo.gpus import find_gpu
     from srpo.measurements import read_measurements
     from srpo.plan import make_plan
     from srpo.plan_text import render, shortages
 
     if options.nodes < 1:
         raise SrpoError(f"--nodes {options.nodes}: at least 1")
-    if not 0 < options.gpu_memory < float("inf"):
-        raise SrpoError(f"--gpu-memory {options.gpu_memory}: above 0")
+    gpu_memory = find_gpu(options.gpu).memory / 1e9 if options.gpu else 80
+    if options.gpu_memory is not None:
+        gpu_memory = options.gpu_memory
+    if not 0 < gpu_memory < float("inf"):
+        raise SrpoError(f"--gpu-memory {gpu_memory}: above 0")
     experiment = load_experiment(experiment_file(options.experiment or options.file))
     measured = read_measurements(map(_experiment_folder, options.measured), experiment)
-    print(render(make_plan(experiment, options.nodes, measured)), end="")
-    for line in shortages(experiment, options.gpu_memory * 1e9):
+    print(render(make_plan(experiment, options.nodes, measured, options.gpu)), end="")
+    for line in shortages(experiment, gpu_memory * 1e9):
         print(f"srpo: warning: {line}", file=sys.stderr)
 
 
 def make_data(options: argparse.Namespace) -> None:
-    """Write one split of a benchmark, or the statistics of the splits that exist."""
+    """Write one split of a benchmark, or statistics of the splits that exist."""
     experiment, layout = _open(options)
     benchmark = _named(options, experiment.benchmarks, "benchmark", options.benchmark)
 
     from srpo.benchmarks import splits
+    from srpo.files import write_json
 
     if options.split:
         questions = splits.build_split(benchmark, options.split, options.mirror)
         splits.write_split(layout.split(benchmark.name, options.split), questions, options.split)
         return
 
-    from srpo.files import write_json
-
     names: tuple[splits.SplitName, ...] = ("train", "test")
     paths = {name: layout.split(benchmark.name, name) for name in names}
     written = {name: splits.read_split(path) for name, path in paths.items() if path.exists()}
     if not written:
         raise SrpoError(f"{paths['test']}: missing; make it with srpo data --split test")
+    if options.lengths:
+        from srpo.benchmarks.lengths import check_lengths, describe_lengths
+        from srpo.models.tokenizer import open_tokenizer
+
+        model = _named(options, experiment.models, "model", options.lengths).name
+        _require(layout.model_description(model), f"srpo model --model {model}")
+        tokenizer, training = open_tokenizer(layout.model(model)), experiment.training
+        found = {str(split): check_lengths(tokenizer, asked, split, training) for split, asked in written.items()}
+        write_json(layout.lengths(benchmark.name, model), describe_lengths(found, training))
+        return
     write_json(layout.statistics(benchmark.name), splits.split_statistics(benchmark, written))
     _mirror(experiment, layout, lambda mirror: mirror.sync_data(benchmark.name))
 
@@ -420,13 +433,19 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="RESULTS",
         help="take seconds from finished runs, e.g. of results/paper-rehearsal",
     )
-    verb.add_argument("--gpu-memory", type=float, metavar="GB", default=80, help="warn above it (default: 80)")
+    verb.add_argument(
+        "--gpu", metavar="CARD", help="estimate steps by its data sheet: a10g, l40s, a100, h100 and others"
+    )
+    verb.add_argument("--gpu-memory", type=float, metavar="GB", help="warn above it (default: the card's, or 80)")
 
     verb = _add(verbs, "data", make_data, experiment=True)
     verb.add_argument("--benchmark", required=True)
     what = verb.add_mutually_exclusive_group(required=True)
     what.add_argument("--split", choices=("train", "test"))
     what.add_argument("--statistics", action="store_true", help="statistics of the splits written so far")
+    what.add_argument(
+        "--lengths", metavar="MODEL", help="lengths of their prompts with a model's tokenizer; one too long is an error"
+    )
     verb.add_argument(
         "--mirror",
         type=Path,

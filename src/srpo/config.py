@@ -181,8 +181,9 @@ class MiniatureModel(Config):
 
 
 class TransformerShape(Config):
-    """Sizes of a Qwen3 with the names of its ``config.json``; memory, disk and FLOPs are computed from them."""
+    """Sizes of a Qwen3 or Llama, named as in ``config.json``; memory, disk and FLOPs are computed from them."""
 
+    model_type: Literal["qwen3", "llama"] = "qwen3"
     hidden_size: Count
     num_hidden_layers: Count
     num_attention_heads: Count
@@ -217,7 +218,24 @@ class LocalModel(Config):
     path: Path
 
 
-Model = Annotated[MiniatureModel | HubModel | LocalModel, Field(discriminator="kind")]
+class GgufModel(Config):
+    """A model in one GGUF file, in a folder or in an installed Python package; a warm start is optional.
+
+    ``path`` is relative to where ``package`` (``name==version``) is installed, if there is one. ``shape`` is held
+    against the file.
+    """
+
+    kind: Literal["gguf"]
+    name: str
+    title: str
+    package: Annotated[str, Field(pattern=r"^[\w.-]+==[\w.]+$")] | None = None
+    path: Path
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    shape: TransformerShape
+    warm_start: WarmStart | None = None
+
+
+Model = Annotated[MiniatureModel | HubModel | LocalModel | GgufModel, Field(discriminator="kind")]
 
 
 # ---------------------------------------------------------------- benchmarks
@@ -234,11 +252,18 @@ RewardName = Annotated[str, AfterValidator(_known_reward)]
 
 
 class SourceFile(Config):
-    """One file of a data source, identified byte for byte."""
+    """One file of a data source, identified byte for byte; ``first`` limits how many of its rows are used."""
 
     path: str
     git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     rows: Count
+    first: Count | None = None
+
+    @model_validator(mode="after")
+    def _rows_exist(self) -> SourceFile:
+        if self.first is not None and self.first > self.rows:
+            raise ValueError(f"first = {self.first}: the file has {self.rows} rows")
+        return self
 
 
 class Source(Config):
@@ -278,10 +303,32 @@ class SourcedBenchmark(Config):
 
     def questions(self, split: Literal["train", "test"]) -> int:
         """Number of questions of a split."""
-        return (self.source.train if split == "train" else self.source.test).rows
+        file = self.source.train if split == "train" else self.source.test
+        return file.first or file.rows
 
 
-Benchmark = Annotated[MiniatureBenchmark | SourcedBenchmark, Field(discriminator="kind")]
+class ReasoningGymBenchmark(Config):
+    """Questions of a task of the package reasoning-gym, scored by the task's own scorer.
+
+    ``settings`` are those of the task, such as ``max_word_len`` of ``spell_backward``.
+    """
+
+    kind: Literal["reasoning_gym"]
+    name: str
+    title: str
+    reward: Literal["reasoning_gym"] = "reasoning_gym"
+    task: str
+    settings: dict[str, bool | int | float | str] = {}
+    train_questions: Count
+    test_questions: Count
+    seed: int = 0
+
+    def questions(self, split: Literal["train", "test"]) -> int:
+        """Number of questions of a split."""
+        return self.train_questions if split == "train" else self.test_questions
+
+
+Benchmark = Annotated[MiniatureBenchmark | SourcedBenchmark | ReasoningGymBenchmark, Field(discriminator="kind")]
 
 
 # ---------------------------------------------------------------- training
@@ -342,6 +389,8 @@ class Training(Config):
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
     max_prompt_length: Count = 2048
     max_response_length: Count = 8192
+    # what becomes of a question whose prompt is longer (benchmarks/lengths.py)
+    overlong_prompts: Literal["refuse", "leave_out"] = "refuse"
     max_teacher_prompt_length: Count = 10240
     temperature: Positive = 1.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
@@ -475,7 +524,8 @@ class RunId(Config):
 
 
 CHANGEABLE_ON_RESUME = {
-    "training": {"micro_batch_size", "branch_gradients_every"},
+    # refuse or leave_out: where a prompt is too long, one of them has no run, so that no run has another result
+    "training": {"micro_batch_size", "branch_gradients_every", "overlong_prompts"},
     "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
 }
 """Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""

@@ -169,6 +169,10 @@ class Layout:
         """Statistics of a benchmark's splits."""
         return self.folder / "data" / benchmark / "statistics.json"
 
+    def lengths(self, benchmark: str, model: str) -> Path:
+        """Lengths of a benchmark's prompts with a model's tokenizer, and which questions are left out."""
+        return self.folder / "data" / benchmark / "lengths" / f"{model}.json"
+
     def model(self, model: str) -> Path:
         """Folder of a base model, in Hugging Face format."""
         return self.folder / "models" / model

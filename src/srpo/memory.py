@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 
 from srpo.algorithm.settings import LOGITS_CHUNK
-from srpo.config import Execution, HubModel, LocalModel, MiniatureModel, Model, Training, TransformerShape
+from srpo.config import Execution, GgufModel, LocalModel, MiniatureModel, Model, Training, TransformerShape
 from srpo.errors import SrpoError
 from srpo.repository import CONFIGS
 
@@ -29,6 +29,10 @@ DEVICE_RUNTIME = 6e9
 
 SYNC_BUCKETS = 2 * 2 * 2**30
 """Bytes of the weights in transfer to a server: two of verl's buckets of 2048 MiB."""
+
+PROCESS_MB, PROCESS_COPIES = 2000, 8
+"""Assumed memory of a run in one process on a CPU: MB of libraries and tokens; float32 copies of the weights: model,
+gradient, two moments, teacher, engine, two in a checkpoint."""
 
 HOST_PER_RANK = 10e9
 """Assumed host memory of each rank: a worker, a server's processes and Ray's share."""
@@ -50,14 +54,16 @@ def shape_of(model: Model) -> TransformerShape:
             head_dim=sizes.hidden_size // sizes.num_attention_heads,
             tie_word_embeddings=True,
         )
+    if isinstance(model, GgufModel):
+        return model.shape
     if isinstance(model, LocalModel):
         path = model.path.expanduser() / "config.json"
         try:
             found = json.loads(path.read_text())
             return TransformerShape(**{name: found[name] for name in TransformerShape.model_fields})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SrpoError(f"model {model.name}: {path} does not give the shape of a Qwen3 ({error})") from error
-    assert isinstance(model, HubModel)
+            line = f"model {model.name}: {path} does not give the shape of a Qwen3 or Llama ({error})"
+            raise SrpoError(line) from error
     if model.shape is None:
         keys = ", ".join(TransformerShape.model_fields)
         raise SrpoError(f"model {model.name}: shape is missing in {CONFIGS.name}/models/; give {keys}")
@@ -65,10 +71,11 @@ def shape_of(model: Model) -> TransformerShape:
 
 
 def layer_parameters(shape: TransformerShape) -> int:
-    """Weights of one decoder layer: attention with normalised queries and keys, gated MLP, two norms."""
+    """Weights of one decoder layer: attention, in Qwen3 with norms of queries and keys; gated MLP; two norms."""
     queries = shape.num_attention_heads * shape.head_dim
     keys = shape.num_key_value_heads * shape.head_dim
-    attention = shape.hidden_size * (2 * queries + 2 * keys) + 2 * shape.head_dim
+    norms = 2 * shape.head_dim if shape.model_type == "qwen3" else 0
+    attention = shape.hidden_size * (2 * queries + 2 * keys) + norms
     return attention + 3 * shape.hidden_size * shape.intermediate_size + 2 * shape.hidden_size
 
 
@@ -147,12 +154,14 @@ def update_memory(shape: TransformerShape, execution: Execution, training: Train
         activations = tokens * (shape.num_hidden_layers * BFLOAT16 * shape.hidden_size + inside_layer)
     else:
         activations = tokens * shape.num_hidden_layers * inside_layer
+    # embedding, head and two layers; one rank keeps what it has converted
+    gathered = 2 * (embedding + layer) if execution.ranks > 1 else parameters(shape)
     mask = BFLOAT16 * tokens**2 if execution.attention == "sdpa" and execution.remove_padding else 0
     return {
         **trainer_state(shape, execution),
         "gradients, float32": FLOAT32 * parameters(shape) / execution.ranks,
-        # bfloat16 embedding, head and two layers; the largest unit's gradient in bfloat16 and, for its sum, float32
-        "gathered weights and gradients": BFLOAT16 * 2 * (embedding + layer) + (BFLOAT16 + FLOAT32) * embedding,
+        # in bfloat16; the largest unit's gradient in bfloat16 and, for its sum, float32
+        "gathered weights and gradients": BFLOAT16 * gathered + (BFLOAT16 + FLOAT32) * embedding,
         "activations": activations,
         "attention mask of packed sequences": mask,
         f"logits, bfloat16, {LOGITS_COPIES} times": LOGITS_COPIES * BFLOAT16 * tokens * shape.vocab_size,
@@ -204,6 +213,12 @@ def host_memory(shape: TransformerShape, execution: Execution) -> float:
     saving = weight_bytes(execution) * size
     teacher = FLOAT32 * size if execution.offload_teacher else 0
     return max(loading, servers + saving) + teacher + HOST_PER_RANK * execution.ranks
+
+
+def process_memory_mb(model: Model) -> int:
+    """MB of memory that a run without GPU needs for its model; of a hub or local model that is not known, a default."""
+    known = isinstance(model, MiniatureModel | GgufModel)
+    return PROCESS_MB + int(PROCESS_COPIES * FLOAT32 * parameters(shape_of(model)) / 1e6) if known else PROCESS_MB
 
 
 def micro_batch_tokens(execution: Execution, training: Training) -> int:

@@ -18,6 +18,7 @@ from srpo import memory
 from srpo.config import (
     CalibratedClock,
     Experiment,
+    GgufModel,
     Method,
     MiniatureModel,
     Model,
@@ -27,6 +28,7 @@ from srpo.config import (
     TransformerShape,
 )
 from srpo.cost import model_cost, modelled_seconds
+from srpo.gpus import GPUS, PAPER_GPU, step_seconds
 from srpo.measurements import Measurements
 from srpo.repository import CONFIGS
 from srpo.step_times import paper_step_seconds, steps_in_seconds, timed_like
@@ -72,7 +74,8 @@ class StepTime:
     Attributes:
         seconds: mean up to each budget, by label.
         generation: part of it that is generation.
-        source: whose seconds they are: ``measured``, ``paper`` or ``FLOPs``, and of which method, if of another one.
+        source: whose seconds they are: ``measured``, ``paper``, ``FLOPs`` or a card of :data:`srpo.gpus.GPUS`, and of
+            which method, if of another one.
     """
 
     seconds: dict[str, float]
@@ -123,6 +126,7 @@ class Plan:
     Attributes:
         experiment: the experiment.
         measured: what was measured of it before.
+        gpu: the card, by its name in :data:`srpo.gpus.GPUS`, whose data sheet is reckoned with; None if none is.
         shapes: its models' shapes, by name.
         nodes: runs at a time.
         runs: its training runs.
@@ -134,6 +138,7 @@ class Plan:
 
     experiment: Experiment
     measured: Measurements
+    gpu: str | None
     shapes: dict[str, TransformerShape]
     nodes: int
     runs: list[RunPlan]
@@ -167,32 +172,42 @@ class Plan:
 NOTHING = Measurements()
 
 
-def make_plan(experiment: Experiment, nodes: int = 1, measured: Measurements = NOTHING) -> Plan:
+def make_plan(experiment: Experiment, nodes: int = 1, measured: Measurements = NOTHING, gpu: str | None = None) -> Plan:
     """Compute what an experiment needs.
 
     Args:
         experiment: resolved.
         nodes: how many runs there are at a time.
         measured: of finished runs with the same settings.
+        gpu: a card of :data:`srpo.gpus.GPUS`, for steps that were not measured. Without it, the paper's step times
+            are for steps like the paper's, and the data sheet of the paper's card for others.
 
     Raises:
         SrpoError: if the shape of a model is not known.
     """
+    if gpu is None and not _like_the_paper(experiment):
+        gpu = PAPER_GPU
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
-    planner = _Planner(experiment, shapes, measured)
+    planner = _Planner(experiment, shapes, measured, gpu)
     runs = [planner.run(run) for run in experiment.runs()]
     base = [planner.base_seconds(model, benchmark) for model, benchmark in experiment.bases()]
     base_bytes = sum(memory.BFLOAT16 * memory.parameters(shape) for shape in shapes.values())
     models = [seconds for name in shapes if (seconds := _warm_start_seconds(experiment.models[name], shapes[name]))]
     wall = _makespan(models, nodes) + _makespan([*(run.total_seconds for run in runs), *base], nodes)
-    return Plan(experiment, measured, shapes, nodes, runs, models, base, base_bytes, wall)
+    return Plan(experiment, measured, gpu, shapes, nodes, runs, models, base, base_bytes, wall)
 
 
 class _Planner:
     """Plans the runs of an experiment."""
 
-    def __init__(self, experiment: Experiment, shapes: dict[str, TransformerShape], measured: Measurements) -> None:
-        self.experiment, self.shapes, self.measured = experiment, shapes, measured
+    def __init__(
+        self,
+        experiment: Experiment,
+        shapes: dict[str, TransformerShape],
+        measured: Measurements,
+        gpu: str | None,
+    ) -> None:
+        self.experiment, self.shapes, self.measured, self.gpu = experiment, shapes, measured, gpu
         self.speed = measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
         self.paper = paper_step_seconds()
 
@@ -241,8 +256,9 @@ class _Planner:
     def step_time(self, model: str, method: str | None) -> StepTime:
         """Seconds of the steps of a model's method; None: of GRPO, for the untrained model.
 
-        Measured, if a run of the model and of a method with the same passes was; else, with SGLang on GPUs, the paper's
-        (figure 4b) for the method or the one whose passes it shares, and the nearest budget; else those of FLOPs.
+        Measured, if a run of the model and of a method with the same passes was; else, with SGLang on GPUs, those of a
+        card's data sheet if there is one, or the paper's (figure 4b) for the method or the one whose passes it shares,
+        and the nearest budget; else those of FLOPs.
         """
         experiment, labels = self.experiment, self.experiment.training.budget_seconds
         definition = experiment.methods[method] if method else None
@@ -252,6 +268,11 @@ class _Planner:
             total = sum(phases.values())
             source = "measured" if name == method else f"measured, {name}"
             return StepTime(dict.fromkeys(labels, total), phases["generate"] / total, source)
+        if experiment.execution.rollout_engine == "sglang" and self.gpu:
+            training, execution = experiment.training, experiment.execution
+            card, shape = GPUS[self.gpu], self.shapes[model]
+            generation, rest = step_seconds(card, shape, training, execution, definition, like)
+            return StepTime(dict.fromkeys(labels, generation + rest), generation / (generation + rest), self.gpu)
         if experiment.execution.rollout_engine == "sglang":
             figure = self.paper[like]
             seconds = {
@@ -299,6 +320,13 @@ class _Planner:
 # ---------------------------------------------------------------- a run
 
 
+def _like_the_paper(experiment: Experiment) -> bool:
+    """Whether steps are as large, and on as many cards, as those of figure 4b; without SGLang there is no card."""
+    training, execution = experiment.training, experiment.execution
+    sizes = (training.questions_per_batch, training.rollouts_per_question, training.max_response_length)
+    return execution.rollout_engine != "sglang" or (*sizes, execution.ranks) == (32, 8, 8192, 8)
+
+
 def _paper_shape() -> TransformerShape:
     """The model whose seconds figure 4b has."""
     definition = yaml.safe_load((CONFIGS / "models" / "qwen3-8b.yaml").read_text())
@@ -315,8 +343,8 @@ def _steps(training: Training, method: Method, step: StepTime) -> dict[str, floa
 
 
 def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:
-    """CPU time of a base model that is built here."""
-    if not isinstance(model, MiniatureModel):
+    """CPU time of a base model's warm start, if it has one."""
+    if not isinstance(model, MiniatureModel | GgufModel) or model.warm_start is None:
         return 0.0
     example, parameter = WARM_START_SECONDS[model.warm_start.corpus]
     examples = model.warm_start.steps * model.warm_start.batch_size

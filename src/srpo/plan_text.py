@@ -8,6 +8,7 @@ from tabulate import tabulate
 
 from srpo import memory
 from srpo.config import Experiment
+from srpo.gpus import BANDWIDTH_SHARE, FLOPS_SHARE, GPUS, LONGEST_RESPONSE, MEAN_PROMPT, MEAN_RESPONSE
 from srpo.plan import (
     COMPLETE_CHECKPOINTS,
     CONCURRENT,
@@ -25,7 +26,7 @@ from srpo.step_times import paper_step_seconds
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
 GPU_SIZES = (80e9, 96e9)
-"""Bytes of the GPUs that the memory of a run is compared with."""
+"""Bytes of the GPUs that the memory of a run is compared with, if the plan is not for one card."""
 
 
 def render(plan: Plan) -> str:
@@ -74,6 +75,8 @@ def headline(plan: Plan) -> str:
     from_what = (
         "measured seconds a step"
         if plan.measured.folders
+        else f"the data sheet of {plan.gpu}"
+        if plan.gpu
         else "the paper's seconds a step"
         if experiment.execution.rollout_engine == "sglang"
         else "FLOPs at nominal rates, prompts and responses as long as they may be, cores idle otherwise"
@@ -211,12 +214,13 @@ def _render_memory(plan: Plan) -> str:
     execution, training = plan.experiment.execution, plan.experiment.training
     shapes = plan.shapes.values()
     update = [memory.update_memory(shape, execution, training) for shape in shapes]
-    rows = _render_items(update, GPU_SIZES)
+    sizes = (GPUS[plan.gpu].memory,) if plan.gpu else GPU_SIZES
+    rows = _render_items(update, sizes)
     text = _table(["memory of a GPU in an update, GB", *plan.shapes], rows)
     longest = training.max_prompt_length + training.max_response_length
     servers = execution.ranks // execution.rollout_tensor_parallel
     sequences = -(-training.questions_per_batch * training.rollouts_per_question // servers)
-    for size in GPU_SIZES:
+    for size in sizes:
         rollout = [memory.rollout_memory(shape, execution, size) for shape in shapes]
         rows = _render_items(rollout, [size])
         tokens = [
@@ -322,7 +326,17 @@ def _computed(plan: Plan) -> list[str]:
             "Disk, from the shapes of the models.",
         ]
     training = plan.experiment.training
+    by_data_sheet = []
+    if plan.gpu and any(run.step.source == plan.gpu for run in plan.runs):
+        card = GPUS[plan.gpu]
+        by_data_sheet = [
+            f"Seconds a step, where no others are named: from the data sheet of {plan.gpu} ({card.memory / 1e9:.0f} "
+            f"GB, {card.bandwidth / 1e9:.0f} GB/s, {card.flops / 1e12:.0f} TFLOP/s in bfloat16). Generation reaches "
+            f"{BANDWIDTH_SHARE:.0%} of it and the other passes {FLOPS_SHARE:.0%}; prompts have {MEAN_PROMPT} and "
+            f"responses {MEAN_RESPONSE} tokens on average, {LONGEST_RESPONSE} at most, or as many as allowed."
+        ]
     return [
+        *by_data_sheet,
         "Disk and memory, from the shapes of the models: docs/paper-scale.md has what they were checked against. The "
         f"largest micro-batch of an update holds {memory.micro_batch_tokens(plan.experiment.execution, training)} "
         "tokens, all of them distilled responses.",

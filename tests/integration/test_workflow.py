@@ -59,6 +59,7 @@ def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> No
         "split": len(experiment.benchmarks) + len(trained),
         "statistics": len(experiment.benchmarks),
         "base_model": len(experiment.models),
+        "lengths": len(experiment.bases()),
         "train": len(experiment.runs()),
         "evaluate_run": len(experiment.runs()),
         "evaluate_base": len(experiment.bases()),

@@ -53,6 +53,40 @@ def test_a_method_that_is_not_in_the_figure(method: str, like: str) -> None:
     assert plan.timed_like(PAPER.methods[method]) == like
 
 
+def test_steps_that_are_not_like_the_papers_follow_from_a_data_sheet() -> None:
+    small = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
+    planned = {gpu: plan.make_plan(small, gpu=gpu) for gpu in (None, "h20", "a10g")}
+    seconds = {gpu: found.runs[0].step.seconds["10h"] for gpu, found in planned.items()}
+    assert planned[None].gpu == "h20"  # the paper's card
+    assert seconds[None] == seconds["h20"] < seconds["a10g"]
+    for found in planned.values():
+        assert {run.step.source for run in found.runs} == {found.gpu}
+        for run in found.runs:
+            assert run.steps["10h"] == int(7200 // run.step.seconds["10h"])
+    assert plan.make_plan(PAPER).gpu is None
+    assert plan.make_plan(EMBEDDED).gpu is None
+
+
+def test_the_paper_on_another_card() -> None:
+    planned = plan.make_plan(PAPER, gpu="h100")
+    run = run_of(planned, model="qwen3-8b", benchmark="physics", method="srpo")
+    assert run.step.source == "h100"
+    assert run.step.seconds["10h"] < 75.8
+    text = plan_text.render(planned)
+    assert "the data sheet of h100 (80 GB, 3350 GB/s, 989 TFLOP/s in bfloat16)" in text
+    assert "left of 80 GB" in text
+    assert "left of 96 GB" not in text
+
+
+def test_a_card_that_is_not_known_is_one_line(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["plan", "one-gpu", "--gpu", "gtx480"]) == 2
+    assert "--gpu gtx480: unknown; there is a10g" in capsys.readouterr().err
+    assert cli.main(["plan", "one-gpu", "--gpu", "a10g"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert cli.main(["plan", "one-gpu-48gb", "--gpu", "a10g"]) == 0
+    assert "qwen3-1.7b: an update needs about" in capsys.readouterr().err
+
+
 def test_hours_add_up() -> None:
     planned = plan.make_plan(PAPER)
     assert len(planned.runs) == len(PAPER.runs()) == 42
@@ -176,10 +210,9 @@ def test_every_experiment_has_a_plan(name: str, capsys: pytest.CaptureFixture[st
     assert cli.main(["plan", name, "--nodes", "3"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    paper_times = name.startswith("paper")
-    assert ("figure 4b" in printed.out) == paper_times
-    assert ("nominal rates" in printed.out) != paper_times
-    assert ("memory of a GPU" in printed.out) == paper_times
+    source = "figure 4b" if name.startswith("paper") else "data sheet" if name.startswith("one-") else "nominal rates"
+    assert [words for words in ("figure 4b", "data sheet", "nominal rates") if words in printed.out] == [source]
+    assert ("memory of a GPU" in printed.out) == (source != "nominal rates")
     assert cli.main(["plan", "--experiment", str(CONFIGS / "experiments" / f"{name}.yaml"), "--nodes", "3"]) == 0
     assert capsys.readouterr().out == printed.out
 

@@ -41,6 +41,11 @@ def student_prompts(
     return prompts
 
 
+def prompt_lengths(tokenizer: PreTrainedTokenizerFast, conversations: Iterable[Messages]) -> list[int]:
+    """Tokens of each question as the policy sees it (:func:`student_prompts`)."""
+    return [len(_prompt_ids(tokenizer, messages)) for messages in conversations]
+
+
 def strip_thinking(text: str) -> str:
     """Remove every complete ``<think>...</think>`` and the white space after it; linear in the text's length."""
     kept = []

@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from srpo.errors import SrpoError
+from srpo.imports import import_optional
+
+REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
+"""The package whose tasks score themselves, and where it and what it needs are pinned."""
 
 _DECODER = json.JSONDecoder()
 _INPUT = re.compile(r"Action Input:\s*+(?={)")
@@ -58,7 +62,8 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     Args:
         kind: a key of :data:`REWARDS`.
         response: what the model wrote; any text.
-        ground_truth: the answer, or for tool use a JSON list of ``{"Action", "Action_Input"}``.
+        ground_truth: the answer; for tool use a JSON list of ``{"Action", "Action_Input"}``; for reasoning-gym its
+            entry in JSON.
 
     Returns:
         1.0 if right, otherwise 0.0, whatever the response and the truth are.
@@ -72,6 +77,8 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     except (ValueError, RecursionError):
         # JSON that is malformed, too deep or has an integer of thousands of digits
         return 0.0
+    except SrpoError:
+        raise
     except Exception as error:
         raise SrpoError(f"reward {kind}: {error!r:.200} for the response {response[:200]!r}") from error
     with contextlib.suppress(TypeError, ValueError):  # if it is not a number
@@ -113,9 +120,34 @@ def render_tool_calls(ground_truth: str) -> str:
 
 def _matches_answer(response: str, truth: str) -> bool:
     """Compare the content of the last ``<answer>...</answer>``, without surrounding white space."""
+    return _last_answer(response) == truth
+
+
+def _last_answer(response: str) -> str | None:
     _, opening, rest = response.rpartition("<answer>")
     answer, closing, _ = rest.partition("</answer>")
-    return bool(opening and closing) and answer.strip() == truth
+    return answer.strip() if opening and closing else None
+
+
+def _matches_task(response: str, truth: str) -> bool:
+    """Whether the task's own scorer gives the answer its full score; a part of it counts as wrong."""
+    answer = _last_answer(response)
+    return answer is not None and _task_score(answer, truth) == 1.0
+
+
+def _check_task(truth: str) -> None:
+    """Check that a question still knows its own answer after it was written to a split."""
+    if (score := _task_score(json.loads(truth)["answer"], truth)) != 1.0:
+        raise ValueError(f"its own answer scores {score}")
+
+
+def _task_score(answer: str, truth: str) -> float:
+    gym = import_optional(*REASONING_GYM)
+    entry = json.loads(truth)
+    try:
+        return float(gym.get_score_answer_fn(entry["metadata"]["source_dataset"])(answer, entry))
+    except Exception as error:  # the scorers of a hundred tasks, given any text
+        raise ValueError(f"the scorer fails: {error!r}") from error
 
 
 def _matches_calls(response: str, truth: str) -> bool:
@@ -135,6 +167,7 @@ REWARDS = {
     "answer_match": Reward(_matches_answer),
     "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores),
     "tool_use_reference": Reward(_matches_calls_as_reference, render_tool_calls, "list of calls", _reference_scores),
+    "reasoning_gym": Reward(_matches_task, _check_task, "entry of a task of reasoning-gym"),
 }
 """Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""
 

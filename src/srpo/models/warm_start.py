@@ -1,7 +1,7 @@
-"""The supervised start of a miniature on one core: minutes, and the same result every time on one machine.
+"""The supervised start of a model on one core: minutes, and the same result every time on one machine.
 
-Muon for the matrices makes it short. The solution in an informed prompt is learnt like a response
-(docs/miniature.md has the effect of both).
+Muon for the matrices makes it short for a new model; a pretrained model learns only a format, with AdamW. The solution
+in an informed prompt is learnt like a response (docs/miniature.md has the effect of both).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import fmean
 import torch
 import torch.nn.functional as F
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.rewards import compute_reward
@@ -34,7 +34,6 @@ WARMUP, DECAY_FROM = 0.02, 0.2
 POOL_BATCHES = 16
 """Batches whose examples are drawn, encoded and sorted by length together."""
 
-PROBES = 48
 PROBE_SAMPLES = 4
 
 
@@ -71,7 +70,11 @@ def new_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast, se
 
 
 def warm_start(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmStart
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    corpus: Corpus,
+    settings: WarmStart,
+    pretrained: bool = False,
 ) -> float:
     """Train ``model`` in place on one core.
 
@@ -81,7 +84,7 @@ def warm_start(
     Returns:
         The mean loss of the last tenth of the steps.
     """
-    optimizers = _optimizers(model, settings.learning_rate)
+    optimizers = _optimizers(model, settings.learning_rate, pretrained)
     batches = _batches(tokenizer, corpus, settings)
     losses = []
     model.train()
@@ -102,9 +105,17 @@ def warm_start(
 
 
 def probe_accuracy(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, corpus: Corpus, seed: int, max_new_tokens: int = 64
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    corpus: Corpus,
+    seed: int,
+    questions: int,
+    max_new_tokens: int = 64,
 ) -> dict[str, dict[str, float]]:
     """Measure, at temperature 1, how often the model is right without and with a solution in its prompt.
+
+    Args:
+        questions: how many of each kind are asked.
 
     Returns:
         ``{kind of question: {"plain": .., "with_solution": ..}}``
@@ -116,9 +127,9 @@ def probe_accuracy(
     key = f"architecture.max_position_embeddings - {max_new_tokens} for a response"
     accuracy: dict[str, dict[str, float]] = {}
     with _one_thread():
-        for name, probes in corpus.probes(random.Random(derive_seed("probes", seed)), PROBES).items():
-            questions = [question for question, _ in probes]
-            asked = {"plain": [question.messages for question in questions], "with_solution": [m for _, m in probes]}
+        for name, probes in corpus.probes(random.Random(derive_seed("probes", seed)), questions).items():
+            probed = [question for question, _ in probes]
+            asked = {"plain": [question.messages for question in probed], "with_solution": [m for _, m in probes]}
             accuracy[name] = {}
             for kind, conversations in asked.items():
                 prompts = student_prompts(tokenizer, conversations, longest, key)
@@ -128,15 +139,17 @@ def probe_accuracy(
                 ]
                 rewards = [
                     compute_reward(question.reward, tokenizer.decode(c.token_ids[:-1]), question.ground_truth)
-                    for question, group in zip(questions, engine.generate(prompts, params, seeds), strict=True)
+                    for question, group in zip(probed, engine.generate(prompts, params, seeds), strict=True)
                     for c in group
                 ]
                 accuracy[name][kind] = round(fmean(rewards), 3)
     return accuracy
 
 
-def _optimizers(model: Qwen3ForCausalLM, learning_rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, AdamW for embeddings and norms."""
+def _optimizers(model: PreTrainedModel, learning_rate: float, pretrained: bool) -> list[torch.optim.Optimizer]:
+    """Muon for the layers' matrices of a new model, AdamW for the rest and for all of a pretrained model."""
+    if pretrained:
+        return [torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01, fused=True)]
     matrices: list[torch.nn.Parameter] = []
     others: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
@@ -191,7 +204,7 @@ def _encode(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list
     return rows
 
 
-def _loss(model: Qwen3ForCausalLM, batch: list[_Row], pad: int) -> torch.Tensor:
+def _loss(model: PreTrainedModel, batch: list[_Row], pad: int) -> torch.Tensor:
     width = max(len(row.ids) for row in batch)
     ids = torch.tensor([row.ids + [pad] * (width - len(row.ids)) for row in batch])
     # padding comes last, where nothing attends to it, so no mask is needed

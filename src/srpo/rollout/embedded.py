@@ -1,4 +1,4 @@
-"""The embedded engine: a Qwen3 decoder for CPUs, made for models of a few million parameters.
+"""The embedded engine: a decoder of Qwen3 and Llama for CPUs, made for models of a few million parameters.
 
 A batch of rows decodes one token per step over a static key-value cache. Each distinct
 prompt is computed once for all its samples, and finished rows are removed from the batch. Random numbers are
@@ -113,7 +113,7 @@ def _zero_after(falling: Tensor, top_p: float) -> Tensor:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What the engine needs of a Qwen3 configuration."""
+    """What the engine needs of a configuration of Qwen3 or Llama, which normalises no queries and keys."""
 
     vocab: int
     hidden: int
@@ -126,6 +126,7 @@ class _Shape:
     eps: float
     rope_theta: float
     tied: bool
+    qk_norm: bool
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> _Shape:
@@ -137,14 +138,16 @@ class _Shape:
         }
         rope_type = rope.get("rope_type", rope.get("type", "default"))
         for key, found, allowed in (
-            ("model_type", config.get("model_type"), "qwen3"),
-            ("rope_type", rope_type, "default"),
-            ("hidden_act", config.get("hidden_act", "silu"), "silu"),
-            ("use_sliding_window", config.get("use_sliding_window") or False, False),
-            ("attention_bias", config.get("attention_bias") or False, False),
+            ("model_type", config.get("model_type"), ("qwen3", "llama")),
+            ("rope_type", rope_type, ("default",)),
+            ("hidden_act", config.get("hidden_act", "silu"), ("silu",)),
+            ("use_sliding_window", config.get("use_sliding_window") or False, (False,)),
+            ("attention_bias", config.get("attention_bias") or False, (False,)),
+            ("mlp_bias", config.get("mlp_bias") or False, (False,)),
         ):
-            if found != allowed:
-                raise SrpoError(f"model configuration: {key} = {found!r}: the embedded engine needs {allowed!r}")
+            if found not in allowed:
+                needed = " or ".join(map(repr, allowed))
+                raise SrpoError(f"model configuration: {key} = {found!r}: the embedded engine needs {needed}")
         keys = {
             "vocab": "vocab_size",
             "hidden": "hidden_size",
@@ -161,8 +164,11 @@ class _Shape:
         for key in keys.values():
             if not isinstance(given.get(key), int | float):
                 raise SrpoError(f"model configuration: {key} = {given.get(key)!r}: a number is needed")
-        tied = bool(config.get("tie_word_embeddings"))
-        return cls(**{field: given[key] for field, key in keys.items()}, tied=tied)
+        return cls(
+            **{field: given[key] for field, key in keys.items()},
+            tied=bool(config.get("tie_word_embeddings")),
+            qk_norm=config["model_type"] == "qwen3",
+        )
 
 
 @dataclass
@@ -171,7 +177,7 @@ class _Layer:
 
     attention_norm: Tensor  # [hidden]
     qkv: Tensor  # [(heads + 2 kv_heads) head_dim, hidden]; rows of query and key heads in rotation order
-    qk_norm: Tensor  # [heads + kv_heads, head_dim], in rotation order
+    qk_norm: Tensor | None  # [heads + kv_heads, head_dim], in rotation order
     out: Tensor  # [hidden, heads head_dim]
     mlp_norm: Tensor  # [hidden]
     gate_up: Tensor  # [2 feed_forward, hidden]
@@ -214,10 +220,10 @@ class _Row:
 
 
 class EmbeddedEngine:
-    """A :class:`~srpo.rollout.interface.RolloutEngine` for Qwen3, float32 on the CPU.
+    """A :class:`~srpo.rollout.interface.RolloutEngine` for Qwen3 and Llama, float32 on the CPU.
 
     Args:
-        hf_config: a ``Qwen3Config`` or the mapping in its ``config.json``.
+        hf_config: a ``Qwen3Config`` or ``LlamaConfig``, or the mapping in its ``config.json``.
         eos_token_id: ends a response.
         pad_token_id: fills up prompts; never reaches a result.
         max_batch: maximum number of rows decoded at once; above the default, the key-value cache of a miniature does
@@ -252,7 +258,7 @@ class EmbeddedEngine:
             _Layer(
                 attention_norm=torch.empty(shape.hidden),
                 qkv=torch.empty((heads + 2 * kv_heads) * dim, shape.hidden),
-                qk_norm=torch.empty(heads + kv_heads, dim),
+                qk_norm=torch.empty(heads + kv_heads, dim) if shape.qk_norm else None,
                 out=torch.empty(shape.hidden, heads * dim),
                 mlp_norm=torch.empty(shape.hidden),
                 gate_up=torch.empty(2 * shape.feed_forward, shape.hidden),
@@ -361,13 +367,16 @@ class EmbeddedEngine:
                 "self_attn.k_proj": (_rotation_order(key, dim), (kv_heads * dim, hidden)),
                 "self_attn.v_proj": (value, (kv_heads * dim, hidden)),
                 "self_attn.o_proj": (layer.out, (hidden, heads * dim)),
-                "self_attn.q_norm": (_rotation_order(layer.qk_norm[:heads].view(-1, 1), dim)[..., 0], (dim,)),
-                "self_attn.k_norm": (_rotation_order(layer.qk_norm[heads:].view(-1, 1), dim)[..., 0], (dim,)),
                 "post_attention_layernorm": (layer.mlp_norm, (hidden,)),
                 "mlp.gate_proj": (gate, (shape.feed_forward, hidden)),
                 "mlp.up_proj": (up, (shape.feed_forward, hidden)),
                 "mlp.down_proj": (layer.down, (hidden, shape.feed_forward)),
             }
+            if layer.qk_norm is not None:
+                own |= {
+                    "self_attn.q_norm": (_rotation_order(layer.qk_norm[:heads].view(-1, 1), dim)[..., 0], (dim,)),
+                    "self_attn.k_norm": (_rotation_order(layer.qk_norm[heads:].view(-1, 1), dim)[..., 0], (dim,)),
+                }
             weights |= {f"model.layers.{index}.{name}.weight": slot for name, slot in own.items()}
         return weights
 
@@ -526,8 +535,10 @@ class EmbeddedEngine:
         rotated = shape.heads + shape.kv_heads
         normed = F.rms_norm(hidden, (shape.hidden,), layer.attention_norm, shape.eps)
         heads = F.linear(normed, layer.qkv).view(len(hidden), -1, shape.head_dim)
-        query_key = F.rms_norm(heads[:, :rotated], (shape.head_dim,), eps=shape.eps).mul_(layer.qk_norm)
-        pairs = torch.view_as_complex(query_key.view(len(hidden), rotated, -1, 2))
+        query_key = heads[:, :rotated]
+        if layer.qk_norm is not None:
+            query_key = F.rms_norm(query_key, (shape.head_dim,), eps=shape.eps).mul_(layer.qk_norm)
+        pairs = torch.view_as_complex(query_key.unflatten(-1, (-1, 2)))
         query_key = torch.view_as_real(pairs * rotation[:, None]).flatten(-2)
         return query_key[:, : shape.heads], query_key[:, shape.heads :], heads[:, rotated:]
 

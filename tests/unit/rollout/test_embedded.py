@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from scipy import stats
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from srpo.errors import SrpoError
 from srpo.rollout import embedded
@@ -30,9 +30,13 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-def make_model(heads=4, kv_heads=2, head_dim=8, tied=True, theta=10000.0, **changes) -> Qwen3ForCausalLM:
+FAMILIES = {"qwen3": (Qwen3Config, Qwen3ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
+
+
+def make_model(heads=4, kv_heads=2, head_dim=8, tied=True, theta=10000.0, family="qwen3", **changes) -> PreTrainedModel:
     torch.manual_seed(0)
-    config = Qwen3Config(
+    make_config, make_network = FAMILIES[family]
+    config = make_config(
         **{
             "vocab_size": VOCAB,
             "hidden_size": 32,
@@ -50,7 +54,7 @@ def make_model(heads=4, kv_heads=2, head_dim=8, tied=True, theta=10000.0, **chan
         }
         | changes
     )
-    model = Qwen3ForCausalLM(config).eval()
+    model = make_network(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name:  # ones would hide a norm that is not applied, or to the wrong head
@@ -58,7 +62,7 @@ def make_model(heads=4, kv_heads=2, head_dim=8, tied=True, theta=10000.0, **chan
     return model
 
 
-def make_engine(model: Qwen3ForCausalLM, **bounds: int) -> EmbeddedEngine:
+def make_engine(model: PreTrainedModel, **bounds: int) -> EmbeddedEngine:
     engine = EmbeddedEngine(model.config, EOS, PAD, **bounds)
     engine.update_weights(model.state_dict().items())
     return engine
@@ -104,8 +108,9 @@ def tokens_of(completions: list[list[Completion]]) -> list[list[list[int]]]:
     [(4, 2, 8, True, 1e4), (4, 4, 8, False, 1e6), (6, 1, 4, True, 1e6), (3, 3, 16, False, 1e2), (1, 1, 32, True, 1e4)],
 )
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
-def test_log_probs_are_those_of_transformers(prompts, heads, kv_heads, head_dim, tied, theta, top_p):
-    model = make_model(heads, kv_heads, head_dim, tied, theta)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_log_probs_are_those_of_transformers(prompts, family, heads, kv_heads, head_dim, tied, theta, top_p):
+    model = make_model(heads, kv_heads, head_dim, tied, theta, family)
     params = SamplingParams(0.8, 20, top_p)
     completions = make_engine(model).generate(prompts, params, SEEDS)
     for prompt, group in zip(prompts, completions, strict=True):
@@ -116,7 +121,10 @@ def test_log_probs_are_those_of_transformers(prompts, heads, kv_heads, head_dim,
     assert len(lengths) > 2, "rows must leave the batch at different steps for this test to mean anything"
 
 
-def test_low_temperature_is_greedy(model, engine, prompts):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_low_temperature_is_greedy(family, prompts):
+    model = make_model(family=family)
+    engine = make_engine(model)
     for prompt, [completion] in zip(
         prompts, engine.generate(prompts, SamplingParams(1e-5, 12), [[1]] * len(prompts)), strict=True
     ):
@@ -403,9 +411,9 @@ def test_wrong_weights_are_refused_and_change_nothing(prompts, change, message):
     assert engine.generate(prompts, PARAMS, SEEDS) == before
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_from_pretrained(tmp_path, prompts, tied):
-    model = make_model(tied=tied, theta=5e5)
+@pytest.mark.parametrize(("family", "tied"), [("qwen3", True), ("qwen3", False), ("llama", True)])
+def test_from_pretrained(tmp_path, prompts, family, tied):
+    model = make_model(tied=tied, theta=5e5, family=family)
     model.save_pretrained(tmp_path)
     expected = make_engine(model).generate(prompts, PARAMS, SEEDS)
     assert EmbeddedEngine.from_pretrained(tmp_path).generate(prompts, PARAMS, SEEDS) == expected
@@ -421,6 +429,14 @@ def test_from_pretrained(tmp_path, prompts, tied):
     save_file({name: weights[name] for name in names[:9]}, tmp_path / "model-00001-of-00002.safetensors")
     save_file({name: weights[name] for name in names[9:]}, tmp_path / "model-00002-of-00002.safetensors")
     assert EmbeddedEngine.from_pretrained(tmp_path).generate(prompts, PARAMS, SEEDS) == expected
+
+
+def test_weights_of_one_family_are_refused_by_the_other(model):
+    llama = make_model(family="llama")
+    with pytest.raises(SrpoError, match=r"6 unexpected, for example model\.layers\.0\.self_attn\.k_norm"):
+        make_engine(llama).update_weights(model.state_dict().items())
+    with pytest.raises(SrpoError, match=r"6 missing, for example model\.layers\.0\.self_attn\.k_norm"):
+        make_engine(model).update_weights(llama.state_dict().items())
 
 
 def test_from_pretrained_errors(tmp_path, model):
@@ -442,11 +458,12 @@ def test_from_pretrained_errors(tmp_path, model):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "llama"}, "model_type = 'llama': the embedded engine needs 'qwen3'"),
+        ({"model_type": "gemma3"}, "model_type = 'gemma3': the embedded engine needs 'qwen3' or 'llama'"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope_type = 'yarn'"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ({"use_sliding_window": True}, "use_sliding_window = True"),
         ({"attention_bias": True}, "attention_bias = True"),
+        ({"mlp_bias": True}, "mlp_bias = True"),
         ({"rope_parameters": None}, "rope_theta = None: a number is needed"),
         ({"head_dim": None}, "head_dim"),
         ({"vocab_size": None}, "vocab_size"),

@@ -330,7 +330,23 @@ def _data(results: Results, name: str) -> dict[str, Any]:
         for split, count in unscored.items()
         if count
     ]
-    return {"title": benchmark_title(results, name), "notes": notes}
+    return {"title": benchmark_title(results, name), "notes": notes + _left_out(results, name)}
+
+
+def _left_out(results: Results, name: str) -> list[str]:
+    """A sentence for each model and split of which questions were left out because they are too long."""
+    sentences = []
+    for model in results.experiment.models:
+        lengths = results.lengths.get((model, name)) or {}
+        for split, found in (lengths.get("splits") or {}).items():
+            if left_out := found["left_out"]:
+                listed = ", ".join(f"{each['question']} ({each['tokens']} tokens)" for each in left_out[:5])
+                sentences.append(
+                    f"{len(left_out)} of {found['questions']} {split} questions are longer than "
+                    f"{lengths['max_prompt_length']} tokens for {results.experiment.models[model].title} and were left "
+                    f"out: {listed}{' and others' if len(left_out) > 5 else ''}."
+                )
+    return sentences
 
 
 def _reads_like_reference(results: Results, name: str) -> bool:

@@ -73,6 +73,7 @@ class Results:
         bases: the same for the untrained models (method ``base``).
         samples: the first sample of the first few test questions.
         statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
+        lengths: the checked lengths of prompts, by model and benchmark.
         specs, provenance: the halves of ``run.yaml`` by run.
         routed_group: the run and the logged group that table 6 shows; None if there is none.
     """
@@ -88,6 +89,7 @@ class Results:
     samples: pd.DataFrame
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lengths: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     routed_group: tuple[RunId, dict[str, Any]] | None = None
@@ -128,6 +130,9 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         **frames,
         statistics=_read_each({name: layout.statistics(name) for name in experiment.benchmarks}),
         models=_read_each({name: layout.model_description(name) for name in experiment.models}),
+        lengths={
+            (model, benchmark): _read_json(layout.lengths(benchmark, model)) for model, benchmark in experiment.bases()
+        },
         specs=specs,
         provenance=provenance,
         routed_group=_routed_group(root, experiment),

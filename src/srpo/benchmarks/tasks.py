@@ -1,0 +1,76 @@
+"""Questions of tasks of the package reasoning-gym: procedural, with a scorer of their own (Stojanovski et al. 2025).
+
+The package seeds question number i of a task with ``seed + i``. Both splits come from one such sequence: the first
+distinct questions are the test split, the next ones the train split, so that no seed and no question is in both.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+
+from srpo.benchmarks.rewards import REASONING_GYM
+from srpo.config import ReasoningGymBenchmark
+from srpo.errors import SrpoError
+from srpo.imports import import_optional
+
+INSTRUCTION = """Given a question, find the answer. Respond in the following format:
+<reasoning>
+...
+</reasoning>
+<answer>
+...
+</answer>
+
+In the answer, give only the answer itself, and nothing else."""
+"""The system message: the answer format of the paper's multiple-choice questions."""
+
+DRAWS = 4
+"""How many questions are drawn at most for each that is needed, where a task repeats itself."""
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    """A question's chat messages, and its entry in JSON, which the task's scorer needs."""
+
+    messages: list[dict[str, str]]
+    ground_truth: str
+
+
+def task_entries(benchmark: ReasoningGymBenchmark) -> dict[str, list[TaskEntry]]:
+    """Draw both splits of a task.
+
+    Raises:
+        SrpoError: if the package is missing, there is no such task or setting, or it has too few distinct questions.
+    """
+    gym = import_optional(*REASONING_GYM)
+    where = f"benchmark {benchmark.name}: task = {benchmark.task}"
+    known = import_optional(f"{REASONING_GYM[0]}.factory", REASONING_GYM[1]).DATASETS
+    if benchmark.task not in known:
+        near = difflib.get_close_matches(benchmark.task, known, n=1)
+        raise SrpoError(f"{where}: reasoning-gym has no such task{f'; did you mean {near[0]}?' if near else ''}")
+    needed = benchmark.train_questions + benchmark.test_questions
+    try:
+        drawn = gym.create_dataset(benchmark.task, seed=benchmark.seed, size=DRAWS * needed, **benchmark.settings)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise SrpoError(f"{where}: settings = {benchmark.settings}: {error}") from error
+    entries: dict[str, TaskEntry] = {}
+    for index in range(DRAWS * needed):
+        if len(entries) == needed:
+            break
+        entry = drawn[index]
+        if entry["question"] not in entries:
+            entries[entry["question"]] = _entry(entry)
+    if len(entries) < needed:
+        raise SrpoError(
+            f"{where}: {len(entries)} distinct questions of {DRAWS * needed}, {needed} asked for; ask fewer"
+        )
+    questions = [*entries.values()]
+    return {"test": questions[: benchmark.test_questions], "train": questions[benchmark.test_questions :]}
+
+
+def _entry(entry: dict) -> TaskEntry:
+    messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": entry["question"]}]
+    # what JSON cannot hold (fractions, say) becomes text; rewards.check_truths refuses a task whose scorer needs it
+    return TaskEntry(messages, json.dumps(entry, sort_keys=True, default=str))
