@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from srpo.algorithm.branches import BRANCHES, trained
+from srpo.benchmarks.families import FACTS_PER_QUESTION, FAMILIES, get_family
 from srpo.benchmarks.rewards import REWARDS
 from srpo.errors import SrpoError
 from srpo.layout import RUN_PATH
@@ -155,6 +156,16 @@ class Architecture(Config):
         return self
 
 
+FactsPerQuestion = Annotated[int, Field(ge=FACTS_PER_QUESTION[0], le=FACTS_PER_QUESTION[-1])]
+
+
+def _check_family(name: str, facts_per_question: int | None) -> None:
+    try:
+        get_family(name, facts_per_question)
+    except SrpoError as error:
+        raise ValueError(str(error)) from error
+
+
 class WarmStart(Config):
     """Supervised start of a model that is built here: it teaches the answer format and the use of a solution."""
 
@@ -166,7 +177,18 @@ class WarmStart(Config):
     learning_rate: Positive = 3e-3
     informed_fraction: Fraction = 0.4
     brevity: Fraction = 0.0
+    facts_per_question: tuple[FactsPerQuestion, ...] = ()
+    """Of the corpus ``families``: a question has so many facts, each number equally often; none: the families' own."""
+    fact_errors: Annotated[float, Field(ge=0, le=1.25)] = 1.0
+    """Of the corpus ``families``: factor of the probability that a fact is stated wrongly. It sets how hard the
+    questions are for the base model: 0 leaves no mistake."""
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _families_have_such_questions(self) -> WarmStart:
+        for name, facts in itertools.product(self.families or FAMILIES, self.facts_per_question):
+            _check_family(name, facts)
+        return self
 
 
 class MiniatureModel(Config):
@@ -257,9 +279,17 @@ class MiniatureBenchmark(Config):
     title: str
     reward: RewardName
     family: str
+    facts_per_question: FactsPerQuestion | None = None
+    """The length of the reasoning: a question asks for the result of each of so many facts, and one wrong fact makes
+    the answer wrong. None: the family's own questions, of two or three facts."""
     train_questions: Count
     test_questions: Count
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _family_has_such_questions(self) -> MiniatureBenchmark:
+        _check_family(self.family, self.facts_per_question)
+        return self
 
     def questions(self, split: Literal["train", "test"]) -> int:
         """How many there are."""

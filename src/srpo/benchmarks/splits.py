@@ -109,7 +109,7 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
 
 def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Question]:
     count = benchmark.train_questions if split == "train" else benchmark.test_questions
-    family = families.get_family(benchmark.family)
+    family = families.get_family(benchmark.family, benchmark.facts_per_question)
     return [
         Question(
             index=i,
