@@ -152,9 +152,8 @@ def _override(inherited: dict[str, Any], own: dict[str, Any], where: str) -> dic
         if isinstance(values, str):
             if not isinstance(merged.get(values), dict):
                 known = ", ".join(other for other, given in merged.items() if isinstance(given, dict)) or "none"
-                raise SrpoError(
-                    f"{where}: overrides.{name} = {values!r}: a method without overrides; use one of {known}"
-                )
+                what = f"that method has no overrides; there is {known}"
+                raise SrpoError(f"{where}: overrides.{name} = {values!r}: {what}")
             merged[name] = merged[values]
     return merged
 

@@ -95,7 +95,7 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
     block = BLOCK | {"methods": ["grpo", "srpo", "srpo_without_weighting"]}
     overrides = {"grpo": {"mini_batch_questions": 8}, "srpo_without_weighting": "srpo"}
     base = tiny_experiment(matrix=[block]) | {"tuned": "mine", "overrides": overrides}
-    (own / "experiments" / "base.yaml").write_text(yaml.safe_dump(base))
+    (own / "experiments" / "base.yaml").write_text(yaml.safe_dump(base, sort_keys=False))
     child = {"name": "child", "title": "Child", "extends": "base", "matrix": [BLOCK | {"methods": ["srpo"]}]}
     for experiment in (load_experiment(base, own), load_experiment(child, own)):
         for name, method in experiment.methods.items():
@@ -133,7 +133,7 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
             ["a search or a sweep, not both"],
         ),
         ({"tuned": "nothing"}, ["tuned = 'nothing': unknown"]),
-        ({"overrides": {"srpo": "sdpo"}}, ["overrides.srpo = 'sdpo'", "no overrides"]),
+        ({"overrides": {"srpo": "sdpo"}}, ["overrides.srpo = 'sdpo'", "has no overrides"]),
     ],
 )
 def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:

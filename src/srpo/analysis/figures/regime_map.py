@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from srpo.analysis.figures import style
 from srpo.analysis.figures.panels import wrapped
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.regimes import RIVALS, differences, point_title
+from srpo.analysis.results.regimes import RIVALS, differences
 from srpo.analysis.results.scores import PROTOCOLS, Scores
 from srpo.analysis.results.titles import benchmark_title, budgets_listed, count_range, method_title
 
@@ -52,7 +52,11 @@ def draw_regimes(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         axes.set_xticks(
             range(len(benchmarks)), [wrapped(benchmark_title(results, b), 12) for b in benchmarks], size=7.5
         )
-        names = [wrapped(point_title(results, m), 14) for m in models] if axes in grid[:, 0] else [""] * len(models)
+        names = (
+            [wrapped(results.experiment.models[m].title, 14) for m in models]
+            if axes in grid[:, 0]
+            else [""] * len(models)
+        )
         axes.set_yticks(range(len(models)), names, size=7.5)
         axes.grid(visible=False)
         axes.tick_params(length=0)

@@ -13,7 +13,6 @@ from srpo.analysis.results.logs import Logs
 from srpo.analysis.results.lookups import combine, estimate_columns
 from srpo.analysis.results.matrix import BASE, planned
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import original_title
 
 RIVALS = ("grpo", "sdpo")
 ROUTED = "routing/sdpo_fraction"
@@ -63,13 +62,3 @@ def regime_frame(results: Results) -> pd.DataFrame:
 def differences(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that say by how much SRPO is above a rival."""
     return frame[frame["quantity"].str.startswith("srpo-")]
-
-
-def point_title(results: Results, model: str) -> str:
-    """What a model stands for on the map: the value of the sweep that it is a variant of, or its title."""
-    sweep = results.experiment.sweep
-    if sweep is not None and model in sweep.variants:
-        several = len(sweep.titles) > 1
-        setting = f"{sweep.label} = {sweep.variants[model].value:.12g}"
-        return f"{original_title(results, sweep.variants[model].of)}, {setting}" if several else setting
-    return results.experiment.models[model].title

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.regimes import RIVALS, differences, point_title, regime_frame
+from srpo.analysis.results.regimes import RIVALS, differences, regime_frame
 from srpo.analysis.results.scores import PROTOCOLS, Scores
 from srpo.analysis.results.titles import benchmark_title, budgets_listed, count_range, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row
@@ -18,7 +18,7 @@ def regime_table(results: Results) -> Table:
     rivals = [name for name in RIVALS if f"srpo-{name}" in set(frame["quantity"])]
     body = []
     for model in dict.fromkeys(frame["model"]):
-        body.append(Row(point_title(results, model), heading=True))
+        body.append(Row(results.experiment.models[model].title, heading=True))
         for benchmark in dict.fromkeys(frame.loc[frame["model"] == model, "benchmark"]):
             body.append(Row(benchmark_title(results, benchmark), _cells(records, model, benchmark, rivals, budgets)))
     heads = [

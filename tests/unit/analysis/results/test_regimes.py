@@ -13,7 +13,7 @@ from srpo.analysis.figures import style
 from srpo.analysis.figures.regime_map import draw_regimes, regime_caption
 from srpo.analysis.outline import figures_of, sections_of, tables_of
 from srpo.analysis.results.load import load_results
-from srpo.analysis.results.regimes import differences, point_title, regime_frame
+from srpo.analysis.results.regimes import differences, regime_frame
 from srpo.analysis.tables.regime_table import regime_table
 from srpo.compose import load_experiment
 
@@ -71,10 +71,10 @@ def test_a_point_says_what_the_logs_say(results):
 def test_the_table_has_a_row_a_point_and_a_column_a_budget_and_rival(results):
     (grid,) = (table := regime_table(results)).grids
     assert [row.label for row in grid.rows] == [
-        "fact errors = 0.5",
+        "Miniature-S, fact errors = 0.5",
         "Physics",
         "Materials",
-        "fact errors = 1",
+        "Miniature-S, fact errors = 1",
         "Physics",
         "Materials",
     ]
@@ -118,7 +118,3 @@ def test_only_a_map_has_the_section():
     assert "regimes" in {*figures_of(MAP)} & {*tables_of(MAP)}
     for experiment in (one_model, without_srpo):
         assert "regimes" not in {section.id for section in sections_of(experiment)}
-
-
-def test_a_point_is_called_after_what_is_swept(results):
-    assert point_title(results, MODEL) == "fact errors = 0.5"
