@@ -49,15 +49,10 @@ def draw_regimes(title: str, results: Results, frame: pd.DataFrame) -> Figure:
             for j, cell in enumerate(row):
                 _write(axes, i, j, cell, signed=bool(budget), dark=look["vmax"])
         axes.set_title(label, fontsize=8.5)
-        axes.set_xticks(
-            range(len(benchmarks)), [wrapped(benchmark_title(results, b), 12) for b in benchmarks], size=7.5
-        )
-        names = (
-            [wrapped(results.experiment.models[m].title, 14) for m in models]
-            if axes in grid[:, 0]
-            else [""] * len(models)
-        )
-        axes.set_yticks(range(len(models)), names, size=7.5)
+        columns = [wrapped(benchmark_title(results, benchmark), 12) for benchmark in benchmarks]
+        rows = [wrapped(results.experiment.models[model].title, 14) if axes in grid[:, 0] else "" for model in models]
+        axes.set_xticks(range(len(benchmarks)), columns, size=7.5)
+        axes.set_yticks(range(len(models)), rows, size=7.5)
         axes.grid(visible=False)
         axes.tick_params(length=0)
         for spine in axes.spines.values():
