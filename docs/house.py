@@ -25,10 +25,7 @@ PICTURE = ROOT / "docs" / "house.svg"
 
 FLOORS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
     ("shared by all", {"foundation": ("errors", "files", "imports", "seeds", "text", "layout", "repository")}),
-    (
-        "the method, questions, rewards",
-        {"algorithm": ("algorithm",), "questions": ("benchmarks.rewards", "benchmarks.families")},
-    ),
+    ("the method, rewards", {"algorithm": ("algorithm",), "rewards": ("benchmarks.rewards",)}),
     ("what an experiment says", {"config": ("config", "compose", "contents")}),
     ("sampling, model cost, MLflow", {"rollout": ("rollout",), "cost": ("cost", "memory"), "tracking": ("tracking",)}),
     ("data", {"benchmarks": ("benchmarks",)}),

@@ -344,25 +344,12 @@ SUMS = {
             {**SUMS, "source": {**SUMS["source"], "commit": 0}},
             ["benchmarks.sums.source.commit = 0", "quote it"],
         ),
-        (
-            "benchmarks",
-            "own/calls",
-            {**CALLS, "facts_per_question": 4},
-            ["benchmarks.calls", "facts_per_question = 4: family tooluse allows 3, 6, 9"],
-        ),
         ("benchmarks", "own/calls", {**CALLS, "facts_per_question": 11}, ["facts_per_question = 11", "equal to 10"]),
-        ("benchmarks", "own/calls", {**CALLS, "family": "magic"}, ["family = 'magic'", "there is chemistry"]),
         (
             "models",
             "mine",
             {**MODEL, "title": "Mine", "warm_start": {**MODEL["warm_start"], "fact_errors": 2}},
             ["models.mine.warm_start.fact_errors = 2", "1.25"],
-        ),
-        (
-            "models",
-            "mine",
-            {**MODEL, "title": "Mine", "warm_start": {"corpus": "families", "steps": 1, "facts_per_question": [4]}},
-            ["models.mine.warm_start", "facts_per_question = 4: family tooluse allows 3, 6, 9"],
         ),
         (
             "models",

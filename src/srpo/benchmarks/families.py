@@ -38,9 +38,6 @@ KEEP_STYLE_PROBABILITY = 0.7
 KEEP_ANSWER_PROBABILITY = 0.7
 """Probability that an informed response ends with the solution's answer, even if its own facts give another."""
 
-FACTS_PER_QUESTION = range(2, 11)
-"""How many facts a question can have, if its family allows it."""
-
 EACH = "each"
 """What a question asks if it asks for the result of each of its facts."""
 
@@ -121,11 +118,6 @@ class Family(ABC):
     def label(self) -> str:
         """The family's name, with the number of facts of a question if that is set."""
         return self.name if self.facts_per_question is None else f"{self.name}-{self.facts_per_question}"
-
-    @classmethod
-    def allows(cls, facts_per_question: int) -> bool:
-        """Whether questions can have so many facts."""
-        return facts_per_question <= len(cls.keys)
 
     @abstractmethod
     def alternatives(self, key: str, rng: random.Random) -> Sequence[str]:
@@ -393,7 +385,7 @@ class Materials(Family):
 
 
 class ToolUse(Family):
-    """Every user has their own words for a tool and its arguments; the answer is the call they mean."""
+    """Every user has their own words for a tool and its arguments; the answer is the call that they mean."""
 
     name = "tooluse"
     worlds = ("Ann", "Bob", "Eve", "Max")
@@ -401,12 +393,7 @@ class ToolUse(Family):
     size_words = ("tiny", "big", "short", "long", "wide", "thin")
     color_words = ("dark", "pale", "warm", "cold", "bright", "plain")
     keys = tool_words + size_words + color_words
-    animals = ("frog", "bird", "horse")
-
-    @classmethod
-    def allows(cls, facts_per_question: int) -> bool:
-        """A call has three facts, and every call is about another animal."""
-        return facts_per_question in range(3, 3 * len(cls.animals) + 1, 3)
+    animals = ("frog", "bird", "horse", "goat", "cow")
 
     def alternatives(self, key: str, rng: random.Random) -> list[str]:
         if key in self.tool_words:
@@ -416,40 +403,44 @@ class ToolUse(Family):
         return rng.sample(("black", "white", "red", "green"), 3)
 
     def make(self, rng: random.Random) -> Problem:
-        calls = (self.facts_per_question or 3) // 3
-        groups = (self.tool_words, self.size_words, self.color_words) * calls
-        words = tuple(rng.choice(group) for group in groups)
-        return Problem(rng.choice(self.worlds), words, asked=EACH if self.facts_per_question else "")
+        if self.facts_per_question is None:
+            words = tuple(rng.choice(words) for words in (self.tool_words, self.size_words, self.color_words))
+            return Problem(rng.choice(self.worlds), words)
+        described = self.facts_per_question - 1
+        words = [""] * described
+        words[::2] = rng.sample(self.size_words, (described + 1) // 2)
+        words[1::2] = rng.sample(self.color_words, described // 2)
+        return Problem(rng.choice(self.worlds), (rng.choice(self.tool_words), *words), asked=EACH)
 
     def prompt(self, problem: Problem) -> str:
-        wishes = [f" {tool} the {size} {color} {animal}" for (tool, size, color), animal in self._calls(problem.keys)]
-        return f"{problem.world}: please{_listed(wishes)}."
+        tool, *_ = problem.keys
+        animals = [f" the {words} {animal}" for animal, words in self._described(problem.keys).items()]
+        return f"{problem.world}: please {tool}{_listed(animals)}."
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         return f"{problem.keys[position]} is {value}"
 
     def answer(self, problem: Problem, values: Sequence[str]) -> str:
-        return "\n".join(
-            f"Action: {tool}\nAction Input: {_compact(arguments)}" for tool, arguments in self._actions(problem, values)
-        )
+        return f"Action: {values[0]}\nAction Input: {_compact(self._arguments(problem, values))}"
 
     def ground_truth(self, problem: Problem) -> str:
-        actions = self._actions(problem, self.true_values(problem))
-        return json.dumps([{"Action": tool, "Action_Input": json.dumps(arguments)} for tool, arguments in actions])
+        values = self.true_values(problem)
+        return json.dumps([{"Action": values[0], "Action_Input": json.dumps(self._arguments(problem, values))}])
 
     def compose(self, reasoning: str, answer: str) -> str:
         return f"Thought:{reasoning}\n{answer}"
 
-    def _calls(self, values: Sequence[str]) -> list[tuple[Sequence[str], str]]:
-        """Tool, size and colour of each call, and its animal."""
-        return [(values[3 * i : 3 * i + 3], self.animals[i]) for i in range(len(values) // 3)]
+    def _described(self, values: Sequence[str]) -> dict[str, str]:
+        """Each animal with what describes it: a size and a colour, of the last one perhaps a size alone."""
+        pairs = [" ".join(values[i : i + 2]) for i in range(1, len(values), 2)]
+        return dict(zip(self.animals, pairs, strict=False))
 
-    def _actions(self, problem: Problem, values: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-        """Tool and arguments of each call; with several calls an argument is called after the call's animal."""
-        if problem.asked == EACH:  # the reward joins the arguments of all calls, so that equal names would clash
-            return [(tool, {animal: f"{size} {color}"}) for (tool, size, color), animal in self._calls(values)]
-        tool, size, color = values
-        return [(tool, {"size": size, "color": color})]
+    def _arguments(self, problem: Problem, values: Sequence[str]) -> dict[str, str]:
+        """The call's arguments; a question of its own number of facts is about several animals."""
+        if problem.asked == EACH:
+            return self._described(values)
+        _, size, color = values
+        return {"size": size, "color": color}
 
 
 def _compact(value: dict[str, str]) -> str:
@@ -476,11 +467,10 @@ def get_family(name: str, facts_per_question: int | None = None, fact_errors: fl
     """
     if name not in FAMILIES:
         raise SrpoError(f"family = {name!r}: unknown; there is {', '.join(FAMILIES)}")
-    kind = type(FAMILIES[name])
-    if facts_per_question is not None and not kind.allows(facts_per_question):
-        allowed = ", ".join(str(n) for n in FACTS_PER_QUESTION if kind.allows(n))
-        raise SrpoError(f"facts_per_question = {facts_per_question}: family {name} allows {allowed}")
-    return kind(facts_per_question, fact_errors)
+    family = FAMILIES[name]
+    if facts_per_question is not None and facts_per_question > len(family.keys):
+        raise SrpoError(f"facts_per_question = {facts_per_question}: family {name} has at most {len(family.keys)}")
+    return type(family)(facts_per_question, fact_errors)
 
 
 def family_problems(family: Family, n: int, split: Literal["train", "test"], seed: int) -> list[Problem]:
