@@ -243,7 +243,8 @@ def _expand_search(raw: dict[str, Any], where: str) -> dict[str, Any]:
         name: definition | {"held_out_questions": request.held_out_questions}
         for name, definition in raw["benchmarks"].items()
     }
-    return {"methods": methods, "matrix": blocks, "benchmarks": benchmarks, "search": {"trials": trials}}
+    found = {"methods": methods, "matrix": blocks, "benchmarks": benchmarks, "search": {"trials": trials}}
+    return found | {"tuned": None}  # what an earlier search has found is not used
 
 
 # ---------------------------------------------------------------- sweeps
