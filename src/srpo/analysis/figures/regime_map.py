@@ -27,7 +27,7 @@ def draw_regimes(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     gains = differences(frame)["value"].abs()
     largest = max(1.0, float(np.nanmax(gains))) if gains.notna().any() else 1.0
     width = 1.6 + 2 * max(2.6, 1.05 * len(benchmarks))
-    figure = style.new_figure(width, 1.1 + (0.75 + 0.5 * len(models)) * (1 + len(budgets)), title)
+    figure = style.new_figure(width, 0.9 + (0.45 + 0.5 * len(models)) * (1 + len(budgets)), title)
     grid = figure.subplots(1 + len(budgets), 2, squeeze=False)
     panels: list[tuple[Axes, str, str, str, dict[str, Any]]] = [
         (axes, name, "", label, {"cmap": "Greys", "vmin": 0, "vmax": 160})
@@ -51,7 +51,7 @@ def draw_regimes(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         axes.set_title(label, fontsize=8.5)
         columns = [wrapped(benchmark_title(results, benchmark), 12) for benchmark in benchmarks]
         rows = [wrapped(results.experiment.models[model].title, 14) if axes in grid[:, 0] else "" for model in models]
-        axes.set_xticks(range(len(benchmarks)), columns, size=7.5)
+        axes.set_xticks(range(len(benchmarks)), columns if axes in grid[-1] else [""] * len(benchmarks), size=7.5)
         axes.set_yticks(range(len(models)), rows, size=7.5)
         axes.grid(visible=False)
         axes.tick_params(length=0)
@@ -67,7 +67,7 @@ def _write(axes: Axes, row: int, column: int, cell: dict[str, Any] | None, signe
         return
     decided = not signed or cell["value_low"] > 0 or cell["value_high"] < 0
     look = {"fontweight": "bold" if signed and decided else "normal", "color": "#111111" if decided else "#555555"}
-    if abs(cell["value"]) > 0.75 * dark:
+    if abs(cell["value"]) > 0.6 * dark:
         look["color"] = "white"
     number = f"{cell['value']:+.1f}" if signed else f"{cell['value']:.0f}"
     ends = ""
