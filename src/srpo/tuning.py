@@ -41,9 +41,9 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
         scores = [_score(run, summary) for run, summary in summaries.items() if run.method == name]
         tried.append(Tried(method=trial.of, values=trial.values, score=round(fmean(scores), 2)))
     best: dict[str, Tried] = {}
-    for trial in tried:
-        if trial.method not in best or trial.score > best[trial.method].score:
-            best[trial.method] = trial
+    for one in tried:
+        if one.method not in best or one.score > best[one.method].score:
+            best[one.method] = one
     return Tuned(
         search=experiment.name,
         models=list(dict.fromkeys(run.model for run in runs)),
@@ -55,7 +55,7 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
         training_steps=sum(summary["steps"] for summary in summaries.values()),
         clock_seconds=round(sum(summary["clock"] for summary in summaries.values()), 1),
         wall_seconds=round(sum(summary["wall_seconds"] for summary in summaries.values()), 1),
-        methods={method: trial.values for method, trial in best.items()},
+        methods={method: one.values for method, one in best.items()},
         trials=tried,
     )
 

@@ -175,7 +175,7 @@ def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
     ("base", "words"),
     [
         ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
-        ("nothing", ["extends = 'nothing'", "controls, embedded, mine"]),
+        ("nowhere", ["extends = 'nowhere'", "controls, embedded, mine"]),
         ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
     ],
 )

@@ -406,11 +406,10 @@ class ToolUse(Family):
         if self.facts_per_question is None:
             words = tuple(rng.choice(words) for words in (self.tool_words, self.size_words, self.color_words))
             return Problem(rng.choice(self.worlds), words)
-        described = self.facts_per_question - 1
-        words = [""] * described
-        words[::2] = rng.sample(self.size_words, (described + 1) // 2)
-        words[1::2] = rng.sample(self.color_words, described // 2)
-        return Problem(rng.choice(self.worlds), (rng.choice(self.tool_words), *words), asked=EACH)
+        keys = [rng.choice(self.tool_words)] * self.facts_per_question
+        keys[1::2] = rng.sample(self.size_words, self.facts_per_question // 2)
+        keys[2::2] = rng.sample(self.color_words, (self.facts_per_question - 1) // 2)
+        return Problem(rng.choice(self.worlds), tuple(keys), asked=EACH)
 
     def prompt(self, problem: Problem) -> str:
         tool, *_ = problem.keys

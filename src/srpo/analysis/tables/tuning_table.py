@@ -17,9 +17,8 @@ def tuning_table(results: Results) -> Table:
     if tuned is None:
         return Table("tuning", "Search of hyperparameters", [], pd.DataFrame(), {}, [])
     chosen = {method: _setting(values) for method, values in tuned.methods.items()}
-    rows = [{"method": t.method, "setting": _setting(t.values), "score": t.score} for t in tuned.trials]
-    frame = pd.DataFrame(rows, columns=["method", "setting", "score"])
-    frame["chosen"] = [chosen.get(row["method"]) == row["setting"] for row in rows]
+    rows = [(t.method, _setting(t.values), t.score, chosen.get(t.method) == _setting(t.values)) for t in tuned.trials]
+    frame = pd.DataFrame(rows, columns=["method", "setting", "score", "chosen"])
     records = {(row["method"], row["setting"]): row for row in frame.to_dict("records")}
     body = [
         Row(setting, [_cell(records.get((method, setting))) for method in chosen])
