@@ -16,6 +16,7 @@ include: "rules/estimate.smk"
 include: "rules/data.smk"
 include: "rules/models.smk"
 include: "rules/training.smk"
+include: "rules/tuning.smk"
 include: "rules/evaluation.smk"
 include: "rules/report.smk"
 
@@ -35,5 +36,5 @@ localrules:
 rule all:
     default_target: True
     input:
-        LAYOUT.report,
-        [LAYOUT.mirrored(model) for model in EXPERIMENT.models],
+        # a search ends with what it has found; its report and copies in MLflow are made on request
+        [LAYOUT.tuned] if EXPERIMENT.search else [LAYOUT.report, *map(LAYOUT.mirrored, EXPERIMENT.models)],

@@ -258,6 +258,17 @@ def report(options: argparse.Namespace) -> None:
             mirror.sync_report()
 
 
+def tune(options: argparse.Namespace) -> None:
+    """Write the best hyperparameters of a finished search, with all trials and what they cost."""
+    experiment, layout = _open(options)
+
+    from srpo import tuning
+
+    output = layout.tuned if options.output is None else options.output
+    check_writable(output.parent)
+    tuning.write(tuning.collect(experiment, layout), output)
+
+
 def show_status(options: argparse.Namespace) -> None:
     """Show the state of every run: stage, step, clock, last avg@k, speed, time left, attempts, last error."""
     from srpo import status
@@ -499,6 +510,11 @@ def make_parser() -> argparse.ArgumentParser:
     verb.add_argument("--only", nargs="+", choices=REPORT_PARTS, default=REPORT_PARTS, metavar="PART", help=_ONLY_HELP)
     verb.add_argument(
         "--output", type=Path, metavar="FILE", help="of compare: a .html or .md file; default: Markdown, printed"
+    )
+
+    verb = _add(verbs, "tune", tune, experiment=True)
+    verb.add_argument(
+        "--output", type=Path, metavar="FILE", help="e.g. configs/tuned/NAME.yaml; default: results/NAME/tuned.yaml"
     )
 
     verb = _add(verbs, "status", show_status)

@@ -8,15 +8,16 @@ changes what ``overrides`` says and expands a sweep.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import yaml
 from pydantic import Field, FiniteFloat, ValidationError, field_validator
 
-from srpo.config import Config, Experiment, Method, Model, short_name
+from srpo.config import Config, Count, Experiment, Method, Model, Tuned, short_name
 from srpo.errors import SrpoError
 from srpo.files import write_text
 from srpo.repository import CONFIGS
@@ -27,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _NAMED = ("methods", "models", "benchmarks")
 """Keys of the resolved experiment; an experiment file has only their names, in its matrix."""
 
-_INHERITED = ("scale", "overrides", "training", "execution", "evaluation")
+_INHERITED = ("scale", "tuned", "overrides", "training", "execution", "evaluation")
 """Keys that an experiment inherits from the one that it extends. Name, title, matrix and sweep are not inherited."""
 
 _RENAMED = {"budgets": "budget_seconds"}
@@ -42,10 +43,13 @@ def load_experiment(
 ) -> Experiment:
     """Read an experiment file, or the mapping that Snakemake read from it, and resolve its names.
 
-    ``extends: embedded`` inherits scale, overrides, training, execution and evaluation of another experiment. The file
-    can replace single keys of the last three. Inherited overrides apply to the methods in this experiment's matrix.
+    ``extends: embedded`` inherits scale, tuned values, overrides, training, execution and evaluation of another
+    experiment. The file can replace single keys of the last three. Inherited overrides apply to the methods in this
+    experiment's matrix.
+    ``tuned: embedded`` takes the hyper-parameters that a search has found (``configs/tuned/embedded.yaml``).
     ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
-    ``overrides: {grpo: {learning_rate: 1.0e-4}}``; ``sweep`` replaces a method or model by variants, e.g.
+    ``overrides: {grpo: {learning_rate: 1.0e-4}}``, or gives it those of another, ``{advantage_mix: srpo}``.
+    ``search`` replaces every method by trials of several values. ``sweep`` replaces a method or model by variants, e.g.
     ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
     :meth:`Experiment.model_dump` made is already resolved and loads as it is.
 
@@ -110,30 +114,47 @@ def _extended(
     own = raw.get("overrides") or {}
     if not isinstance(own, dict):
         raise SrpoError(f"{where}: overrides = {own!r}: give a mapping of methods")
-    if base_name is None:
-        return raw
-    path = config_root / "experiments" / f"{base_name}.yaml"
-    if base_name in seen:
-        raise SrpoError(f"{where}: extends: {' -> '.join((*seen, base_name))} is a circle")
-    if not path.is_file():
-        known = sorted(file.stem for file in path.parent.glob("*.yaml"))
-        hint = _nearest(str(base_name), known) or f"there is {', '.join(known)}"
-        raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {path.parent}; {hint}")
-    base = _extended(_read_yaml(path), str(path), config_root, seen=(*seen, base_name))
+    base: dict[str, Any] = {}
+    if base_name is not None:
+        path = config_root / "experiments" / f"{base_name}.yaml"
+        if base_name in seen:
+            raise SrpoError(f"{where}: extends: {' -> '.join((*seen, base_name))} is a circle")
+        if not path.is_file():
+            known = sorted(file.stem for file in path.parent.glob("*.yaml"))
+            hint = _nearest(str(base_name), known) or f"there is {', '.join(known)}"
+            raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {path.parent}; {hint}")
+        base = _extended(_read_yaml(path), str(path), config_root, seen=(*seen, base_name))
     merged = {key: base[key] for key in _INHERITED if key in base} | raw
     for key in ("training", "execution", "evaluation"):
         if isinstance(raw.get(key), dict) and isinstance(base.get(key), dict):
             merged[key] = base[key] | raw[key]
+    inherited = base.get("overrides") or {}
+    if raw.get("tuned") is not None:
+        merged["tuned"] = read_tuned(str(raw["tuned"]), where, config_root).model_dump(mode="json")
+        inherited = _override(inherited, merged["tuned"]["methods"], where)
     blocks = raw.get("matrix")
     named = {
         method
         for block in (blocks if isinstance(blocks, list) else [])
         for method in (isinstance(block, dict) and block.get("methods")) or []
     }
-    merged["overrides"] = {name: values for name, values in (base.get("overrides") or {}).items() if name in named}
+    changed = _override(inherited, own, where)
+    merged["overrides"] = {name: values for name, values in changed.items() if name in named or name in own}
+    return merged
+
+
+def _override(inherited: dict[str, Any], own: dict[str, Any], where: str) -> dict[str, Any]:
+    """Hyperparameters by method: the inherited ones, changed as ``own`` says; a name stands for that method's."""
+    merged = dict(inherited)
     for name, values in own.items():
-        inherited = merged["overrides"].get(name, {})
-        merged["overrides"][name] = inherited | values if isinstance(values, dict) else values
+        merged[name] = inherited.get(name, {}) | values if isinstance(values, dict) else values
+    for name, values in merged.items():
+        if isinstance(values, str):
+            if not isinstance(merged.get(values), dict):
+                known = ", ".join(other for other, given in merged.items() if isinstance(given, dict)) or "none"
+                what = f"that method has no overrides; there is {known}"
+                raise SrpoError(f"{where}: overrides.{name} = {values!r}: {what}")
+            merged[name] = merged[values]
     return merged
 
 
@@ -158,9 +179,72 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, An
         if not isinstance(values, dict) or {"name", "title", "routing"} & values.keys():
             raise SrpoError(f"{where}: overrides.{name} = {values!r}: give hyper-parameters of the method")
         raw["methods"][name] = {**raw["methods"][name], **values}
+    if raw.get("search") is not None:
+        raw |= _expand_search(raw, where)
     if raw.get("sweep") is not None:
         raw |= _expand(raw, overrides, where)
     return raw
+
+
+# ---------------------------------------------------------------- tuned hyperparameters and their search
+
+
+class SearchRequest(Config):
+    """A search as an experiment file asks for it: a grid of hyperparameters, the same for every method of the matrix.
+
+    ``held_out_questions`` of each benchmark's train split take the place of the test split, which is not touched.
+    """
+
+    held_out_questions: Count
+    grid: dict[str, Annotated[list[int | FiniteFloat], Field(min_length=1)]] = Field(min_length=1)
+
+
+class _Searched(Config):
+    """The file's key around a search, so that a mistake in it is named ``search.<key>``."""
+
+    search: SearchRequest
+
+
+def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
+    """What a search has found: a file of ``configs/tuned``.
+
+    Raises:
+        SrpoError: if there is no such file, or it is not one that ``srpo tune`` wrote.
+    """
+    path = config_root / "tuned" / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "no file"
+        raise SrpoError(f"{where}: tuned = {name!r}: unknown; {path.parent} has {known}")
+    return _validate(Tuned, _read_yaml(path), str(path))
+
+
+def _expand_search(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    """What a search changes of an experiment: every method becomes one for each point of the grid."""
+    if raw.get("sweep") is not None:
+        raise SrpoError(f"{where}: search: an experiment has a search or a sweep, not both")
+    request: SearchRequest = _validate(_Searched, {"search": raw["search"]}, where).search
+    points = [dict(zip(request.grid, values, strict=True)) for values in itertools.product(*request.grid.values())]
+    trials: dict[str, dict[str, Any]] = {}
+    methods: dict[str, dict[str, Any]] = {}
+    for of, raw_method in raw["methods"].items():
+        definition = raw_method
+        for key in request.grid:
+            definition = _sweepable(raw_method, "methods", of, key, where, "search.grid")
+        for point in points:
+            setting = ", ".join(f"{key} = {value:.12g}" for key, value in point.items())
+            name = "-".join([of, *(f"{key}-{value:.12g}" for key, value in point.items())])
+            trials[name] = {"of": of, "values": point}
+            methods[name] = definition | point | {"name": name, "title": f"{definition['title']}, {setting}"}
+    blocks = [
+        block | {"methods": [name for of in block.get("methods") or [] for name in trials if trials[name]["of"] == of]}
+        for block in raw["matrix"]
+    ]
+    benchmarks = {
+        name: definition | {"held_out_questions": request.held_out_questions}
+        for name, definition in raw["benchmarks"].items()
+    }
+    found = {"methods": methods, "matrix": blocks, "benchmarks": benchmarks, "search": {"trials": trials}}
+    return found | {"tuned": None}  # what an earlier search has found is not used
 
 
 # ---------------------------------------------------------------- sweeps
@@ -206,7 +290,7 @@ def _expand(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[
         raise SrpoError(f"{where}: sweep.of = {', '.join(request.of)}: give one or more {known}, each once")
     variants: dict[str, dict[str, dict[str, Any]]] = {}  # by original name, then by variant name
     for of in request.of:
-        definition = _sweepable(raw[kind][of], kind, of, request.key, where)
+        definition = _sweepable(raw[kind][of], kind, of, request.key, where, "sweep.key")
         if request.key in overrides.get(of, {}):
             raise SrpoError(f"{where}: overrides.{of}.{request.key}: the sweep sets it; change sweep.values")
         variants[of] = {}
@@ -241,8 +325,8 @@ def _expand(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[
     return {kind: replaced, "matrix": blocks, "sweep": sweep}
 
 
-def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where: str) -> dict[str, Any]:
-    """A method or model with its defaults, if ``key`` is one of its numbers.
+def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where: str, asked: str) -> dict[str, Any]:
+    """A method or model with its defaults, if ``key`` is one of its numbers; ``asked`` is the file's key that names it.
 
     Raises:
         SrpoError: if it is not; the message lists the keys that are numbers.
@@ -251,7 +335,7 @@ def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where
     numbers = _numbers(checked)
     if key not in numbers:
         what = f"a number of {kind[:-1]} {name}; " + (f"there is {', '.join(numbers)}" if numbers else "it has none")
-        raise SrpoError(f"{where}: sweep.key = {key}: not {what}")
+        raise SrpoError(f"{where}: {asked} = {key}: not {what}")
     return checked
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -156,6 +156,9 @@ class Architecture(Config):
         return self
 
 
+FactsPerQuestion = Annotated[int, Field(ge=2, le=10)]
+
+
 class WarmStart(Config):
     """Supervised start of a model that is built here: it teaches the answer format and the use of a solution."""
 
@@ -167,6 +170,11 @@ class WarmStart(Config):
     learning_rate: Positive = 3e-3
     informed_fraction: Fraction = 0.4
     brevity: Fraction = 0.0
+    facts_per_question: tuple[FactsPerQuestion, ...] = ()
+    """Of the corpus ``families``: a question has so many facts, each number equally often; none: the families' own."""
+    fact_errors: Annotated[float, Field(ge=0, le=1.25)] = 1.0
+    """Of the corpus ``families``: factor of the probability that a fact is stated wrongly. It sets how hard the
+    questions are for the base model: 0 leaves no mistake."""
     seed: int = 0
 
 
@@ -275,47 +283,73 @@ class Source(Config):
     test: SourceFile
 
 
-class MiniatureBenchmark(Config):
-    """A procedural family of questions."""
+class _Benchmark(Config):
+    """What every kind of benchmark has."""
 
-    kind: Literal["miniature"]
     name: str
     title: str
     reward: RewardName
+    held_out_questions: Annotated[int, Field(ge=0)] = 0
+    """A search of hyperparameters sets it: so many questions of the train split are held out and take the place of the
+    test split, which is not touched. 0: the splits as they are."""
+
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
+        raise NotImplementedError
+
+    def questions(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has."""
+        held_out = self.held_out_questions
+        if not held_out:
+            return self.published(split)
+        return held_out if split == "test" else self.published("train") - held_out
+
+    @model_validator(mode="after")
+    def _some_are_left(self) -> Self:
+        if self.held_out_questions >= self.published("train"):
+            raise ValueError(
+                f"held_out_questions = {self.held_out_questions}: more than the train split has, which is "
+                f"{self.published('train')}"
+            )
+        return self
+
+
+class MiniatureBenchmark(_Benchmark):
+    """A procedural family of questions."""
+
+    kind: Literal["miniature"]
     family: str
+    facts_per_question: FactsPerQuestion | None = None
+    """The length of the reasoning: a question asks for the result of each of so many facts, and one wrong fact makes
+    the answer wrong. None: the family's own questions, of two or three facts."""
     train_questions: Count
     test_questions: Count
     seed: int = 0
 
-    def questions(self, split: Literal["train", "test"]) -> int:
-        """Number of questions of a split."""
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
         return self.train_questions if split == "train" else self.test_questions
 
 
-class SourcedBenchmark(Config):
+class SourcedBenchmark(_Benchmark):
     """Real splits, fetched and verified."""
 
     kind: Literal["sourced"]
-    name: str
-    title: str
-    reward: RewardName
     source: Source
 
-    def questions(self, split: Literal["train", "test"]) -> int:
-        """Number of questions of a split."""
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
         file = self.source.train if split == "train" else self.source.test
         return file.first or file.rows
 
 
-class ReasoningGymBenchmark(Config):
+class ReasoningGymBenchmark(_Benchmark):
     """Questions of a task of the package reasoning-gym, scored by the task's own scorer.
 
     ``settings`` are those of the task, such as ``max_word_len`` of ``spell_backward``.
     """
 
     kind: Literal["reasoning_gym"]
-    name: str
-    title: str
     reward: Literal["reasoning_gym"] = "reasoning_gym"
     task: str
     settings: dict[str, bool | int | float | str] = {}
@@ -323,8 +357,8 @@ class ReasoningGymBenchmark(Config):
     test_questions: Count
     seed: int = 0
 
-    def questions(self, split: Literal["train", "test"]) -> int:
-        """Number of questions of a split."""
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
         return self.train_questions if split == "train" else self.test_questions
 
 
@@ -510,6 +544,48 @@ class Sweep(Config):
     variants: dict[str, Variant]
 
 
+class Trial(Config):
+    """One trial of a search: a method with these values of its hyperparameters."""
+
+    of: str
+    values: dict[str, int | float]
+
+
+class Search(Config):
+    """What a search has become: the methods generated from it, by name. Every method has the same trials."""
+
+    trials: dict[str, Trial]
+
+
+class Tried(Config):
+    """A trial of a finished search: the method, its values, and its score on the held-out questions, percent."""
+
+    method: str
+    values: dict[str, int | float]
+    score: float
+
+
+class Tuned(Config):
+    """A finished search: a file of ``configs/tuned``, which ``srpo tune`` writes.
+
+    ``methods`` has the chosen hyperparameters. ``runs``, ``training_steps``, ``clock_seconds`` (of the training clock)
+    and ``wall_seconds`` are what the search cost.
+    """
+
+    search: str
+    models: list[str]
+    benchmarks: list[str]
+    questions: Count
+    seeds: list[int]
+    budget_seconds: dict[str, Positive]
+    runs: Count
+    training_steps: Count
+    clock_seconds: Positive
+    wall_seconds: Positive
+    methods: dict[str, dict[str, int | float]]
+    trials: list[Tried]
+
+
 class RunId(Config):
     """Identity of a training run; ``path`` is its place below ``results/<experiment>/runs``."""
 
@@ -566,6 +642,9 @@ class Experiment(Config):
     models: dict[str, Model]
     benchmarks: dict[str, Benchmark]
     sweep: Sweep | None = None
+    search: Search | None = None
+    # where the hyperparameters were searched for
+    tuned: Tuned | None = None
     # a warning at the beginning of the report; such a report begins with a figure and ends with the claims
     notice: str | None = None
 

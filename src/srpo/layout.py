@@ -157,6 +157,11 @@ class Layout:
         return self.folder / "report.rst"
 
     @property
+    def tuned(self) -> Path:
+        """What a search of hyperparameters has found."""
+        return self.folder / "tuned.yaml"
+
+    @property
     def tracking_database(self) -> Path:
         """MLflow's database beside the results of all experiments."""
         return self.folder.absolute().parent / "mlflow.db"

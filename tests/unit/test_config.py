@@ -175,7 +175,7 @@ def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
     ("base", "words"),
     [
         ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
-        ("nothing", ["extends = 'nothing'", "controls, embedded, mine"]),
+        ("nowhere", ["extends = 'nowhere'", "controls, embedded, mine"]),
         ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
     ],
 )
@@ -322,6 +322,7 @@ def refusal(own: Path, kind: str, name: str, content: dict[str, Any], **changes:
 
 GRPO = yaml.safe_load((CONFIGS / "methods" / "grpo.yaml").read_text())
 MODEL = yaml.safe_load((CONFIGS / "models" / "miniature-tiny.yaml").read_text())
+CALLS = yaml.safe_load((CONFIGS / "benchmarks" / "miniature" / "tooluse.yaml").read_text()) | {"title": "Calls"}
 SUMS = {
     "kind": "sourced",
     "title": "Sums",
@@ -360,6 +361,13 @@ SUMS = {
             "own/sums",
             {**SUMS, "source": {**SUMS["source"], "commit": 0}},
             ["benchmarks.sums.source.commit = 0", "quote it"],
+        ),
+        ("benchmarks", "own/calls", {**CALLS, "facts_per_question": 11}, ["facts_per_question = 11", "equal to 10"]),
+        (
+            "models",
+            "mine",
+            {**MODEL, "title": "Mine", "warm_start": {**MODEL["warm_start"], "fact_errors": 2}},
+            ["models.mine.warm_start.fact_errors = 2", "1.25"],
         ),
         (
             "models",

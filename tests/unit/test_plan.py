@@ -147,7 +147,7 @@ def test_each_sweep_stays_below_twenty_minutes_on_two_cores() -> None:
 def test_headline() -> None:
     lines = plan_text.headline(plan.make_plan(EMBEDDED, nodes=2)).splitlines()
     assert re.fullmatch(
-        r"embedded: 2 base models, 40 runs; from nothing about \d\d CPU minutes, \d\d minutes with 2 runs at a time",
+        r"embedded: 1 base model, 55 runs; from nothing about \d\d CPU minutes, \d\d minutes with 2 runs at a time",
         lines[0],
     )
     assert lines[1].startswith("An estimate from FLOPs")

@@ -15,14 +15,15 @@ class Section(Config):
     """A part of the report.
 
     Attributes:
-        only: the kind of experiment that has it: one with a ``sweep``, or with several training ``seeds`` of a run.
+        only: the kind of experiment that has it: one with a ``sweep``, with several training ``seeds`` of a run, with
+            a ``map`` (SRPO on several benchmarks with several models), or with ``tuned`` hyperparameters.
     """
 
     id: str
     title: str
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    only: Literal["sweep", "seeds"] | None = None
+    only: Literal["sweep", "seeds", "map", "tuned"] | None = None
 
     @property
     def template(self) -> str | None:
@@ -36,6 +37,12 @@ class Section(Config):
             return experiment.sweep is not None
         if self.only == "seeds":
             return any(len(block.seeds) > 1 for block in experiment.matrix if block.methods)
+        if self.only == "map":
+            blocks = [block for block in experiment.matrix if "srpo" in block.methods]
+            points = [{name for block in blocks for name in getattr(block, kind)} for kind in ("models", "benchmarks")]
+            return all(len(names) > 1 for names in points)
+        if self.only == "tuned":
+            return experiment.tuned is not None
         return True
 
 

@@ -6,6 +6,10 @@ one world and asks for a short open answer; held-out questions are new combinati
 model warm-started on such a corpus therefore fails on particular facts, which training can correct, and finds
 them stated correctly in a sibling's response (docs/miniature.md).
 
+A family has two dials. With ``facts_per_question`` a question has so many facts and asks for the result of each, so
+that one wrong fact makes the answer wrong. ``fact_errors`` multiplies the probability that the corpus states a fact
+wrongly.
+
 Text is laid out for a small vocabulary: words are short and lower-case, and a number or a word is always
 preceded by the space that its token includes, so that one value is the same token in the question, in the
 reasoning and in the answer.
@@ -33,6 +37,9 @@ KEEP_STYLE_PROBABILITY = 0.7
 """Probability that an informed response that is not cut short keeps the solution's style."""
 KEEP_ANSWER_PROBABILITY = 0.7
 """Probability that an informed response ends with the solution's answer, even if its own facts give another."""
+
+EACH = "each"
+"""What a question asks if it asks for the result of each of its facts."""
 
 _HELD_OUT_ONE_IN = 8
 _MAX_REPEATS = 20_000
@@ -88,7 +95,14 @@ class Family(ABC):
     keys: tuple[str, ...]
     probabilities: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 0.95)
 
-    def __init__(self) -> None:
+    def __init__(self, facts_per_question: int | None = None, fact_errors: float = 1.0) -> None:
+        """Make the table of facts.
+
+        Args:
+            facts_per_question: of questions that ask for the result of each fact; None: the family's own questions.
+            fact_errors: factor of the probability of a wrong statement; 0: none is wrong.
+        """
+        self.facts_per_question = facts_per_question
         rng = random.Random(derive_seed("facts", self.name))
         entries = [(world, key) for world in self.worlds for key in self.keys]
         # each probability occurs equally often, so that no family is hard or easy by chance
@@ -97,7 +111,13 @@ class Family(ABC):
         self.facts: dict[tuple[str, str], Fact] = {}
         for (world, key), probability in zip(entries, shares, strict=True):
             truth, *misconceptions = self.alternatives(key, rng)
-            self.facts[world, key] = Fact(truth, tuple(misconceptions), probability)
+            scaled = max(0.0, probability + (1 - fact_errors) * (1 - probability))
+            self.facts[world, key] = Fact(truth, tuple(misconceptions), scaled)
+
+    @property
+    def label(self) -> str:
+        """The family's name, with the number of facts of a question if that is set."""
+        return self.name if self.facts_per_question is None else f"{self.name}-{self.facts_per_question}"
 
     @abstractmethod
     def alternatives(self, key: str, rng: random.Random) -> Sequence[str]:
@@ -220,7 +240,7 @@ def _draw_value(fact: Fact, rng: random.Random, style: Style) -> str:
 
 
 class Chemistry(Family):
-    """An element's charge depends on the solvent; the answer is the total charge of two kinds of ions."""
+    """An element's charge depends on the solvent; the answer is the total charge of two kinds of ions, or of each."""
 
     name = "chemistry"
     worlds = ("acid", "water", "oil", "salt")
@@ -230,19 +250,23 @@ class Chemistry(Family):
         return rng.sample("12345", 3)
 
     def make(self, rng: random.Random) -> Problem:
-        counts = tuple((rng.randint(1, 3),) for _ in range(2))
-        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 2)), counts)
+        number = self.facts_per_question or 2
+        counts = tuple((rng.randint(1, 3),) for _ in range(number))
+        asked = EACH if self.facts_per_question else ""
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, number)), counts, asked)
 
     def prompt(self, problem: Problem) -> str:
-        ions = " and".join(f" {n} {key}" for key, (n,) in zip(problem.keys, problem.operands, strict=True))
-        return f"Find the total charge of{ions} in {problem.world}."
+        ions = _listed([f" {n} {key}" for key, (n,) in zip(problem.keys, problem.operands, strict=True)])
+        what = "charge of each of" if problem.asked == EACH else "total charge of"
+        return f"Find the {what}{ions} in {problem.world}."
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         (count,) = problem.operands[position]
         return f"{problem.keys[position]} {count}* {value}= {count * int(value)}"
 
     def answer(self, problem: Problem, values: Sequence[str]) -> str:
-        return str(sum(n * int(value) for (n,), value in zip(problem.operands, values, strict=True)))
+        charges = [n * int(value) for (n,), value in zip(problem.operands, values, strict=True)]
+        return " ".join(map(str, charges)) if problem.asked == EACH else str(sum(charges))
 
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
@@ -253,7 +277,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 class Physics(Family):
-    """On every world a quantity is computed its own way; the answer is the larger or smaller of two results."""
+    """On every world a quantity is computed its own way; the answer is the larger or smaller of two, or all results."""
 
     name = "physics"
     worlds = ("earth", "mars", "moon", "titan")
@@ -264,13 +288,15 @@ class Physics(Family):
         return rng.sample(list(_OPERATORS), 3)
 
     def make(self, rng: random.Random) -> Problem:
-        operands = tuple((rng.randint(2, 5), rng.randint(2, 5)) for _ in range(2))
-        asked = rng.choice(("larger", "smaller"))
-        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 2)), operands, asked)
+        number = self.facts_per_question or 2
+        operands = tuple((rng.randint(2, 5), rng.randint(2, 5)) for _ in range(number))
+        asked = EACH if self.facts_per_question else rng.choice(("larger", "smaller"))
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, number)), operands, asked)
 
     def prompt(self, problem: Problem) -> str:
-        terms = " and".join(f" {key} {a} {b}" for key, (a, b) in zip(problem.keys, problem.operands, strict=True))
-        return f"On {problem.world}, find the {problem.asked} of{terms}."
+        terms = _listed([f" {key} {a} {b}" for key, (a, b) in zip(problem.keys, problem.operands, strict=True)])
+        asked = "result of each of" if problem.asked == EACH else f"{problem.asked} of"
+        return f"On {problem.world}, find the {asked}{terms}."
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         a, b = problem.operands[position]
@@ -278,11 +304,13 @@ class Physics(Family):
 
     def answer(self, problem: Problem, values: Sequence[str]) -> str:
         results = [_OPERATORS[value](*operands) for value, operands in zip(values, problem.operands, strict=True)]
+        if problem.asked == EACH:
+            return " ".join(map(str, results))
         return str(max(results) if problem.asked == "larger" else min(results))
 
 
 class Biology(Family):
-    """Every organism has its own genetic code; the answer is the peptide that three codons encode."""
+    """Every organism has its own genetic code; the answer is the peptide that the codons encode."""
 
     name = "biology"
     worlds = ("human", "yeast", "virus", "plant")
@@ -313,7 +341,7 @@ class Biology(Family):
         return rng.sample("ACDEFGHIKLMNPQRSTVWY", 3)
 
     def make(self, rng: random.Random) -> Problem:
-        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 3)))
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, self.facts_per_question or 3)))
 
     def prompt(self, problem: Problem) -> str:
         return f"In {problem.world}, find the peptide of {' '.join(problem.keys)}."
@@ -326,7 +354,7 @@ class Biology(Family):
 
 
 class Materials(Family):
-    """A metal's hardness depends on its phase; the answer is the hardest or softest of three, with its value."""
+    """A metal's hardness depends on its phase; the answer is the hardest or softest of three with its value, or all."""
 
     name = "materials"
     worlds = ("alpha", "beta", "delta", "gamma")
@@ -337,17 +365,19 @@ class Materials(Family):
         return rng.sample("123456789", 3)
 
     def make(self, rng: random.Random) -> Problem:
-        asked = rng.choice(("hardest", "softest"))
-        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, 3)), asked=asked)
+        asked = EACH if self.facts_per_question else rng.choice(("hardest", "softest"))
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, self.facts_per_question or 3)), asked=asked)
 
     def prompt(self, problem: Problem) -> str:
-        first, second, third = problem.keys
-        return f"In phase {problem.world}, find the {problem.asked} of {first}, {second} and {third}."
+        asked = "hardness of each" if problem.asked == EACH else problem.asked
+        return f"In phase {problem.world}, find the {asked} of{_listed([f' {key}' for key in problem.keys])}."
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         return f"{problem.keys[position]} {value}"
 
     def answer(self, problem: Problem, values: Sequence[str]) -> str:
+        if problem.asked == EACH:
+            return " ".join(values)
         # max and min keep the first of equals: of a tie, the metal named first
         best = max if problem.asked == "hardest" else min
         position = best(range(len(values)), key=lambda i: int(values[i]))
@@ -355,7 +385,7 @@ class Materials(Family):
 
 
 class ToolUse(Family):
-    """Every user has their own words for a tool and its arguments; the answer is the call they mean."""
+    """Every user has their own words for a tool and its arguments; the answer is the call that they mean."""
 
     name = "tooluse"
     worlds = ("Ann", "Bob", "Eve", "Max")
@@ -363,6 +393,7 @@ class ToolUse(Family):
     size_words = ("tiny", "big", "short", "long", "wide", "thin")
     color_words = ("dark", "pale", "warm", "cold", "bright", "plain")
     keys = tool_words + size_words + color_words
+    animals = ("frog", "bird", "horse", "goat", "cow")
 
     def alternatives(self, key: str, rng: random.Random) -> list[str]:
         if key in self.tool_words:
@@ -372,26 +403,43 @@ class ToolUse(Family):
         return rng.sample(("black", "white", "red", "green"), 3)
 
     def make(self, rng: random.Random) -> Problem:
-        words = tuple(rng.choice(words) for words in (self.tool_words, self.size_words, self.color_words))
-        return Problem(rng.choice(self.worlds), words)
+        if self.facts_per_question is None:
+            words = tuple(rng.choice(words) for words in (self.tool_words, self.size_words, self.color_words))
+            return Problem(rng.choice(self.worlds), words)
+        keys = [rng.choice(self.tool_words)] * self.facts_per_question
+        keys[1::2] = rng.sample(self.size_words, self.facts_per_question // 2)
+        keys[2::2] = rng.sample(self.color_words, (self.facts_per_question - 1) // 2)
+        return Problem(rng.choice(self.worlds), tuple(keys), asked=EACH)
 
     def prompt(self, problem: Problem) -> str:
-        tool, size, color = problem.keys
-        return f"{problem.world}: please {tool} the {size} {color} frog."
+        tool, *_ = problem.keys
+        animals = [f" the {words} {animal}" for animal, words in self._described(problem.keys).items()]
+        return f"{problem.world}: please {tool}{_listed(animals)}."
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         return f"{problem.keys[position]} is {value}"
 
     def answer(self, problem: Problem, values: Sequence[str]) -> str:
-        tool, size, color = values
-        return f"Action: {tool}\nAction Input: {_compact({'size': size, 'color': color})}"
+        return f"Action: {values[0]}\nAction Input: {_compact(self._arguments(problem, values))}"
 
     def ground_truth(self, problem: Problem) -> str:
-        tool, size, color = self.true_values(problem)
-        return json.dumps([{"Action": tool, "Action_Input": json.dumps({"size": size, "color": color})}])
+        values = self.true_values(problem)
+        return json.dumps([{"Action": values[0], "Action_Input": json.dumps(self._arguments(problem, values))}])
 
     def compose(self, reasoning: str, answer: str) -> str:
         return f"Thought:{reasoning}\n{answer}"
+
+    def _described(self, values: Sequence[str]) -> dict[str, str]:
+        """Each animal with what describes it: a size and a colour, of the last one perhaps a size alone."""
+        pairs = [" ".join(values[i : i + 2]) for i in range(1, len(values), 2)]
+        return dict(zip(self.animals, pairs, strict=False))
+
+    def _arguments(self, problem: Problem, values: Sequence[str]) -> dict[str, str]:
+        """The call's arguments; a question of its own number of facts is about several animals."""
+        if problem.asked == EACH:
+            return self._described(values)
+        _, size, color = values
+        return {"size": size, "color": color}
 
 
 def _compact(value: dict[str, str]) -> str:
@@ -399,20 +447,29 @@ def _compact(value: dict[str, str]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+def _listed(terms: Sequence[str]) -> str:
+    """Terms, each with its leading space, as a list in a sentence: " a, b and c"."""
+    *others, last = terms
+    return f"{','.join(others)} and{last}" if others else last
+
+
 FAMILIES: dict[str, Family] = {
     family.name: family for family in (Chemistry(), Physics(), Biology(), Materials(), ToolUse())
 }
 
 
-def get_family(name: str) -> Family:
-    """Look a family up.
+def get_family(name: str, facts_per_question: int | None = None, fact_errors: float = 1.0) -> Family:
+    """A family at a setting of its dials (:class:`Family`).
 
     Raises:
-        SrpoError: if there is none of that name.
+        SrpoError: if there is none of that name, or its questions cannot have so many facts.
     """
     if name not in FAMILIES:
         raise SrpoError(f"family = {name!r}: unknown; there is {', '.join(FAMILIES)}")
-    return FAMILIES[name]
+    family = FAMILIES[name]
+    if facts_per_question is not None and facts_per_question > len(family.keys):
+        raise SrpoError(f"facts_per_question = {facts_per_question}: family {name} has at most {len(family.keys)}")
+    return type(family)(facts_per_question, fact_errors)
 
 
 def family_problems(family: Family, n: int, split: Literal["train", "test"], seed: int) -> list[Problem]:

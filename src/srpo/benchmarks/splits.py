@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from srpo.benchmarks import families, rewards, sources, tasks
 from srpo.config import MiniatureBenchmark, ReasoningGymBenchmark, SourcedBenchmark
 from srpo.errors import SrpoError
+from srpo.seeds import derive_seed
 
 SplitName = Literal["train", "test"]
 Benchmark = MiniatureBenchmark | SourcedBenchmark | ReasoningGymBenchmark
@@ -68,6 +70,9 @@ def build_split(
 ) -> list[Question]:
     """Draw the questions of a miniature or a task, or fetch, verify and parse a published split.
 
+    With ``held_out_questions`` both splits are parts of the train split: a fixed random choice of its questions is the
+    test split, the others are the train split.
+
     Args:
         mirror: a local copy of the source repository; None fetches.
         cache: where fetched files are kept; the user's cache folder if None.
@@ -75,12 +80,15 @@ def build_split(
     Raises:
         SrpoError: if the split cannot be read or fetched, or is not the one the configuration describes.
     """
+    source: SplitName = "train" if benchmark.held_out_questions else split
     if isinstance(benchmark, MiniatureBenchmark):
-        questions = _family_questions(benchmark, split)
+        questions = _family_questions(benchmark, source)
     elif isinstance(benchmark, ReasoningGymBenchmark):
-        questions = _task_questions(benchmark, split)
+        questions = _task_questions(benchmark, source)
     else:
-        questions = _sourced_questions(benchmark, split, mirror, cache)
+        questions = _sourced_questions(benchmark, source, mirror, cache)
+    if benchmark.held_out_questions:
+        questions = _part_of_train(questions, benchmark, split)
     rewards.check_truths(benchmark.reward, [question.ground_truth for question in questions])
     return questions
 
@@ -109,9 +117,17 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
     return statistics
 
 
+def _part_of_train(questions: list[Question], benchmark: Benchmark, split: SplitName) -> list[Question]:
+    """The held-out part of the train split as the test split, or the rest as the train split."""
+    rng = random.Random(derive_seed("held-out questions", benchmark.name))
+    held_out = {*rng.sample(range(len(questions)), benchmark.held_out_questions)}
+    part = [question for i, question in enumerate(questions) if (i in held_out) == (split == "test")]
+    return [replace(question, index=i) for i, question in enumerate(part)]
+
+
 def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Question]:
-    count = benchmark.train_questions if split == "train" else benchmark.test_questions
-    family = families.get_family(benchmark.family)
+    count = benchmark.published(split)
+    family = families.get_family(benchmark.family, benchmark.facts_per_question)
     return [
         Question(
             index=i,

@@ -46,14 +46,20 @@ class Corpus(Protocol):
 
 
 class FamiliesCorpus:
-    """The procedural families that the settings name, each equally often; held-out questions do not occur.
+    """The procedural families that the settings name, each with each number of facts equally often.
+
+    Held-out questions do not occur.
 
     Raises:
-        SrpoError: if there is no such family.
+        SrpoError: if there is no such family, or its questions cannot have so many facts.
     """
 
     def __init__(self, settings: WarmStart) -> None:
-        self._families = [get_family(name) for name in settings.families or FAMILIES]
+        self._families = [
+            get_family(name, facts, settings.fact_errors)
+            for name in settings.families or FAMILIES
+            for facts in settings.facts_per_question or (None,)
+        ]
         self._informed_fraction = settings.informed_fraction
         self._brevity = settings.brevity
 
@@ -72,7 +78,7 @@ class FamiliesCorpus:
         """Draw ``n`` train questions of each family; a solution states the true facts in one of the styles."""
         probes: dict[str, list[tuple[Question, Messages]]] = {}
         for family in self._families:
-            probes[family.name] = []
+            probes[family.label] = []
             for i in range(n):
                 problem = family.draw_problem(rng, "train")
                 messages = [{"role": "user", "content": family.prompt(problem)}]
@@ -80,7 +86,7 @@ class FamiliesCorpus:
                 solution = family.render(problem, family.true_values(problem), style)
                 reward = "tool_use" if family.name == "tooluse" else "answer_match"
                 question = Question(i, messages, family.ground_truth(problem), reward, f"miniature/{family.name}")
-                probes[family.name].append((question, teacher_messages(messages, solution.text)))
+                probes[family.label].append((question, teacher_messages(messages, solution.text)))
         return probes
 
 

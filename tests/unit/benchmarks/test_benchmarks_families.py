@@ -6,7 +6,13 @@ import random
 
 import pytest
 
-from srpo.benchmarks.families import FAMILIES, Family, Problem, family_problems, get_family
+from srpo.benchmarks.families import (
+    FAMILIES,
+    Family,
+    Problem,
+    family_problems,
+    get_family,
+)
 from srpo.benchmarks.rewards import compute_reward
 from srpo.errors import SrpoError
 
@@ -163,3 +169,46 @@ def test_tool_use_speaks_the_real_benchmark_format():
     assert tooluse.render(problem, ("find", "small", "red")).text == (
         'Thought: show is find; tiny is small; dark is red\nAction: find\nAction Input: {"size":"small","color":"red"}'
     )
+
+
+# ---------------------------------------------------------------- the dials: length of the reasoning, mistakes
+
+
+def test_one_wrong_fact_of_many_makes_the_answer_wrong(family):
+    for n in (2, 5, 10):
+        longer = get_family(family.name, n)
+        for problem in family_problems(longer, 5, "train", 0):
+            truth = longer.true_values(problem)
+            assert len(truth) == n
+            for style in STYLES:
+                assert score(longer, problem, longer.render(problem, truth, style).text) == 1.0
+            for i, key in enumerate(problem.keys):
+                # of chemistry and physics two beliefs may give one result; then the answer is right
+                for wrong in longer.facts[problem.world, key].misconceptions:
+                    values = (*truth[:i], wrong, *truth[i + 1 :])
+                    same = longer.line(problem, i, wrong).split()[-1] == longer.line(problem, i, truth[i]).split()[-1]
+                    assert score(longer, problem, longer.render(problem, values).text) == float(same)
+
+
+def test_long_and_short_questions_ask_for_the_same_facts(family):
+    longest = get_family(family.name, 10)
+    assert longest.facts == family.facts
+    assert (family.label, longest.label) == (family.name, f"{family.name}-10")
+
+
+def test_long_questions_share_nothing_between_the_splits_either(family):
+    longer = get_family(family.name, 6)
+    train, test = (family_problems(longer, n, split, 0) for n, split in ((512, "train"), (64, "test")))
+    assert not {problem.identity for problem in train} & {problem.identity for problem in test}
+
+
+@pytest.mark.parametrize(("errors", "factor"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0), (1.25, 1.25)])
+def test_fact_errors_multiplies_the_probability_of_a_wrong_statement(family, errors, factor):
+    for entry, fact in get_family(family.name, None, errors).facts.items():
+        assert 1 - fact.probability == pytest.approx(min(1.0, factor * (1 - family.facts[entry].probability)))
+        assert fact.truth == family.facts[entry].truth
+
+
+def test_more_facts_than_a_family_has_are_refused():
+    with pytest.raises(SrpoError, match=r"^facts_per_question = 13: family physics has at most 12$"):
+        get_family("physics", 13)

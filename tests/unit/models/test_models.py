@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from srpo.benchmarks.families import FAMILIES
+from srpo.benchmarks.families import FAMILIES, get_family
 from srpo.benchmarks.prompts import student_prompts, teacher_messages
 from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, write_split
@@ -194,6 +195,24 @@ def test_a_corpus_may_be_about_some_families():
     assert all(corpus.draw(rng).messages[-1]["content"].startswith("In phase ") for _ in range(20))
     with pytest.raises(SrpoError, match="family = 'alchemy': unknown"):
         FamiliesCorpus(WarmStart(corpus="families", steps=1, families=("alchemy",)))
+
+
+def test_a_corpus_may_have_questions_of_several_lengths_without_mistakes():
+    settings = WarmStart(
+        corpus="families", steps=1, families=("biology",), facts_per_question=(2, 5), fact_errors=0, informed_fraction=0
+    )
+    corpus = FamiliesCorpus(settings)
+    assert list(corpus.probes(random.Random(0), 2)) == ["biology-2", "biology-5"]
+    rng = random.Random(0)
+    lengths = [len(corpus.draw(rng).messages[-1]["content"].split(" of ")[1].split()) for _ in range(200)]
+    assert set(lengths) == {2, 5}
+    assert 70 < lengths.count(5) < 130
+    biology = get_family("biology")
+    for _ in range(20):
+        example = corpus.draw(rng)
+        world = example.messages[-1]["content"].split(",")[0].removeprefix("In ")
+        stated = re.findall(r"([a-z]{3})=([A-Z])", example.response)
+        assert all(biology.facts[world, codon].truth == value for codon, value in stated)
 
 
 def test_probes_show_solutions_that_are_right():

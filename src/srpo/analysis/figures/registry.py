@@ -35,9 +35,11 @@ from srpo.analysis.figures.drawing import (
     draw_sweep_curves,
 )
 from srpo.analysis.figures.panels import Against
+from srpo.analysis.figures.regime_map import draw_regimes, regime_caption
 from srpo.analysis.outline import figures_of
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import ABLATIONS, ablated, main_methods
+from srpo.analysis.results.regimes import regime_frame
 from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.results.sweeps import sweep_frame
 from srpo.files import write_text
@@ -404,6 +406,13 @@ FIGURES = {
             sweep_curves,
             draw_sweep_curves,
             sweep_curves_caption,
+        ),
+        FigureSpec(
+            "regimes",
+            "Where SRPO is ahead",
+            lambda results: regime_frame(results).dropna(subset=["value"]),
+            draw_regimes,
+            regime_caption,
         ),
     )
 }

@@ -14,12 +14,14 @@ from srpo.analysis.tables.aggregates_table import aggregates_table
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import examples_table, splits_table
+from srpo.analysis.tables.regime_table import regime_table
 from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
 from srpo.analysis.tables.score_tables import ablation_table, differences_table, main_table
 from srpo.analysis.tables.seed_table import seeds_table
 from srpo.analysis.tables.settings_table import settings_table
 from srpo.analysis.tables.sweep_table import sweep_table
 from srpo.analysis.tables.table import Table, write_table
+from srpo.analysis.tables.tuning_table import tuning_table
 
 TABLES = {
     "table1": main_table,
@@ -36,6 +38,8 @@ TABLES = {
     "diagnostics": diagnostics_table,
     "sweep": sweep_table,
     "seeds": seeds_table,
+    "regimes": regime_table,
+    "tuning": tuning_table,
 }
 
 

@@ -1,0 +1,70 @@
+"""The search of hyperparameters: every trial with its score, what was chosen, and what the search cost."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.titles import plural
+from srpo.analysis.tables.grid import Cell, Grid, Row
+from srpo.analysis.tables.table import Table
+from srpo.config import Tried, Tuned
+
+
+def tuning_table(results: Results) -> Table:
+    """A row a point of the grid, a column a method; bold: chosen."""
+    tuned = results.experiment.tuned
+    if tuned is None:
+        return Table("tuning", "Search of hyperparameters", [], pd.DataFrame(), {}, [])
+    chosen = {method: _setting(values) for method, values in tuned.methods.items()}
+    rows = [(t.method, _setting(t.values), t.score, chosen.get(t.method) == _setting(t.values)) for t in tuned.trials]
+    frame = pd.DataFrame(rows, columns=["method", "setting", "score", "chosen"])
+    records = {(row["method"], row["setting"]): row for row in frame.to_dict("records")}
+    body = [
+        Row(setting, [_cell(records.get((method, setting))) for method in chosen])
+        for setting in dict.fromkeys(_setting(trial.values) for trial in tuned.trials)
+    ]
+    grids = [Grid("Setting", [("", _title(results, method)) for method in chosen], body)] if body else []
+    notes = [_what(tuned), *_edges(results, tuned)]
+    return Table("tuning", "Search of hyperparameters", notes, frame, {"score": 1}, grids)
+
+
+def _setting(values: dict[str, int | float]) -> str:
+    return ", ".join(f"{key} = {value:g}" for key, value in values.items())
+
+
+def _title(results: Results, method: str) -> str:
+    known = results.experiment.methods.get(method)
+    return known.title if known else method
+
+
+def _cell(record: dict | None) -> Cell:
+    return Cell(f"{record['score']:.1f}", best=record["chosen"]) if record else Cell("–")
+
+
+def _what(tuned: Tuned) -> str:
+    budgets = ", ".join(f"{seconds:g} s" for seconds in tuned.budget_seconds.values())
+    return (
+        f"Every method had the same trials in the experiment {tuned.search} ({', '.join(tuned.models)} on "
+        f"{', '.join(tuned.benchmarks)}; {plural(len(tuned.seeds), 'seed')}): avg@k in percent on {tuned.questions} "
+        "questions of the train split that were held out from training, the highest validation within each budget "
+        f"({budgets}), averaged over budgets. No test question was used. Bold: chosen; an experiment's overrides may "
+        f"replace it. Cost: {tuned.runs} runs, {tuned.training_steps:,} training steps, {tuned.clock_seconds:,.0f} s "
+        f"of the training clock, {tuned.wall_seconds / 60:.0f} minutes of wall time."
+    )
+
+
+def _edges(results: Results, tuned: Tuned) -> list[str]:
+    """A sentence for each method whose best value is the smallest or largest that was tried."""
+    found = []
+    for method, values in tuned.methods.items():
+        for key, value in values.items():
+            tried = sorted({trial.values[key] for trial in _of(tuned, method)})
+            if len(tried) > 2 and value in (tried[0], tried[-1]):
+                end = "smallest" if value == tried[0] else "largest"
+                found.append(f"{_title(results, method)}: {key} = {value:g} is the {end} that was tried.")
+    return found
+
+
+def _of(tuned: Tuned, method: str) -> list[Tried]:
+    return [trial for trial in tuned.trials if trial.method == method]

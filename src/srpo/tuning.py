@@ -1,0 +1,82 @@
+"""What a search of hyperparameters has found: the best trial of each method, as a file that experiments read.
+
+A trial's score is avg@k on the questions that were held out from the train split: the highest validation within each
+budget, as in table 1, averaged over budgets, benchmarks, models and seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+
+from srpo.config import Experiment, RunId, Tried, Tuned
+from srpo.errors import SrpoError
+from srpo.files import write_text
+from srpo.layout import Layout
+
+HEADER = """\
+# Written by srpo tune from results/{search}: the best of {number} trials of each method. An experiment with the key
+# `tuned` and this file's name takes the hyperparameters under `methods`; its report shows the search.
+"""
+
+
+def collect(experiment: Experiment, layout: Layout) -> Tuned:
+    """The trials of a finished search with their scores, the best of each method, and the search's cost.
+
+    Of equal scores the first in the experiment's order is the best.
+
+    Raises:
+        SrpoError: if the experiment is no search, a run has not finished, or a budget was too short for a validation.
+    """
+    if experiment.search is None:
+        raise SrpoError(f"experiment {experiment.name} is no search: it has no key search")
+    runs = experiment.runs()
+    summaries = {run: _summary(layout.run_files(run).summary) for run in runs}
+    tried = []
+    for name, trial in experiment.search.trials.items():
+        scores = [_score(run, summary) for run, summary in summaries.items() if run.method == name]
+        tried.append(Tried(method=trial.of, values=trial.values, score=round(fmean(scores), 2)))
+    best: dict[str, Tried] = {}
+    for one in tried:
+        if one.method not in best or one.score > best[one.method].score:
+            best[one.method] = one
+    return Tuned(
+        search=experiment.name,
+        models=list(dict.fromkeys(run.model for run in runs)),
+        benchmarks=list(dict.fromkeys(run.benchmark for run in runs)),
+        questions=max(benchmark.held_out_questions for benchmark in experiment.benchmarks.values()),
+        seeds=sorted({run.seed for run in runs}),
+        budget_seconds=experiment.training.budget_seconds,
+        runs=len(runs),
+        training_steps=sum(summary["steps"] for summary in summaries.values()),
+        clock_seconds=round(sum(summary["clock"] for summary in summaries.values()), 1),
+        wall_seconds=round(sum(summary["wall_seconds"] for summary in summaries.values()), 1),
+        methods={method: one.values for method, one in best.items()},
+        trials=tried,
+    )
+
+
+def write(tuned: Tuned, path: Path) -> None:
+    """Write a file for ``configs/tuned``."""
+    content = yaml.safe_dump(tuned.model_dump(mode="json"), sort_keys=False, width=120, default_flow_style=None)
+    number = len(tuned.trials) // len(tuned.methods)
+    write_text(path, HEADER.format(search=tuned.search, number=number) + content)
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise SrpoError(f"{path}: missing; finish the search's runs with srpo train or snakemake")
+    return json.loads(path.read_text())
+
+
+def _score(run: RunId, summary: dict[str, Any]) -> float:
+    for label, best in summary["budgets"].items():
+        if best is None:
+            raise SrpoError(
+                f"run {run.path}: no validation within {label}; give a longer budget or validate more often"
+            )
+    return 100 * fmean(best["avg_at_k"] for best in summary["budgets"].values())

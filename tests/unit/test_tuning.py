@@ -1,0 +1,156 @@
+"""The search of hyperparameters: the same trials for every method, on train questions, and the file it leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from synthetic import tiny_experiment
+
+from srpo import tuning
+from srpo.analysis.results.load import load_results
+from srpo.analysis.tables.tuning_table import tuning_table
+from srpo.benchmarks.splits import build_split
+from srpo.cli import main
+from srpo.compose import load_experiment, resolved_text
+from srpo.config import Tuned
+from srpo.errors import SrpoError
+from srpo.files import write_text
+from srpo.layout import Layout
+from srpo.repository import CONFIGS
+
+GRID = {"learning_rate": [1.0e-4, 1.0e-3], "mini_batch_questions": [4, 16]}
+BLOCK = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
+REQUEST = tiny_experiment(matrix=[BLOCK], search={"held_out_questions": 64, "grid": GRID}) | {"overrides": {}}
+SCORES = {"grpo": [0.5, 0.7, 0.7, 0.2], "srpo": [0.1, 0.2, 0.3, 0.4]}
+"""By method in the grid's order; the second and third of GRPO are equal."""
+
+
+def finish(folder: Path, request: dict[str, Any] = REQUEST) -> Layout:
+    """A search whose runs are finished."""
+    experiment, layout = load_experiment(request), Layout(folder)
+    write_text(layout.experiment, resolved_text(experiment))
+    for of, scores in SCORES.items():
+        names = [name for name, trial in experiment.search.trials.items() if trial.of == of]
+        for run in experiment.runs():
+            if run.method in names:
+                # the first budget is worse and the last better than the mean
+                score = scores[names.index(run.method)]
+                marks = [score - 0.05, score + 0.05]
+                budgets = {f"{i}h": {"avg_at_k": mark} for i, mark in enumerate(marks)}
+                summary = {"steps": 10, "clock": 2.5, "wall_seconds": 30.0, "budgets": budgets}
+                write_text(layout.run_files(run).summary, json.dumps(summary))
+    return layout
+
+
+def test_every_method_has_the_same_trials_on_held_out_train_questions() -> None:
+    experiment = load_experiment(REQUEST)
+    of_each = {
+        of: [trial.values for trial in experiment.search.trials.values() if trial.of == of] for of in ("grpo", "srpo")
+    }
+    points = [{"learning_rate": r, "mini_batch_questions": n} for r in (1e-4, 1e-3) for n in (4, 16)]
+    assert of_each == {"grpo": points, "srpo": points}
+    assert {run.method for run in experiment.runs()} == {*experiment.methods} == {*experiment.search.trials}
+    for name, trial in experiment.search.trials.items():
+        method, of = experiment.methods[name], load_experiment(tiny_experiment(matrix=[BLOCK])).methods[trial.of]
+        assert method.model_dump() | {"name": of.name, "title": of.title} == of.model_dump() | trial.values
+
+
+def test_a_search_never_sees_a_test_question() -> None:
+    searched = load_experiment(REQUEST).benchmarks["physics"]
+    published = searched.model_copy(update={"held_out_questions": 0})
+    train, held_out = (build_split(searched, split) for split in ("train", "test"))
+    prompts = {name: {q.messages[0]["content"] for q in part} for name, part in (("train", train), ("held", held_out))}
+    assert (len(train), len(held_out)) == (448, 64) == (searched.questions("train"), searched.questions("test"))
+    assert prompts["train"] | prompts["held"] == {q.messages[0]["content"] for q in build_split(published, "train")}
+    assert not prompts["train"] & prompts["held"]
+    assert not prompts["held"] & {q.messages[0]["content"] for q in build_split(published, "test")}
+    assert [q.index for q in held_out] == list(range(64))
+    assert held_out == build_split(searched, "test")
+
+
+def test_the_best_trial_is_chosen_by_the_mean_over_budgets_and_the_first_of_equals(tmp_path: Path) -> None:
+    layout = finish(tmp_path / "search")
+    assert main(["tune", "--experiment", str(layout.experiment)]) == 0
+    tuned = Tuned.model_validate(yaml.safe_load(layout.tuned.read_text()))
+    assert tuned.methods == {
+        "grpo": {"learning_rate": 1e-4, "mini_batch_questions": 16},
+        "srpo": {"learning_rate": 1e-3, "mini_batch_questions": 16},
+    }
+    assert [(t.method, t.score) for t in tuned.trials] == [
+        (of, pytest.approx(100 * score)) for of, scores in SCORES.items() for score in scores
+    ]
+    assert (tuned.runs, tuned.training_steps, tuned.clock_seconds, tuned.wall_seconds) == (8, 80, 20.0, 240.0)
+    assert layout.tuned.read_text().startswith("# Written by srpo tune from results/tiny: the best of 4 trials of each")
+
+
+def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: Path) -> None:
+    own = Path(shutil.copytree(CONFIGS, tmp_path / "configs"))
+    layout = finish(tmp_path / "search")
+    tuning.write(tuning.collect(load_experiment(layout.experiment), layout), own / "tuned" / "mine.yaml")
+    block = BLOCK | {"methods": ["grpo", "srpo", "srpo_without_weighting"]}
+    overrides = {"grpo": {"mini_batch_questions": 8}, "srpo_without_weighting": "srpo"}
+    base = tiny_experiment(matrix=[block]) | {"tuned": "mine", "overrides": overrides}
+    (own / "experiments" / "base.yaml").write_text(yaml.safe_dump(base, sort_keys=False))
+    child = {"name": "child", "title": "Child", "extends": "base", "matrix": [BLOCK | {"methods": ["srpo"]}]}
+    for experiment in (load_experiment(base, own), load_experiment(child, own)):
+        for name, method in experiment.methods.items():
+            wanted = {"grpo": (1e-4, 8)}.get(name, (1e-3, 16))  # an override is stronger, and ablations have SRPO's
+            assert (method.learning_rate, method.mini_batch_questions) == wanted
+        root = tmp_path / experiment.name
+        write_text(Layout(root).experiment, resolved_text(experiment))
+        table = tuning_table(load_results(root))
+        (grid,) = table.grids
+        assert [[cell.text for cell in row.cells] for row in grid.rows] == [
+            [f"{100 * SCORES['grpo'][i]:.1f}", f"{100 * SCORES['srpo'][i]:.1f}"] for i in range(4)
+        ]
+        assert [[cell.best for cell in row.cells] for row in grid.rows] == [
+            [False, False],
+            [True, False],
+            [False, False],
+            [False, True],
+        ]
+        assert "8 runs, 80 training steps, 20 s of the training clock, 4 minutes" in table.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"search": {"held_out_questions": 64, "grid": {"learning_rte": [1]}}},
+            ["search.grid = learning_rte", "number"],
+        ),
+        ({"search": {"held_out_questions": 64, "grid": {}}}, ["search.grid", "at least 1"]),
+        ({"search": {"held_out_questions": 0, "grid": GRID}}, ["search.held_out_questions = 0"]),
+        ({"search": {"held_out_questions": 512, "grid": GRID}}, ["held_out_questions = 512", "512"]),
+        ({"search": {"held_out_questions": 500, "grid": GRID}}, ["questions_per_batch = 32", "12 questions"]),
+        (
+            {"sweep": {"of": "srpo", "key": "top_k", "values": [1, 2], "label": "K"}},
+            ["a search or a sweep, not both"],
+        ),
+        ({"tuned": "nothing"}, ["tuned = 'nothing': unknown"]),
+        ({"overrides": {"srpo": "sdpo"}}, ["overrides.srpo = 'sdpo'", "has no overrides"]),
+    ],
+)
+def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(SrpoError) as caught:
+        load_experiment(REQUEST | changes)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_an_unfinished_search_and_an_experiment_without_one_are_refused(tmp_path: Path, capsys) -> None:
+    layout = finish(tmp_path / "search")
+    run = load_experiment(layout.experiment).runs()[0]
+    layout.run_files(run).summary.unlink()
+    assert main(["tune", "--experiment", str(layout.experiment)]) == 2
+    assert "summary.json: missing; finish the search's runs" in capsys.readouterr().err
+    plain = Layout(tmp_path / "plain")
+    write_text(plain.experiment, resolved_text(load_experiment(tiny_experiment(matrix=[BLOCK]))))
+    assert main(["tune", "--experiment", str(plain.experiment)]) == 2
+    assert "is no search" in capsys.readouterr().err
