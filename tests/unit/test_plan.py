@@ -115,10 +115,16 @@ def test_a_limit_of_steps_ends_a_run() -> None:
 
 
 def test_base_models_take_what_was_measured() -> None:
-    """The row "warm start" of docs/miniature.md, in the order of the models."""
+    """The row "warm start" of docs/miniature.md has Miniature-S and Miniature-L."""
     (row,) = re.findall(r"^\| warm start \|.*$", MINIATURE, re.MULTILINE)
     measured = [float(seconds) for seconds in re.findall(r"(\d+) CPU s", row)]
-    assert plan.make_plan(EMBEDDED).model_seconds == pytest.approx(measured, rel=0.02)
+    experiments = {
+        "miniature-small": load_experiment(CONFIGS / "experiments" / "controls.yaml"),
+        "miniature-large": EMBEDDED,
+    }
+    assert [[*experiment.models] for experiment in experiments.values()] == [[name] for name in experiments]
+    planned = [plan.make_plan(experiment).model_seconds for experiment in experiments.values()]
+    assert [seconds for each in planned for seconds in each] == pytest.approx(measured, rel=0.02)
 
 
 def test_base_models_come_before_the_rest_and_count() -> None:
