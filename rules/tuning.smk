@@ -22,4 +22,4 @@ rule tune:
     message:
         "Write the best hyperparameters to {output}"
     shell:
-        f"srpo tune {GIVEN} " "> {log} 2>&1"
+        f"srpo tune {EXPERIMENT_OPTIONS} > {{log}} 2>&1"
