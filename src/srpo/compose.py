@@ -46,7 +46,7 @@ def load_experiment(
     ``extends: embedded`` inherits scale, tuned values, overrides, training, execution and evaluation of another
     experiment. The file can replace single keys of the last three. Inherited overrides apply to the methods in this
     experiment's matrix.
-    ``tuned: embedded`` takes the hyper-parameters that a search has found (``configs/tuned/embedded.yaml``).
+    ``tuned: NAME`` takes the hyper-parameters that a search has found (``configs/tuned/NAME.yaml``).
     ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
     ``overrides: {grpo: {learning_rate: 1.0e-4}}``, or gives it those of another, ``{advantage_mix: srpo}``.
     ``search`` replaces every method by trials of several values. ``sweep`` replaces a method or model by variants, e.g.
