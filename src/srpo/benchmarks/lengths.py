@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from srpo.benchmarks.prompts import prompt_lengths
-from srpo.benchmarks.splits import Question, SplitName
+from srpo.benchmarks.splits import Question
 from srpo.config import Training
 from srpo.errors import SrpoError
 
@@ -61,7 +61,7 @@ def check_lengths(
     return CheckedSplit(tokens, [question for question, length in pairs if length <= limit], left_out)
 
 
-def describe_lengths(splits: Mapping[SplitName, CheckedSplit], training: Training) -> dict[str, Any]:
+def describe_lengths(splits: Mapping[str, CheckedSplit], training: Training) -> dict[str, Any]:
     """The content of a model's ``lengths`` file of a benchmark (docs/architecture.md)."""
     return {
         "max_prompt_length": training.max_prompt_length,
