@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from srpo.errors import SrpoError
@@ -141,11 +142,17 @@ def _check_task(truth: str) -> None:
         raise ValueError(f"its own answer scores {score}")
 
 
+@cache
+def _task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
+    """The scorer of a task; making one reads the task's data, which takes longer than scoring."""
+    return import_optional(*REASONING_GYM).get_score_answer_fn(task)
+
+
 def _task_score(answer: str, truth: str) -> float:
-    gym = import_optional(*REASONING_GYM)
     entry = json.loads(truth)
+    scorer = _task_scorer(entry["metadata"]["source_dataset"])
     try:
-        return float(gym.get_score_answer_fn(entry["metadata"]["source_dataset"])(answer, entry))
+        return float(scorer(answer, entry))
     except Exception as error:  # the scorers of a hundred tasks, given any text
         raise ValueError(f"the scorer fails: {error!r}") from error
 

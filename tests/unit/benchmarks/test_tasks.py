@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from srpo.benchmarks import rewards
 from srpo.benchmarks.rewards import compute_reward, find_reward
 from srpo.benchmarks.splits import build_split, read_split, split_statistics, write_split
 from srpo.benchmarks.tasks import INSTRUCTION
@@ -86,7 +87,7 @@ def test_a_scorer_that_fails_is_a_wrong_response(gym, monkeypatch):
     def fails(answer, entry):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(gym, "get_score_answer_fn", lambda name: fails)
+    monkeypatch.setattr(rewards, "_task_scorer", lambda task: fails)
     assert compute_reward("reasoning_gym", answer("x"), question.ground_truth) == 0.0
     with pytest.raises(ValueError, match="the scorer fails: ZeroDivisionError"):
         find_reward("reasoning_gym").check_truth(question.ground_truth)
@@ -116,6 +117,7 @@ def test_without_the_package_the_line_says_how_to_install_it(monkeypatch):
     with pytest.raises(SrpoError, match=command) as error:
         build_split(task(), "train")
     assert "\n" not in str(error.value)
+    rewards._task_scorer.cache_clear()
     truth = json.dumps({"answer": "nus", "metadata": {"source_dataset": "spell_backward"}})
     with pytest.raises(SrpoError, match=command):
         compute_reward("reasoning_gym", answer("nus"), truth)
