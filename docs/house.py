@@ -26,7 +26,7 @@ PICTURE = ROOT / "docs" / "house.svg"
 FLOORS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
     ("shared by all", {"foundation": ("errors", "files", "imports", "seeds", "text", "layout", "repository")}),
     ("the method, rewards", {"algorithm": ("algorithm",), "rewards": ("benchmarks.rewards",)}),
-    ("what an experiment says", {"config": ("config", "compose", "contents", "step_times")}),
+    ("what an experiment says", {"config": ("config", "compose", "step_times")}),
     (
         "sampling, model cost, MLflow",
         {"rollout": ("rollout",), "cost": ("cost", "gpus", "memory"), "tracking": ("tracking",)},

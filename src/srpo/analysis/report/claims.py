@@ -14,11 +14,11 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from srpo.analysis.results.contrasts import Estimate
-from srpo.analysis.results.families import ALPHA, equivalence_p, holm
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.logs import Logs, relative
 from srpo.analysis.results.lookups import Cells, Lookup, Terms, available, benchmark_means, combine
 from srpo.analysis.results.matrix import BASE, family, model_benchmarks, planned
+from srpo.analysis.results.multiple_testing import ALPHA, equivalence_p, holm
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title
 from srpo.config import Config

@@ -14,7 +14,7 @@ from srpo.analysis.results.aggregates import (
     stratified_interval,
 )
 from srpo.analysis.results.contrasts import Estimate
-from srpo.analysis.results.families import equivalence_p, holm
+from srpo.analysis.results.multiple_testing import equivalence_p, holm
 from srpo.analysis.results.power import Design, sample_noise
 
 
