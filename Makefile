@@ -19,7 +19,7 @@ VERSIONS_TESTS := tests/unit/policy tests/integration/test_ranks.py tests/faults
 PAPER_VENV := .venv-paper
 PAPER_BIN := $(PAPER_VENV)/bin
 PAPER_STAMP := $(PAPER_VENV)/.installed
-# flash-attn has a wheel for this one
+# flash-attn has a wheel for this version of Python.
 PAPER_PYTHON := 3.12
 # Snakemake 9 and NumPy 2.4 need 3.11; Ray and verl are tested up to 3.12.
 FIND_PYTHON = $$(for python in $(PYTHON) python3.11 python3.12 python3 python; do \
@@ -64,14 +64,14 @@ test-sglang: $(SGLANG_STAMP) ## run the tests with SGLang itself, on a CPU; SGLA
 	PYTHONPATH="$(abspath tests/real_sglang/site)$${PYTHONPATH:+:$$PYTHONPATH}" \
 		$(SGLANG_VENV)/bin/python -m pytest $(SGLANG_TESTS) $(PYTEST)
 
-# The versions that ship: torch and transformers as in paper.txt, all else is the same in both environments.
-test-paper-versions: $(VERSIONS_STAMP) ## policy, ranks, memory, resume and cluster with torch and transformers of envs/paper.txt
+# The versions of the CUDA environment: torch and transformers of paper.txt; all others are the same in both.
+test-paper-versions: $(VERSIONS_STAMP) ## run the tests of policy, ranks, resume and cluster with torch and transformers of envs/paper.txt
 	PATH="$(abspath $(VERSIONS_VENV))/bin:$$PATH" $(VERSIONS_VENV)/bin/python -m pytest -m "" $(VERSIONS_TESTS) $(PYTEST)
 
 links: env ## check the documentation's links to other sites; needs the network
 	$(BIN)/python docs/links.py
 
-lint: env ## ruff, mypy, snakefmt, snakemake --lint
+lint: env ## run ruff, mypy, snakefmt and snakemake --lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -P -m mypy
@@ -113,7 +113,7 @@ $(VERSIONS_STAMP): envs/paper.txt $(STAMP)
 		> "$$($(VERSIONS_VENV)/bin/python -c "$$packages")/embedded.pth"
 	touch $@
 
-lock: ## resolve envs/embedded.in again
+lock: ## update envs/embedded.txt from envs/embedded.in
 	python="$(FIND_PYTHON)"; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	"$$python" -m venv "$$folder"; \
 	"$$folder/bin/python" -m pip install --quiet -r envs/embedded.in; \
@@ -136,7 +136,7 @@ $(PAPER_STAMP): envs/paper.txt pyproject.toml
 	touch $@
 
 # Keeps versions if paper.in allows it: those of embedded.txt for packages in both, those of paper.txt for the rest.
-lock-paper: env ## resolve envs/paper.in again
+lock-paper: env ## update envs/paper.txt from envs/paper.in
 	folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	awk -F== 'NF == 2 && !seen[$$1]++' envs/embedded.txt envs/paper.txt > "$$folder/lock"; \
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --no-python-downloads --python-version $(PAPER_PYTHON) \
@@ -146,7 +146,7 @@ lock-paper: env ## resolve envs/paper.in again
 	mv "$$folder/paper.txt" envs/paper.txt
 	sed -i "s/[0-9a-f]\{64\}/$$(sha256sum < envs/paper.txt | cut -c -64)/" envs/paper.post-deploy.sh
 
-peers: env $(PEERS_VENV)/.installed ## a training round beside TRL's, which gets an environment of its own
+peers: env $(PEERS_VENV)/.installed ## time a training round beside TRL's, which is installed in .venv-trl
 	OMP_NUM_THREADS=1 $(BIN)/python bench/peers.py --peer $(PEERS_VENV)/bin/python
 
 $(PEERS_VENV)/.installed: envs/peers.txt

@@ -191,7 +191,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
-    """Show a trained checkpoint, or without --method the base model, answering a question."""
+    """Let a trained checkpoint, or without --method the base model, answer a question."""
     experiment, layout = _open(options)
     run = _evaluated(experiment, layout, options)
 
@@ -209,7 +209,7 @@ def generate(options: argparse.Namespace) -> None:
 
 
 def push(options: argparse.Namespace) -> None:
-    """Send a run's checkpoint and its model card to a repository of yours on the Hugging Face hub."""
+    """Upload a run's checkpoint and its model card to your repository on the Hugging Face hub."""
     experiment, layout = _open(options)
     run = _evaluated(experiment, layout, options)
 
@@ -442,10 +442,12 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="RESULTS",
-        help="take seconds from finished runs, e.g. of results/paper-rehearsal",
+        help="use the times that finished runs measured, e.g. of results/paper-rehearsal",
     )
     verb.add_argument(
-        "--gpu", metavar="CARD", help="estimate steps by its data sheet: a10g, l40s, a100, h100 and others"
+        "--gpu",
+        metavar="CARD",
+        help="estimate seconds per step from the card's data sheet: a10g, l40s, a100, h100 and others",
     )
     verb.add_argument("--gpu-memory", type=float, metavar="GB", help="warn above it (default: the card's, or 80)")
 
@@ -529,7 +531,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="repeat after so many seconds (default: 10) until Ctrl-C; on a terminal only",
     )
 
-    track = verbs.add_parser("track", help="copy the logs to MLflow", description="Copy the logs to MLflow.")
+    track = verbs.add_parser("track", help="Copy the logs to MLflow.", description="Copy the logs to MLflow.")
     track_verbs = track.add_subparsers(title="verbs", metavar="VERB", required=True)
     verb = _add(track_verbs, "model", track_model, experiment=True)
     verb.add_argument("--model", required=True)
@@ -565,7 +567,9 @@ def _add_experiment(parser: argparse.ArgumentParser, required: bool) -> None:
 def _add_run(parser: argparse.ArgumentParser, method_required: bool) -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--benchmark", required=True)
-    parser.add_argument("--method", required=method_required, help=None if method_required else "default: untrained")
+    parser.add_argument(
+        "--method", required=method_required, help=None if method_required else "default: the base model"
+    )
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
 
 
