@@ -46,8 +46,8 @@ def load_experiment(
     ``extends: embedded`` inherits scale, tuned values, overrides, training, execution and evaluation of another
     experiment. The file can replace single keys of the last three. Inherited overrides apply to the methods in this
     experiment's matrix.
-    ``tuned: NAME`` takes the hyper-parameters that a search has found (``configs/tuned/NAME.yaml``).
-    ``overrides`` in the file changes hyper-parameters of a method for this experiment only, e.g.
+    ``tuned: NAME`` takes the hyperparameters that a search has found (``configs/tuned/NAME.yaml``).
+    ``overrides`` in the file changes hyperparameters of a method for this experiment only, e.g.
     ``overrides: {grpo: {learning_rate: 1.0e-4}}``, or gives it those of another, ``{advantage_mix: srpo}``.
     ``search`` replaces every method by trials of several values. ``sweep`` replaces a method or model by variants, e.g.
     ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
@@ -177,7 +177,7 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, An
         if name not in raw["methods"]:
             raise SrpoError(f"{where}: overrides.{name}: not a method of the matrix ({', '.join(raw['methods'])})")
         if not isinstance(values, dict) or {"name", "title", "routing"} & values.keys():
-            raise SrpoError(f"{where}: overrides.{name} = {values!r}: give hyper-parameters of the method")
+            raise SrpoError(f"{where}: overrides.{name} = {values!r}: give hyperparameters of the method")
         raw["methods"][name] = {**raw["methods"][name], **values}
     if raw.get("search") is not None:
         raw |= _expand_search(raw, where)

@@ -96,7 +96,7 @@ class Routing(Config):
 
 
 class Method(Config):
-    """A method: a routing table, a weighting and hyper-parameters (paper, tables 3 and 7)."""
+    """A method: a routing table, a weighting and hyperparameters (paper, tables 3 and 7)."""
 
     name: str
     title: str
@@ -393,7 +393,7 @@ class ModelledClock(Config):
 class CalibratedClock(Config):
     """It counts, for each step, the seconds that such a step took in the paper: a budget is as many updates on any GPU.
 
-    ``step_seconds`` has, by method of figure 4b and hours of training, the mean seconds a step up to then; other
+    ``step_seconds`` has, by method of figure 4b and hours of training, the mean seconds per step up to then; other
     methods count like the one whose passes they share (``step_times.timed_like``).
     """
 

@@ -104,27 +104,27 @@ class CheckpointBytes:
 
     Attributes:
         model: verl's shards of the weights, float32.
-        optimiser: Adam's two moments, float32.
+        optimizer: Adam's two moments, float32.
         teacher: the EMA teacher's shards, float32; 0 for a method without one.
         weights: ``huggingface/``, what is evaluated, in the precision that the run computes with.
     """
 
     model: int
-    optimiser: int
+    optimizer: int
     teacher: int
     weights: int
 
     @property
     def total(self) -> int:
         """Bytes of a complete checkpoint, from which a run can be resumed."""
-        return self.model + self.optimiser + self.teacher + self.weights
+        return self.model + self.optimizer + self.teacher + self.weights
 
 
 def checkpoint_bytes(shape: TransformerShape, execution: Execution, teacher: bool) -> CheckpointBytes:
     """Size of a checkpoint of a method with or without self-teacher."""
     once = FLOAT32 * parameters(shape)
     weights = weight_bytes(execution) * parameters(shape)
-    return CheckpointBytes(model=once, optimiser=2 * once, teacher=once if teacher else 0, weights=weights)
+    return CheckpointBytes(model=once, optimizer=2 * once, teacher=once if teacher else 0, weights=weights)
 
 
 def weight_bytes(execution: Execution) -> int:

@@ -1,6 +1,6 @@
 """What an experiment will take, before anything is submitted: runs, steps, hours, disk and memory.
 
-Everything is computed from the experiment, the shapes of its models and seconds a step: those that finished runs
+Everything is computed from the experiment, the shapes of its models and seconds per step: those that finished runs
 measured (:mod:`srpo.measurements`), else the paper's. What had to be assumed is a named constant, printed with the
 result. :func:`make_plan` is pure; :mod:`srpo.plan_text` makes text of it.
 """

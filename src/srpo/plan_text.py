@@ -199,7 +199,7 @@ def _render_disk(plan: Plan) -> str:
             ]
             if runs:
                 sizes = memory.checkpoint_bytes(plan.shapes[model], plan.experiment.execution, teacher)
-                numbers = (sizes.model, sizes.optimiser, sizes.teacher, sizes.weights, sizes.total)
+                numbers = (sizes.model, sizes.optimizer, sizes.teacher, sizes.weights, sizes.total)
                 cells = (*numbers, max(run.disk_peak for run in runs), max(run.disk_end for run in runs))
                 rows.append([model, "yes" if teacher else "no", *map(_gigabytes, cells)])
     columns = ["model", "teacher", "weights", "Adam", "EMA", "huggingface", "checkpoint", "run, peak", "run, end"]

@@ -1,4 +1,4 @@
-"""How long a training step took in the paper: figure 4b, which the plan and the calibrated clock count by."""
+"""How long a training step took in the paper: figure 4b, which the plan and the calibrated clock use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TimedMethod = Literal["grpo", "sdpo", "srpo"]
 
 
 def paper_step_seconds() -> dict[TimedMethod, dict[float, float]]:
-    """Figure 4b (Qwen3-8B, 8 H20): by method and hours of training, the mean seconds a step up to then."""
+    """Figure 4b (Qwen3-8B, 8 H20): by method and hours of training, the mean seconds per step up to then."""
     seconds: dict[TimedMethod, dict[float, float]] = {}
     with STEP_SECONDS.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -42,7 +42,7 @@ def seconds_of_steps(mean_seconds: Mapping[float, float], steps: float) -> float
     """Seconds that a number of steps takes.
 
     Args:
-        mean_seconds: by hours of training, the mean seconds a step up to then, as in figure 4b. ``h`` hours are
+        mean_seconds: by hours of training, the mean seconds per step up to then, as in figure 4b. ``h`` hours are
             ``3600 h / mean`` steps; seconds are linear in the steps between these points and after the last.
         steps: how many, from the first.
     """

@@ -104,7 +104,7 @@ def test_an_uninterrupted_run_is_deterministic_and_keeps_what_is_needed(uninterr
         # events: step 1, step 2, group 2, validation 2, step 3, ...; a checkpoint at step 2 and each step from there
         ("srpo", ["half_event 3", "half_event 4", "after_event 5", "half_event 2", "after_event 2"]),
         ("grpo", ["after_event 6"]),
-        # files of a checkpoint: model, optimiser, extra, teacher
+        # files of a checkpoint: model, optimizer, extra, teacher
         ("srpo", ["half_file 2", "before_state 1", "half_file 8", "before_rename 1"]),
         ("srpo", ["before_prune 3", "in_prune 1", "in_rmtree 1", "in_prune 2", "before_summary 1"]),
     ],

@@ -41,7 +41,7 @@ CELLS = ((True, True), (True, False), (False, True), (False, False))
 
 
 def load_method(name: str, **changes) -> Method:
-    """A method of ``configs/methods`` with changed hyper-parameters."""
+    """A method of ``configs/methods`` with changed hyperparameters."""
     raw = yaml.safe_load((CONFIGS / "methods" / f"{name}.yaml").read_text())
     return Method.model_validate({"name": name, **raw, **changes})
 

@@ -242,7 +242,7 @@ def score(run: OneStep, rollouts: Rollouts) -> types.SimpleNamespace:
 
 
 def update(run: OneStep, rollouts: Rollouts, scored) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
-    """The driver's update: its metrics, and the gradients of every optimiser step before clipping."""
+    """The driver's update: its metrics, and the gradients of every optimizer step before clipping."""
     engine, gradients = run.policy.worker.actor.engine, []
     step = type(engine).optimizer_step
 

@@ -232,7 +232,7 @@ def test_run_outside_the_matrix() -> None:
             ["methods.grpo.learning_rte: unknown key; did you mean learning_rate?"],
         ),
         ({"overrides": {"ppo": {"learning_rate": 1.0}}}, ["overrides.ppo", "grpo, sdpo, srpo"]),
-        ({"overrides": {"grpo": {"routing": {}}}}, ["overrides.grpo", "hyper-parameters"]),
+        ({"overrides": {"grpo": {"routing": {}}}}, ["overrides.grpo", "hyperparameters"]),
         ({"methods": ["grpo"]}, ["unknown key methods", "matrix"]),
         ({"matrix": []}, ["matrix", "at least 1"]),
         ({"matrix": "grpo"}, ["matrix = 'grpo'", "list of blocks"]),

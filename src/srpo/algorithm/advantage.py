@@ -50,7 +50,7 @@ def mixed_advantages(
     return (lam * advantage + (1 - lam) * (teacher_log_prob - student_log_prob)).detach()
 
 
-def penalised_advantages(
+def anchored_advantages(
     advantage: Float[Tensor, " tokens"],
     teacher_log_prob: Float[Tensor, " tokens"],
     student_log_prob: Float[Tensor, " tokens"],

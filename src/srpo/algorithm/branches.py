@@ -30,9 +30,9 @@ def mixed_advantage(settings: Settings, advantage: Tensor, student: Tensor, teac
 
 def anchored_advantage(settings: Settings, advantage: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
     """The group advantage minus a per-token KL penalty (a control; not in the paper)."""
-    from srpo.algorithm.advantage import penalised_advantages
+    from srpo.algorithm.advantage import anchored_advantages
 
-    return penalised_advantages(advantage.expand(len(student)), teacher, student, settings.kl_coef)
+    return anchored_advantages(advantage.expand(len(student)), teacher, student, settings.kl_coef)
 
 
 def jensen_shannon(settings: Settings, student: Tensor, teacher: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class RoutingTable(Protocol):
 
 @runtime_checkable
 class Settings(Protocol):
-    """Hyper-parameters (table 3)."""
+    """Hyperparameters (table 3)."""
 
     @property
     def routing(self) -> RoutingTable: ...

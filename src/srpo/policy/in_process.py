@@ -59,7 +59,7 @@ class InProcessPolicy:
         return self.worker.compute_teacher_log_prob(batch)
 
     def update_actor(self, batch: TensorDict) -> TensorDict:
-        """One optimiser step per mini-batch."""
+        """One optimizer step per mini-batch."""
         return self.worker.update_actor(batch)
 
     def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
@@ -67,7 +67,7 @@ class InProcessPolicy:
         return self.worker.compute_gradient_norm(batch)
 
     def save_checkpoint(self, folder: Path, step: int) -> None:
-        """Write weights, optimiser, schedule and teacher below ``folder``."""
+        """Write weights, optimizer, schedule and teacher below ``folder``."""
         self.worker.save_checkpoint(str(folder), global_step=step)
 
     def save_weights(self, folder: Path) -> None:

@@ -34,7 +34,7 @@ class Policy(Protocol):
         ...
 
     def update_actor(self, batch: TensorDict) -> TensorDict:
-        """One optimiser step per mini-batch, each followed by the teacher's."""
+        """One optimizer step per mini-batch, each followed by the teacher's."""
         ...
 
     def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
@@ -42,7 +42,7 @@ class Policy(Protocol):
         ...
 
     def save_checkpoint(self, folder: Path, step: int) -> None:
-        """Write weights, optimiser, schedule and teacher below ``folder``."""
+        """Write weights, optimizer, schedule and teacher below ``folder``."""
         ...
 
     def save_weights(self, folder: Path) -> None:

@@ -65,7 +65,7 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[mis
         return self.actor_rollout_wg.compute_teacher_log_prob(batch)
 
     def update_actor(self, batch: TensorDict) -> TensorDict:
-        """One optimiser step per mini-batch."""
+        """One optimizer step per mini-batch."""
         return self.actor_rollout_wg.update_actor(batch)
 
     def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
@@ -73,7 +73,7 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[mis
         return self.actor_rollout_wg.compute_gradient_norm(batch)
 
     def save_checkpoint(self, folder: Path, step: int) -> None:
-        """Write weights, optimiser, schedule and teacher below ``folder``, which all ranks must see."""
+        """Write weights, optimizer, schedule and teacher below ``folder``, which all ranks must see."""
         self.actor_rollout_wg.save_checkpoint(str(folder.absolute()), None, step)
 
     def save_weights(self, folder: Path) -> None:

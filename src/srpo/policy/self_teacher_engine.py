@@ -37,7 +37,7 @@ from srpo.policy.verl_private import build_sharded_copy
 
 
 class SelfTeacherEngine(FSDPEngineWithLMHead):
-    """The student, its optimiser and, if the method needs it, the EMA of its weights."""
+    """The student, its optimizer and, if the method needs it, the EMA of its weights."""
 
     module: Any
     teacher: Any = None
@@ -51,7 +51,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         """Build the self-teacher as a copy of the student, with the student's mesh and sharding.
 
         Args:
-            ema_rate: weight of the student in the EMA after each optimiser step.
+            ema_rate: weight of the student in the EMA after each optimizer step.
             offload: keep the teacher's shards in host memory between its passes.
         """
         self.ema_rate, self.offload_teacher = ema_rate, offload

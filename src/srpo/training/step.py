@@ -243,7 +243,7 @@ class Step:
     def update(
         self, rollouts: Rollouts, routes: Routes, batches: list[list[int]], constants: ConstantsByRollout
     ) -> dict[str, float]:
-        """One optimiser step per mini-batch; every so many steps, first measure the gradient of each branch."""
+        """One optimizer step per mini-batch; every so many steps, first measure the gradient of each branch."""
         measured = {}
         if self.number % self.training.branch_gradients_every == 0:
             measured = self.branch_gradients(rollouts, routes, batches, constants)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
-from srpo.algorithm.advantage import group_advantages, mixed_advantages, penalised_advantages
+from srpo.algorithm.advantage import anchored_advantages, group_advantages, mixed_advantages
 
 
 def advantages(rewards: list[float], groups: list[int]) -> list[float]:
@@ -104,20 +104,20 @@ def test_mix_is_a_constant():
 
 def test_penalty_by_hand():
     teacher, student = torch.tensor([-1.0, -3.0]), torch.tensor([-2.0, -0.5], requires_grad=True)
-    penalised = penalised_advantages(torch.tensor([0.75, 0.75]), teacher, student, 0.1)
+    penalised = anchored_advantages(torch.tensor([0.75, 0.75]), teacher, student, 0.1)
     torch.testing.assert_close(penalised, torch.tensor([0.75 + 0.1, 0.75 - 0.25]))
     assert not penalised.requires_grad
 
 
 def test_no_penalty_leaves_the_group_advantage():
     advantage = torch.tensor([0.25, -0.75])
-    assert penalised_advantages(advantage, torch.tensor([-9.0, -1.0]), torch.tensor([-1.0, -9.0]), 0).equal(advantage)
+    assert anchored_advantages(advantage, torch.tensor([-9.0, -1.0]), torch.tensor([-1.0, -9.0]), 0).equal(advantage)
 
 
 def test_the_mean_penalty_is_the_kl_divergence():
     """The k1 estimate: its expectation over tokens of p is KL(p || q)."""
     p, q = torch.randn(2, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).log_softmax(-1)
-    penalties = -penalised_advantages(torch.zeros(7, dtype=torch.float64), q, p, 1.0)
+    penalties = -anchored_advantages(torch.zeros(7, dtype=torch.float64), q, p, 1.0)
     torch.testing.assert_close(
         (p.exp() * penalties).sum(), torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True)
     )

@@ -126,7 +126,7 @@ def test_a_real_checkpoint_has_the_bytes_of_the_formula(method: str, precision: 
     shape = TransformerShape(**{key: getattr(network, key) for key in TransformerShape.model_fields})
     assert memory.parameters(shape) == resolve.count_parameters(base)
     size = memory.checkpoint_bytes(shape, spec.execution, spec.method.routing.needs_teacher)
-    kinds = {"model_*.pt": size.model, "optim_*.pt": size.optimiser, "ema_teacher_*.pt": size.teacher}
+    kinds = {"model_*.pt": size.model, "optim_*.pt": size.optimizer, "ema_teacher_*.pt": size.teacher}
     for pattern, expected in kinds.items():
         files = list((tmp_path / "saved").glob(pattern))
         assert len(files) == (expected > 0)

@@ -221,21 +221,21 @@ def test_verls_model_class_reads_a_checkpoint_as_asked(name, tmp_path):
 # ---------------------------------------------------------------- where the values take effect
 
 
-def test_the_optimiser_that_verl_builds_and_its_warm_up(composed):
+def test_the_optimizer_that_verl_builds_and_its_warm_up(composed):
     for run, config in composed.items():
         settings = omega_conf_to_dataclass(config.actor_rollout_ref.actor).optim
-        optimiser = build_optimizer([torch.nn.Parameter(torch.zeros(1))], settings)
-        assert type(optimiser) is torch.optim.AdamW
-        (group,) = optimiser.param_groups
+        optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(1))], settings)
+        assert type(optimizer) is torch.optim.AdamW
+        (group,) = optimizer.param_groups
         rate = TABLE_3[run.method]["learning rate"]
         assert (group["lr"], group["betas"], group["weight_decay"]) == (rate, (0.9, 0.999), 0.01)
         # what verl's engine builds from these; one step of it is one batch, whatever its number of updates
         assert settings.lr_scheduler_type == "constant"
-        schedule = get_constant_schedule_with_warmup(optimiser, settings.lr_warmup_steps)
+        schedule = get_constant_schedule_with_warmup(optimizer, settings.lr_warmup_steps)
         rates = []
         for _ in range(12):
-            rates.append(optimiser.param_groups[0]["lr"])
-            optimiser.step()
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
             schedule.step()
         assert rates == pytest.approx([rate * step / 10 for step in range(10)] + [rate, rate])
 

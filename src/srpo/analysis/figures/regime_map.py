@@ -1,4 +1,4 @@
-"""The map of regimes: heat maps of what SRPO gains, a cell a model and benchmark."""
+"""The map of regimes: heat maps of what SRPO gains, with one cell per model and benchmark."""
 
 from __future__ import annotations
 
