@@ -262,6 +262,8 @@ layout = Layout(options.experiment.parent)
 if options.verb is cli.make_data:
     split, benchmark = options.split, options.benchmark
     outputs = [layout.split(benchmark, split) if split else layout.statistics(benchmark)]
+    if options.lengths:
+        outputs = [layout.lengths(benchmark, options.lengths)]
 elif options.verb is cli.make_model:
     outputs = [layout.model(options.model) / "base.json"]
 elif options.verb is cli.report:

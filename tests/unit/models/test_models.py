@@ -503,7 +503,7 @@ def written_gguf(folder: Path) -> tuple[Path, LlamaForCausalLM]:
     """A random Llama of 2 layers in a GGUF file, float32, with a tokenizer of bytes, and the model itself."""
     writer_of = pytest.importorskip("gguf", reason="optional: pip install --no-deps -r envs/real-model.txt")
     torch.manual_seed(0)
-    tokens = [PAD, "<|im_start|>", END, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokens = [PAD, "<|im_start|>", END, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab", "cd"]
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = LlamaConfig(
         **sizes, num_key_value_heads=2, head_dim=8, vocab_size=len(tokens), max_position_embeddings=2048,
@@ -525,7 +525,7 @@ def written_gguf(folder: Path) -> tuple[Path, LlamaForCausalLM]:
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens)
     writer.add_token_types([3, 3, 3] + [1] * (len(tokens) - 3))
-    writer.add_token_merges(["a b"])
+    writer.add_token_merges(["a b", "c d"])  # of a single one transformers would read the letters
     for name, token in (("bos", 1), ("eos", 2), ("pad", 0), ("unk", 0)):
         getattr(writer, f"add_{name}_token_id")(token)
     writer.add_chat_template(CHAT_TEMPLATE)

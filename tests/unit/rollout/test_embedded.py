@@ -39,7 +39,7 @@ def make_model(heads=4, kv_heads=2, head_dim=8, tied=True, theta=10000.0, family
     config = make_config(
         **{
             "vocab_size": VOCAB,
-            "hidden_size": 32,
+            "hidden_size": 8 * heads if family == "llama" else 32,  # transformers' Llama wants a multiple of the heads
             "intermediate_size": 48,
             "num_hidden_layers": 3,
             "num_attention_heads": heads,

@@ -25,6 +25,7 @@ def test_metrics_of_a_batch_by_hand():
             "routing/grpo_fraction": 11 / 16,
             "routing/sdpo_fraction": 5 / 16,
             "routing/mix_fraction": 0,
+            "routing/anchored_fraction": 0,
             "routing/dropped_fraction": 0,
             "routing/correct_fraction": 7 / 16,
             "routing/sibling_available_fraction": 11 / 16,
