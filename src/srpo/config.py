@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from srpo.algorithm.branches import BRANCHES, trained
+from srpo.algorithm.branches import BRANCHES, trained_branches
 from srpo.benchmarks.rewards import REWARDS
 from srpo.errors import SrpoError
 from srpo.layout import RUN_PATH
@@ -71,7 +71,7 @@ class Routing(Config):
             if BRANCHES[getattr(self, cell)].sibling == "required":
                 others = ", ".join(name for name, branch in BRANCHES.items() if branch.sibling != "required")
                 raise ValueError(f"{cell} = {getattr(self, cell)}: no sibling to show the teacher; use {others}")
-        if not trained(self.branches):
+        if not trained_branches(self.branches):
             raise ValueError("every branch is dropped: the method would train on nothing")
         for name in self.branches:
             for other in BRANCHES[name].excludes:
@@ -557,7 +557,7 @@ class Search(Config):
     trials: dict[str, Trial]
 
 
-class Tried(Config):
+class TrialResult(Config):
     """A trial of a finished search: the method, its values, and its score on the held-out questions, percent."""
 
     method: str
@@ -583,7 +583,7 @@ class Tuned(Config):
     clock_seconds: Positive
     wall_seconds: Positive
     methods: dict[str, dict[str, int | float]]
-    trials: list[Tried]
+    trials: list[TrialResult]
 
 
 class RunId(Config):

@@ -73,11 +73,11 @@ def headline(plan: Plan) -> str:
     what = ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count)
     busy = f"{hours:.4g} {unit}-hours" if hours > 5 or unit == "GPU" else f"{hours * 60:.0f} CPU minutes"
     from_what = (
-        "measured seconds a step"
+        "measured seconds per step"
         if plan.measured.folders
         else f"the data sheet of {plan.gpu}"
         if plan.gpu
-        else "the paper's seconds a step"
+        else "the paper's seconds per step"
         if experiment.execution.rollout_engine == "sglang"
         else "FLOPs at nominal rates, prompts and responses as long as they may be, cores idle otherwise"
     )
@@ -165,7 +165,7 @@ def _render_runs(plan: Plan) -> str:
             ]
         )
     steps = [f"steps in {label}" for label in labels]
-    return _table(["model", "method", "runs", "s a step", "from", *steps, "hours a run", f"{unit}-hours"], rows)
+    return _table(["model", "method", "runs", "s/step", "from", *steps, "hours/run", f"{unit}-hours"], rows)
 
 
 def _render_time(plan: Plan) -> str:
@@ -273,7 +273,9 @@ def _measured(plan: Plan) -> list[str]:
     for (model, method), phases in measured.phases.items():
         total = sum(phases.values())
         parts = ", ".join(f"{phase} {seconds:.3g}" for phase, seconds in phases.items() if seconds >= 0.001 * total)
-        lines.append(f"{model}, {method}: {total:.3g} s a step ({parts}); generation {phases['generate'] / total:.0%}.")
+        lines.append(
+            f"{model}, {method}: {total:.3g} s per step ({parts}); generation {phases['generate'] / total:.0%}."
+        )
     for model, (seconds, rollouts) in measured.validations.items():
         lines.append(f"{model}: {seconds:.3g} s for a validation of {rollouts} rollouts.")
     if measured.write_bytes_per_second:
@@ -305,9 +307,9 @@ def _from_the_paper(plan: Plan) -> list[str]:
     lines = []
     if any(run.step.source.startswith("paper") for run in plan.runs):
         lines.append(
-            "Seconds a step up to each budget, where no others are named: those of figure 4b, of Qwen3-8B on 8 GPUs of "
-            "96 GB (H20), a mean over benchmarks. A smaller model or a faster GPU takes less: with a wall clock more "
-            "steps, and more validations, in the same hours."
+            "Seconds per step up to each budget, where no others are named: those of figure 4b, of Qwen3-8B on 8 GPUs "
+            "of 96 GB (H20), a mean over benchmarks. A smaller model or a faster GPU takes less: with a wall clock "
+            "more steps, and more validations, in the same hours."
         )
     if likes:
         others = ", ".join(f"{name} like {like}" for name, like in likes.items())
@@ -330,7 +332,7 @@ def _computed(plan: Plan) -> list[str]:
     if plan.gpu and any(run.step.source == plan.gpu for run in plan.runs):
         card = GPUS[plan.gpu]
         by_data_sheet = [
-            f"Seconds a step, where no others are named: from the data sheet of {plan.gpu} ({card.memory / 1e9:.0f} "
+            f"Seconds per step, where no others are named: from the data sheet of {plan.gpu} ({card.memory / 1e9:.0f} "
             f"GB, {card.bandwidth / 1e9:.0f} GB/s, {card.flops / 1e12:.0f} TFLOP/s in bfloat16). Generation reaches "
             f"{BANDWIDTH_SHARE:.0%} of it and the other passes {FLOPS_SHARE:.0%}; prompts have {MEAN_PROMPT} and "
             f"responses {MEAN_RESPONSE} tokens on average, {LONGEST_RESPONSE} at most, or as many as allowed."

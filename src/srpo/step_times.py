@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, cast
 
-from srpo.algorithm.branches import trained
+from srpo.algorithm.branches import trained_branches
 from srpo.repository import REFERENCE
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def timed_like(method: Method | None) -> TimedMethod:
     """The method of figure 4b whose passes a method shares; the untrained model's is GRPO."""
     if method is None or not method.routing.needs_teacher:
         return "grpo"
-    every = all(branch.uses_teacher for branch in trained(method.routing.branches))
+    every = all(branch.uses_teacher for branch in trained_branches(method.routing.branches))
     return "sdpo" if every else "srpo"
 
 

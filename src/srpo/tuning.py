@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from srpo.config import Experiment, RunId, Tried, Tuned
+from srpo.config import Experiment, RunId, TrialResult, Tuned
 from srpo.errors import SrpoError
 from srpo.files import write_text
 from srpo.layout import Layout
@@ -39,8 +39,8 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
     tried = []
     for name, trial in experiment.search.trials.items():
         scores = [_score(run, summary) for run, summary in summaries.items() if run.method == name]
-        tried.append(Tried(method=trial.of, values=trial.values, score=round(fmean(scores), 2)))
-    best: dict[str, Tried] = {}
+        tried.append(TrialResult(method=trial.of, values=trial.values, score=round(fmean(scores), 2)))
+    best: dict[str, TrialResult] = {}
     for one in tried:
         if one.method not in best or one.score > best[one.method].score:
             best[one.method] = one

@@ -171,8 +171,8 @@ def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(tmp_path, monkeypa
         os.kill(process, signal.SIGKILL)
         return await asking
 
-    update = ray_driver.SRPOTrainer.update_actor
-    monkeypatch.setattr(ray_driver.SRPOTrainer, "update_actor", lambda *args: updates.append(1) or update(*args))
+    update = ray_driver.RayPolicy.update_actor
+    monkeypatch.setattr(ray_driver.RayPolicy, "update_actor", lambda *args: updates.append(1) or update(*args))
     monkeypatch.setattr(ServerRollout, "_generate", generate_and_kill)
     found = trained(experiment(ranks), tmp_path / "ray")
     assert "rollout servers failed after step 3, starting new ones (generating: ActorDiedError" in caplog.text
@@ -182,7 +182,7 @@ def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(tmp_path, monkeypa
 
 def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint(tmp_path, monkeypatch, caplog):
     expected = trained(experiment(0), tmp_path / "local")
-    update, updates = ray_driver.SRPOTrainer.update_actor, []
+    update, updates = ray_driver.RayPolicy.update_actor, []
 
     def update_and_kill(*args):
         updates.append(1)
@@ -190,7 +190,7 @@ def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint
             kill_a_server(0)
         return update(*args)
 
-    monkeypatch.setattr(ray_driver.SRPOTrainer, "update_actor", update_and_kill)
+    monkeypatch.setattr(ray_driver.RayPolicy, "update_actor", update_and_kill)
     found = trained(experiment(1), tmp_path / "ray")
     assert "rollout servers failed after step 3, starting new ones (sending weights: " in caplog.text
     assert len(updates) == 5  # step 3 was taken again
@@ -201,7 +201,7 @@ def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_p
     """Weights die with it: nothing is saved of them, and nothing starts anew inside the run."""
     expected = trained(experiment(0), tmp_path / "local")
     spec, layout = prepare(experiment(1), tmp_path / "ray")
-    update, updated = ray_driver.SRPOTrainer.update_actor, []
+    update, updated = ray_driver.RayPolicy.update_actor, []
 
     def kill_and_update(self, batch):
         updated.append(1)
@@ -211,7 +211,7 @@ def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_p
         return update(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ray_driver.SRPOTrainer, "update_actor", kill_and_update)
+        patch.setattr(ray_driver.RayPolicy, "update_actor", kill_and_update)
         with pytest.raises(ray.exceptions.RayActorError):
             loop.train(spec, layout)
     assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2

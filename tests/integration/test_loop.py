@@ -109,13 +109,13 @@ def reference_gradient(run, seen, teacher=None):
         y = log_p.gather(-1, response.unsqueeze(-1)).squeeze(-1)
         correction = (y.detach() - rollouts.rollout_log_probs[i].double()).exp().clamp(max=2)
         denominator += len(response)
-        if sibling is not None and branch in ("sdpo", "mix", "reverse_kl"):
+        if sibling is not None and branch in ("sdpo", "mix", "kl_of_the_student"):
             messages = teacher_messages(questions[q].messages, rollouts.texts[q * rewards.shape[1] + sibling])
             text = run.policy.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             with torch.no_grad():
                 shown = torch.tensor(run.policy.tokenizer.encode(text))
                 log_q = logits(shown, response, teacher or model).log_softmax(-1)
-        if branch in ("sdpo", "reverse_kl"):
+        if branch in ("sdpo", "kl_of_the_student"):
             p, q_ = log_p.exp(), log_q.exp()
             top = log_p.detach().topk(method.top_k).indices
             b = [torch.cat([d.gather(-1, top), 1 - d.gather(-1, top).sum(-1, keepdim=True)], -1) for d in (p, q_)]

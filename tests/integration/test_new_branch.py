@@ -17,12 +17,12 @@ from srpo.training.loop import _Run
 
 @pytest.fixture
 def registered():
-    """The registry with the branch of ``reverse_kl.py``; afterwards as it was."""
+    """The registry with the branch of ``kl_of_the_student.py``; afterwards as it was."""
     before = dict(BRANCHES)
-    import reverse_kl
+    import kl_of_the_student
 
-    BRANCHES[reverse_kl.REVERSE_KL.name] = reverse_kl.REVERSE_KL
-    yield reverse_kl.REVERSE_KL
+    BRANCHES[kl_of_the_student.KL_OF_THE_STUDENT.name] = kl_of_the_student.KL_OF_THE_STUDENT
+    yield kl_of_the_student.KL_OF_THE_STUDENT
     BRANCHES.clear()
     BRANCHES.update(before)
 
@@ -30,8 +30,8 @@ def registered():
 @pytest.mark.parametrize(
     "routing",
     [
-        {"wrong_with_sibling": "reverse_kl"},
-        {"correct_with_sibling": "sdpo", "wrong_with_sibling": "reverse_kl"},  # two divergences in a micro-batch
+        {"wrong_with_sibling": "kl_of_the_student"},
+        {"correct_with_sibling": "sdpo", "wrong_with_sibling": "kl_of_the_student"},  # two divergences in a micro-batch
     ],
     ids=["instead of SDPO", "beside SDPO"],
 )
@@ -52,7 +52,7 @@ def test_a_branch_from_outside_is_trained(registered, routing, tmp_path, monkeyp
         np.testing.assert_allclose(gradient[name], expected, rtol=2e-3, atol=2e-6, err_msg=name)
     (event,) = read_events(layout.run(spec.id) / "steps.jsonl")
     metrics = event["metrics"]
-    assert metrics["routing/reverse_kl_fraction"] > 0
+    assert metrics["routing/kl_of_the_student_fraction"] > 0
     assert {f"loss/{name}" for name in branches} <= metrics.keys()
     taken = {name for name in branches if metrics[f"routing/{name}_fraction"] > 0}
     assert len(taken) > 1
@@ -64,13 +64,13 @@ def test_a_branch_from_outside_is_trained(registered, routing, tmp_path, monkeyp
 
 def test_a_branch_that_is_not_registered_is_refused():
     raw = tiny_experiment("srpo").methods["srpo"].model_dump(mode="json")
-    raw["routing"]["wrong_with_sibling"] = "reverse_kl"
-    with pytest.raises(ValueError, match="reverse_kl: no branch; use dropped, grpo, sdpo, mix, anchored"):
+    raw["routing"]["wrong_with_sibling"] = "kl_of_the_student"
+    with pytest.raises(ValueError, match="kl_of_the_student: no branch; use dropped, grpo, sdpo, mix, anchored"):
         Method.model_validate(raw)
 
 
 def test_a_distilling_branch_needs_a_sibling(registered):
     raw = tiny_experiment("srpo").methods["srpo"].model_dump(mode="json")
-    raw["routing"]["wrong_without_sibling"] = "reverse_kl"
-    with pytest.raises(ValueError, match="wrong_without_sibling = reverse_kl: no sibling"):
+    raw["routing"]["wrong_without_sibling"] = "kl_of_the_student"
+    with pytest.raises(ValueError, match="wrong_without_sibling = kl_of_the_student: no sibling"):
         Method.model_validate(raw)

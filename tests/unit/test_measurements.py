@@ -78,7 +78,7 @@ def test_what_was_not_measured_stays_the_papers_and_says_so(measured: Measuremen
     assert sources["qwen3-8b", "advantage_mix"] == "paper, sdpo"
     text = plan_text.render(planned)
     assert (
-        "qwen3-4b, srpo: 50 s a step (generate 36, reward 1, log_prob 3, teacher 2, update 8); generation 72%" in text
+        "qwen3-4b, srpo: 50 s per step (generate 36, reward 1, log_prob 3, teacher 2, update 8); generation 72%" in text
     )
     assert "those of figure 4b" in text.partition("\nFrom the paper\n")[2]
     assert "Nothing." not in text

@@ -159,7 +159,7 @@ def test_headline() -> None:
     assert lines[1].startswith("An estimate from FLOPs")
     paper = plan_text.headline(plan.make_plan(PAPER)).splitlines()
     assert paper[0].startswith("paper: 42 runs; from nothing about 4861 GPU-hours, 25.3 days with 1 run")
-    assert "the paper's seconds a step" in paper[1]
+    assert "the paper's seconds per step" in paper[1]
 
 
 # ---------------------------------------------------------------- disk and memory

@@ -113,7 +113,7 @@ for _branch in (DROPPED, GRPO, SDPO, MIX, ANCHORED):
     register(_branch)
 
 
-def compared() -> list[Branch]:
+def comparable_branches() -> list[Branch]:
     """Branches with a loss that a method may combine, for the report's figures and tables."""
     return [branch for branch in BRANCHES.values() if branch.loss is not None and not branch.excludes]
 
@@ -123,7 +123,7 @@ def index_of(name: str) -> int:
     return [*BRANCHES].index(name)
 
 
-def trained(names: Iterable[str]) -> list[Branch]:
+def trained_branches(names: Iterable[str]) -> list[Branch]:
     """The branches among ``names`` that have a loss, each once, in the registry's order."""
     chosen = set(names)
     return [branch for name, branch in BRANCHES.items() if name in chosen and branch.loss is not None]

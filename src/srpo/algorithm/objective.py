@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from srpo.algorithm.branches import Branch, index_of, trained
+from srpo.algorithm.branches import Branch, index_of, trained_branches
 from srpo.algorithm.importance import MAX_LOG_RATIO, truncated_ratio
 from srpo.algorithm.routing import has_loss
 from srpo.algorithm.settings import Settings
@@ -78,7 +78,7 @@ def branch_losses(
         student_log_probs: log p of the student's top-K tokens and the tail at distilled tokens, with gradients; None
             where no token is distilled.
     """
-    branches = trained(settings.routing.branches)
+    branches = trained_branches(settings.routing.branches)
     by_branch: dict[str, Tensor] = {}
     policy_gradient = has_loss(targets.branch, "policy_gradient")
     loss, clipped = policy_loss(

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int64, Integer
 from torch import Tensor
 
 from srpo.algorithm.advantage import group_advantages
-from srpo.algorithm.branches import BRANCHES, index_of, trained
+from srpo.algorithm.branches import BRANCHES, index_of, trained_branches
 from srpo.algorithm.distribution import top_k_with_tail
 from srpo.algorithm.importance import truncated_ratio
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
@@ -199,7 +199,7 @@ def complete(
     old = log_prob.detach()
     teacher = old.masked_scatter(targets.scored, targets.teacher_log_prob)
     advantage = targets.advantage
-    for branch in trained(settings.routing.branches):
+    for branch in trained_branches(settings.routing.branches):
         if branch.loss == "policy_gradient" and branch.uses_teacher:
             own = targets.branch == index_of(branch.name)
             mixed = branch.advantage(settings, advantage[own], old[own], teacher[own])

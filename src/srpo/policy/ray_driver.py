@@ -26,7 +26,7 @@ from srpo.rollout.sglang_protocol import ENVIRONMENT, stop_token_ids, vocabulary
 
 
 @register_trainer("srpo")
-class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[misc]  # verl names its base by class
+class RayPolicy(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[misc]  # verl names its base by class
     """A run's policy (:class:`srpo.policy.interface.Policy`): a worker per device, rollout servers on the same devices.
 
     verl's own ``fit`` is not used: ``training/loop.py`` is the only training loop, for both drivers. Batches
@@ -86,7 +86,7 @@ class SRPOTrainer(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[mis
 
 
 @contextmanager
-def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
+def start(spec: RunSpec, model: Path) -> Iterator[RayPolicy]:
     """Start a Ray cluster for this run only, and the run's policy in it; stop both at the end."""
     check_version()
     check_packages(spec.execution)
@@ -113,7 +113,7 @@ def start(spec: RunSpec, model: Path) -> Iterator[SRPOTrainer]:
             raise SrpoError(
                 f"execution.ranks = {ranks}: {found} GPUs are visible; let CUDA_VISIBLE_DEVICES name {ranks}"
             )
-        trainer = SRPOTrainer(config)
+        trainer = RayPolicy(config)
         trainer.init()
         yield trainer
     finally:

@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from srpo.algorithm.branches import trained
+from srpo.algorithm.branches import trained_branches
 from srpo.algorithm.diagnostics import copied_tokens, copying_cases, copying_metrics, loss_cells
 from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
 from srpo.algorithm.routing import NO_SIBLING, Routes, route
@@ -291,7 +291,7 @@ class Step:
         metrics = {}
         tokens = sum(len(rollouts.responses[row]) for row in rows)
         ranks = self._ranks(rollouts, routes, batches)
-        for branch in trained(by_branch):
+        for branch in trained_branches(by_branch):
             own = by_branch[branch.name]
             output = self.policy.compute_gradient_norm(self._update_batch(rollouts, [own], constants, ranks))
             # the batch divides by its own tokens, the loss by those of the mini-batch

@@ -14,7 +14,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from srpo.algorithm.branches import compared
+from srpo.algorithm.branches import comparable_branches
 from srpo.analysis.figures import style
 from srpo.analysis.figures.captions import (
     average_caption,
@@ -178,7 +178,7 @@ def _percent(metric: str) -> Series:
     return Series(metric, 100.0)
 
 
-_COMPARED = compared()
+_COMPARED = comparable_branches()
 _BRANCH_STYLES = [{"color": style.branch_colour(branch.name), "linewidth": 2.4} for branch in _COMPARED]
 _SHARES = (-3.0, 103.0)
 

@@ -15,10 +15,10 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from srpo.analysis.results.contrasts import Estimate
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.logs import Logs, relative
 from srpo.analysis.results.lookups import Cells, Lookup, Terms, available, benchmark_means, combine
 from srpo.analysis.results.matrix import BASE, family, model_benchmarks, planned
 from srpo.analysis.results.multiple_testing import ALPHA, equivalence_p, holm
+from srpo.analysis.results.run_logs import RunLogs, relative
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title
 from srpo.config import Config
@@ -376,7 +376,7 @@ def _when(when: str, results: Results) -> str | None:
 def _that_reached_the_budget(lookup: Lookup, results: Results, model: str) -> Lookup:
     """``lookup`` without the runs that stopped before the budget, because their score at the budget is unknown."""
     budgets = results.experiment.training.budget_seconds
-    clock = Logs.of(results).clock
+    clock = RunLogs.of(results).clock
 
     def kept(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
         found = lookup(benchmark, method, when)
@@ -396,7 +396,7 @@ def _lookup(quantity: Quantity, results: Results, model: str, reached_only: bool
     if quantity.kind in ("score", "best_on_each"):
         scores = Scores.of(results)
         return at_budgets(scores.lookup(model, quantity.score or scores.protocol))
-    logs = Logs.of(results)
+    logs = RunLogs.of(results)
     if quantity.kind == "metric":
         assert quantity.metric is not None  # Quantity demands it of this kind
         return logs.metric(model, quantity.metric)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from srpo.algorithm.branches import trained
+from srpo.algorithm.branches import trained_branches
 from srpo.compose import load_experiment
 from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
@@ -204,7 +204,7 @@ def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
 
 def routed_methods(experiment: Experiment) -> list[str]:
     """Methods that train on rollouts of several branches."""
-    return [name for name, method in experiment.methods.items() if len(trained(method.routing.branches)) > 1]
+    return [name for name, method in experiment.methods.items() if len(trained_branches(method.routing.branches)) > 1]
 
 
 def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, Any]] | None:
@@ -215,7 +215,7 @@ def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, 
     runs = [run for run in experiment.runs() if run.method in routed_methods(experiment)]
     for run in sorted(runs, key=lambda run: run.method != "srpo"):
         for group in _events(Layout(root).run_files(run).groups):
-            if len(trained(rollout["branch"] for rollout in group["rollouts"])) > 1:
+            if len(trained_branches(rollout["branch"] for rollout in group["rollouts"])) > 1:
                 return run, _encodable(group)
     return None
 

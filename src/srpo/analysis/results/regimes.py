@@ -9,9 +9,9 @@ from __future__ import annotations
 import pandas as pd
 
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.logs import Logs
 from srpo.analysis.results.lookups import combine, estimate_columns
 from srpo.analysis.results.matrix import BASE, planned
+from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.scores import Scores
 
 RIVALS = ("grpo", "sdpo")
@@ -33,7 +33,7 @@ def regime_frame(results: Results) -> pd.DataFrame:
     budget the score of each method (``grpo``, ``sdpo``, ``srpo``, percent) and by how much SRPO is above its rivals
     (``srpo-grpo``, ``srpo-sdpo``, points). Each has a 95 % interval where there is one.
     """
-    scores, logs = Scores.of(results), Logs.of(results)
+    scores, logs = Scores.of(results), RunLogs.of(results)
     rows = []
     for model in results.experiment.models:
         plan = planned(results, model)

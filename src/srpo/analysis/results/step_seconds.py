@@ -6,9 +6,9 @@ import pandas as pd
 
 from srpo.analysis.results.contrasts import over_seeds
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.logs import Logs
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import planned
+from srpo.analysis.results.run_logs import RunLogs
 from srpo.training.clock import PHASES
 
 SECONDS = {"step_seconds": "step_seconds", **{phase: f"phase_seconds/{phase}" for phase in PHASES}}
@@ -22,7 +22,7 @@ def step_seconds(results: Results) -> pd.DataFrame:
     compared; a method that has reached it nowhere does not count. ``benchmarks`` is the number of these benchmarks,
     ``seeds`` the smallest number of runs.
     """
-    logs, rows = Logs.of(results), []
+    logs, rows = RunLogs.of(results), []
     for model in results.experiment.models:
         plan, total = planned(results, model), logs.seconds(model)
         for budget in results.experiment.training.budget_seconds:

@@ -11,9 +11,9 @@ import pandas as pd
 
 from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.logs import Logs
 from srpo.analysis.results.lookups import Lookup, combine, estimate_columns
 from srpo.analysis.results.matrix import BASE, planned
+from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import original_name
 
@@ -101,7 +101,7 @@ def sweep_frame(results: Results) -> pd.DataFrame:
 
 def _lookup(results: Results, points: dict[str, tuple[str, str]], quantity: str) -> Lookup:
     """The values of a quantity. Points are numbered and take the place of methods, so models can be compared too."""
-    scores, logs = Scores.of(results), Logs.of(results)
+    scores, logs = Scores.of(results), RunLogs.of(results)
 
     def lookup(benchmark: str, point: str, when: str) -> Mapping[int, np.ndarray]:
         model, method = points[point]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from srpo.algorithm.branches import compared
+from srpo.algorithm.branches import comparable_branches
 from srpo.analysis.results.contrasts import Estimate, over_seeds
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.logs import Logs
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import planned
+from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import method_title
 from srpo.analysis.tables.grid import Grid, Row
 from srpo.analysis.tables.table import Table, estimate_cell, intervals_note
@@ -38,7 +38,7 @@ _DIAGNOSTICS = {
     ],
     "Gradient norm before clipping": [
         _Diagnostic("whole loss", "actor/grad_norm"),
-        *(_Diagnostic(f"{branch.title} branch", f"grad_norm/{branch.name}") for branch in compared()),
+        *(_Diagnostic(f"{branch.title} branch", f"grad_norm/{branch.name}") for branch in comparable_branches()),
     ],
     "Distillation loss by kind of token, %": [
         _Diagnostic("reasoning", "distillation_share/reasoning", "%", 1),
@@ -114,7 +114,7 @@ def _estimate(
     results: Results, model: str, method: str, diagnostic: _Diagnostic, when: str
 ) -> tuple[Estimate | None, int]:
     """The mean over benchmarks, and the number of these benchmarks."""
-    lookup = Logs.of(results).metric(model, diagnostic.metric)
+    lookup = RunLogs.of(results).metric(model, diagnostic.metric)
     terms = {(method, when): diagnostic.factor}
     over = available(lookup, terms, planned(results, model)[method])
     return over_seeds(combine(lookup, terms, over)), len(over)

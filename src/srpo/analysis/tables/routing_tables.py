@@ -10,9 +10,9 @@ import pandas as pd
 from srpo.algorithm.branches import BRANCHES
 from srpo.analysis.results.contrasts import over_seeds
 from srpo.analysis.results.load import Results, routed_methods
-from srpo.analysis.results.logs import Logs
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import planned
+from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
 from srpo.analysis.tables.settings_table import method_spec
@@ -124,7 +124,7 @@ def routing_table(results: Results) -> Table:
 
 def cases_table(results: Results) -> Table:
     """How often each case of table 7 occurred, early and late in training."""
-    logs, grids = Logs.of(results), []
+    logs, grids = RunLogs.of(results), []
     rows: list[dict[str, Any]] = []
     parts = {"early": "first tenth", "late": "last tenth"}
     for model, spec in results.experiment.models.items():

@@ -8,7 +8,7 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import plural
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table
-from srpo.config import Tried, Tuned
+from srpo.config import TrialResult, Tuned
 
 
 def tuning_table(results: Results) -> Table:
@@ -66,5 +66,5 @@ def _edges(results: Results, tuned: Tuned) -> list[str]:
     return found
 
 
-def _of(tuned: Tuned, method: str) -> list[Tried]:
+def _of(tuned: Tuned, method: str) -> list[TrialResult]:
     return [trial for trial in tuned.trials if trial.method == method]

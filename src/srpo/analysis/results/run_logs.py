@@ -14,7 +14,7 @@ from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.lookups import Lookup
 
 
-class Logs:
+class RunLogs:
     """The logs of an experiment by run; each method gives a :data:`Lookup` for one model.
 
     Attributes:
@@ -36,7 +36,7 @@ class Logs:
 
     @classmethod
     @lru_cache(maxsize=2)
-    def of(cls, results: Results) -> Logs:
+    def of(cls, results: Results) -> RunLogs:
         """The logs of ``results``, split by run once."""
         return cls(results)
 
