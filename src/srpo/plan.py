@@ -53,6 +53,10 @@ EVALUATION_START_SECONDS = {"embedded": 4.0, "sglang": 15.0}
 SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 """Assumed seconds to start rollout servers, including loading the model."""
 
+MODELLED_SECOND = 4.0
+"""Seconds of a core that a second of the modelled clock takes with the miniature's models (docs/speed.md): the clock
+counts FLOPs, and steps of so small a model take most of their time for other things."""
+
 WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9), "splits": (5.4e-3, 2.8e-8)}
 """CPU seconds of an example of a warm start, and more for each parameter: the line through Miniature-S and -L
 (docs/miniature.md); examples of real splits are four times as long."""
@@ -220,6 +224,8 @@ class _Planner:
         steps = {label: min(limit, count) for label, count in _steps(training, method, step).items()}
         last = [*training.budget_seconds][-1]
         horizon = steps[last] * step.seconds[last]
+        if step.source == "FLOPs" and _is_miniature(self.experiment.models[run.model]):
+            horizon *= MODELLED_SECOND
         validations = max(1, math.ceil(int(steps[last]) / training.validate_every))
         sizes = memory.checkpoint_bytes(shape, execution, method.routing.needs_teacher)
         evaluated = min(len(training.budget_seconds), validations)
@@ -340,6 +346,10 @@ def _steps(training: Training, method: Method, step: StepTime) -> dict[str, floa
         means = clock.step_seconds[timed_like(method)]
         return {label: steps_in_seconds(means, seconds) for label, seconds in budgets.items()}
     return {label: seconds / step.seconds[label] for label, seconds in budgets.items()}
+
+
+def _is_miniature(model: Model) -> bool:
+    return isinstance(model, MiniatureModel) and model.warm_start.corpus == "families"
 
 
 def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:

@@ -15,6 +15,7 @@ from srpo.plan import (
     CONTEXT_TOKENS,
     EVALUATION_START_SECONDS,
     GENERATION_SHARE,
+    MODELLED_SECOND,
     SAVED_VALIDATIONS,
     SERVER_SECONDS,
     START_SECONDS,
@@ -285,6 +286,11 @@ def _measured(plan: Plan) -> list[str]:
         start, evaluation = START_SECONDS[execution.driver], EVALUATION_START_SECONDS[execution.rollout_engine]
         if execution.driver == "in_process":
             lines.append(f"A run starts in {start:.0f} s, an evaluation in {evaluation:.0f} s (docs/speed.md).")
+        if any(run.step.source == "FLOPs" for run in plan.runs):
+            lines.append(
+                f"A second of training on the modelled clock takes {MODELLED_SECOND:g} s of a core with the "
+                "miniature's models (docs/speed.md); with others it is counted as 1 s."
+            )
         if plan.model_seconds:
             lines.append(
                 "An example of a base model's warm start takes what it took of Miniature-S and -L "
@@ -323,8 +329,7 @@ def _computed(plan: Plan) -> list[str]:
     if plan.experiment.execution.rollout_engine == "embedded":
         return [
             "A step's seconds follow from FLOPs at the clock's nominal rates, with prompts and responses as long as "
-            "they may be: steps are the fewest, hours the most there can be. A modelled second is counted as one of a "
-            "core.",
+            "they may be: steps are the fewest there can be.",
             "Disk, from the shapes of the models.",
         ]
     training = plan.experiment.training
