@@ -285,7 +285,9 @@ def _measured(plan: Plan) -> list[str]:
         execution = plan.experiment.execution
         start, evaluation = START_SECONDS[execution.driver], EVALUATION_START_SECONDS[execution.rollout_engine]
         if execution.driver == "in_process":
-            lines.append(f"A run starts in {start:.0f} s, an evaluation in {evaluation:.0f} s (docs/speed.md).")
+            lines.append(
+                f"A run starts and ends in {start:.0f} s, an evaluation starts in {evaluation:.0f} s (docs/speed.md)."
+            )
         if any(run.step.source == "FLOPs" for run in plan.runs):
             lines.append(
                 f"A second of training on the modelled clock takes {MODELLED_SECOND:g} s of a core with the "
