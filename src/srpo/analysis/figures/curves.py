@@ -33,15 +33,16 @@ class Series:
 
 
 def validation_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """avg@k (percent) at every validation, with a pointwise 95 % interval over seeds and questions, or over questions
-    if there is one seed.
+    """avg@k (percent) at every validation that all seeds have, with a pointwise 95 % interval over seeds and questions,
+    or over questions if there is one seed.
     """
     lines = []
     for key, log in _lines(results.validations, methods):
         by_step = log.groupby("step")
         line = by_step.agg(clock=("clock", "mean"), value=("avg_at_k", "mean"), seeds=("seed", "count"))
+        line = _of_all_seeds(line)
         line["value"] *= 100
-        ends = [_band([list(scores)]) for _, scores in by_step["question_scores"]]
+        ends = [_band([list(scores)]) for step, scores in by_step["question_scores"] if step in line.index]
         names = dict(zip(("model", "benchmark", "method"), key, strict=True))
         line = line.assign(smooth=line["value"], series="", **names)
         lines.append(line.assign(**pd.DataFrame(ends, index=line.index)).reset_index())
@@ -137,8 +138,8 @@ def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str,
                 lambda values, window=window: values.rolling(window, center=True, min_periods=1).mean()
             )
             by_step = runs.groupby("step")
-            line = by_step[["clock", "value", "smooth"]].mean().assign(seeds=by_step["seed"].count())
-            margin = _margin(by_step["smooth"].std(), line["seeds"])
+            line = _of_all_seeds(by_step[["clock", "value", "smooth"]].mean().assign(seeds=by_step["seed"].count()))
+            margin = _margin(by_step["smooth"].std()[line.index], line["seeds"])
             line = _line(line, key, margin, "seed", name)
             lines.append(line.iloc[:: max(1, -(-len(line) // POINTS))])
     return _joined(lines)
@@ -148,6 +149,11 @@ def _lines(log: pd.DataFrame, methods: Iterable[str]) -> Iterable[tuple[tuple[st
     """The rows of each model, benchmark and method, with all seeds."""
     there = log[log["method"].isin(list(methods))]
     return there.groupby(["model", "benchmark", "method"], sort=False)
+
+
+def _of_all_seeds(line: pd.DataFrame) -> pd.DataFrame:
+    """The steps that every seed has: runs end at other steps, and a mean over the longer ones would jump."""
+    return line[line["seeds"] == line["seeds"].max()].copy()
 
 
 def _margin(spread: pd.Series, count: pd.Series) -> pd.Series:
