@@ -161,6 +161,7 @@ class Outcome:
         agreeing: on how many of ``benchmarks`` the estimate alone satisfies the rule.
         p_holds, p_violated: one-sided p-values for and against the claim, adjusted by Holm's procedure for a primary
             claim; NaN if unknown.
+        several_seeds: whether every compared method has several training seeds.
         reason: why the claim is not tested or not decided.
     """
 
@@ -172,6 +173,7 @@ class Outcome:
     agreeing: int = 0
     p_holds: float = math.nan
     p_violated: float = math.nan
+    several_seeds: bool = False
     reason: str = ""
 
 
@@ -278,21 +280,26 @@ def _number(quantity: Quantity, results: Results) -> tuple:
 
 
 def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
-    """``outcome`` with its verdict; one that is not tested is unchanged."""
+    """``outcome`` with its verdict; one that is not tested is unchanged.
+
+    If a compared method has one seed, the claim neither holds nor does not hold, however clear the interval is.
+    Training runs differ, and one run does not show by how much. An interval that is widened by the spread of other
+    methods' runs assumes that this method varies as they do.
+    """
     estimate = outcome.estimate
     if estimate is None or outcome.reason:
         return outcome
     if not estimate.has_interval:
         return replace(outcome, reason=estimate.reason or "no interval")
     if outcome.p_violated < ALPHA:
-        if estimate.covers_runs:
-            return replace(outcome, verdict="does not hold")
-        return replace(outcome, reason="the only seed contradicts it")
+        if not outcome.several_seeds:
+            return replace(outcome, reason="it would not hold, but a method has one seed only")
+        return replace(outcome, verdict="does not hold")
     if outcome.p_holds < ALPHA:
-        if not estimate.covers_runs:
-            return replace(outcome, verdict="suggestive", reason="one seed: other training runs are not covered")
         if claim.given and (reason := _not_given(claim.given, claim, results, outcome.model)):
             return replace(outcome, reason=reason)
+        if not outcome.several_seeds:
+            return replace(outcome, verdict="suggestive", reason="it would hold, but a method has one seed only")
         return replace(outcome, verdict="holds")
     if claim.primary and claim.rule.p_holds(estimate) < ALPHA:
         reason = "it would hold as a single claim, but not after Holm's correction for the primary claims"
@@ -337,7 +344,8 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     assert estimate is not None  # each of these benchmarks has every term
     agreeing = sum(map(claim.rule.met, benchmark_means(lookup, terms, benchmarks)))
     p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
-    return Outcome(model, "undecided", estimate, len(benchmarks), len(planned_on), agreeing, *p_values)
+    counts = len(benchmarks), len(planned_on), agreeing
+    return Outcome(model, "undecided", estimate, *counts, *p_values, several_seeds=estimate.several_seeds)
 
 
 def _best_on_each(
@@ -361,7 +369,9 @@ def _best_on_each(
     against = holm([claim.rule.p_violated(pair) for _, pair in pairs])
     closest = min((pair for _, pair in pairs), key=lambda pair: pair.value)
     p_values = float(np.max(for_it)), float(np.nanmin([*against, 1.0]))
-    return Outcome(model, "undecided", closest, len(benchmarks), planned_on, ahead, *p_values)
+    counts = len(benchmarks), planned_on, ahead
+    several_seeds = all(pair.several_seeds for _, pair in pairs)
+    return Outcome(model, "undecided", closest, *counts, *p_values, several_seeds=several_seeds)
 
 
 def _when(when: str, results: Results) -> str | None:

@@ -134,7 +134,8 @@ def _seeds(results: Results) -> str:
     if counts.min() == 1:
         return (
             f"Numbers come from 1 to {counts.max()} seeds. If a method has one seed, its interval is widened by the "
-            "spread between the seeds of the methods with several."
+            "spread between the seeds of the methods with several, and no claim about it holds; a claim can be "
+            "suggestive."
         )
     return (
         f"Numbers are means over {_range(counts.min(), counts.max())} seeds; intervals cover other training runs and "

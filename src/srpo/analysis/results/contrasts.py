@@ -24,9 +24,10 @@ certain than its count says, so its degrees of freedom shrink with the kurtosis;
 a difference) is Wilson's with an effective number of questions, as for proportions of a survey (Korn and Graubard 1998;
 Dean and Pagano 2015), and so stays within 0 and 100 %. If all questions give the same value, there is no interval.
 
-With one run of a method V_runs is unknown: the interval covers other questions only and no claim holds on it, unless a
-:class:`Spread` of runs, measured on other methods of the experiment, replaces it. ``bench/verdicts.py`` computes the
-coverage.
+With one run of a method V_runs is unknown: the interval covers other questions only, unless a :class:`Spread` of runs,
+measured on other methods of the experiment, replaces it. This is the better interval, but it assumes that the method
+varies as the others do, which one run cannot show. So no claim is decided on it either
+(:attr:`Estimate.several_seeds`). ``bench/verdicts.py`` computes the coverage.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ class Estimate:
         return not math.isnan(self.error)
 
     @property
-    def covers_runs(self) -> bool:
-        """Whether the interval covers other training runs."""
-        return self.has_interval and (self.unit in ("seed and question", "seed") or self.spread is not None)
+    def several_seeds(self) -> bool:
+        """Whether every method has several training seeds, so that its own runs say how much they differ."""
+        return self.unit in ("seed and question", "seed") and self.spread is None
 
     @property
     def meaning(self) -> str:

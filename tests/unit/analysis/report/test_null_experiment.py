@@ -62,15 +62,51 @@ def test_a_large_difference_holds_with_seeds_and_is_suggestive_with_one(one_seed
     assert "does not hold" not in verdicts(one_seed).values()
 
 
+def one_seed_of(method, benchmark=None):
+    """Every run but the second and third seeds of ``method``, on all benchmarks or on one."""
+    return lambda run: run.seed == 1 or run.method != method or benchmark not in (None, run.benchmark)
+
+
 def test_one_seed_is_widened_by_the_spread_of_other_methods_seeds_and_says_so(tmp_path):
-    null = Null(gain=(("srpo", 12.0),))
-    results = results_of(tmp_path, null, run_exists=lambda run: run.method != "srpo" or run.seed == 1)
+    results = results_of(tmp_path, Null(gain=(("srpo", 12.0),)), run_exists=one_seed_of("srpo"))
     found = {finding.claim.id: finding for finding in findings(results)}
     (outcome,) = found["srpo_over_grpo_last"].outcomes
     assert outcome.estimate.spread.sd == pytest.approx(2.0, abs=1.0)
     assert outcome.estimate.spread.dof == 20
-    assert outcome.estimate.covers_runs
-    assert found["srpo_over_grpo_last"].verdict == "holds"
+    assert outcome.estimate.meaning == "question, run SD"
+    assert "no claim about it holds; a claim can be suggestive" in " ".join(headlines(results, [*found.values()]))
+
+
+@pytest.mark.parametrize(
+    ("gain", "several", "one"), [(12.0, "holds", "suggestive"), (-12.0, "does not hold", "undecided")]
+)
+def test_one_seed_on_either_side_neither_shows_nor_refutes_a_claim(gain, several, one, tmp_path):
+    null = Null(run_sd=1.0, gain=(("srpo", gain),))
+    assert verdicts(results_of(tmp_path / "several", null))["srpo_over_grpo_last"] == several
+    for lone in (("srpo", None), ("grpo", None), ("srpo", "physics")):
+        results = results_of(tmp_path / "-".join(map(str, lone)), null, run_exists=one_seed_of(*lone))
+        (finding,) = (finding for finding in findings(results) if finding.claim.id == "srpo_over_grpo_last")
+        (outcome,) = finding.outcomes
+        assert (outcome.estimate.low > 0, outcome.estimate.high < 0) == (gain > 0, gain < 0)
+        assert finding.verdict == one
+        assert outcome.reason.endswith("but a method has one seed only")
+
+
+def test_no_claim_about_a_method_with_one_seed_is_decided_and_others_are(tmp_path):
+    results = results_of(tmp_path, Null(gain=(("srpo", 12.0),)), run_exists=one_seed_of("srpo"))
+    found = findings(results)
+    about_srpo = [f for f in found if "srpo" in {method for _, method, _ in f.claim.quantity.terms}]
+    assert {f.verdict for f in about_srpo} <= {"suggestive", "undecided", "not tested"}
+    assert {"holds", "does not hold"} & {f.verdict for f in found if f not in about_srpo}
+
+
+def test_best_on_each_is_suggestive_if_a_rival_that_is_not_the_closest_has_one_seed(tmp_path):
+    null = Null(run_sd=0.5, gain=(("srpo", 12.0), ("sdpo", -12.0)))
+    assert verdicts(results_of(tmp_path / "all", null))["srpo_best_on_each"] == "holds"
+    found = {f.claim.id: f for f in findings(results_of(tmp_path / "one", null, run_exists=one_seed_of("sdpo")))}
+    (outcome,) = found["srpo_best_on_each"].outcomes
+    assert outcome.estimate.several_seeds  # the closest comparison, with GRPO
+    assert found["srpo_best_on_each"].verdict == "suggestive"
 
 
 def test_every_verdict_is_interim_while_a_run_is_missing(same, tmp_path):
@@ -110,7 +146,7 @@ def test_with_fewer_budgets_a_number_is_counted_once(same):
             assert found["grpo_overtakes_sdpo"].verdict == "not tested"  # SDPO's early lead with the other sign
 
 
-def test_a_claim_waits_for_what_must_be_given(same):
+def test_a_claim_waits_for_what_must_be_given(same, one_seed):
     quantity = {"kind": "score", "terms": [[1, "sdpo", "last"], [-1, "base", "base"]]}
     claim = {"id": "x", "statement": "X", "section": "1", "quantity": quantity, "unit": "points", "paper": "drawn"}
     claim |= {"rule": {"above": 0}, "evidence": "table1"}
@@ -119,6 +155,8 @@ def test_a_claim_waits_for_what_must_be_given(same):
     assert verdicts(same, (without,)) == {"x": "holds"}
     (finding,) = findings(same, (given,))
     assert (finding.verdict, finding.outcomes[0].reason) == ("undecided", "not shown that SDPO gains 90 points")
+    assert verdicts(one_seed, (without,)) == {"x": "suggestive"}
+    assert verdicts(one_seed, (given,)) == {"x": "undecided"}
 
 
 def test_equivalence_is_shown_by_a_narrow_interval_only(same):

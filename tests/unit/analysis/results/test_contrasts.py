@@ -96,7 +96,7 @@ def test_one_seed_gives_the_paired_t_interval_where_scores_are_not_heavy_tailed(
     estimate = contrast([[Arm(one), Arm(-other)]])
     paired = stats.ttest_rel(one[0], other[0]).confidence_interval()
     assert (estimate.low, estimate.high) == pytest.approx((paired.low, paired.high))
-    assert (estimate.unit, estimate.covers_runs) == ("question", False)
+    assert (estimate.unit, estimate.several_seeds) == ("question", False)
 
 
 def test_a_score_stays_within_its_bounds_and_its_p_value_agrees_with_its_interval():
@@ -121,21 +121,28 @@ def test_a_borrowed_spread_widens_one_seed_and_is_named():
     spread = Spread(3.0, 8)
     without, widened = contrast([[Arm(values)]]), contrast([[Arm(values, spread=spread)]])
     assert widened.error**2 == pytest.approx(without.error**2 + 9)
-    assert widened.covers_runs
+    assert widened.meaning == "question, run SD"
     assert widened.spread is spread
     three = np.vstack([values, values + 1, values - 1])
     assert contrast([[Arm(three, spread=spread)]]).spread is None
 
 
-def test_one_method_of_unknown_spread_is_enough_to_cover_questions_only():
+def test_one_method_with_one_seed_is_enough_for_not_having_several():
     generator = rng(10)
     world = World(seeds=3)
     questions = world.questions_drawn(generator)
     three, one = world.method(generator, questions), -replace(world, seeds=1).method(generator, questions)
-    assert contrast([[Arm(three), Arm(one)]]).unit == "question"
-    assert not contrast([[Arm(three, spread=Spread(1, 4)), Arm(one)]]).covers_runs
-    assert contrast([[Arm(three), Arm(one, spread=Spread(1, 4))]]).covers_runs
-    assert contrast([[Arm(three), Arm(one, fixed=True)]]).covers_runs
+    spread = Spread(1, 4)
+    for arms in ([Arm(three), Arm(one)], [Arm(three, spread=spread), Arm(one)]):
+        assert (contrast([arms]).meaning, contrast([arms]).several_seeds) == ("question", False)
+    widened = contrast([[Arm(three), Arm(one, spread=spread)]])
+    assert (widened.meaning, widened.several_seeds) == ("question, run SD", False)
+    on_another_benchmark = contrast([[Arm(three), Arm(-three)], [Arm(three), Arm(one, spread=spread)]])
+    assert not on_another_benchmark.several_seeds
+    without_questions = contrast([[Arm(three[:, :1]), Arm(one[:, :1], spread=spread)]])
+    assert (without_questions.meaning, without_questions.several_seeds) == ("seed, run SD", False)
+    assert contrast([[Arm(three), Arm(one, fixed=True)]]).several_seeds
+    assert contrast([[Arm(three), Arm(-three, spread=spread)]]).several_seeds
 
 
 # ---------------------------------------------------------------- nothing from nothing
@@ -156,14 +163,13 @@ def test_what_agrees_exactly_or_is_too_little_has_no_interval_and_says_why(strat
     estimate = contrast([[Arm(values) for values in arms] for arms in strata])
     assert estimate.reason == reason
     assert not estimate.has_interval
-    assert not estimate.covers_runs
     assert math.isnan(estimate.low)
     assert math.isnan(estimate.p_above(0))
 
 
 def test_numbers_of_one_run_each_vary_over_benchmarks():
     estimate = contrast([[Arm(np.array([[value]]))] for value in (1.0, 2.0, 4.0)])
-    assert (estimate.unit, estimate.count, estimate.covers_runs) == ("benchmark", 3, False)
+    assert (estimate.unit, estimate.count, estimate.several_seeds) == ("benchmark", 3, False)
 
 
 def test_the_same_data_gives_the_same_interval():
