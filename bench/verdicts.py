@@ -56,20 +56,21 @@ def _nulls(many: int) -> Iterator[list[str]]:
 
 
 def _borrowed(many: int) -> Iterator[list[str]]:
-    yield ["benchmarks", "questions", *(f"SD {sd}" for sd in RUN_SDS)]
+    yield ["the others' SD", "benchmarks", "questions", *(f"SD {sd}" for sd in RUN_SDS)]
     rng = _rng()
-    for benchmarks in (1, 5):
-        for questions in (50, 210):
-            cells = []
-            for sd in RUN_SDS:
-                world = World(questions=questions, run_sd=sd, taste=1.0)
-                covered = above = 0
-                for _ in range(many):
-                    measured = Spread(sd * np.sqrt(rng.chisquare(10) / 10), 10)
-                    rates = null_difference(rng, world, benchmarks, 1, measured)
-                    covered, above = covered + rates.covered, above + rates.above
-                cells.append(f"{100 * covered / many:.1f}, {100 * above / many:.1f}")
-            yield [str(benchmarks), str(questions), *cells]
+    for others, share in (("the same", 1.0), ("half", 0.5)):
+        for benchmarks in (1, 5):
+            for questions in (50, 210):
+                cells = []
+                for sd in RUN_SDS:
+                    world = World(questions=questions, run_sd=sd, taste=1.0)
+                    covered = above = 0
+                    for _ in range(many):
+                        measured = Spread(share * sd * np.sqrt(rng.chisquare(10) / 10), 10)
+                        rates = null_difference(rng, world, benchmarks, 1, measured)
+                        covered, above = covered + rates.covered, above + rates.above
+                    cells.append(f"{100 * covered / many:.1f}, {100 * above / many:.1f}")
+                yield [others, str(benchmarks), str(questions), *cells]
 
 
 def _ceilings(many: int) -> Iterator[list[str]]:
