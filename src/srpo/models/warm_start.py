@@ -1,4 +1,4 @@
-"""The supervised start of a model on one core: minutes, and the same result every time on one machine.
+"""The supervised start of a model on two cores: minutes, and the same result every time on one machine.
 
 Muon for the matrices makes it short for a new model; a pretrained model learns only a format, with AdamW. The solution
 in an informed prompt is learnt like a response (docs/miniature.md has the effect of both).
@@ -33,6 +33,9 @@ WARMUP, DECAY_FROM = 0.02, 0.2
 
 POOL_BATCHES = 16
 """Batches whose examples are drawn, encoded and sorted by length together."""
+
+PARTS = 2
+"""Parts of a batch that are computed at the same time; the number of cores does not change it, nor the result."""
 
 PROBE_SAMPLES = 4
 
@@ -76,7 +79,7 @@ def warm_start(
     settings: WarmStart,
     pretrained: bool = False,
 ) -> float:
-    """Train ``model`` in place on one core.
+    """Train ``model`` in place, on two cores if they are idle.
 
     The loss is the mean over a batch's tokens that are part of a response, shown solutions among them. The
     learning rate warms up, stays constant, and decays along a cosine.
@@ -88,17 +91,19 @@ def warm_start(
     batches = _batches(tokenizer, corpus, settings)
     losses = []
     model.train()
-    with _one_thread(), tqdm(range(settings.steps), desc="warm start", unit="step", disable=None) as progress:
+    with (
+        _one_thread(),
+        ThreadPoolExecutor(PARTS, initializer=torch.set_num_threads, initargs=(1,)) as threads,
+        tqdm(range(settings.steps), desc="warm start", unit="step", disable=None) as progress,
+    ):
         for step in progress:
-            loss = _loss(model, next(batches), tokenizer.pad_token_id)
-            model.zero_grad()
-            loss.backward()
+            loss = _backward(model, next(batches), tokenizer.pad_token_id, threads)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = settings.learning_rate * _schedule(step / settings.steps)
                 optimizer.step()
-            losses.append(loss.item())
+            losses.append(loss)
             progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
     model.eval()
     return fmean(losses[-math.ceil(settings.steps / 10) :])
@@ -204,14 +209,39 @@ def _encode(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list
     return rows
 
 
-def _loss(model: PreTrainedModel, batch: list[_Row], pad: int) -> torch.Tensor:
-    width = max(len(row.ids) for row in batch)
-    ids = torch.tensor([row.ids + [pad] * (width - len(row.ids)) for row in batch])
+def _backward(model: PreTrainedModel, batch: list[_Row], pad: int, threads: ThreadPoolExecutor) -> float:
+    """Set the gradients of the mean loss over the batch's learnt tokens, and return the loss.
+
+    The batch has the same parts on every machine, and their gradients are added in the same order.
+    """
+    parameters = list(model.parameters())
+    tokens = sum(len(row.learnt) for row in batch)
+
+    def of_part(part: list[_Row]) -> tuple[float, tuple[torch.Tensor, ...]]:
+        loss = _loss(model, part, pad) / tokens
+        return loss.item(), torch.autograd.grad(loss, parameters)
+
+    size = math.ceil(len(batch) / PARTS)
+    parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+    model.zero_grad()
+    total = 0.0
+    for loss, gradients in threads.map(of_part, parts):
+        total += loss
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+    return total
+
+
+def _loss(model: PreTrainedModel, rows: list[_Row], pad: int) -> torch.Tensor:
+    """The summed loss of the learnt tokens."""
+    width = max(len(row.ids) for row in rows)
+    ids = torch.tensor([row.ids + [pad] * (width - len(row.ids)) for row in rows])
     # padding comes last, where nothing attends to it, so no mask is needed
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     # logits where they are needed: most positions are questions or padding
-    learnt = torch.tensor([i * width + position for i, row in enumerate(batch) for position in row.learnt])
-    return F.cross_entropy(model.lm_head(hidden.flatten(0, 1)[learnt - 1]), ids.flatten()[learnt])
+    learnt = torch.tensor([i * width + position for i, row in enumerate(rows) for position in row.learnt])
+    logits = model.lm_head(hidden.flatten(0, 1)[learnt - 1])
+    return F.cross_entropy(logits, ids.flatten()[learnt], reduction="sum")
 
 
 @contextmanager

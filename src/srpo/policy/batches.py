@@ -14,6 +14,7 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
+from srpo.algorithm.routing import has_loss
 from srpo.algorithm.targets import Constants, PendingConstants, PendingTargets, Targets
 
 Entries = dict[str, tuple[Mapping[int, Tensor], Tensor]]
@@ -21,6 +22,12 @@ Entries = dict[str, tuple[Mapping[int, Tensor], Tensor]]
 
 Bundle = tuple[int, ...]
 """The rollouts of one row."""
+
+DTYPES = {"branch": torch.int64, "cell": torch.int64, "copied": torch.int64, "scored": torch.bool}
+"""Types of the constants that are not float32."""
+
+_ENTRY = {Constants: "constants", PendingConstants: "pending_constants"}
+"""The entry of a batch that has the constants of each kind."""
 
 NOT_KEPT = -1
 """Stands for a rollout of which a batch's worker keeps nothing, and for a filler."""
@@ -265,20 +272,36 @@ def split_row(row: Tensor, lengths: Mapping[int, int]) -> dict[int, Tensor]:
 
 
 def pack_constants(constants: Mapping[int, Constants] | Mapping[int, PendingConstants]) -> Entries:
-    """A step's constants as entries of a batch, one per field."""
-    entries: Entries = {}
-    for declared in fields(constants[next(iter(constants))]):
-        rows = {row: getattr(own, declared.name).flatten() for row, own in constants.items()}
-        dtype = next(iter(rows.values())).dtype
-        entries[declared.name] = rows, torch.zeros(0 if declared.metadata else 1, dtype=dtype)
-    return entries
+    """A step's constants as one entry of a batch: the fields of one token after those of another, in float32.
+
+    verl cuts each entry row by row into mini- and micro-batches, so one entry costs less than one per field. Indices
+    and token ids are exact in float32; a field that a token does not have is 0.
+    """
+    first = constants[next(iter(constants))]
+    names = [declared.name for declared in fields(first)]
+    rows = {}
+    for row, own in constants.items():
+        columns = [getattr(own, name) for name in names]
+        missing = torch.zeros(len(own.branch))
+        rows[row] = torch.stack([(c if len(c) else missing).float() for c in columns], 1).flatten()
+    return {_ENTRY[type(first)]: (rows, torch.zeros(len(names)))}
 
 
 def unpack_targets(data: TensorDict) -> Targets | PendingTargets:
     """The targets of a micro-batch on the worker: what :func:`pack_constants` sent, and the kept distributions."""
-    kind = PendingTargets if "scored" in data else Targets
-    flat = {declared.name: data[declared.name].values() for declared in fields(kind)}
-    rows = len(flat["teacher_log_prob" if kind is PendingTargets else "cell"])
+    sent, kind = (PendingConstants, PendingTargets) if _ENTRY[PendingConstants] in data else (Constants, Targets)
+    declared = fields(sent)
+    columns = data[_ENTRY[sent]].values().view(-1, len(declared)).unbind(1)
+    flat = {
+        field.name: column.to(DTYPES.get(field.name, torch.float32))
+        for field, column in zip(declared, columns, strict=True)
+    }
+    tokens = {"distilled": has_loss(flat["branch"], "distillation"), "scored": flat.get("scored")}
+    for field in declared:
+        if field.metadata:
+            flat[field.name] = flat[field.name][tokens[field.metadata["of"]]]
+    rows = int(tokens["distilled" if kind is Targets else "scored"].sum())
     for name in ("top_k_ids", "teacher_log_probs"):
-        flat[name] = flat[name].unflatten(0, (rows, -1)) if len(flat[name]) else flat[name].view(rows, 0)
+        values = data[name].values()
+        flat[name] = values.unflatten(0, (rows, -1)) if len(values) else values.view(rows, 0)
     return kind(**flat)

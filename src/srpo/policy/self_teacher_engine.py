@@ -30,7 +30,9 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top_k_with_tail
 from srpo.algorithm.routing import has_loss
+from srpo.algorithm.targets import PendingTargets
 from srpo.layout import WEIGHTS
+from srpo.policy.batches import unpack_targets
 from srpo.policy.hugging_face import write_weights
 from srpo.policy.shared_prompts import PackedRows
 from srpo.policy.verl_private import build_sharded_copy
@@ -234,17 +236,14 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
                 "teacher_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
             }
         outputs = {"log_probs": token_log_probs(logits, responses)}
-        if "scored" in micro_batch:  # the batch has one update: the student's top K are selected here
-            scored = micro_batch["scored"].values()
-            ids = micro_batch["top_k_ids"].values()
-            own = logits[scored]
-            ids = ids.unflatten(0, (len(own), -1)) if len(ids) else top_k_ids(own, _top_k(micro_batch))
+        targets = unpack_targets(micro_batch)
+        if isinstance(targets, PendingTargets):  # the batch has one update: the student's top K are selected here
+            own, ids = logits[targets.scored], targets.top_k_ids
+            ids = ids if ids.shape[1] else top_k_ids(own, _top_k(micro_batch))
             outputs |= {"top_k_ids": ids, "student_log_probs": top_k_with_tail(own, ids)}
-        elif "branch" in micro_batch:
-            distilled = has_loss(micro_batch["branch"].values(), "distillation")
-            if distilled.any():
-                ids = micro_batch["top_k_ids"].values().unflatten(0, (int(distilled.sum()), -1))
-                outputs["student_log_probs"] = top_k_with_tail(logits[distilled], ids)
+        elif len(targets.cell):
+            distilled = has_loss(targets.branch, "distillation")
+            outputs["student_log_probs"] = top_k_with_tail(logits[distilled], targets.top_k_ids)
         return outputs
 
 

@@ -92,6 +92,8 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{actor}.optim.lr_warmup_steps", training.warmup_steps),
         (f"{actor}.optim.weight_decay", training.weight_decay),
         (f"{actor}.optim.clip_grad", training.clip_grad),
+        # torch would update one sharded tensor after another
+        (f"+{actor}.optim.override_optimizer_config.fused", True),
         (f"{actor}.checkpoint.save_contents", "[model,optimizer,extra]"),
         (f"{rollout}.name", execution.rollout_engine),
         (f"{rollout}.n", training.rollouts_per_question),

@@ -7,6 +7,7 @@ import math
 import random
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -29,7 +30,7 @@ from srpo.memory import parameters
 from srpo.models import build_model, resolve
 from srpo.models.corpus import FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
 from srpo.models.tokenizer import CHAT_TEMPLATE, END, PAD, open_tokenizer, symbol_tokenizer, text_tokenizer
-from srpo.models.warm_start import _batches, _loss, _schedule, new_model, warm_start
+from srpo.models.warm_start import _backward, _batches, _loss, _schedule, new_model, warm_start
 from srpo.repository import CONFIGS, ROOT
 
 FAMILIES_START = WarmStart(corpus="families", steps=3, batch_size=4)
@@ -261,16 +262,21 @@ def test_responses_and_shown_solutions_are_learnt(texts):
         assert row.learnt.count(len(row.ids) - 1) == 1
 
 
-def test_padding_does_not_change_the_loss(texts):
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_a_batch_in_parts_has_the_gradient_of_its_mean_loss(texts, rows):
     tokenizer = symbol_tokenizer(texts, 450)
-    batch = next(
-        _batches(tokenizer, FamiliesCorpus(FAMILIES_START), WarmStart(corpus="families", steps=1, batch_size=3))
-    )
-    model = new_model(miniature().architecture, tokenizer, 0)
-    with torch.no_grad():
-        together = _loss(model, batch, tokenizer.pad_token_id)
-        alone = sum(_loss(model, [row], tokenizer.pad_token_id) * len(row.learnt) for row in batch)
-    torch.testing.assert_close(together, alone / sum(len(row.learnt) for row in batch))
+    settings = WarmStart(corpus="families", steps=1, batch_size=rows)
+    batch = next(_batches(tokenizer, FamiliesCorpus(FAMILIES_START), settings))
+    model = new_model(miniature().architecture, tokenizer, 0).double()
+    tokens = sum(len(row.learnt) for row in batch)
+    expected = sum(_loss(model, [row], tokenizer.pad_token_id) for row in batch) / tokens  # without padding
+    gradients = torch.autograd.grad(expected, list(model.parameters()))
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(2):  # earlier gradients do not stay
+            loss = _backward(model, batch, tokenizer.pad_token_id, threads)
+    assert loss == pytest.approx(expected.item(), rel=1e-12)
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_learning_rate_rises_stays_and_falls():
@@ -296,7 +302,8 @@ def test_a_warm_start_learns(texts):
     tokenizer = symbol_tokenizer(texts, 450)
     corpus = FamiliesCorpus(settings)
     model = new_model(miniature().architecture, tokenizer, 0)
-    before = _loss(model, next(_batches(tokenizer, corpus, settings)), tokenizer.pad_token_id).item()
+    batch = next(_batches(tokenizer, corpus, settings))
+    before = _loss(model, batch, tokenizer.pad_token_id).item() / sum(len(row.learnt) for row in batch)
     assert warm_start(model, tokenizer, corpus, settings) < 0.7 * before
 
 

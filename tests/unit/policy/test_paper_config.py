@@ -23,7 +23,7 @@ from srpo.algorithm.branches import index_of
 from srpo.algorithm.importance import truncated_ratio
 from srpo.algorithm.rollouts import Rollouts
 from srpo.algorithm.routing import route
-from srpo.algorithm.targets import Targets, mini_batches
+from srpo.algorithm.targets import Constants, mini_batches
 from srpo.compose import load_experiment
 from srpo.config import Execution, Method
 from srpo.errors import SrpoError
@@ -273,18 +273,16 @@ def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, a
     config = next(config for run, config in composed.items() if run.method == "grpo")
     method = Method.model_validate_json(config.actor_rollout_ref.srpo)
     none, no_ids, one = torch.zeros(0), torch.zeros(0, dtype=torch.int64), torch.ones(1)
-    token = Targets(
+    token = Constants(
         0 * one,
         one,
         torch.tensor([advantage]),
         torch.tensor([index_of("grpo")]),
         divergence_weight=none,
-        top_k_ids=no_ids.view(0, 0),
-        teacher_log_probs=none.view(0, 0),
         cell=no_ids,
     )
     data = {name: jagged([rows[0]]) for name, (rows, _) in pack_constants({0: token}).items()}
-    data |= {"batch_num_tokens": 1, "dp_size": 1}
+    data |= {"top_k_ids": jagged([no_ids]), "teacher_log_probs": jagged([none]), "batch_num_tokens": 1, "dp_size": 1}
     value, _ = srpo_loss(method, {"log_probs": torch.tensor([ratio]).log()}, data)
     assert value.item() == pytest.approx(loss)
 
