@@ -352,7 +352,7 @@ def test_what_verl_is_told_has_not_changed_unnoticed(composed):
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(yaml.safe_dump(told))
-    meant = "if the difference is meant: UPDATE_GOLDEN=1 pytest tests/test_paper_config.py"
+    meant = "if the difference is meant: UPDATE_GOLDEN=1 pytest tests/unit/policy/test_paper_config.py"
     assert yaml.safe_load(GOLDEN.read_text()) == yaml.safe_load(yaml.safe_dump(told)), meant
 
 
