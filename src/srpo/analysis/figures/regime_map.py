@@ -16,6 +16,9 @@ from srpo.analysis.results.regimes import RIVALS, differences
 from srpo.analysis.results.scores import PROTOCOLS, Scores
 from srpo.analysis.results.titles import benchmark_title, budgets_listed, count_range, method_title
 
+PALE = 0.3
+"""Opacity of a difference that may be chance, so that its colour does not say more than its interval."""
+
 _BEFORE = {"base": "untrained model, score in %", "routed": "rollouts routed to SDPO at the start, %"}
 
 
@@ -44,7 +47,9 @@ def draw_regimes(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         of_panel = frame[(frame["quantity"] == quantity) & (frame["budget"] == budget)]
         records = {(r["model"], r["benchmark"]): r for r in of_panel.to_dict("records")}
         cells = [[records.get((model, benchmark)) for benchmark in benchmarks] for model in models]
-        axes.imshow([[cell["value"] if cell else np.nan for cell in row] for row in cells], aspect="auto", **look)
+        values = [[cell["value"] if cell else np.nan for cell in row] for row in cells]
+        shown = [[1.0 if not budget or _is_beside_0(cell) else PALE for cell in row] for row in cells]
+        axes.imshow(values, aspect="auto", alpha=shown, **look)
         for i, row in enumerate(cells):
             for j, cell in enumerate(row):
                 _write(axes, i, j, cell, signed=bool(budget), dark=look["vmax"])
@@ -60,14 +65,18 @@ def draw_regimes(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def _is_beside_0(cell: dict[str, Any] | None) -> bool:
+    return cell is not None and (cell["value_low"] > 0 or cell["value_high"] < 0)
+
+
 def _write(axes: Axes, row: int, column: int, cell: dict[str, Any] | None, signed: bool, dark: float) -> None:
     """A cell's number with its interval; a difference is bold where the interval lies beside 0, grey elsewhere."""
     if cell is None or np.isnan(cell["value"]):
         axes.text(column, row, "–", ha="center", va="center", color="#777777", size=8)
         return
-    decided = not signed or cell["value_low"] > 0 or cell["value_high"] < 0
+    decided = not signed or _is_beside_0(cell)
     look = {"fontweight": "bold" if signed and decided else "normal", "color": "#111111" if decided else "#555555"}
-    if abs(cell["value"]) > 0.6 * dark:
+    if decided and abs(cell["value"]) > 0.6 * dark:
         look["color"] = "white"
     number = f"{cell['value']:+.1f}" if signed else f"{cell['value']:.0f}"
     ends = ""
@@ -87,7 +96,7 @@ def regime_caption(results: Results, frame: pd.DataFrame) -> str:
         "question": "test questions (not another training seed)",
     }
     units = " or ".join(text for unit, text in over.items() if unit in set(gains["value_unit"]))
-    brackets = f"In brackets 95 % intervals over {units}; bold: the interval lies beside 0, grey: it holds 0. "
+    brackets = f"In brackets 95 % intervals over {units}; bold, full colour: the interval lies beside 0; pale: it holds 0. "
     return (
         "Each cell is a model (row) trained on a benchmark (column). Above: the untrained model, and the share of "
         "rollouts that are wrong with a correct sibling in the first tenth of SRPO's training. Below, by budget: "
