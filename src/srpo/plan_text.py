@@ -63,7 +63,8 @@ def _render_seeds(plan: Plan) -> str:
         return "No run, and nothing to tell apart."
     seeds = len({run.run.seed for run in plan.runs})
     hours = sum(run.total_seconds for run in plan.runs) / 3600 * experiment.execution.ranks / seeds
-    lines.append(f"One more seed of every run takes about {hours:.4g} {_unit(experiment)}-hours.")
+    number = f"{hours:.0f}" if hours >= 10 else f"{hours:.2g}"
+    lines.append(f"One more seed of every run takes about {number} {_unit(experiment)}-hours.")
     return "\n".join(lines)
 
 
