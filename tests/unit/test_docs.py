@@ -1,4 +1,4 @@
-"""The documentation's commands name what there is, its links lead somewhere, its data files parse.
+"""The documentation's commands name what there is, its links lead somewhere, its examples load.
 
 Every block of shell is run as it stands, by bash and by zsh, with programs that only note their arguments. So what is
 checked is what a reader's shell would pass on, comments, variables and quotation marks included.
@@ -132,6 +132,63 @@ def test_blocks_of_data_and_code_parse(page: Path) -> None:
         yaml.safe_load(block)
     for block in blocks(page, "python"):
         compile(textwrap.dedent(block), page.name, "exec")  # a block in a list is indented
+
+
+# ---------------------------------------------------------------- examples of configuration
+
+CONFIGURATION = [(page, block) for page in PAGES for block in blocks(page, "yaml")]
+FILES = {
+    place[1]: block
+    for _, block in CONFIGURATION
+    if (place := re.match(r"# configs/((?:methods|models|benchmarks)/\S+)", block))
+}
+"""Examples that are a file: their first line says which."""
+EXPERIMENTS = [
+    pytest.param(content, id=f"{page.name}-{content['name']}")
+    for page, block in CONFIGURATION
+    if isinstance(content := yaml.safe_load(block), dict) and "name" in content
+]
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of ``configs`` with the pages' files, none of which takes the place of one that is shipped."""
+    copy = Path(shutil.copytree(CONFIGS, tmp_path_factory.mktemp("docs") / "configs"))
+    for place, block in FILES.items():
+        file = copy / place
+        assert not file.exists(), place
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(block)
+    return copy
+
+
+@pytest.mark.parametrize("place", FILES)
+def test_files_of_the_pages_load(place: str, configs: Path) -> None:
+    kind, _, name = place.removesuffix(".yaml").partition("/")
+    matrix = {"models": ["qwen3-4b"], "benchmarks": ["sdpo/physics"], "methods": ["grpo"]} | {kind: [name]}
+    if kind == "benchmarks":
+        del matrix["methods"]  # one that is only evaluated may have few questions
+    load_experiment({"name": "example", "title": "Example", "extends": "paper", "matrix": [matrix]}, configs, place)
+
+
+@pytest.mark.parametrize("content", EXPERIMENTS)
+def test_experiments_of_the_pages_load(content: dict, configs: Path) -> None:
+    """One whose page leaves the matrix to the reader has that of the experiment that it extends."""
+    if "matrix" not in content:
+        content = content | {"matrix": yaml.safe_load(experiment_file(content["extends"]).read_text())["matrix"]}
+    experiment = load_experiment(content, configs, content["name"])
+    for run in experiment.runs():
+        experiment.run(run)
+
+
+def test_every_example_of_extending_is_loaded() -> None:
+    examples = blocks(ROOT / "docs" / "extending.md", "yaml")
+    assert examples
+    for block in examples:
+        assert block in FILES.values() or "name" in yaml.safe_load(block), block
+
+
+# ---------------------------------------------------------------- links, names, pages
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
