@@ -44,7 +44,7 @@ CONTEXT_TOKENS = 1024
 CONCURRENT = 256
 """Requests that an SGLang server works on at once (verl's ``rollout.max_num_seqs``)."""
 
-START_SECONDS = {"in_process": 29.0, "ray": 60.0}
+START_SECONDS = {"in_process": 16.0, "ray": 60.0}
 """Seconds to start training, imports included, and to end it: measured in one process, two runs at a time
 (docs/speed.md); assumed of a Ray cluster."""
 
@@ -54,7 +54,7 @@ EVALUATION_START_SECONDS = {"embedded": 4.0, "sglang": 15.0}
 SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 """Assumed seconds to start rollout servers, including loading the model."""
 
-MODELLED_SECOND = 4.0
+MODELLED_SECOND = 5.0
 """Seconds of a core that a second of the modelled clock takes with the miniature's models (docs/speed.md): the clock
 counts FLOPs, and steps of so small a model take most of their time for other things."""
 
