@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from one_step import build_base, build_run, draw_rollouts, score, update_with
 from tensordict import TensorDict
 from torch import Tensor
 
+from srpo.algorithm.targets import Constants, PendingConstants
 from srpo.layout import Layout
 from srpo.policy.batches import NOT_KEPT, RowOrder, jagged, kept_entry, sequence_batch
 from srpo.policy.kept_scores import KEPT, KeptScores
@@ -94,17 +96,20 @@ def base(tmp_path_factory) -> Layout:
 @pytest.mark.parametrize("questions", [2, 4])
 @pytest.mark.parametrize("kept_vocabulary", [4096, 0], ids=["whole-distributions", "top-k-first"])
 @pytest.mark.parametrize("name", METHODS)
-def test_the_driver_sees_one_number_a_token(name, kept_vocabulary, questions, base, tmp_path: Path, monkeypatch):
+def test_the_driver_sees_a_few_numbers_a_token(name, kept_vocabulary, questions, base, tmp_path: Path, monkeypatch):
     monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", kept_vocabulary)
     run = build_run(base, tmp_path / "run", name, questions)
     seen: list[str] = []
+    # the constants of the loss have one number a field
+    most = {"constants": len(fields(Constants)), "pending_constants": len(fields(PendingConstants))}
 
     def watched(call):
         def watching(batch: TensorDict) -> TensorDict:
             tokens = batch["input_ids"].offsets().diff()
             for part in (batch, output := call(batch.copy())):
                 tensors = {entry: value for entry, value in part.items() if isinstance(value, Tensor)}
-                assert all((value.offsets().diff() <= tokens).all() for value in tensors.values())
+                for entry, value in tensors.items():
+                    assert (value.offsets().diff() <= tokens * most.get(entry, 1)).all()
                 assert not tensors.keys() & KEPT.keys()
             seen.append(batch["pass_name"])
             return output
