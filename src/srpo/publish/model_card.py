@@ -141,7 +141,11 @@ def _score(questions: list[float]) -> str:
 def _base(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     if model["kind"] == "hub":
         return f"`{model['repository']}`, revision `{model['revision']}`"
-    made = "built and warm-started by the workflow" if model["kind"] == "miniature" else "a local checkpoint"
+    made = {
+        "miniature": "built and warm-started by the workflow",
+        "gguf": f"from `{model.get('package') or model.get('path')}`",
+        "local": "a local checkpoint",
+    }[model["kind"]]
     return f"{model['title']} (`{model['name']}`), {made}, SHA-256 `{provenance.get('base_model')}`"
 
 
@@ -149,4 +153,5 @@ def _data(benchmark: Mapping[str, Any]) -> str:
     if benchmark["kind"] == "sourced":
         source = benchmark["source"]
         return f"`{benchmark['name']}` of `{source['repository']}`, commit `{source['commit']}`"
-    return f"`{benchmark['name']}`: generated questions, family `{benchmark['family']}`, seed {benchmark['seed']}"
+    of = f"task `{benchmark['task']}`" if benchmark["kind"] == "reasoning_gym" else f"family `{benchmark['family']}`"
+    return f"`{benchmark['name']}`: generated questions, {of}, seed {benchmark['seed']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 
 import pytest
@@ -29,6 +30,7 @@ from transformers import AutoModelForCausalLM
 
 from srpo.layout import WEIGHTS, Layout
 from srpo.policy.batches import RowOrder, order_rows
+from srpo.policy.shared_prompts import SHARED_PROMPTS
 
 pytestmark = pytest.mark.fault
 
@@ -285,7 +287,10 @@ def test_a_checkpoint_restores_everything_that_the_next_update_depends_on(start,
     for found, right in zip(moments(restored), moments(engine), strict=True):
         assert torch.equal(found, right)
 
-    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint" / "huggingface", dtype=torch.float32)
+    described = json.loads((tmp_path / "checkpoint/huggingface/config.json").read_text())
+    assert "attn_implementation" not in described  # nobody else has that of shared prompts
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint" / "huggingface")
+    assert exported.dtype == torch.float32
     assert largest_difference(weights(exported), saved[0]) == 0
 
 
@@ -297,9 +302,14 @@ def test_float32_weights_are_the_bytes_that_verl_would_write(start, tmp_path):
     manager.checkpoint_save_contents = ["hf_model"]
     manager.save_checkpoint(str(tmp_path / "verl"))
     expected = {path.name: path.read_bytes() for path in (tmp_path / "verl" / WEIGHTS).iterdir()}
-    assert {"model.safetensors", "config.json", "tokenizer.json"} <= expected.keys()
+    config = json.loads(expected.pop("config.json"))
+    assert {"model.safetensors", "tokenizer.json"} <= expected.keys()
+    # verl also writes the attention of the training, and bfloat16 whatever the weights are
+    assert config.pop("attn_implementation") == SHARED_PROMPTS
     for kind in ("complete", "weights"):
-        assert {path.name: path.read_bytes() for path in (tmp_path / kind / WEIGHTS).iterdir()} == expected
+        found = {path.name: path.read_bytes() for path in (tmp_path / kind / WEIGHTS).iterdir()}
+        assert json.loads(found.pop("config.json")) == config | {"dtype": "float32"}
+        assert found == expected
     assert not list((tmp_path / "weights").glob("*.pt"))
     assert list((tmp_path / "complete").glob("optim*.pt"))
 

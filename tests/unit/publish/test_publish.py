@@ -17,7 +17,8 @@ from srpo.errors import SrpoError
 from srpo.layout import Layout
 from srpo.publish import hub
 from srpo.publish.answers import checkpoint_of
-from srpo.publish.model_card import CARD, write_cards
+from srpo.publish.model_card import CARD, _base, _data, write_cards
+from srpo.repository import CONFIGS
 
 RUN = RunId(model="miniature-small", benchmark="physics", method="srpo", seed=1)
 SAMPLING = Sampling(temperature=0.6, top_p=0.95)
@@ -58,6 +59,19 @@ def test_every_evaluated_checkpoint_has_a_card(layout: Layout) -> None:
     ):  # fmt: skip
         assert part in text, part
     compile(text.split("```python\n")[1].split("```")[0], "card", "exec")
+
+
+EXPERIMENTS = {path.stem: load_experiment(path) for path in sorted((CONFIGS / "experiments").glob("*.yaml"))}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_card_can_name_the_base_and_the_data_of_every_experiment(name: str) -> None:
+    """Evaluation writes the card: a kind that it does not know would end runs after their training."""
+    dumped = EXPERIMENTS[name].model_dump(mode="json")
+    for model in dumped["models"].values():
+        assert model["name"] in _base(model, {}) or model["kind"] == "hub"
+    for benchmark in dumped["benchmarks"].values():
+        assert f"`{benchmark['name']}`" in _data(benchmark)
 
 
 def test_push_sends_weights_and_card_to_the_named_repository(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
