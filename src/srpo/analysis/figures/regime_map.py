@@ -96,7 +96,9 @@ def regime_caption(results: Results, frame: pd.DataFrame) -> str:
         "question": "test questions (not another training seed)",
     }
     units = " or ".join(text for unit, text in over.items() if unit in set(gains["value_unit"]))
-    brackets = f"In brackets 95 % intervals over {units}; bold, full colour: the interval lies beside 0; pale: it holds 0. "
+    brackets = (
+        f"In brackets 95 % intervals over {units}; bold, full colour: the interval lies beside 0; pale: it holds 0. "
+    )
     return (
         "Each cell is a model (row) trained on a benchmark (column). Above: the untrained model, and the share of "
         "rollouts that are wrong with a correct sibling in the first tenth of SRPO's training. Below, by budget: "
