@@ -22,7 +22,7 @@ from srpo.analysis.report.summary import headlines, interim, remarks
 from srpo.analysis.results.contrasts import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import BASE, planned
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title, plural
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.grid import interval as interval_text
 from srpo.analysis.tables.grid import number
@@ -30,7 +30,7 @@ from srpo.analysis.tables.registry import TABLES, build_tables
 from srpo.analysis.tables.table import NOT_COMPARABLE, Table, table_csv
 from srpo.files import write_text
 from srpo.repository import REPORTS
-from srpo.text import printable
+from srpo.text import duration, plural, printable
 
 _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
 
@@ -361,15 +361,9 @@ def _cost_total(results: Results) -> str:
     memory = "" if pd.isna(peak) else f", at most {peak:.2f} GB of memory in one process"
     return (
         f"{len(runs)} runs, {runs['steps'].sum():,.0f} training steps, "
-        f"{_duration(runs['wall_seconds'].sum())} of training and "
-        f"{_duration(runs['evaluation_wall_seconds'].sum())} of evaluation{memory}."
+        f"{duration(runs['wall_seconds'].sum())} of training and "
+        f"{duration(runs['evaluation_wall_seconds'].sum())} of evaluation{memory}."
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 # ---------------------------------------------------------------- provenance

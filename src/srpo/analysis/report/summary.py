@@ -10,9 +10,10 @@ from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import BASE, model_benchmarks, planned
 from srpo.analysis.results.power import power_line, sample_noise
 from srpo.analysis.results.scores import PROTOCOLS, Scores
-from srpo.analysis.results.titles import benchmark_title, method_title, plural
+from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.tables.grid import interval, number
 from srpo.config import NOT_PART_OF_IDENTITY, Execution
+from srpo.text import plural
 
 
 def headlines(results: Results, findings: list[Finding]) -> list[str]:
