@@ -24,7 +24,7 @@ from srpo.plan import (
     RunPlan,
 )
 from srpo.step_times import paper_step_seconds
-from srpo.text import duration, plural
+from srpo.text import duration, joined, plural
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
 GPU_SIZES = (80e9, 96e9)
@@ -44,29 +44,31 @@ def render(plan: Plan) -> str:
 
 def _render_seeds(plan: Plan) -> str:
     """What the planned seeds tell apart, what one more would, and what it takes."""
-    from srpo.analysis.results.power import ASSUMED_RUN_SD, Design, power_line, sample_noise
+    from srpo.analysis.results.power import power_sentences, sample_noise
 
-    experiment, lines = plan.experiment, []
+    experiment = plan.experiment
+    models: dict[str, list[str]] = {}  # by what is said of them
+    titles = {name: method.title for name, method in experiment.methods.items()}
     for model in experiment.models:
         runs = [run.run for run in plan.runs if run.run.model == model]
         if not runs:
             continue
-        benchmarks = list(dict.fromkeys(run.benchmark for run in runs))
+        benchmarks = {run.benchmark for run in runs}
         questions = sum(experiment.benchmarks[name].questions("test") for name in benchmarks) / len(benchmarks)
         noise = sample_noise(questions, experiment.evaluation.rollouts)
-        seeds = min(len({run.seed for run in runs if run.method == method}) for method in {run.method for run in runs})
-        more = Design(ASSUMED_RUN_SD, len(benchmarks), noise).resolved(seeds + 1)
-        lines += [
-            f"{model}: {power_line(seeds, len(benchmarks), noise)}",
-            f"{model}: with one seed more, about ±{more:.1f} points.",
-        ]
-    if not lines:
+        said = "\n".join(f"- {sentence}" for sentence in power_sentences(runs, titles, noise))
+        models.setdefault(said, []).append(model)
+    if not models:
         return "No run, and nothing to tell apart."
     # methods may have different numbers of seeds
     one_seed = {(run.run.model, run.run.benchmark, run.run.method): run.total_seconds for run in plan.runs}
     seconds = sum(one_seed.values()) * experiment.execution.ranks
-    lines.append(f"One more seed of every run takes about {duration(seconds, _unit(experiment))}.")
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            *(f"Seeds, {joined(names)}\n{said}" for said, names in models.items()),
+            f"One more seed of every run takes about {duration(seconds, _unit(experiment))}.",
+        ]
+    )
 
 
 def headline(plan: Plan) -> str:

@@ -182,6 +182,15 @@ def test_one_is_not_several() -> None:
     assert "\n15 runs of 1 core, 1 evaluation of untrained models\n" in plan_text.render(plan.make_plan(one))
 
 
+def test_each_number_of_seeds_is_said_of_its_methods() -> None:
+    lines = plan_text.render(plan.make_plan(EMBEDDED)).splitlines()
+    seeds = lines.index("Seeds, miniature-large")
+    assert lines[seeds + 1].startswith("- GRPO, SDPO and SRPO: 3 seeds resolve about ±")
+    assert lines[seeds + 2].startswith("- SRPO w/o dynamic weighting and Advantage mix: one seed resolves nothing, ")
+    same = load_experiment(CONFIGS / "experiments" / "regimes.yaml")
+    assert "\nSeeds, miniature-easy and miniature-hard\n" in plan_text.render(plan.make_plan(same))
+
+
 def test_one_more_seed_is_one_more_of_every_method() -> None:
     """The ablations have one seed, the other methods three."""
     planned = plan.make_plan(EMBEDDED)
