@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 
 import matplotlib as mpl
@@ -110,6 +111,18 @@ def test_a_missing_run_leaves_its_cells_empty(tmp_path):
     assert frame[frame["quantity"] == "srpo-grpo"]["value"].notna().all()
     with mpl.rc_context(style.rc()):
         draw_regimes("Map", results, frame.dropna(subset=["value"]))
+
+
+def test_a_routed_share_stays_within_0_and_100_percent(tmp_path):
+    write_results(tmp_path, MAP)
+    for seed, share in ((1, 0.001), (2, 0.01)):
+        for path in tmp_path.glob(f"runs/**/srpo/seed{seed}/steps.jsonl"):
+            path.write_text(
+                re.sub(r'"routing/sdpo_fraction": [^,}]+', f'"routing/sdpo_fraction": {share}', path.read_text())
+            )
+    routed = value(regime_frame(load_results(tmp_path)), model=MODEL, benchmark="physics", quantity="routed")
+    assert routed["value"] == pytest.approx(0.55)
+    assert 0 <= routed["value_low"] < routed["value"] < routed["value_high"] <= 100
 
 
 def test_only_a_map_has_the_section():
