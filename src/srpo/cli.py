@@ -18,6 +18,7 @@ from srpo import __version__
 from srpo.errors import SrpoError
 from srpo.imports import gc_paused
 from srpo.layout import Layout, check_writable
+from srpo.repository import CONFIGS
 from srpo.text import printable
 from srpo.training.interruption import Interrupted, job_end
 
@@ -223,7 +224,7 @@ def report(options: argparse.Namespace) -> None:
     """Make the tables, the figures and the report from the runs so far, or compare two experiments."""
     match options.results:
         case ["compare", a, b]:
-            _compare(Path(a), Path(b), options.output)
+            _compare(_experiment_folder(Path(a)), _experiment_folder(Path(b)), options.output)
             return
         case ["compare", *_]:
             raise SrpoError("report compare needs two folders: srpo report compare results/A results/B")
@@ -343,6 +344,8 @@ def _open(options: argparse.Namespace) -> tuple[Experiment, Layout]:
         wanted = layout.experiment.name
         raise SrpoError(f"{path}: give a resolved {wanted}; srpo experiment {path} --output ... writes one")
     check_writable(layout.folder)
+    if options.resolved is None and not path.exists():
+        raise _no_experiment(layout.folder, f"; srpo experiment NAME --output {path} writes one")
     if options.resolved is not None:
         if not options.resolved.is_file():
             raise SrpoError(f"--resolved {options.resolved}: no such file; start Snakemake again, which writes it")
@@ -355,8 +358,24 @@ def _experiment_folder(folder: Path) -> Path:
     if folder.name == Layout(folder).experiment.name:
         folder = folder.parent
     if not Layout(folder).experiment.is_file():
-        raise SrpoError(f"{folder}: no {Layout(folder).experiment.name} here; give results/NAME")
+        raise _no_experiment(folder, "; give results/NAME")
     return folder
+
+
+def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
+    """The error for a folder without results. If an experiment has its name, it says how to run that.
+
+    Args:
+        otherwise: the end of the message if none has.
+    """
+    file = CONFIGS / "experiments" / f"{folder.name}.yaml"
+    missing = f"{folder}: no {Layout(folder).experiment.name} here"
+    if not file.is_file():
+        return SrpoError(f"{missing}{otherwise}")
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    elsewhere = "" if folder.parent == Path("results") else f" --config results={folder.parent}"
+    missing = f"{missing};" if folder.exists() else f"{folder} does not exist:"
+    return SrpoError(f"{missing} run snakemake --configfile {shown}{elsewhere}")
 
 
 def _experiments(results: Path) -> list[Path]:
@@ -364,7 +383,7 @@ def _experiments(results: Path) -> list[Path]:
     folders = [results] if Layout(results).experiment.exists() else sorted(results.glob("*"))
     experiments = [folder for folder in folders if Layout(folder).experiment.exists()]
     if not experiments:
-        raise SrpoError(f"{results}: no {Layout(results).experiment.name} here or one folder below")
+        raise _no_experiment(results, " or one folder below")
     return experiments
 
 

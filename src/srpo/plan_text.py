@@ -24,6 +24,7 @@ from srpo.plan import (
     RunPlan,
 )
 from srpo.step_times import paper_step_seconds
+from srpo.text import duration, joined, plural
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
 GPU_SIZES = (80e9, 96e9)
@@ -43,37 +44,39 @@ def render(plan: Plan) -> str:
 
 def _render_seeds(plan: Plan) -> str:
     """What the planned seeds tell apart, what one more would, and what it takes."""
-    from srpo.analysis.results.power import ASSUMED_RUN_SD, Design, power_line, sample_noise
+    from srpo.analysis.results.power import power_sentences, sample_noise
 
-    experiment, lines = plan.experiment, []
+    experiment = plan.experiment
+    models: dict[str, list[str]] = {}  # by what is said of them
+    titles = {name: method.title for name, method in experiment.methods.items()}
     for model in experiment.models:
         runs = [run.run for run in plan.runs if run.run.model == model]
         if not runs:
             continue
-        benchmarks = list(dict.fromkeys(run.benchmark for run in runs))
+        benchmarks = {run.benchmark for run in runs}
         questions = sum(experiment.benchmarks[name].questions("test") for name in benchmarks) / len(benchmarks)
         noise = sample_noise(questions, experiment.evaluation.rollouts)
-        seeds = min(len({run.seed for run in runs if run.method == method}) for method in {run.method for run in runs})
-        more = Design(ASSUMED_RUN_SD, len(benchmarks), noise).resolved(seeds + 1)
-        lines += [
-            f"{model}: {power_line(seeds, len(benchmarks), noise)}",
-            f"{model}: with one seed more, about ±{more:.1f} points.",
-        ]
-    if not lines:
+        said = "\n".join(f"- {sentence}" for sentence in power_sentences(runs, titles, noise))
+        models.setdefault(said, []).append(model)
+    if not models:
         return "No run, and nothing to tell apart."
-    seeds = len({run.run.seed for run in plan.runs})
-    hours = sum(run.total_seconds for run in plan.runs) / 3600 * experiment.execution.ranks / seeds
-    number = f"{hours:.0f}" if hours >= 10 else f"{hours:.2g}"
-    lines.append(f"One more seed of every run takes about {number} {_unit(experiment)}-hours.")
-    return "\n".join(lines)
+    # methods may have different numbers of seeds
+    one_seed = {(run.run.model, run.run.benchmark, run.run.method): run.total_seconds for run in plan.runs}
+    seconds = sum(one_seed.values()) * experiment.execution.ranks
+    return "\n".join(
+        [
+            *(f"Seeds, {joined(names)}\n{said}" for said, names in models.items()),
+            f"One more seed of every run takes about {duration(seconds, _unit(experiment))}.",
+        ]
+    )
 
 
 def headline(plan: Plan) -> str:
     """Two lines: how much there is to compute and how long that may take, and what that assumes."""
-    experiment, unit, hours = plan.experiment, _unit(plan.experiment), plan.device_hours
+    experiment = plan.experiment
     counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
-    what = ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count)
-    busy = f"{hours:.4g} {unit}-hours" if hours > 5 or unit == "GPU" else f"{hours * 60:.0f} CPU minutes"
+    what = ", ".join(plural(count, name) for count, name in counts if count)
+    busy = duration(3600 * plan.device_hours, _unit(experiment))
     from_what = (
         "measured seconds per step"
         if plan.measured.folders
@@ -133,17 +136,19 @@ _CLOCKS = {
 
 def _render_head(plan: Plan) -> str:
     experiment = plan.experiment
-    ranks, unit = experiment.execution.ranks, _unit(experiment)
-    unit = f"{unit}s" if ranks > 1 else unit
+    runs = f"{plural(len(plan.runs), 'run')} of {plural(experiment.execution.ranks, _unit(experiment))}"
     return (
         f"{experiment.name}: {experiment.title}\n"
-        f"{len(plan.runs)} runs of {ranks} {unit}, {len(plan.base_seconds)} evaluations of untrained models\n"
+        f"{runs}, {plural(len(plan.base_seconds), 'evaluation')} of untrained models\n"
         f"training clock: {_CLOCKS[experiment.training.clock.kind]}"
     )
 
 
 def _render_runs(plan: Plan) -> str:
-    """One line for each model and method; a method's runs differ in their test split only."""
+    """One line for each model and method; a method's runs differ in their test split only.
+
+    Steps that follow from FLOPs are the fewest there can be (:func:`_computed`), and the head of their columns says so.
+    """
     labels = [*plan.experiment.training.budget_seconds]
     groups: dict[tuple[str, str], list[RunPlan]] = {}
     for run in plan.runs:
@@ -151,7 +156,7 @@ def _render_runs(plan: Plan) -> str:
     ranks, unit = plan.experiment.execution.ranks, _unit(plan.experiment)
     rows = []
     for (model, method), runs in groups.items():
-        hours = [run.total_seconds / 3600 for run in runs]
+        seconds = [run.total_seconds for run in runs]
         rows.append(
             [
                 model,
@@ -160,34 +165,37 @@ def _render_runs(plan: Plan) -> str:
                 f"{runs[0].step.seconds[labels[-1]]:.3g}",
                 runs[0].step.source,
                 *(str(runs[0].steps[label]) for label in labels),
-                f"{min(hours):.3g}"
-                if f"{min(hours):.3g}" == f"{max(hours):.3g}"
-                else f"{min(hours):.3g}-{max(hours):.3g}",
-                f"{sum(hours) * ranks:.4g}",
+                _range(min(seconds), max(seconds)),
+                duration(sum(seconds) * ranks),
             ]
         )
-    steps = [f"steps in {label}" for label in labels]
-    return _table(["model", "method", "runs", "s/step", "from", *steps, "hours/run", f"{unit}-hours"], rows)
+    at_least = ", at least," if any(run.step.source == "FLOPs" for run in plan.runs) else ""
+    steps = [f"steps{at_least} in {label}" for label in labels]
+    return _table(["model", "method", "runs", "s/step", "from", *steps, "time/run", f"{unit} time"], rows)
+
+
+def _range(low: float, high: float) -> str:
+    """Two durations in seconds as ``13 to 17.4 hours``, or as one if they look the same."""
+    first, last = duration(low), duration(high)
+    return last if first == last else f"{first.removesuffix(last.lstrip('.0123456789'))} to {last}"
 
 
 def _render_time(plan: Plan) -> str:
     runs, ranks, unit = plan.runs, plan.experiment.execution.ranks, _unit(plan.experiment)
     parts = {name: sum(run.seconds[name] for run in runs) for name in (runs[0].seconds if runs else [])}
     parts["untrained models"] = sum(plan.base_seconds)
-    rows = [[name, f"{seconds / 3600 * ranks:.4g}"] for name, seconds in parts.items()]
+    rows = [[name, duration(seconds * ranks)] for name, seconds in parts.items()]
     if plan.model_seconds:
-        rows.append(["base models", f"{sum(plan.model_seconds) / 3600:.4g}"])
-    rows.append(["all", f"{plan.device_hours:.4g}"])
-    return _table(["time", f"{unit}-hours"], rows) + f"\n{_duration(plan)}"
+        rows.append(["base models", duration(sum(plan.model_seconds))])
+    rows.append(["all", duration(3600 * plan.device_hours)])
+    return _table(["part", f"{unit} time"], rows) + f"\n{_duration(plan)}"
 
 
 def _duration(plan: Plan) -> str:
     """How long the experiment takes with so many runs at a time."""
-    hours = plan.wall_seconds / 3600
-    duration = (
-        f"{hours / 24:.1f} days" if hours > 48 else f"{hours:.1f} hours" if hours > 1 else f"{hours * 60:.0f} minutes"
-    )
-    return f"{duration} with {plan.nodes} {'run' if plan.nodes == 1 else 'runs'} at a time"
+    days = plan.wall_seconds / 86400
+    takes = f"{days:.1f} days" if days > 2 else duration(plan.wall_seconds)
+    return f"{takes} with {plural(plan.nodes, 'run')} at a time"
 
 
 def _render_disk(plan: Plan) -> str:

@@ -1,9 +1,32 @@
-"""Shortens untrusted text and makes it safe to show."""
+"""Text for people: numbers of things, lists, durations; and untrusted text, made short and safe to show."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things, ``1 claim`` or ``2 claims``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names as a sentence lists them, ``GRPO, SDPO and SRPO``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def duration(seconds: float, of: str = "") -> str:
+    """Seconds in the unit that is easy to read: ``12 seconds``, ``1.2 minutes``, from an hour on ``10.5 hours``.
+
+    Args:
+        of: whose time it is, for example ``GPU``: ``4861 GPU-hours``.
+    """
+    size, unit = (3600, "hour") if seconds >= 3600 else (60, "minute") if seconds >= 60 else (1, "second")
+    value = seconds / size
+    number = f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    return f"{number} {f'{of}-' if of else ''}{unit}{'s' * (number != '1')}"
 
 
 def shortened(text: str, longest: int) -> str:

@@ -94,7 +94,38 @@ def test_unresolved_experiment(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_missing_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cannot be read" in fails(capsys, "train", "--experiment", tmp_path / "experiment.yaml", *RUN)
+    path = tmp_path / "experiment.yaml"
+    error = fails(capsys, "train", "--experiment", path, *RUN)
+    assert f"{tmp_path}: no experiment.yaml here; srpo experiment NAME --output {path} writes one" in error
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["report", "results/smoke"],
+        ["report", "compare", "results/smoke", "results/paper"],
+        ["status", "results/smoke"],
+        ["generate", "--experiment", "results/smoke/experiment.yaml", *RUN],
+    ],
+    ids=lambda verb: " ".join(verb[:2]),
+)
+def test_an_experiment_that_has_not_run_is_named_with_the_command_that_runs_it(
+    verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = CONFIGS / "experiments" / "smoke.yaml"
+    monkeypatch.chdir(tmp_path)
+    run = f"run snakemake --configfile {file}\n"
+    assert fails(capsys, *verb) == f"srpo: error: results/smoke does not exist: {run}"
+    (tmp_path / "results/smoke").mkdir(parents=True)
+    assert fails(capsys, *verb) == f"srpo: error: results/smoke: no experiment.yaml here; {run}"
+
+
+def test_the_command_that_runs_an_experiment_suits_the_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(CONFIGS.parent)
+    error = fails(capsys, "report", tmp_path / "smoke")
+    assert error.endswith(f": run snakemake --configfile configs/experiments/smoke.yaml --config results={tmp_path}\n")
 
 
 @pytest.mark.parametrize(

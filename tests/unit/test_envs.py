@@ -8,11 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from srpo.policy.verl_private import VERL_VERSION
@@ -25,14 +28,19 @@ DIFFERENT = {"torch", "transformers"}
 NO_INDEX = "client error|Request failed|Failed to fetch|network was disabled"  # what uv says when it reaches none
 
 
-def lines(path: Path, options: bool = False) -> list[str]:
-    """What a requirements file says: its requirements, or its option lines."""
-    stated = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
+def lines(path: Path, options: bool = False, development: bool = True) -> list[str]:
+    """What a requirements file says: its requirements, with those for development, or its option lines."""
+    text = path.read_text() if development else path.read_text().partition("\n# development")[0]
+    stated = [line.partition("#")[0].strip() for line in text.splitlines()]
     return [line for line in stated if line and line.startswith("--") == options]
 
 
 def requirements(path: Path) -> dict[str, Requirement]:
     return {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, lines(path))}
+
+
+def specifiers(stated: Iterable[str]) -> dict[str, SpecifierSet]:
+    return {canonicalize_name(requirement.name): requirement.specifier for requirement in map(Requirement, stated)}
 
 
 def lock(name: str) -> dict[str, str]:
@@ -62,6 +70,17 @@ def test_what_is_asked_for_is_pinned_and_locked_as_asked(name: str) -> None:
     for package, requirement in requirements(ENVS / f"{name}.in").items():
         assert str(requirement.specifier) == f"=={locked[package]}"
     assert lines(ENVS / f"{name}.in", options=True) == lines(ENVS / f"{name}.txt", options=True)
+
+
+def test_the_package_requires_what_the_environments_are_made_from() -> None:
+    """Of torch and transformers both versions will do; pip takes the newest allowed, that of the CPU environment."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    embedded, paper = (specifiers(lines(ENVS / f"{name}.in", development=False)) for name in NAMES)
+    both = {name: SpecifierSet(f">={lock('paper')[name]},<={lock('embedded')[name]}") for name in DIFFERENT}
+    assert specifiers(project["dependencies"]) == embedded | both
+    (extra,) = project["optional-dependencies"].items()
+    more = {name: versions for name, versions in paper.items() if embedded.get(name) != versions}
+    assert ("paper", more) == (extra[0], specifiers(extra[1]))
 
 
 def test_the_lock_is_what_the_overrides_say() -> None:

@@ -13,6 +13,7 @@ from paths import ROOT
 from srpo import cli, memory, plan, plan_text
 from srpo.compose import load_experiment
 from srpo.repository import CONFIGS
+from srpo.text import duration
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
@@ -153,13 +154,48 @@ def test_each_sweep_stays_below_twenty_minutes_on_two_cores() -> None:
 def test_headline() -> None:
     lines = plan_text.headline(plan.make_plan(EMBEDDED, nodes=2)).splitlines()
     assert re.fullmatch(
-        r"embedded: 1 base model, 55 runs; from nothing about \d\d CPU minutes, \d\d minutes with 2 runs at a time",
+        r"embedded: 1 base model, 55 runs; from nothing about 1\.\d+ core-hours, \d\d(\.\d)? minutes "
+        r"with 2 runs at a time",
         lines[0],
     )
     assert lines[1].startswith("An estimate from FLOPs")
     paper = plan_text.headline(plan.make_plan(PAPER)).splitlines()
     assert paper[0].startswith("paper: 42 runs; from nothing about 4861 GPU-hours, 25.3 days with 1 run")
     assert "the paper's seconds per step" in paper[1]
+
+
+def test_jobs_of_a_minute_are_not_printed_as_parts_of_an_hour() -> None:
+    text = plan_text.render(plan.make_plan(EMBEDDED))
+    row = re.search(r"^miniature-large +grpo +.*$", text, re.MULTILINE)[0]
+    assert re.search(r" 1\.\d+ minutes +1\d\.\d minutes$", row)
+    assert not re.search(r"\b0\.\d+ (core-)?(minutes|hours)", text)
+    assert " 13 to 17.4 hours " in plan_text.render(plan.make_plan(PAPER))
+
+
+def test_only_estimated_steps_are_printed_without_at_least() -> None:
+    assert "  steps, at least, in 10h  " in plan_text.render(plan.make_plan(EMBEDDED))
+    assert "  steps in 10h  " in plan_text.render(plan.make_plan(PAPER))
+
+
+def test_one_is_not_several() -> None:
+    one = load_experiment(CONFIGS / "experiments" / "sweep-seeds.yaml")
+    assert "\n15 runs of 1 core, 1 evaluation of untrained models\n" in plan_text.render(plan.make_plan(one))
+
+
+def test_each_number_of_seeds_is_said_of_its_methods() -> None:
+    lines = plan_text.render(plan.make_plan(EMBEDDED)).splitlines()
+    seeds = lines.index("Seeds, miniature-large")
+    assert lines[seeds + 1].startswith("- GRPO, SDPO and SRPO: 3 seeds resolve about ±")
+    assert lines[seeds + 2].startswith("- SRPO w/o dynamic weighting and Advantage mix: one seed resolves nothing, ")
+    same = load_experiment(CONFIGS / "experiments" / "regimes.yaml")
+    assert "\nSeeds, miniature-easy and miniature-hard\n" in plan_text.render(plan.make_plan(same))
+
+
+def test_one_more_seed_is_one_more_of_every_method() -> None:
+    """The ablations have one seed, the other methods three."""
+    planned = plan.make_plan(EMBEDDED)
+    seconds = sum(run.total_seconds for run in planned.runs if run.run.seed == 1)
+    assert f"One more seed of every run takes about {duration(seconds, 'core')}.\n" in plan_text.render(planned)
 
 
 # ---------------------------------------------------------------- disk and memory

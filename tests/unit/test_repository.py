@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from paths import ROOT
 
 from srpo import repository
@@ -20,7 +23,7 @@ def test_the_checkout_s_folders_are_used() -> None:
 
 
 def test_a_built_package_is_complete(tmp_path: Path) -> None:
-    """Unpacked elsewhere, it resolves a shipped experiment and lists the report's tables."""
+    """Unpacked elsewhere, it resolves a shipped experiment, lists the report's tables and says what it requires."""
     source = tmp_path / "source"
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md"):
@@ -33,6 +36,11 @@ def test_a_built_package_is_complete(tmp_path: Path) -> None:
     (built,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(tmp_path / "installed")
+    (distribution,) = importlib.metadata.distributions(name="srpo", path=[str(tmp_path / "installed")])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *(f'{line}; extra == "{name}"' for name in extras for line in extras[name])]
+    assert {*map(Requirement, distribution.requires)} == {*map(Requirement, declared)}
     code = (
         "from srpo.compose import experiment_file, load_experiment; from srpo.analysis.outline import tables_of; "
         "print(*tables_of(load_experiment(experiment_file('smoke'))))"

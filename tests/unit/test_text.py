@@ -1,10 +1,36 @@
-"""Untrusted text is made safe to show."""
+"""Text for people; untrusted text is made safe to show."""
 
 from __future__ import annotations
 
 import re
 
-from srpo.text import printable, shortened
+import pytest
+
+from srpo.text import duration, joined, plural, printable, shortened
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 seconds"),
+        (59, "59 seconds"),
+        (60, "1 minute"),
+        (69.84, "1.16 minutes"),
+        (3599, "60 minutes"),
+        (3600, "1 hour"),
+        (36_000 * 1.05, "10.5 hours"),
+        (4861 * 3600, "4861 hours"),
+    ],
+)
+def test_a_duration_has_the_unit_that_is_easy_to_read(seconds, text):
+    assert duration(seconds) == text
+    number, unit = text.split()
+    assert duration(seconds, "GPU") == f"{number} GPU-{unit}"
+
+
+def test_numbers_and_lists_read_as_in_a_sentence():
+    assert [plural(count, "run") for count in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+    assert [joined(["a", "b", "c"][:count]) for count in range(4)] == ["", "a", "a and b", "a, b and c"]
 
 
 def test_printable_shortens_and_spells_out():

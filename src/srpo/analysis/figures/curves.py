@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from srpo.analysis.results.contrasts import LEVEL, Arm, contrast
+from srpo.analysis.results.contrasts import LEVEL, PERCENT, Arm, contrast
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.sweeps import sweep_lines
@@ -53,7 +53,7 @@ def _band(benchmarks: list[list[np.ndarray]]) -> dict[str, float | str]:
     """The interval of the mean over benchmarks, in percent, as columns; the runs' scores are between 0 and 1."""
     if any(len({len(run) for run in runs}) > 1 for runs in benchmarks):
         return {"low": np.nan, "high": np.nan, "unit": ""}
-    estimate = contrast([[Arm(100 * np.array(runs))] for runs in benchmarks], bounds=(0.0, 100.0))
+    estimate = contrast([[Arm(100 * np.array(runs))] for runs in benchmarks], PERCENT)
     return {"low": estimate.low, "high": estimate.high, "unit": estimate.unit if estimate.has_interval else ""}
 
 

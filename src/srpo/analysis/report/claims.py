@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -105,10 +106,11 @@ class Rule(Config):
         assert self.below is not None  # one of the three is given
         return value < self.below
 
-    def __str__(self) -> str:
-        if self.within is not None:
-            return f"within {self.within:g} of 0"
-        return f"above {self.above:g}" if self.above is not None else f"below {self.below:g}"
+    def in_words(self, unit: str) -> str:
+        """The rule for a number in ``unit``, a plural: ``below 1 point``, ``within 2 points of 0``."""
+        (where, limit), *_ = ((name, value) for name, value in self if value is not None)
+        unit = re.sub(r"s\b", "", unit, count=1) if limit == 1 else unit
+        return f"{where} {limit:g} {unit}{' of 0' if where == 'within' else ''}"
 
 
 class Given(Config):
@@ -147,8 +149,8 @@ class Claim(Config):
 
     @property
     def signed(self) -> bool:
-        """Whether the quantity is a difference, shown with its sign."""
-        return any(weight < 0 for weight, _, _ in self.quantity.terms)
+        """Whether the quantity is a difference, shown with its sign; so is a late drop by itself."""
+        return self.quantity.kind == "late_drop" or any(weight < 0 for weight, _, _ in self.quantity.terms)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from srpo.analysis.report.summary import headlines, interim, remarks
 from srpo.analysis.results.contrasts import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import BASE, planned
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title, plural
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.grid import interval as interval_text
 from srpo.analysis.tables.grid import number
@@ -30,7 +30,7 @@ from srpo.analysis.tables.registry import TABLES, build_tables
 from srpo.analysis.tables.table import NOT_COMPARABLE, Table, table_csv
 from srpo.files import write_text
 from srpo.repository import REPORTS
-from srpo.text import printable
+from srpo.text import duration, joined, plural, printable
 
 _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
 
@@ -190,7 +190,7 @@ def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
         "id": claim.id,
         "statement": claim.statement,
         "section": claim.section,
-        "rule": f"{claim.rule} {claim.unit}",
+        "rule": claim.rule.in_words(claim.unit),
         "paper": _paper(claim),
         "here": _here(finding, results),
         "verdict": finding.verdict,
@@ -212,18 +212,21 @@ def _here(finding: Finding, results: Results) -> list[dict[str, str]]:
     reasons = {outcome.reason for outcome in finding.outcomes}
     if finding.verdict == "not tested" and len(reasons) == 1:
         return [{"model": "all models", "text": reasons.pop(), "interval": "", "over": "", "verdict": "not tested"}]
-    return [
-        _line(outcome, finding.claim, results.experiment.models[outcome.model].title) for outcome in finding.outcomes
-    ]
+    return [_line(outcome, finding.claim, results) for outcome in finding.outcomes]
 
 
-def _line(outcome: Outcome, claim: Claim, model: str) -> dict[str, str]:
+def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
+    model = results.experiment.models[outcome.model].title
     if outcome.estimate is None:
         return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
     estimate = outcome.estimate
+    what = ""
+    if claim.quantity.kind == "best_on_each":
+        rivals = [method_title(results, rival) for _, rival, _ in claim.quantity.terms[1:]]
+        what = f"smallest lead over {joined(rivals)}: "
     return {
         "model": model,
-        "text": f"{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
+        "text": f"{what}{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
         "interval": interval_text(estimate.low, estimate.high, claim.digits, claim.signed),
         "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), outcome.reason))),
         "verdict": outcome.verdict,
@@ -249,7 +252,7 @@ def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
     """The number of benchmarks on which the rule is satisfied, and the number of measured ones."""
     parts = []
     if outcome.benchmarks > 1:
-        what = "ahead" if claim.quantity.kind == "best_on_each" else "so"
+        what = "ahead" if claim.quantity.kind == "best_on_each" else "the estimate agrees"
         parts.append(f"{what} on {outcome.agreeing} of {outcome.benchmarks} benchmarks")
     if outcome.benchmarks < outcome.of_benchmarks:
         parts.append(f"{outcome.benchmarks} of {outcome.of_benchmarks} benchmarks measured")
@@ -361,15 +364,9 @@ def _cost_total(results: Results) -> str:
     memory = "" if pd.isna(peak) else f", at most {peak:.2f} GB of memory in one process"
     return (
         f"{len(runs)} runs, {runs['steps'].sum():,.0f} training steps, "
-        f"{_duration(runs['wall_seconds'].sum())} of training and "
-        f"{_duration(runs['evaluation_wall_seconds'].sum())} of evaluation{memory}."
+        f"{duration(runs['wall_seconds'].sum())} of training and "
+        f"{duration(runs['evaluation_wall_seconds'].sum())} of evaluation{memory}."
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 # ---------------------------------------------------------------- provenance

@@ -8,11 +8,12 @@ from srpo.analysis.report.claims import VERDICTS, Finding, missing_runs
 from srpo.analysis.results.contrasts import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import BASE, model_benchmarks, planned
-from srpo.analysis.results.power import power_line, sample_noise
+from srpo.analysis.results.power import power_sentences, sample_noise
 from srpo.analysis.results.scores import PROTOCOLS, Scores
-from srpo.analysis.results.titles import benchmark_title, method_title, plural
+from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.tables.grid import interval, number
 from srpo.config import NOT_PART_OF_IDENTITY, Execution
+from srpo.text import plural
 
 
 def headlines(results: Results, findings: list[Finding]) -> list[str]:
@@ -168,20 +169,17 @@ def power_sentence(results: Results) -> str:
     """Which differences the planned seeds can detect, with the measured run SD if there is one."""
     experiment, scores = results.experiment, Scores.of(results)
     budget = list(experiment.training.budget_seconds)[-1]
+    titles = {name: method_title(results, name) for name in experiment.methods}
     sentences = []
     for model, spec in experiment.models.items():
-        seeds = {
-            len({run.seed for run in experiment.runs() if (run.model, run.method) == (model, method)})
-            for method in planned(results, model)
-        }
-        benchmarks = model_benchmarks(results, model)
+        runs = [run for run in experiment.runs() if run.model == model]
         measured = scores.run_spread(model, budget)
         questions = scores.questions(model)
-        if not seeds or not benchmarks or not questions:
+        if not runs or not questions:
             continue
         noise = sample_noise(questions, experiment.evaluation.rollouts)
-        said = power_line(min(seeds), len(benchmarks), noise, measured.sd if measured else None)
-        sentences.append(f"{spec.title}: {said}" if len(experiment.models) > 1 else said)
+        sentences += [f"{spec.title}."] * (len(experiment.models) > 1)
+        sentences += power_sentences(runs, titles, noise, measured.sd if measured else None)
     return " ".join(sentences)
 
 

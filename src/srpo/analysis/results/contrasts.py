@@ -20,9 +20,10 @@ two-way case of Owen 2007, *The pigeonhole bootstrap*, and of Cameron, Gelbach a
 
 V is unbiased; where it is smaller than one of the first two, the larger of these is used. The interval is Student's t
 with Satterthwaite's (1946) degrees of freedom. Skewed scores near 0 and 100 % make the variance over questions less
-certain than its count says, so its degrees of freedom shrink with the kurtosis; the interval of a score itself (not of
-a difference) is Wilson's with an effective number of questions, as for proportions of a survey (Korn and Graubard 1998;
-Dean and Pagano 2015), and so stays within 0 and 100 %. If all questions give the same value, there is no interval.
+certain than its count says, so its degrees of freedom shrink with the kurtosis; the interval of a score or share itself
+(not of a difference) is Wilson's with an effective number of questions, as for proportions of a survey (Korn and
+Graubard 1998; Dean and Pagano 2015), and so stays within 0 and 100 %. If all questions give the same value,
+there is no interval.
 
 With one run of a method V_runs is unknown: the interval covers other questions only, unless a :class:`Spread` of runs,
 measured on other methods of the experiment, replaces it. This is the better interval, but it assumes that the method
@@ -45,6 +46,9 @@ from srpo.errors import SrpoError
 LEVEL = 0.95
 MIN_QUESTIONS = 8
 """Minimum number of questions, over all benchmarks, for an interval over questions."""
+
+PERCENT = (0.0, 100.0)
+"""Bounds of a score or another share in percent."""
 
 Unit = Literal["seed and question", "question", "seed", "benchmark", "none"]
 

@@ -7,9 +7,14 @@ training seed (the run SD) and with its samples; both in points.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scipy import optimize, special, stats
+
+from srpo.config import RunId
+from srpo.text import joined
 
 LEVEL, POWER = 0.95, 0.80
 MAX_SEEDS = 1000
@@ -70,18 +75,37 @@ class Design:
         return float(special.stdtrit(self._dof(seeds), (1 + LEVEL) / 2))
 
 
-def power_line(seeds: int, benchmarks: int, noise_sd: float, run_sd: float | None = None) -> str:
-    """One sentence: which difference ``seeds`` seeds per method detect on average over ``benchmarks``.
+def power_sentences(
+    runs: Iterable[RunId], titles: Mapping[str, str], noise_sd: float, run_sd: float | None = None
+) -> list[str]:
+    """Which differences the seeds of one model's methods resolve: a sentence a number of seeds, then the assumptions.
+
+    A method has as many seeds as on the benchmark with the fewest: there a comparison knows least about its runs.
 
     Args:
+        runs: the planned runs, one or more.
+        titles: of the methods, by name.
+        noise_sd: what the samples add (:func:`sample_noise`), points.
         run_sd: the measured SD between seeds, points; None uses :data:`ASSUMED_RUN_SD` and says so.
     """
+    seeds: dict[str, Counter[str]] = {}
+    for run in runs:
+        seeds.setdefault(run.method, Counter())[run.benchmark] += 1
+    methods: dict[int, list[str]] = {}
+    for method, by_benchmark in seeds.items():
+        methods.setdefault(min(by_benchmark.values()), []).append(titles[method])
+    benchmarks = len(set().union(*seeds.values()))
     sd, known = (ASSUMED_RUN_SD, "assumed") if run_sd is None else (run_sd, "measured")
     design = Design(sd, benchmarks, noise_sd)
-    given = f"at a run SD of {sd:.1f} points ({known})"
+    sentences = []
+    for count, names in sorted(methods.items(), reverse=True):
+        said = f"{count} seeds resolve about ±{design.resolved(count):.1f} points between two methods"
+        said = "one seed resolves nothing" if count == 1 else said
+        sentences.append(f"{joined(names)}: {said}, {count + 1} would resolve ±{design.resolved(count + 1):.1f}.")
+    over = "one benchmark" if benchmarks == 1 else f"an average over {benchmarks} benchmarks"
     needed = design.seeds_needed(EFFECT)
-    needs = f"{needed} seeds" if needed else f"more than {MAX_SEEDS} seeds"
-    needs = f"an effect as small as the paper's +{EFFECT} for weighting needs {needs} (80 % power)"
-    if seeds < 2:
-        return f"One seed resolves no difference between methods; {given}, {needs}."
-    return f"{seeds} seeds resolve about ±{design.resolved(seeds):.1f} points between two methods {given}; {needs}."
+    return [
+        *sentences,
+        f"This is for {over} at a run SD of {sd:.1f} points ({known}); an effect as small as the paper's +{EFFECT} "
+        f"for weighting then needs {needed or f'more than {MAX_SEEDS}'} seeds (80 % power).",
+    ]

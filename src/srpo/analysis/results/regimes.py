@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from srpo.analysis.results.contrasts import PERCENT
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import combine, estimate_columns
 from srpo.analysis.results.matrix import BASE, planned
@@ -40,9 +41,9 @@ def regime_frame(results: Results) -> pd.DataFrame:
         for benchmark in plan.get("srpo", []):
             there = [name for name in (*RIVALS, "srpo") if benchmark in plan.get(name, [])]
             found = [("base", "", scores.estimate(model, {(BASE, BASE): 1.0}, [benchmark], "resampled"), 0)]
-            for name, metric, unit in (("routed", ROUTED, 100.0), ("length", LENGTH, 1.0)):
+            for name, metric, unit, bounds in (("routed", ROUTED, 100.0, PERCENT), ("length", LENGTH, 1.0, None)):
                 lookup = logs.metric(model, metric)
-                estimate = combine(lookup, {("srpo", "early"): unit}, [benchmark])
+                estimate = combine(lookup, {("srpo", "early"): unit}, [benchmark], bounds)
                 found.append((name, "", estimate, len(lookup(benchmark, "srpo", "early"))))
             for budget in results.experiment.training.budget_seconds:
                 seeds = {name: scores.seeds(model, benchmark, name, budget, scores.protocol) for name in there}

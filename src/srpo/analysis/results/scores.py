@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.contrasts import Arm, Estimate, Spread, contrast, run_spread
+from srpo.analysis.results.contrasts import PERCENT, Arm, Estimate, Spread, contrast, run_spread
 from srpo.analysis.results.cross_fit import area_under_curve, end_score, selected_scores
 from srpo.analysis.results.load import RUN_KEY, Results, tidy
 from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns
@@ -80,7 +80,7 @@ class Scores:
         if any(benchmark in self.incomparable for benchmark in benchmarks):
             return None
         alone = list(terms.values()) == [1.0] and score not in _BIASES
-        bounds = (0.0, 100.0) if alone else None
+        bounds = PERCENT if alone else None
         return combine(self.lookup(model, score), terms, benchmarks, bounds, family(self.results, model))
 
     def run_spread(self, model: str, budget: str) -> Spread | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from srpo.analysis.results.contrasts import PERCENT
 from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import Lookup, combine, estimate_columns
@@ -90,7 +91,7 @@ def sweep_frame(results: Results) -> pd.DataFrame:
             lookup = _lookup(results, names, quantity)
             for i, (value, *_) in enumerate(line.points):
                 terms = {(str(i), quantity): 1.0}
-                score = combine(lookup, terms, line.benchmarks)
+                score = combine(lookup, terms, line.benchmarks, None if quantity == LATE_DROP else PERCENT)
                 change = combine(lookup, terms | {("0", quantity): -1.0}, line.benchmarks) if i else None
                 seeds = min((len(lookup(b, str(i), quantity)) for b in line.benchmarks), default=0)
                 row = {"model": line.model, "method": line.method, "setting": value, "quantity": quantity}

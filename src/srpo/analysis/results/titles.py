@@ -35,11 +35,6 @@ def seconds_per_step(results: Results) -> str:
     return "Measured seconds per step" if kind == "calibrated" else f"Seconds per step on the {kind} training clock"
 
 
-def plural(count: int, noun: str) -> str:
-    """A number of things, ``1 claim`` or ``2 claims``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def listed(names: Iterable[str]) -> str:
     """Names joined by commas."""
     return ", ".join(names) or "no benchmark"

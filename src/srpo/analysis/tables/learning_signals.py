@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from srpo.algorithm.branches import comparable_branches
-from srpo.analysis.results.contrasts import Estimate, over_seeds
+from srpo.analysis.results.contrasts import PERCENT, Estimate, over_seeds
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import planned
@@ -19,16 +19,24 @@ from srpo.analysis.tables.table import Table, estimate_cell, intervals_note
 
 @dataclass(frozen=True)
 class _Diagnostic:
-    """A step metric as the table shows it: ``factor`` times the metric, in ``unit``, with ``digits`` decimals."""
+    """A step metric as the table shows it: ``factor`` times the metric, in ``unit``, with ``digits`` decimals.
+
+    ``share``: whether a number in percent is one of a whole, so that its interval stays within 0 and 100 %.
+    """
 
     label: str
     metric: str
     unit: str = ""
     digits: int = 3
+    share: bool = True
 
     @property
     def factor(self) -> float:
         return 100.0 if self.unit == "%" else 1.0
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        return PERCENT if self.unit == "%" and self.share else None
 
 
 _DIAGNOSTICS = {
@@ -60,7 +68,7 @@ _DIAGNOSTICS = {
         _Diagnostic("90 % quantile", "weights/p90"),
         _Diagnostic("largest", "weights/max"),
         _Diagnostic("effective share of tokens, %", "weights/effective_fraction", "%", 1),
-        _Diagnostic("weighted loss, % of unweighted", "weights/loss_scale", "%", 1),
+        _Diagnostic("weighted loss, % of unweighted", "weights/loss_scale", "%", 1, share=False),
     ],
     "Self-teacher": [_Diagnostic("entropy, nats", "teacher/entropy", "nats")],
     "Probability of the student's top K, %": [
@@ -117,4 +125,4 @@ def _estimate(
     lookup = RunLogs.of(results).metric(model, diagnostic.metric)
     terms = {(method, when): diagnostic.factor}
     over = available(lookup, terms, planned(results, model)[method])
-    return over_seeds(combine(lookup, terms, over)), len(over)
+    return over_seeds(combine(lookup, terms, over, diagnostic.bounds)), len(over)

@@ -8,6 +8,7 @@ from srpo.analysis.results.scores import PROTOCOLS, Scores
 from srpo.analysis.results.titles import benchmark_title, budgets_listed, count_range, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table, comparability, intervals_note, record_cell
+from srpo.text import plural
 
 
 def regime_table(results: Results) -> Table:
@@ -32,7 +33,7 @@ def regime_table(results: Results) -> Table:
     notes = [
         f"Scores in percent ({PROTOCOLS[Scores.of(results).protocol]}), differences in points. Budgets: "
         f"{budgets_listed(results)}. Green: the interval lies above 0; red italics: below 0. "
-        f"{chance_note(len(differences(frame)))} {intervals_note(frame['value_unit'])}",
+        f"{chance_note(differences(frame)['value_low'].notna().sum())} {intervals_note(frame['value_unit'])}",
         *comparability(results),
     ]
     grids = [Grid("Point", heads, body)] if body else []
@@ -41,8 +42,10 @@ def regime_table(results: Results) -> Table:
 
 
 def chance_note(number: int) -> str:
-    """How many of the differences would have an interval on one side of 0 if there were none."""
-    return f"Of {number} differences about {0.05 * number:.0f} would have an interval beside 0 by chance alone."
+    """How many of so many differences with an interval would have it on one side of 0 if there were none."""
+    return (
+        f"Of {plural(number, 'difference')} about {0.05 * number:.0f} would have an interval beside 0 by chance alone."
+    )
 
 
 def _cells(records: dict, model: str, benchmark: str, rivals: list[str], budgets: list[str]) -> list[Cell]:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES
-from srpo.analysis.results.contrasts import over_seeds
+from srpo.analysis.results.contrasts import PERCENT, over_seeds
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import planned
@@ -135,7 +135,7 @@ def cases_table(results: Results) -> Table:
                 lookup = logs.metric(model, f"cases/{case}")
                 for when in parts:
                     over = available(lookup, {(method, when): 100.0}, benchmarks)
-                    estimate = over_seeds(combine(lookup, {(method, when): 100.0}, over))
+                    estimate = over_seeds(combine(lookup, {(method, when): 100.0}, over, PERCENT))
                     found[case, when] = estimate
                     key = {"model": model, "method": method, "case": case, "part": when, "benchmarks": len(over)}
                     rows.append(key | estimate_columns("percent", estimate))

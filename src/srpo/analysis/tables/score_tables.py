@@ -201,7 +201,7 @@ def differences_table(results: Results) -> Table:
         others = [m for m in main_methods(results) if m in plan and m != "srpo"] if "srpo" in plan else []
         shared = {other: model_benchmarks(results, model, ("srpo", other)) for other in others}
         shown = [b for b in results.experiment.benchmarks if any(b in there for there in shared.values())]
-        places = [*shown, *([AVERAGE] if len(shown) > 1 else [])]
+        places = [*([AVERAGE] if len(shown) > 1 else []), *shown]  # as in table 1
         for other in others:
             cells = []
             for place in places:
@@ -218,7 +218,7 @@ def differences_table(results: Results) -> Table:
             heads = [(benchmark_title(results, place), budget) for place in places for budget in budgets]
             grids.append(Grid("", heads, body, title=spec.title))
     names = [*CELL, "benchmarks", *estimate_columns("difference", None)]
-    frame = pd.DataFrame(rows, columns=names)
+    frame = in_matrix_order(pd.DataFrame(rows, columns=names), results)
     notes = [
         f"Points ({PROTOCOLS[scores.protocol]}), on the same questions. Green: the interval lies above 0; "
         "red italics: below 0. Averages are over the benchmarks that have both scores. "

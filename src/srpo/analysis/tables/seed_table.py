@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.contrasts import Estimate
+from srpo.analysis.results.contrasts import PERCENT, Estimate
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import Lookup, combine, estimate_columns
 from srpo.analysis.results.matrix import planned
@@ -37,7 +37,7 @@ def seeds_table(results: Results) -> Table:
                 spread = float(np.std([*means.values()], ddof=1)) if len(means) > 1 else math.nan
                 row: dict[str, Any] = {"model": model, "method": method, "benchmark": benchmark, "budget": budget}
                 row |= {f"seed{seed}": means.get(seed, math.nan) for seed in seeds}
-                row |= estimate_columns("mean", combine(lookup, {(method, budget): 1.0}, [benchmark]))
+                row |= estimate_columns("mean", scores.estimate(model, {(method, budget): 1.0}, [benchmark]))
                 row |= {"spread": spread, "one_seed_half_width": float(np.mean(half)) if half else math.nan}
                 rows.append(row)
                 mean = record_cell(row, "mean")
@@ -63,4 +63,4 @@ def seeds_table(results: Results) -> Table:
 
 def _alone(lookup: Lookup, benchmark: str, method: str, budget: str, seed: int) -> Estimate | None:
     """The estimate from one seed only."""
-    return combine(lambda *key: {seed: lookup(*key)[seed]}, {(method, budget): 1.0}, [benchmark])
+    return combine(lambda *key: {seed: lookup(*key)[seed]}, {(method, budget): 1.0}, [benchmark], PERCENT)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.titles import plural
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table
 from srpo.config import TrialResult, Tuned
+from srpo.text import plural
 
 
 def tuning_table(results: Results) -> Table:

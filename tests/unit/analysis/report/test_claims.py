@@ -1,6 +1,7 @@
 """Claims on logs whose truth is known: the paper's numbers give the paper's tables and verdicts, reversed ones not."""
 
 import math
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -10,6 +11,7 @@ import yaml
 
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.report.claims import CLAIMS, Claim, Rule, findings, load_claims, overall
+from srpo.analysis.report.page import claim_row
 from srpo.analysis.results.contrasts import Estimate
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import TABLES, build_tables
@@ -196,6 +198,30 @@ def test_without_an_interval_no_rule_decides():
     for rule in (Rule(above=0), Rule(below=1), Rule(within=2)):
         assert math.isnan(rule.p_holds(estimate))
         assert math.isnan(rule.p_violated(estimate))
+
+
+def test_rules_are_said_in_the_unit_of_their_number():
+    assert Rule(below=1).in_words("points") == "below 1 point"
+    assert Rule(above=1).in_words("percentage points") == "above 1 percentage point"
+    assert Rule(above=-2).in_words("points") == "above -2 points"
+    assert Rule(above=0).in_words("points above half of the gain") == "above 0 points above half of the gain"
+    assert Rule(within=2).in_words("points") == "within 2 points of 0"
+
+
+def test_what_a_claim_shows_is_easy_to_read(paper):
+    rows = {finding.claim.id: claim_row(finding, paper) for finding in findings(paper)}
+    for line in rows["srpo_best_on_each"]["here"]:
+        assert re.fullmatch(r"smallest lead over GRPO and SDPO: \+\d\.\d points", line["text"])
+        assert line["over"].endswith("; ahead on 5 of 5 benchmarks")
+    for line in rows["srpo_over_grpo_last"]["here"]:
+        assert line["over"].endswith("; the estimate agrees on 5 of 5 benchmarks")
+    assert rows["sdpo_stalls"]["rule"] == "below 1 point"
+
+
+def test_ends_of_an_interval_around_0_have_a_sign():
+    """A late drop too, although it has one term; a share has none."""
+    signed = {claim.id: claim.signed for claim in load_claims()}
+    assert [name for name, sign in signed.items() if not sign] == ["sibling_stays_available"]
 
 
 def test_one_model_against_a_claim_is_enough():

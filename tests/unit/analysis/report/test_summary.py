@@ -11,7 +11,7 @@ from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.figures.curves import average_curves
 from srpo.analysis.report.claims import load_claims
-from srpo.analysis.report.summary import remarks
+from srpo.analysis.report.summary import power_sentence, remarks
 from srpo.analysis.results.load import load_results
 from srpo.compose import load_experiment
 
@@ -32,6 +32,15 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     ends = curves.groupby("method")["clock"].max()
     assert 11.5 < ends["srpo"] <= 12
     assert ends["grpo"] == ends["sdpo"] == 20
+
+
+def test_each_number_of_seeds_is_said_of_its_methods(tmp_path):
+    (block,) = tiny_experiment()["matrix"]
+    matrix = [block | {"methods": ["grpo", "srpo"], "seeds": [1, 2, 3]}, block | {"methods": ["advantage_mix"]}]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
+    said = power_sentence(load_results(tmp_path))
+    assert said.startswith("GRPO and SRPO: 3 seeds resolve about ±")
+    assert " Advantage mix: one seed resolves nothing, 2 would resolve ±" in said
 
 
 @pytest.mark.parametrize(

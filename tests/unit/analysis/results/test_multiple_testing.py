@@ -15,7 +15,8 @@ from srpo.analysis.results.aggregates import (
 )
 from srpo.analysis.results.contrasts import Estimate
 from srpo.analysis.results.multiple_testing import equivalence_p, holm
-from srpo.analysis.results.power import Design, sample_noise
+from srpo.analysis.results.power import Design, power_sentences, sample_noise
+from srpo.config import RunId
 
 
 def test_holm_by_hand():
@@ -66,6 +67,24 @@ def test_what_seeds_resolve():
     assert math.isinf(design.detectable(1))
     assert design.power(100.0, 1) == 0
     assert Design(1000.0).seeds_needed(0.1) is None
+
+
+def test_each_number_of_seeds_is_said_of_its_methods():
+    """A method has as many seeds as on the benchmark with the fewest: c has one, although two on the other."""
+    seeds = {("a", "x"): 3, ("a", "y"): 3, ("b", "x"): 3, ("b", "y"): 3, ("c", "x"): 2, ("c", "y"): 1, ("d", "x"): 1}
+    runs = [
+        RunId(model="m", benchmark=benchmark, method=method, seed=seed)
+        for (method, benchmark), count in seeds.items()
+        for seed in range(count)
+    ]
+    design = Design(1.5, benchmarks=2, noise_sd=1.0)
+    three, one, assumed = power_sentences(runs, {name: name.upper() for name in "abcd"}, 1.0, 1.5)
+    resolved = {count: f"±{design.resolved(count):.1f}" for count in (2, 3, 4)}
+    assert three.startswith(f"A and B: 3 seeds resolve about {resolved[3]} points between two methods, 4 would ")
+    assert three.endswith(f"resolve {resolved[4]}.")
+    assert one == f"C and D: one seed resolves nothing, 2 would resolve {resolved[2]}."
+    assert assumed.startswith("This is for an average over 2 benchmarks at a run SD of 1.5 points (measured); ")
+    assert f" needs {design.seeds_needed(1.8)} seeds " in assumed
 
 
 def test_interquartile_mean_is_the_trimmed_mean_where_benchmarks_have_equal_runs():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 
 import matplotlib as mpl
@@ -82,7 +83,7 @@ def test_the_table_has_a_row_a_point_and_a_column_a_budget_and_rival(results):
     budgets = len(MAP.training.budget_seconds)
     assert all(len(row.cells) == len(grid.columns) == 7 + 2 * budgets for row in grid.rows if not row.heading)
     assert len(differences(table.frame)) == 2 * 2 * 2 * budgets
-    assert any("by chance alone" in note for note in table.notes)
+    assert f"Of {2 * 2 * 2 * budgets} differences about 1 would" in table.notes[0]
 
 
 def test_the_figure_writes_every_difference_and_is_bold_only_beside_zero(results):
@@ -108,8 +109,22 @@ def test_a_missing_run_leaves_its_cells_empty(tmp_path):
     gone = frame[(frame["benchmark"] == "physics") & (frame["quantity"] == "srpo-sdpo")]
     assert gone["value"].isna().all()
     assert frame[frame["quantity"] == "srpo-grpo"]["value"].notna().all()
+    budgets = len(MAP.training.budget_seconds)
+    assert f"Of {2 * 3 * budgets} differences about" in regime_table(results).notes[0]  # 2 of 8 cells are not measured
     with mpl.rc_context(style.rc()):
         draw_regimes("Map", results, frame.dropna(subset=["value"]))
+
+
+def test_a_routed_share_stays_within_0_and_100_percent(tmp_path):
+    write_results(tmp_path, MAP)
+    for seed, share in ((1, 0.001), (2, 0.01)):
+        for path in tmp_path.glob(f"runs/**/srpo/seed{seed}/steps.jsonl"):
+            path.write_text(
+                re.sub(r'"routing/sdpo_fraction": [^,}]+', f'"routing/sdpo_fraction": {share}', path.read_text())
+            )
+    routed = value(regime_frame(load_results(tmp_path)), model=MODEL, benchmark="physics", quantity="routed")
+    assert routed["value"] == pytest.approx(0.55)
+    assert 0 <= routed["value_low"] < routed["value"] < routed["value_high"] <= 100
 
 
 def test_only_a_map_has_the_section():

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from sweep_cases import BENCHMARKS, BUDGETS, OF_METHODS, raw, rows_at
 
+from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.sweeps import LATE_DROP, sweep_frame, sweep_lines
 
 
@@ -27,6 +28,10 @@ def test_scores_and_late_drops_are_those_of_the_files(swept):
                 assert math.isnan(low)
             else:
                 assert low <= found.loc[quantity, "score"] <= high
+        for budget in BUDGETS:  # the same score has the same interval everywhere
+            estimate = Scores.of(results).estimate(names[0], {(names[1], budget): 1.0}, BENCHMARKS)
+            ends = found.loc[budget, ["score_low", "score_high"]]
+            assert list(ends) == pytest.approx([estimate.low, estimate.high], nan_ok=True)
         assert found.loc["10h", "score_unit"] == ("seed and question" if several else "question")
         assert found.loc["10h", "seeds"] == (3 if several else 1)
 

@@ -7,10 +7,11 @@ import re
 
 import pytest
 from report_cases import EXPERIMENT, cell, logged, read
-from synthetic import write_results
+from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import write_tables
+from srpo.compose import load_experiment
 
 
 @pytest.mark.parametrize("part", ["early", "late"])
@@ -59,3 +60,30 @@ def test_diagnostics_of_older_logs_are_left_out(tmp_path):
     assert "actor/grad_norm" in metrics
     assert not [name for name in metrics if name.startswith(("weights", "copying", "distillation", "grad_norm"))]
     assert "Dynamic weights" not in (tmp_path / "tables/diagnostics.md").read_text()
+
+
+def test_intervals_of_shares_stay_within_0_and_100_percent(tmp_path):
+    """Three seeds whose shares are nearly 0 or 100 %; only the scale of the weighted loss may be above 100 %."""
+    (block,) = tiny_experiment()["matrix"]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=[block | {"seeds": [1, 2, 3]}])))
+    logged = {
+        "actor/clip_fraction": (0, 0, 0.001),
+        "teacher/top_k_mass": (1, 1, 0.99),
+        "routing/all_wrong_groups": (0, 0.001, 0),
+        "weights/loss_scale": (0.9, 1, 1.1),
+    }
+    for path in tmp_path.glob("runs/**/steps.jsonl"):
+        text, seed = path.read_text(), int(path.parent.name.removeprefix("seed"))
+        for name, values in logged.items():
+            text = re.sub(rf'"{name}": [^,}}]+', f'"{name}": {values[seed - 1]}', text)
+        path.write_text(text)
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    rows = [row | {"value": row["percent"]} for row in read(tmp_path / "tables/routing_cases.csv")]
+    ends = {(row["case"], row["percent_low"], row["percent_high"]) for row in rows if row["percent_low"]}
+    shares = [row for row in read(tmp_path / "tables/diagnostics.csv") if row["unit"] == "%" and row["value_low"]]
+    ends |= {(row["metric"], row["value_low"], row["value_high"]) for row in shares}
+    assert {*logged, "wrong_without_sibling"} - {"routing/all_wrong_groups"} <= {name for name, *_ in ends}
+    for name, low, high in ends:
+        assert float(low) >= 0, name
+        assert float(high) <= 100 or name == "weights/loss_scale"
+    assert any(float(high) > 100 for name, _, high in ends if name == "weights/loss_scale")

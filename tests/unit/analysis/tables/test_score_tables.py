@@ -12,7 +12,9 @@ from synthetic import paper_experiment, tiny_experiment, write_results
 
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.load import load_results
+from srpo.analysis.tables.grid import number
 from srpo.analysis.tables.registry import write_tables
+from srpo.analysis.tables.score_tables import differences_table, main_table
 from srpo.compose import load_experiment
 
 
@@ -150,6 +152,25 @@ def test_differences_are_paired_on_the_same_questions(finished):
     assert float(row["difference"]) == pytest.approx(mean, abs=0.051)
     assert float(row["difference_low"]) == pytest.approx(mean - margin, abs=0.25 * margin)
     assert float(row["difference_high"]) == pytest.approx(mean + margin, abs=0.25 * margin)
+
+
+def test_the_average_comes_first_in_tables_of_scores_and_of_differences(finished):
+    results = load_results(finished)
+    for table in (main_table(results), differences_table(results)):
+        for grid in table.grids:
+            groups = list(dict.fromkeys(group for group, _ in grid.columns if group))
+            assert groups == ["Average", "Chemistry", "Physics"]
+        benchmarks = list(dict.fromkeys(table.frame["benchmark"]))
+        assert benchmarks == ["chemistry", "physics", "average"]
+    shown = {
+        (row.label, *column): cell.text
+        for row in grid.rows
+        for column, cell in zip(grid.columns, row.cells, strict=True)
+    }
+    for row in table.frame.to_dict("records"):
+        title = {"average": "Average", "chemistry": "Chemistry", "physics": "Physics"}[row["benchmark"]]
+        text = shown[f"SRPO minus {row['method'].upper()}", title, row["budget"]]
+        assert text == number(row["difference"], sign=True)
 
 
 def test_the_selection_bias_is_the_difference_between_the_two_protocols(finished):

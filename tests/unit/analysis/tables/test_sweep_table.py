@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 
+import pandas as pd
 import pytest
 from sweep_cases import BENCHMARKS, BUDGETS, OF_METHODS, raw, read, rows_at, runs_of
-from synthetic import write_results
+from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.sweeps import sweep_frame
+from srpo.analysis.tables.score_tables import main_table
 from srpo.analysis.tables.seed_table import seeds_table
 from srpo.analysis.tables.sweep_table import sweep_table
+from srpo.compose import load_experiment
 
 
 def test_the_table_says_the_same_as_its_data(swept):
@@ -58,3 +61,18 @@ def test_seeds_table(tmp_path):
             assert row["spread"] == pytest.approx(statistics.stdev(scores))
             assert row["mean_unit"] == "seed and question"
             assert 0 < row["one_seed_half_width"] < 20
+
+
+def test_a_mean_over_seeds_has_the_interval_of_table_1(tmp_path):
+    """It stays within 0 and 100 %, and a method with one seed borrows the spread of the others."""
+    (block,) = tiny_experiment()["matrix"]
+    matrix = [block | {"methods": ["grpo", "srpo"], "seeds": [1, 2, 3]}, block | {"methods": ["sdpo"]}]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
+    results = load_results(tmp_path)
+    ends = ["", "_low", "_high", "_unit"]
+    cells = ["method", "benchmark"]
+    table1 = main_table(results).frame.query("budget == '10h' and benchmark != 'average'")
+    expected = table1.set_index(cells)[[f"resampled{end}" for end in ends]].set_axis(ends, axis=1)
+    found = seeds_table(results).frame.set_index(cells)[[f"mean{end}" for end in ends]].set_axis(ends, axis=1)
+    pd.testing.assert_frame_equal(found.sort_index(), expected.sort_index())
+    assert set(found["_unit"]) == {"seed and question", "question, run SD"}
