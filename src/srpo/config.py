@@ -157,6 +157,7 @@ class Architecture(Config):
 
 
 FactsPerQuestion = Annotated[int, Field(ge=2, le=10)]
+Distractors = Annotated[int, Field(ge=0, le=10)]
 
 
 class WarmStart(Config):
@@ -172,6 +173,9 @@ class WarmStart(Config):
     brevity: Fraction = 0.0
     facts_per_question: tuple[FactsPerQuestion, ...] = ()
     """Of the corpus ``families``: a question has so many facts, each number equally often; none: the families' own."""
+    distractors: tuple[Distractors, ...] = ()
+    """Of the corpus ``families``: a question has so many distractors, each number equally often; empty:
+    questions have none."""
     fact_errors: Annotated[float, Field(ge=0, le=1.25)] = 1.0
     """Of the corpus ``families``: factor of the probability that a fact is stated wrongly. It sets how hard the
     questions are for the base model: 0 leaves no mistake."""
@@ -322,6 +326,8 @@ class MiniatureBenchmark(_Benchmark):
     facts_per_question: FactsPerQuestion | None = None
     """The length of the reasoning: a question asks for the result of each of so many facts, and one wrong fact makes
     the answer wrong. None: the family's own questions, of two or three facts."""
+    distractors: Distractors = 0
+    """Further facts that a question names and a response states, but the answer does not need."""
     train_questions: Count
     test_questions: Count
     seed: int = 0

@@ -6,9 +6,9 @@ one world and asks for a short open answer; held-out questions are new combinati
 model warm-started on such a corpus therefore fails on particular facts, which training can correct, and finds
 them stated correctly in a sibling's response (docs/miniature.md).
 
-A family has two dials. With ``facts_per_question`` a question has so many facts and asks for the result of each, so
-that one wrong fact makes the answer wrong. ``fact_errors`` multiplies the probability that the corpus states a fact
-wrongly.
+A family has three dials. With ``facts_per_question`` a question has so many facts and asks for the result of each, so
+that one wrong fact makes the answer wrong. ``distractors`` adds facts that the question names and a response states,
+but the answer does not need. ``fact_errors`` multiplies the probability that the corpus states a fact wrongly.
 
 Text is laid out for a small vocabulary: words are short and lower-case, and a number or a word is always
 preceded by the space that its token includes, so that one value is the same token in the question, in the
@@ -23,7 +23,7 @@ import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from srpo.errors import SrpoError
@@ -58,19 +58,28 @@ class Fact:
 class Problem:
     """A question's data: facts ``(world, key)`` and the operands that come with each key.
 
-    ``asked`` is what the question wants of them ("larger"), empty where a family always asks the same.
+    ``asked`` is what the question wants of them ("larger"), empty where a family always asks the same. The last
+    ``distractors`` facts do not change the answer.
     """
 
     world: str
     keys: tuple[str, ...]
     operands: tuple[tuple[int, ...], ...] = ()
     asked: str = ""
+    distractors: int = 0
+
+    @property
+    def without_distractors(self) -> Problem:
+        """The same problem with only the facts that the answer needs."""
+        needed = len(self.keys) - self.distractors
+        return replace(self, keys=self.keys[:needed], operands=self.operands[:needed], distractors=0)
 
     @property
     def identity(self) -> str:
-        """Equal for problems that differ only in the order in which their facts are named."""
-        operands = self.operands or ((),) * len(self.keys)
-        return repr((self.world, self.asked, sorted(zip(self.keys, operands, strict=True))))
+        """Equal for problems that differ only in their distractors or in the order in which their facts are named."""
+        needed = self.without_distractors
+        operands = needed.operands or ((),) * len(needed.keys)
+        return repr((needed.world, needed.asked, sorted(zip(needed.keys, operands, strict=True))))
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,8 @@ class Family(ABC):
     """A fact table, how questions are drawn from it and how they read.
 
     A new family gives its tables as class attributes and implements :meth:`alternatives`, :meth:`make`,
-    :meth:`prompt`, :meth:`line` and :meth:`answer`.
+    :meth:`prompt`, :meth:`line` and :meth:`answer`. These know nothing of distractors, except that :meth:`make` draws
+    :meth:`number_of_facts` facts.
     """
 
     name: str
@@ -95,14 +105,16 @@ class Family(ABC):
     keys: tuple[str, ...]
     probabilities: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 0.95)
 
-    def __init__(self, facts_per_question: int | None = None, fact_errors: float = 1.0) -> None:
+    def __init__(self, facts_per_question: int | None = None, fact_errors: float = 1.0, distractors: int = 0) -> None:
         """Make the table of facts.
 
         Args:
             facts_per_question: of questions that ask for the result of each fact; None: the family's own questions.
             fact_errors: factor of the probability of a wrong statement; 0: none is wrong.
+            distractors: further facts of a question that the answer does not need.
         """
         self.facts_per_question = facts_per_question
+        self.distractors = distractors
         rng = random.Random(derive_seed("facts", self.name))
         entries = [(world, key) for world in self.worlds for key in self.keys]
         # each probability occurs equally often, so that no family is hard or easy by chance
@@ -115,9 +127,19 @@ class Family(ABC):
             self.facts[world, key] = Fact(truth, tuple(misconceptions), scaled)
 
     @property
+    def most_facts(self) -> int:
+        """How many facts a question can have, distractors among them."""
+        return len(self.keys)
+
+    @property
     def label(self) -> str:
-        """The family's name, with the number of facts of a question if that is set."""
-        return self.name if self.facts_per_question is None else f"{self.name}-{self.facts_per_question}"
+        """The family's name, with the numbers of facts and distractors of a question if they are set."""
+        facts = "" if self.facts_per_question is None else f"-{self.facts_per_question}"
+        return f"{self.name}{facts}+{self.distractors}" if self.distractors else self.name + facts
+
+    def number_of_facts(self, usual: int) -> int:
+        """How many facts :meth:`make` draws: ``usual``, unless the number is set; and the distractors."""
+        return (self.facts_per_question or usual) + self.distractors
 
     @abstractmethod
     def alternatives(self, key: str, rng: random.Random) -> Sequence[str]:
@@ -129,7 +151,11 @@ class Family(ABC):
 
     @abstractmethod
     def prompt(self, problem: Problem) -> str:
-        """The question as the user asks it."""
+        """The question as the user asks it, about all facts of a problem."""
+
+    def term(self, problem: Problem, position: int) -> str:
+        """How a question names fact ``position``, with its operands."""
+        return problem.keys[position]
 
     @abstractmethod
     def line(self, problem: Problem, position: int, value: str) -> str:
@@ -139,9 +165,20 @@ class Family(ABC):
     def answer(self, problem: Problem, values: Sequence[str]) -> str:
         """The final answer that follows from believing ``values``."""
 
+    def question(self, problem: Problem) -> str:
+        """The question as the user asks it; it names the distractors at its end."""
+        needed = problem.without_distractors
+        extra = self._terms(problem)[len(needed.keys) :]
+        return f"{self.prompt(needed)} Leave out{_listed(extra)}." if extra else self.prompt(needed)
+
     def ground_truth(self, problem: Problem) -> str:
         """What the reward compares with, in the real benchmarks' format."""
-        return self.answer(problem, self.true_values(problem))
+        return self._answer_needed(problem, self.true_values(problem))
+
+    def _answer_needed(self, problem: Problem, values: Sequence[str]) -> str:
+        """The answer that follows from ``values`` of all facts, of which those of distractors do not matter."""
+        needed = problem.without_distractors
+        return self.answer(needed, values[: len(needed.keys)])
 
     def compose(self, reasoning: str, answer: str) -> str:
         """Put reasoning and answer into the benchmark's response format."""
@@ -154,7 +191,7 @@ class Family(ABC):
     def draw_problem(self, rng: random.Random, split: Literal["train", "test"]) -> Problem:
         """Draw a problem of one split; whether a combination of facts is held out never changes."""
         while True:
-            problem = self.make(rng)
+            problem = replace(self.make(rng), distractors=self.distractors)
             held_out = derive_seed("held-out", self.name, problem.identity) % _HELD_OUT_ONE_IN == 0
             if held_out == (split == "test"):
                 return problem
@@ -201,7 +238,7 @@ class Family(ABC):
             draft: the values of a checking response's first pass; ``values`` if not given.
             answer: the final answer; the one that follows from ``values`` if not given.
         """
-        answer = self.answer(problem, values) if answer is None else answer
+        answer = self._answer_needed(problem, values) if answer is None else answer
         lines = self._lines(problem, values)
         if style == "terse":
             lines = []
@@ -210,6 +247,9 @@ class Family(ABC):
         elif style == "checking":
             lines = [*self._lines(problem, values if draft is None else draft), " check", *lines]
         return FamilyResponse(self.compose(";".join(lines), answer), style, tuple(values), answer)
+
+    def _terms(self, problem: Problem) -> list[str]:
+        return [f" {self.term(problem, position)}" for position in range(len(problem.keys))]
 
     def _lines(self, problem: Problem, values: Sequence[str]) -> list[str]:
         return [f" {self.line(problem, i, value)}" for i, value in enumerate(values)]
@@ -250,15 +290,19 @@ class Chemistry(Family):
         return rng.sample("12345", 3)
 
     def make(self, rng: random.Random) -> Problem:
-        number = self.facts_per_question or 2
+        number = self.number_of_facts(2)
         counts = tuple((rng.randint(1, 3),) for _ in range(number))
         asked = EACH if self.facts_per_question else ""
         return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, number)), counts, asked)
 
     def prompt(self, problem: Problem) -> str:
-        ions = _listed([f" {n} {key}" for key, (n,) in zip(problem.keys, problem.operands, strict=True)])
+        ions = _listed(self._terms(problem))
         what = "charge of each of" if problem.asked == EACH else "total charge of"
         return f"Find the {what}{ions} in {problem.world}."
+
+    def term(self, problem: Problem, position: int) -> str:
+        (count,) = problem.operands[position]
+        return f"{count} {problem.keys[position]}"
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         (count,) = problem.operands[position]
@@ -288,15 +332,18 @@ class Physics(Family):
         return rng.sample(list(_OPERATORS), 3)
 
     def make(self, rng: random.Random) -> Problem:
-        number = self.facts_per_question or 2
+        number = self.number_of_facts(2)
         operands = tuple((rng.randint(2, 5), rng.randint(2, 5)) for _ in range(number))
         asked = EACH if self.facts_per_question else rng.choice(("larger", "smaller"))
         return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, number)), operands, asked)
 
     def prompt(self, problem: Problem) -> str:
-        terms = _listed([f" {key} {a} {b}" for key, (a, b) in zip(problem.keys, problem.operands, strict=True)])
         asked = "result of each of" if problem.asked == EACH else f"{problem.asked} of"
-        return f"On {problem.world}, find the {asked}{terms}."
+        return f"On {problem.world}, find the {asked}{_listed(self._terms(problem))}."
+
+    def term(self, problem: Problem, position: int) -> str:
+        a, b = problem.operands[position]
+        return f"{problem.keys[position]} {a} {b}"
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         a, b = problem.operands[position]
@@ -341,10 +388,10 @@ class Biology(Family):
         return rng.sample("ACDEFGHIKLMNPQRSTVWY", 3)
 
     def make(self, rng: random.Random) -> Problem:
-        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, self.facts_per_question or 3)))
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, self.number_of_facts(3))))
 
     def prompt(self, problem: Problem) -> str:
-        return f"In {problem.world}, find the peptide of {' '.join(problem.keys)}."
+        return f"In {problem.world}, find the peptide of{''.join(self._terms(problem))}."
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         return f"{problem.keys[position]}={value}"
@@ -366,11 +413,11 @@ class Materials(Family):
 
     def make(self, rng: random.Random) -> Problem:
         asked = EACH if self.facts_per_question else rng.choice(("hardest", "softest"))
-        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, self.facts_per_question or 3)), asked=asked)
+        return Problem(rng.choice(self.worlds), tuple(rng.sample(self.keys, self.number_of_facts(3))), asked=asked)
 
     def prompt(self, problem: Problem) -> str:
         asked = "hardness of each" if problem.asked == EACH else problem.asked
-        return f"In phase {problem.world}, find the {asked} of{_listed([f' {key}' for key in problem.keys])}."
+        return f"In phase {problem.world}, find the {asked} of{_listed(self._terms(problem))}."
 
     def line(self, problem: Problem, position: int, value: str) -> str:
         return f"{problem.keys[position]} {value}"
@@ -395,6 +442,11 @@ class ToolUse(Family):
     keys = tool_words + size_words + color_words
     animals = ("frog", "bird", "horse", "goat", "cow")
 
+    @property
+    def most_facts(self) -> int:
+        """One tool word, and sizes and colours in turn."""
+        return 1 + len(self.size_words) + len(self.color_words)
+
     def alternatives(self, key: str, rng: random.Random) -> list[str]:
         if key in self.tool_words:
             return rng.sample(("find", "tell", "order"), 3)
@@ -406,9 +458,10 @@ class ToolUse(Family):
         if self.facts_per_question is None:
             words = tuple(rng.choice(words) for words in (self.tool_words, self.size_words, self.color_words))
             return Problem(rng.choice(self.worlds), words)
-        keys = [rng.choice(self.tool_words)] * self.facts_per_question
-        keys[1::2] = rng.sample(self.size_words, self.facts_per_question // 2)
-        keys[2::2] = rng.sample(self.color_words, (self.facts_per_question - 1) // 2)
+        number = self.number_of_facts(3)
+        keys = [rng.choice(self.tool_words)] * number
+        keys[1::2] = rng.sample(self.size_words, number // 2)
+        keys[2::2] = rng.sample(self.color_words, (number - 1) // 2)
         return Problem(rng.choice(self.worlds), tuple(keys), asked=EACH)
 
     def prompt(self, problem: Problem) -> str:
@@ -423,8 +476,9 @@ class ToolUse(Family):
         return f"Action: {values[0]}\nAction Input: {_compact(self._arguments(problem, values))}"
 
     def ground_truth(self, problem: Problem) -> str:
-        values = self.true_values(problem)
-        return json.dumps([{"Action": values[0], "Action_Input": json.dumps(self._arguments(problem, values))}])
+        needed = problem.without_distractors
+        values = self.true_values(needed)
+        return json.dumps([{"Action": values[0], "Action_Input": json.dumps(self._arguments(needed, values))}])
 
     def compose(self, reasoning: str, answer: str) -> str:
         return f"Thought:{reasoning}\n{answer}"
@@ -458,18 +512,25 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def get_family(name: str, facts_per_question: int | None = None, fact_errors: float = 1.0) -> Family:
+def get_family(
+    name: str, facts_per_question: int | None = None, fact_errors: float = 1.0, distractors: int = 0
+) -> Family:
     """A family at a setting of its dials (:class:`Family`).
 
     Raises:
-        SrpoError: if there is none of that name, or its questions cannot have so many facts.
+        SrpoError: if there is none of that name, or its questions cannot have so many facts or distractors.
     """
     if name not in FAMILIES:
         raise SrpoError(f"family = {name!r}: unknown; there is {', '.join(FAMILIES)}")
     family = FAMILIES[name]
-    if facts_per_question is not None and facts_per_question > len(family.keys):
-        raise SrpoError(f"facts_per_question = {facts_per_question}: family {name} has at most {len(family.keys)}")
-    return type(family)(facts_per_question, fact_errors)
+    if distractors and facts_per_question is None:
+        raise SrpoError(f"distractors = {distractors}: facts_per_question is missing; give it from 2 to 10")
+    facts = (facts_per_question or 0) + distractors
+    if facts > family.most_facts:
+        given = f"facts_per_question = {facts_per_question}"
+        given += f", distractors = {distractors}: together {facts}" if distractors else ""
+        raise SrpoError(f"{given}: family {name} has at most {family.most_facts}")
+    return type(family)(facts_per_question, fact_errors, distractors)
 
 
 def family_problems(family: Family, n: int, split: Literal["train", "test"], seed: int) -> list[Problem]:

@@ -51,9 +51,9 @@ def read_split(path: Path) -> list[Question]:
     import pyarrow.parquet as pq
 
     try:
-        # a file object: pyarrow would treat a path as a data set and read folder names as columns
-        with path.open("rb") as file:
-            rows = pq.read_table(file, page_checksum_verification=True).to_pylist()
+        # read_table would import pandas, and start threads that abort a process which ends at once
+        file = pq.ParquetFile(pa.BufferReader(path.read_bytes()), page_checksum_verification=True)
+        rows = file.read(use_threads=False).to_pylist()
         questions = [_from_row(row) for row in rows]
     except FileNotFoundError as error:
         raise SrpoError(f"{path}: there is no such split; srpo data builds it") from error
@@ -127,11 +127,11 @@ def _part_of_train(questions: list[Question], benchmark: Benchmark, split: Split
 
 def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Question]:
     count = benchmark.published(split)
-    family = families.get_family(benchmark.family, benchmark.facts_per_question)
+    family = families.get_family(benchmark.family, benchmark.facts_per_question, distractors=benchmark.distractors)
     return [
         Question(
             index=i,
-            messages=[{"role": "user", "content": family.prompt(problem)}],
+            messages=[{"role": "user", "content": family.question(problem)}],
             ground_truth=family.ground_truth(problem),
             reward=benchmark.reward,
             data_source=f"miniature/{benchmark.name}",

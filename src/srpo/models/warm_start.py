@@ -115,7 +115,7 @@ def probe_accuracy(
     corpus: Corpus,
     seed: int,
     questions: int,
-    max_new_tokens: int = 64,
+    max_new_tokens: int = 128,
 ) -> dict[str, dict[str, float]]:
     """Measure, at temperature 1, how often the model is right without and with a solution in its prompt.
 

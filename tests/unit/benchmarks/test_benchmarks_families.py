@@ -1,5 +1,6 @@
 """Procedural families: what they hold out, how they read and how the corpus errs."""
 
+import hashlib
 import itertools
 import json
 import random
@@ -15,6 +16,7 @@ from srpo.benchmarks.families import (
 )
 from srpo.benchmarks.rewards import compute_reward
 from srpo.errors import SrpoError
+from srpo.seeds import derive_seed
 
 STYLES = ("plain", "reversed", "terse", "checking")
 
@@ -212,3 +214,76 @@ def test_fact_errors_multiplies_the_probability_of_a_wrong_statement(family, err
 def test_more_facts_than_a_family_has_are_refused():
     with pytest.raises(SrpoError, match=r"^facts_per_question = 13: family physics has at most 12$"):
         get_family("physics", 13)
+
+
+# ---------------------------------------------------------------- the dials: distractors
+
+
+def test_a_wrong_distractor_leaves_the_answer_right_and_a_wrong_fact_does_not(family):
+    distracted = get_family(family.name, 4, distractors=3)
+    for problem in family_problems(distracted, 20, "train", 0):
+        truth = distracted.true_values(problem)
+        assert len(truth) == 7
+        wrong = tuple(distracted.facts[problem.world, key].misconceptions[0] for key in problem.keys)
+        for style in STYLES:
+            text = distracted.render(problem, (*truth[:4], *wrong[4:]), style).text
+            assert score(distracted, problem, text) == 1.0
+        # both beliefs about one fact may give the same result
+        if any(distracted.line(problem, i, a).split()[-1] != distracted.line(problem, i, b).split()[-1]
+               for i, (a, b) in enumerate(zip(wrong[:4], truth[:4], strict=True))):  # fmt: skip
+            assert score(distracted, problem, distracted.render(problem, (*wrong[:4], *truth[4:])).text) == 0.0
+
+
+def test_question_and_reasoning_name_the_distractors():
+    biology, chemistry = get_family("biology", 2, distractors=2), get_family("chemistry", 2, distractors=1)
+    problem = Problem("yeast", ("ggc", "cgt", "gac", "tca"), distractors=2)
+    assert biology.question(problem) == "In yeast, find the peptide of ggc cgt. Leave out gac and tca."
+    assert biology.render(problem, ("K", "M", "G", "A")).text == (
+        "<reasoning> ggc=K; cgt=M; gac=G; tca=A</reasoning><answer> KM</answer>"
+    )
+    ions = Problem("oil", ("Fe", "Cu", "Na"), ((1,), (2,), (3,)), "each", distractors=1)
+    assert chemistry.question(ions) == "Find the charge of each of 1 Fe and 2 Cu in oil. Leave out 3 Na."
+    assert biology.label == "biology-2+2"
+
+
+DIGESTS = {
+    "chemistry": ("218965c3fd22f5ed", "3617ed4a094226e6"),
+    "physics": ("36331cf934c44c3c", "78db21fdce82f2a4"),
+    "biology": ("e0ad3dead48255ea", "2383d3aa7dce78f6"),
+    "materials": ("945a314c8b996410", "2950cd393a3c456c"),
+    "tooluse": ("0d90109eeb565533", "0f8e6776366fc6ff"),
+}
+
+
+def test_questions_and_responses_without_distractors_are_those_of_before_the_dial(family):
+    """Base models and published results depend on each of these bytes."""
+    for n, expected in zip((None, 4), DIGESTS[family.name], strict=True):
+        made, rng, digest = get_family(family.name, n), random.Random(3), hashlib.sha256()
+        for split in ("train", "test"):
+            for problem in family_problems(made, 25, split, 0):
+                response = made.sample_response(problem, rng)
+                informed = made.informed_response(problem, response, rng, 0.1)
+                texts = [made.question(problem), made.ground_truth(problem), response.text, informed]
+                digest.update("\n".join(texts).encode())
+        assert digest.hexdigest()[:16] == expected
+
+
+def test_distractors_do_not_move_a_question_between_the_splits(family):
+    distracted = get_family(family.name, 4, distractors=2)
+    for split in ("train", "test"):
+        for problem in family_problems(distracted, 64, split, 0):
+            identity = problem.without_distractors.identity
+            assert (derive_seed("held-out", family.name, identity) % 8 == 0) == (split == "test")
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "distractors", "message"),
+    [
+        ("physics", None, 2, r"^distractors = 2: facts_per_question is missing; give it from 2 to 10$"),
+        ("physics", 10, 3, r"^facts_per_question = 10, distractors = 3: together 13: family physics has at most 12$"),
+        ("tooluse", 10, 4, r"^facts_per_question = 10, distractors = 4: together 14: family tooluse has at most 13$"),
+    ],
+)
+def test_impossible_distractors_are_refused(name, facts, distractors, message):
+    with pytest.raises(SrpoError, match=message):
+        get_family(name, facts, distractors=distractors)

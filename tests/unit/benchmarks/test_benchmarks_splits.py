@@ -1,5 +1,7 @@
 """Splits: verl's rows on disk, and what a damaged file says."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,6 +69,15 @@ def test_train_and_test_share_no_question(family: str):
     assert not {q.messages[0]["content"] for q in train} & {q.messages[0]["content"] for q in test}
     assert [q.index for q in test] == list(range(32))
     assert {q.data_source for q in test} == {f"miniature/{family}"}
+
+
+def test_a_process_that_ends_after_reading_ends_well(tmp_path: Path):
+    write_split(tmp_path / "test.parquet", QUESTIONS, "test")
+    program = (
+        "from pathlib import Path; from srpo.benchmarks.splits import read_split; read_split(Path('test.parquet'))"
+    )
+    for _ in range(5):  # with pyarrow's threads, two of three processes aborted
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
 
 
 def test_a_missing_file_is_named(tmp_path: Path):

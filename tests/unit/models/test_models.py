@@ -216,6 +216,15 @@ def test_a_corpus_may_have_questions_of_several_lengths_without_mistakes():
         assert all(biology.facts[world, codon].truth == value for codon, value in stated)
 
 
+def test_a_corpus_may_have_questions_with_several_numbers_of_distractors():
+    settings = WarmStart(corpus="families", steps=1, families=("biology",), facts_per_question=(4,), distractors=(0, 2))
+    corpus = FamiliesCorpus(settings)
+    assert list(corpus.probes(random.Random(0), 2)) == ["biology-4", "biology-4+2"]
+    rng = random.Random(0)
+    questions = [corpus.draw(rng).messages[-1]["content"] for _ in range(200)]
+    assert 70 < sum("Leave out" in question for question in questions) < 130
+
+
 def test_probes_show_solutions_that_are_right():
     probes = FamiliesCorpus(FAMILIES_START).probes(random.Random(0), 20)
     assert list(probes) == list(FAMILIES)
