@@ -18,11 +18,11 @@ from srpo.repository import CONFIGS
 
 FLOAT32, BFLOAT16 = 4, 2
 
-CHUNK_COPIES = 6
-"""float32 copies of a chunk at the same time: logits, those outside the top K, two softmaxes, two gradients."""
+CHUNK_COPIES = 4
+"""float32 copies of a chunk at the same time: the softmax, the tail's part of the gradient, and a temporary of each."""
 
-LOGITS_COPIES = 3
-"""Copies of a micro-batch's logits in an update: all logits, those of distilled tokens, one gradient."""
+LOGITS_COPIES = 2
+"""Copies of a micro-batch's logits in an update: the logits and their gradient."""
 
 DEVICE_RUNTIME = 6e9
 """Assumed bytes on each GPU: CUDA and NCCL of trainer and server, and the CUDA graphs that a sleeping server keeps."""

@@ -23,6 +23,7 @@ from srpo.plan import (
     Plan,
     RunPlan,
 )
+from srpo.repository import CONFIGS
 from srpo.step_times import paper_step_seconds
 from srpo.text import duration, joined, plural
 from srpo.training.checkpoints import CHECKPOINT_SHARE
@@ -309,7 +310,11 @@ def _measured(plan: Plan) -> list[str]:
             )
     elif not measured.folders:
         name = plan.experiment.name
-        lines.append(f"Nothing. After a rehearsal: srpo plan {name} --from results/paper-rehearsal.")
+        rehearsal = f"{name}-rehearsal"
+        if (CONFIGS / "experiments" / f"{rehearsal}.yaml").exists():
+            lines.append(f"Nothing. After a rehearsal: srpo plan {name} --from results/{rehearsal}.")
+        else:
+            lines.append(f"Nothing. After the first finished runs: srpo plan {name} --from results/{name}.")
     return lines
 
 

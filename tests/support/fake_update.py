@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface, Qwen3Config, Qwen3ForCausalLM
 from verl.utils.fsdp_utils import apply_fsdp2
 
-from srpo.algorithm.distribution import token_log_probs, top_k_with_tail
+from srpo.algorithm.distribution import token_and_top_k_log_probs
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.importance import truncated_ratio
 from srpo.compose import load_experiment
@@ -141,9 +141,9 @@ def _backward(student: torch.nn.Module, tokens: int, top_k: int) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = student(input_ids=ids, attention_mask=None, position_ids=positions, logits_to_keep=rows).logits
         logits = logits.flatten(0, 1)[:]
-        log_probs = token_log_probs(logits, ids[0])
-        # every token: the mask `distilled` copies the logits as this index does
-        student_log_probs = top_k_with_tail(logits[rows], torch.zeros(tokens, top_k, dtype=torch.int64))
+        distilled = torch.ones(tokens, dtype=torch.bool)
+        top_k_ids = torch.zeros(tokens, top_k, dtype=torch.int64)
+        log_probs, student_log_probs = token_and_top_k_log_probs(logits, ids[0], distilled, top_k_ids)
         del logits
         divergence = generalised_jsd(student_log_probs, torch.zeros(tokens, top_k + 1), 0.5)
         loss = (divergence * truncated_ratio(log_probs, torch.zeros(tokens), 2.0)).sum()

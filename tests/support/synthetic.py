@@ -159,6 +159,7 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
         "routing/grpo_fraction": shares["grpo"],
         "routing/mix_fraction": shares["mix"],
         "routing/dropped_fraction": shares["dropped"],
+        "routing/anchored_fraction": 0.0,
         "routing/correct_fraction": correct,
         "routing/sibling_available_fraction": available,
         # a wrong rollout has no correct sibling if its whole group is wrong

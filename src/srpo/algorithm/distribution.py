@@ -4,12 +4,13 @@ There is never a float32 copy of all [tokens, vocabulary] logits: with a vocabul
 8,192 tokens would take 5 GB.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from srpo.algorithm.settings import LOGITS_CHUNK
 
@@ -21,12 +22,25 @@ def token_log_probs(
 
     Differentiable.
     """
-    return _over_chunks(_token_log_probs, logits, labels)
+    none = torch.zeros_like(labels, dtype=torch.bool)
+    return token_and_top_k_log_probs(logits, labels, none, labels.new_zeros(0, 1))[0]
 
 
-def top_k_ids(logits: Float[Tensor, "tokens vocabulary"], k: int) -> Int64[Tensor, "tokens K"]:
-    """Ids of the most likely tokens, K = min(k, vocabulary - 1): one id is left for the tail."""
-    return logits.detach().topk(min(k, logits.shape[-1] - 1), dim=-1).indices
+def top_k_ids(
+    logits: Float[Tensor, "tokens vocabulary"], k: int, rows: Bool[Tensor, " tokens"] | None = None
+) -> Int64[Tensor, "rows K"]:
+    """Ids of the most likely tokens, the most likely one first; K = min(k, vocabulary - 1), so that the tail has one.
+
+    Args:
+        rows: where they are wanted; None: everywhere.
+    """
+    logits = logits.detach()
+    k = min(k, logits.shape[-1] - 1)
+    if rows is None:
+        return logits.topk(k, dim=-1).indices
+    size = _chunk_size(logits)
+    chunks = zip(logits.split(size), rows.split(size), strict=True)
+    return torch.cat([chunk[own].topk(k, dim=-1).indices for chunk, own in chunks])
 
 
 def top_k_with_tail(
@@ -34,66 +48,89 @@ def top_k_with_tail(
 ) -> Float32[Tensor, "tokens K_and_tail"]:
     """Log-probabilities of the top-K tokens under softmax(logits), and of the tail: all other tokens together.
 
-    The tail is the logsumexp of the tokens outside ``ids`` minus the normaliser: unlike
-    log(1 - sum of the others) it keeps its precision where the distribution is sharp.
+    The tail is the logsumexp of the tokens outside ``ids``: unlike log(1 - sum of the others) it keeps its precision
+    where the distribution is sharp.
 
     Args:
-        ids: K < vocabulary of them.
+        ids: K < vocabulary of them, all different.
 
     Returns:
         The K + 1 probabilities of a token sum to one; differentiable.
     """
-    return _over_chunks(_top_k_with_tail, logits, ids)
+    everywhere = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+    return token_and_top_k_log_probs(logits, ids.new_zeros(len(ids)), everywhere, ids)[1]
+
+
+def token_and_top_k_log_probs(
+    logits: Float[Tensor, "tokens vocabulary"],
+    labels: Int64[Tensor, " tokens"],
+    rows: Bool[Tensor, " tokens"],
+    ids: Int64[Tensor, "rows K"],
+) -> tuple[Float32[Tensor, " tokens"], Float32[Tensor, "rows K_and_tail"]]:
+    """:func:`token_log_probs` of all tokens and :func:`top_k_with_tail` of those in ``rows``, with one softmax.
+
+    Differentiable. The backward pass makes one gradient of the size of ``logits`` and nothing else of that size.
+    """
+    return _Scores.apply(logits, labels, rows, ids)
 
 
 def entropy(logits: Float[Tensor, "tokens vocabulary"]) -> Float32[Tensor, " tokens"]:
     """Entropy of softmax(logits) over the full vocabulary, in nats."""
-    return _over_chunks(_entropy, logits)
-
-
-def _token_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    logits = logits.float()
-    return logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
-
-
-def _top_k_with_tail(logits: Tensor, ids: Tensor) -> Tensor:
-    logits = logits.float()
-    normaliser = logits.logsumexp(-1, keepdim=True)
-    tail = logits.scatter(-1, ids, -torch.inf).logsumexp(-1, keepdim=True)
-    return torch.cat([logits.gather(-1, ids), tail], -1) - normaliser
+    return torch.cat([_entropy(chunk) for chunk in logits.split(_chunk_size(logits))])
 
 
 def _entropy(logits: Tensor) -> Tensor:
-    log_probs = logits.float().log_softmax(-1)
+    log_probs = logits.log_softmax(-1, dtype=torch.float32)
     return -(log_probs.exp() * log_probs).sum(-1)
 
 
-def _over_chunks(function: Callable[..., Tensor], logits: Tensor, *rows: Tensor) -> Tensor:
-    """Apply ``function`` to chunks of tokens; backward recomputes a chunk instead of keeping it."""
-    size = max(1, LOGITS_CHUNK // logits.shape[-1])
-    return function(logits, *rows) if len(logits) <= size else _Chunked.apply(function, size, logits, *rows)
-
-
-class _Chunked(torch.autograd.Function):
-    """Backward writes the chunks' gradients into one tensor; with checkpointed chunks there would be two copies."""
+class _Scores(torch.autograd.Function):
+    """Forward and backward go through chunks; backward computes the softmax again instead of keeping it."""
 
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], size: int, logits: Tensor, *rows: Tensor) -> Tensor:
-        ctx.function, ctx.size = function, size
-        ctx.save_for_backward(logits, *rows)
-        return torch.cat([function(*chunk) for chunk in _split(size, logits, *rows)])
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs, restricted = [], []
+        for tokens, own, scored in _chunks(logits, rows, len(ids)):
+            every = logits[tokens].log_softmax(-1, dtype=torch.float32)
+            log_probs.append(every.gather(-1, labels[tokens, None])[:, 0])
+            every = every[own]
+            tail = every.scatter(-1, ids[scored], -torch.inf).logsumexp(-1, keepdim=True)
+            restricted.append(torch.cat([every.gather(-1, ids[scored]), tail], -1))
+        result = torch.cat(log_probs), torch.cat(restricted)
+        ctx.save_for_backward(logits, labels, rows, ids, result[1])  # not a view of it, which would keep itself alive
+        return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        logits, *rows = ctx.saved_tensors
+    @once_differentiable
+    def backward(ctx: Any, of_labels: Tensor, of_restricted: Tensor) -> tuple[Tensor, None, None, None]:
+        """With p the softmax, each output's gradient has -p; that of the tail has p / p(tail) outside the top K."""
+        logits, labels, rows, ids, log_probs = ctx.saved_tensors
         result = torch.empty_like(logits)
-        for target, upstream, chunk, *others in _split(ctx.size, result, gradient, logits, *rows):
-            chunk = chunk.detach().requires_grad_()
-            with torch.enable_grad():
-                value = ctx.function(chunk, *others)
-            target.copy_(torch.autograd.grad(value, chunk, upstream)[0])
-        return None, None, result, *[None] * len(rows)
+        for tokens, own, scored in _chunks(logits, rows, len(ids)):
+            upstream, restricted = of_labels[tokens, None], of_restricted[scored]
+            every = logits[tokens].log_softmax(-1, dtype=torch.float32)
+            factor = -upstream
+            factor[own] -= restricted.sum(-1, keepdim=True)
+            outside = (every[own] - log_probs[scored, -1:]).exp_().mul_(restricted[:, -1:])
+            gradient = every.exp_().mul_(factor).scatter_add_(-1, labels[tokens, None], upstream)
+            gradient[own] += outside.scatter_(-1, ids[scored], restricted[:, :-1])
+            result[tokens] = gradient
+            del every, gradient, outside  # before the next chunk's
+        return result, None, None, None
 
 
-def _split(size: int, *tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
-    return zip(*(tensor.split(size) for tensor in tensors), strict=True)
+def _chunks(logits: Tensor, rows: Tensor, scored: int) -> Iterator[tuple[slice, Tensor | slice, slice]]:
+    """Chunks: their tokens, which of these are in ``rows``, and their places among all ``scored`` rows."""
+    size, first = _chunk_size(logits), 0
+    parts = rows.split(size)
+    counts = [min(scored, len(own)) for own in parts]
+    if 0 < scored < len(rows):  # a look at the mask makes a GPU wait
+        counts = torch.stack([own.sum() for own in parts]).tolist()
+    for i, (own, count) in enumerate(zip(parts, counts, strict=True)):
+        mask = slice(0) if count == 0 else slice(None) if count == len(own) else own
+        yield slice(i * size, (i + 1) * size), mask, slice(first, first + count)
+        first += count
+
+
+def _chunk_size(logits: Tensor) -> int:
+    return max(1, LOGITS_CHUNK // logits.shape[-1])

@@ -188,13 +188,18 @@ def make_pending_constants(
 
 
 def complete(
-    settings: Settings, targets: PendingTargets, log_prob: Float[Tensor, " tokens"], ids: Int64[Tensor, "scored K"]
+    settings: Settings,
+    targets: PendingTargets,
+    log_prob: Float[Tensor, " tokens"],
+    ids: Int64[Tensor, "scored K"],
+    teacher_log_probs: Float[Tensor, "scored K_and_tail"],
 ) -> Targets:
     """The targets of a micro-batch, if the batch has one update.
 
     Args:
         log_prob: log pi_theta(y_t) at this update, which is pi_old.
         ids: the student's most likely tokens at the positions that the teacher has scored.
+        teacher_log_probs: what the teacher says of them (:func:`teacher_log_probs_at`).
     """
     old = log_prob.detach()
     teacher = old.masked_scatter(targets.scored, targets.teacher_log_prob)
@@ -213,7 +218,7 @@ def complete(
         targets.divergence_weight,
         targets.cell,
         ids[distilled],
-        teacher_log_probs_at(targets, ids)[distilled],
+        teacher_log_probs[distilled],
     )
 
 

@@ -169,7 +169,8 @@ def jagged_of_parts(rows: Sequence[Sequence[Tensor]], dtype: torch.dtype | None 
     Args:
         dtype: of the result, where no row may have a part.
     """
-    lengths = torch.tensor([0, *(sum(map(len, parts)) for parts in rows)])
+    # numel: a tensor's len takes five times as long, and a step asks for thousands
+    lengths = torch.tensor([0, *(sum(part.numel() for part in parts) for parts in rows)])
     parts = [*chain.from_iterable(rows)] or [torch.zeros(0, dtype=dtype)]
     return torch.nested.nested_tensor_from_jagged(torch.cat(parts), lengths.cumsum(0))
 
@@ -279,11 +280,13 @@ def pack_constants(constants: Mapping[int, Constants] | Mapping[int, PendingCons
     """
     first = constants[next(iter(constants))]
     names = [declared.name for declared in fields(first)]
-    rows = {}
-    for row, own in constants.items():
-        columns = [getattr(own, name) for name in names]
-        missing = torch.zeros(len(own.branch))
-        rows[row] = torch.stack([(c if len(c) else missing).float() for c in columns], 1).flatten()
+    lengths = {row: own.branch.numel() for row, own in constants.items()}
+    missing = {row: torch.zeros(length) for row, length in lengths.items()}
+    columns = []
+    for name in names:
+        found = {row: getattr(own, name) for row, own in constants.items()}
+        columns.append(torch.cat([c if c.numel() else missing[row] for row, c in found.items()]).float())
+    rows = split_row(torch.stack(columns, 1).flatten(), lengths)
     return {_ENTRY[type(first)]: (rows, torch.zeros(len(names)))}
 
 

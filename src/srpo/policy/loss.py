@@ -33,8 +33,9 @@ def srpo_loss(
     if isinstance(targets, PendingTargets):
         assert student is not None  # the engine returns them wherever the targets are open
         ids, pending = model_output["top_k_ids"], targets
-        targets = complete(method, pending, log_prob, ids)
-        of_scores = _score_sums(method, pending, targets, ids, student.detach())
+        teacher = teacher_log_probs_at(pending, ids)
+        targets = complete(method, pending, log_prob, ids, teacher)
+        of_scores = _score_sums(method, pending, targets, ids, student.detach(), teacher)
         student = student[has_loss(pending.branch[pending.scored], "distillation")]
         student = student if len(student) else None
     losses = branch_losses(method, targets, log_prob, student)
@@ -57,13 +58,18 @@ def srpo_loss(
 
 
 def _score_sums(
-    method: Method, pending: PendingTargets, targets: Targets, ids: torch.Tensor, student: torch.Tensor
+    method: Method,
+    pending: PendingTargets,
+    targets: Targets,
+    ids: torch.Tensor,
+    student: torch.Tensor,
+    teacher: torch.Tensor,
 ) -> dict[str, torch.Tensor]:
     """Sums that :func:`srpo.training.metrics.target_metrics` logs with several updates; here the batch has one update.
 
     Args:
         ids: [scored, K] the student's most likely tokens.
-        student: [scored, K + 1] their log-probs and the tail's.
+        student, teacher: [scored, K + 1] their log-probs and the tail's.
     """
     trained = targets.branch != index_of(DROPPED.name)  # false for filler rows
     correction = targets.rollout_is_weight[trained]
@@ -74,7 +80,7 @@ def _score_sums(
         "sum/rollout_is_truncated": (correction >= method.rollout_is_threshold).sum(),
         "sum/scored_tokens": pending.scored.sum(),
         "sum/student_top_k_mass": -student[:, -1:].expm1().sum(),
-        "sum/teacher_top_k_mass": -teacher_log_probs_at(pending, ids)[:, -1:].expm1().sum(),
+        "sum/teacher_top_k_mass": -teacher[:, -1:].expm1().sum(),
         "sum/copying_cases": asked.sum(),
     }
     distilled = has_loss(pending.branch[pending.scored], "distillation")

@@ -28,7 +28,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top_k_with_tail
+from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, token_log_probs, top_k_ids
 from srpo.algorithm.routing import has_loss
 from srpo.algorithm.targets import PendingTargets
 from srpo.layout import WEIGHTS
@@ -203,11 +203,11 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
         if pass_name == "old_log_prob":
             rows = micro_batch["scored_by_teacher"].values()
-            ids = top_k_ids(logits[rows], _top_k(micro_batch))
-            log_probs = top_k_with_tail(logits[rows], ids)
+            ids = top_k_ids(logits, _top_k(micro_batch), rows)
+            token_scores, log_probs = token_and_top_k_log_probs(logits, responses, rows, ids)
             row_lengths = _lengths_where(rows, lengths)
             outputs = {
-                "log_probs": _jagged(token_log_probs(logits, responses), lengths),
+                "log_probs": _jagged(token_scores, lengths),
                 "argmax_ids": _jagged(ids[:, :1].flatten(), row_lengths),
                 "top_k_ids": _jagged(ids.flatten(), row_lengths * ids.shape[1]),
                 "top_k_mass": _jagged(-log_probs[:, -1].expm1(), row_lengths),
@@ -227,24 +227,25 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             }
         if pass_name == "teacher":
             ids = micro_batch["top_k_ids"].values().unflatten(0, (len(responses), -1))
-            log_probs = top_k_with_tail(logits, ids)
+            everywhere = torch.ones_like(responses, dtype=torch.bool)
+            token_scores, log_probs = token_and_top_k_log_probs(logits, responses, everywhere, ids)
             return {
-                "log_probs": _jagged(token_log_probs(logits, responses), lengths),
+                "log_probs": _jagged(token_scores, lengths),
                 "entropy": _jagged(entropy(logits), lengths),
                 "argmax_ids": _jagged(logits.argmax(-1), lengths),
                 "top_k_mass": _jagged(-log_probs[:, -1].expm1(), lengths),
                 "teacher_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
             }
-        outputs = {"log_probs": token_log_probs(logits, responses)}
         targets = unpack_targets(micro_batch)
         if isinstance(targets, PendingTargets):  # the batch has one update: the student's top K are selected here
-            own, ids = logits[targets.scored], targets.top_k_ids
-            ids = ids if ids.shape[1] else top_k_ids(own, _top_k(micro_batch))
-            outputs |= {"top_k_ids": ids, "student_log_probs": top_k_with_tail(own, ids)}
+            rows, ids = targets.scored, targets.top_k_ids
+            ids = ids if ids.shape[1] else top_k_ids(logits, _top_k(micro_batch), rows)
         elif len(targets.cell):
-            distilled = has_loss(targets.branch, "distillation")
-            outputs["student_log_probs"] = top_k_with_tail(logits[distilled], targets.top_k_ids)
-        return outputs
+            rows, ids = has_loss(targets.branch, "distillation"), targets.top_k_ids
+        else:
+            return {"log_probs": token_log_probs(logits, responses)}
+        token_scores, log_probs = token_and_top_k_log_probs(logits, responses, rows, ids)
+        return {"log_probs": token_scores, "student_log_probs": log_probs, "top_k_ids": ids}
 
 
 def _top_k(micro_batch: TensorDict) -> int:

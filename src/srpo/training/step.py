@@ -383,7 +383,7 @@ class Step:
     def _bundles(self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor]) -> list[list[Bundle]]:
         execution = self.spec.execution
         most = self.training.micro_batch_size if execution.shares_prompts else 1
-        lengths = {row: len(responses[row]) for batch in batches for row in batch}
+        lengths = {row: responses[row].numel() for batch in batches for row in batch}
         return bundle_rollouts(batches, prompts, lengths, most, execution.max_tokens_per_rank)
 
     def _count_dense(
@@ -392,7 +392,7 @@ class Step:
         """Count tokens and FLOPs of a pass; a shared prompt counts once."""
         tokens, flops = 0, 0.0
         for bundle in (bundle for batch in self._bundles(batches, prompts, responses) for bundle in batch):
-            prompt, lengths = len(prompts[bundle[0]]), [len(responses[row]) for row in bundle]
+            prompt, lengths = prompts[bundle[0]].numel(), [responses[row].numel() for row in bundle]
             tokens += prompt + sum(lengths)
             flops += self.cost.forward_flops([prompt]) + self.cost.decode_flops([prompt] * len(lengths), lengths)
         self.phases.count(phase, tokens=tokens, dense_flops=times * flops)
@@ -417,4 +417,4 @@ def _numbered(groups: list[list[Bundle]]) -> tuple[list[list[int]], list[Bundle]
 
 def _lengths(bundles: list[Bundle], prompts: Prompts, responses: list[Tensor]) -> list[int]:
     """Tokens of each bundle, its prompt once."""
-    return [len(prompts[bundle[0]]) + sum(len(responses[row]) for row in bundle) for bundle in bundles]
+    return [prompts[bundle[0]].numel() + sum(responses[row].numel() for row in bundle) for bundle in bundles]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -13,7 +14,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from srpo.algorithm import distribution
-from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top_k_with_tail
+from srpo.algorithm.distribution import (
+    entropy,
+    token_and_top_k_log_probs,
+    token_log_probs,
+    top_k_ids,
+    top_k_with_tail,
+)
 from srpo.algorithm.divergence import generalised_jsd
 
 VOCABULARY, TOKENS, K = 41, 13, 6
@@ -59,6 +66,7 @@ LOGITS = {
     "sharp": sharp_logits(30.0),
     "very sharp": sharp_logits(60.0),
 }
+SHARPER = {**LOGITS, "tail below float32": sharp_logits(120.0)}
 
 
 @pytest.mark.parametrize("kind", LOGITS)
@@ -138,6 +146,76 @@ def test_gradient_of_the_restriction(kind):
             own = upstream[t, chosen.index(v)] if v in chosen else upstream[t, K] * p[t, v] / outcomes[t, K]
             expected[t, v] = own - p[t, v] * upstream[t].double().sum()
     np.testing.assert_allclose(logits.grad.numpy(), expected, atol=3e-6)
+
+
+SOME = torch.arange(TOKENS) % 3 == 1
+ROWS = {"none": torch.zeros_like(SOME), "some": SOME, "all": torch.ones_like(SOME)}
+
+
+@pytest.mark.parametrize("chunk", [1, 4, TOKENS])
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("kind", ["usual", "sharp", "very sharp", "tail below float32"])
+def test_scores_of_tokens_and_top_k_together_with_their_gradient(kind, rows, chunk, monkeypatch):
+    """Values and gradient against sums in float64. The inverse of a tail below float32 would be infinite."""
+    monkeypatch.setattr(distribution, "LOGITS_CHUNK", chunk * VOCABULARY)
+    own, logits = ROWS[rows], SHARPER[kind].clone().requires_grad_()
+    labels = torch.arange(TOKENS) * 5 % VOCABULARY
+    ids = top_k_ids(logits, K, own)
+    torch.testing.assert_close(ids, top_k_ids(logits, K)[own])
+    token, restricted = token_and_top_k_log_probs(logits, labels, own, ids)
+    log_p = enumerate_log_probs(logits.detach())
+    outcomes = enumerate_top_k_with_tail(logits.detach()[own], ids).reshape(len(ids), K + 1)
+    np.testing.assert_allclose(token.detach().numpy(), log_p[range(TOKENS), labels], rtol=2e-6, atol=3e-5)
+    np.testing.assert_allclose(restricted.detach().numpy(), outcomes, rtol=2e-6, atol=3e-5)
+
+    of_token = random_logits(1.0, seed=4, vocabulary=1)[:, 0]
+    of_restricted = random_logits(1.0, seed=3, vocabulary=K + 1)[: len(ids)]
+    of_restricted[::2, K] = 0.0  # 0 times infinity
+    torch.autograd.backward([token, restricted], [of_token, of_restricted])
+    places = own.nonzero().flatten().tolist()
+    expected = np.zeros((TOKENS, VOCABULARY))
+    for t in range(TOKENS):
+        expected[t] -= np.exp(log_p[t]) * of_token[t].double().item()
+        expected[t, labels[t]] += of_token[t].item()
+        if t in places:
+            i = places.index(t)
+            chosen, upstream = ids[i].tolist(), of_restricted[i].double().numpy()
+            expected[t] -= np.exp(log_p[t]) * upstream.sum()
+            for v in range(VOCABULARY):
+                outside = upstream[K] * math.exp(log_p[t, v] - outcomes[i, K])
+                expected[t, v] += upstream[chosen.index(v)] if v in chosen else outside
+    np.testing.assert_allclose(logits.grad.numpy(), expected, atol=4e-6 if kind in ("usual", "sharp") else 2e-5)
+
+
+def test_scores_that_are_dropped_leave_nothing_behind():
+    logits = random_logits(2.0).requires_grad_()
+    inner = logits * 2
+    scores = token_and_top_k_log_probs(inner, torch.arange(TOKENS), SOME, top_k_ids(inner, K, SOME))
+    gone = weakref.ref(inner)
+    del inner, scores
+    assert gone() is None
+
+
+def test_one_output_alone_has_its_own_gradient():
+    logits = random_logits(2.0).requires_grad_()
+    ids, labels = top_k_ids(logits, K), torch.arange(TOKENS)
+    everywhere = ROWS["all"]
+    for i, alone in ((0, lambda: token_log_probs(logits, labels)), (1, lambda: top_k_with_tail(logits, ids))):
+        together = token_and_top_k_log_probs(logits, labels, everywhere, ids)[i]
+        (found,), (expected,) = (torch.autograd.grad(value.square().sum(), logits) for value in (together, alone()))
+        torch.testing.assert_close(found, expected)
+
+
+def test_gradient_of_half_precision_logits_is_rounded_once():
+    logits = random_logits(3.0).bfloat16()
+    ids = top_k_ids(logits, K)
+    gradients = []
+    for own in (logits.clone().requires_grad_(), logits.float().requires_grad_()):
+        token, restricted = token_and_top_k_log_probs(own, ids[:, 0], SOME, ids[SOME])
+        (gradient,) = torch.autograd.grad(token.sum() + (restricted * torch.linspace(-1, 1, K + 1)).sum(), own)
+        gradients.append(gradient)
+    assert gradients[0].dtype == torch.bfloat16
+    torch.testing.assert_close(gradients[0], gradients[1].bfloat16(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("rows", [1, 5, TOKENS - 1])
