@@ -25,11 +25,12 @@ COLUMNS = ["model", "benchmark", "method", "series", "step", "clock", "value", "
 
 @dataclass(frozen=True)
 class Series:
-    """A drawn step metric: ``offset + factor * metric``."""
+    """A drawn step metric: ``offset + factor * metric``; that of a branch only for methods that use the branch."""
 
     metric: str
     factor: float = 1.0
     offset: float = 0.0
+    branch: str | None = None
 
 
 def validation_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
@@ -126,8 +127,9 @@ def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str,
     """
     lines = []
     for key, log in _lines(results.steps, methods):
+        branches = {None, *results.experiment.methods[key[2]].routing.branches}
         for name, drawn in series.items():
-            if drawn.metric not in log:
+            if drawn.metric not in log or drawn.branch not in branches:
                 continue
             runs = log[["seed", "step", "clock"]].assign(value=drawn.offset + drawn.factor * log[drawn.metric])
             runs = runs.dropna(subset=["value"])

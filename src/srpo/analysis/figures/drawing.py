@@ -104,7 +104,8 @@ class LinesBySeries:
     def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
         """One panel per model, method and benchmark, with lines by series."""
         panels = Panels(title, results, frame, row_a_method=True)
-        styles = dict(zip(self.series, self.styles, strict=True))
+        there = set(frame["series"])
+        styles = {name: own for name, own in zip(self.series, self.styles, strict=True) if name in there}
         for axes, _, _, here in panels:
             for name, options in styles.items():
                 line = here[here["series"] == name]

@@ -221,7 +221,10 @@ FIGURES = {
             _routed,
             LinesBySeries(
                 {
-                    **{f"routed to {b.title}": _percent(f"routing/{b.name}_fraction") for b in _COMPARED},
+                    **{
+                        f"routed to {b.title}": Series(f"routing/{b.name}_fraction", 100.0, branch=b.name)
+                        for b in _COMPARED
+                    },
                     "correct": _percent("routing/correct_fraction"),
                     "sibling available": _percent("routing/sibling_available_fraction"),
                 },
@@ -384,7 +387,7 @@ FIGURES = {
             "Gradient norm of each branch",
             _routed,
             LinesBySeries(
-                {f"{b.title} branch": Series(f"grad_norm/{b.name}") for b in _COMPARED},
+                {f"{b.title} branch": Series(f"grad_norm/{b.name}", branch=b.name) for b in _COMPARED},
                 _BRANCH_STYLES,
                 "gradient norm",
                 log=True,

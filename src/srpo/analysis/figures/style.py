@@ -139,7 +139,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     # few colours are used: with a palette the file, which the report embeds, has a third of the bytes
     drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
     palette = drawn.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    palette.save(png, optimize=True, dpi=(_DOTS_PER_INCH, _DOTS_PER_INCH))
+    palette.save(png, dpi=(_DOTS_PER_INCH, _DOTS_PER_INCH))
     figure.set_layout_engine(None)  # the layout is computed once, because it takes longer than drawing
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return [png, svg]

@@ -16,7 +16,7 @@ from srpo.analysis.results.titles import MISSING
 from srpo.analysis.tables.grid import Cell, Grid, interval, latex, markdown, number
 from srpo.files import write_text
 
-NOT_COMPARABLE = "Models, questions and budgets are miniatures: the numbers are not comparable with the paper's."
+NOT_COMPARABLE = "Models, questions or budgets are not the paper's: the numbers are not comparable with the paper's."
 
 
 @dataclass(frozen=True)

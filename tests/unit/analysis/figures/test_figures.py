@@ -52,6 +52,17 @@ def test_diagnostic_figures_show_the_logged_numbers(tmp_path, name, methods, met
         assert (frame["step"] % 5 == 0).all()
 
 
+def test_branches_that_no_method_uses_are_not_drawn(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    spec = FIGURES["routing"]
+    frame = spec.data(results)
+    lines = {"routed to GRPO", "routed to SDPO", "correct", "sibling available"}  # and no anchored branch
+    assert set(frame["series"]) == lines
+    (legend,) = spec.draw("", results, frame).legends
+    assert {text.get_text() for text in legend.get_texts()} == lines
+
+
 def test_scores_are_drawn_against_steps_too(tmp_path):
     write_results(tmp_path, EXPERIMENT)
     results = load_results(tmp_path)
