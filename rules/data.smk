@@ -6,7 +6,7 @@ rule split:
         LAYOUT.split("{benchmark}", "{split}"),
     log:
         LAYOUT.log("data", "{benchmark}", "{split}"),
-    priority: 150
+    priority: 95  # after the base models, which take much longer
     conda:
         CONDA
     container:
