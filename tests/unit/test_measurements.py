@@ -82,7 +82,15 @@ def test_what_was_not_measured_stays_the_papers_and_says_so(measured: Measuremen
     )
     assert "those of figure 4b" in text.partition("\nFrom the paper\n")[2]
     assert "Nothing." not in text
-    assert "Nothing." in plan_text.render(plan.make_plan(PAPER))
+    assert "Nothing. After a rehearsal: srpo plan paper --from results/paper-rehearsal." in plan_text.render(
+        plan.make_plan(PAPER)
+    )
+
+
+def test_an_experiment_without_a_rehearsal_is_measured_by_its_own_runs() -> None:
+    """The paper's rehearsal has other settings, and ``--from`` would refuse it."""
+    one_gpu = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
+    assert "srpo plan one-gpu --from results/one-gpu." in plan_text.render(plan.make_plan(one_gpu))
 
 
 def test_a_method_is_counted_like_the_measured_one_with_its_passes(tmp_path: Path) -> None:
