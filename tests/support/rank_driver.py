@@ -4,6 +4,7 @@ FOLDER holds splits and models (``base``), rollouts (``rollouts.pt``) and cases,
 :func:`one_step.build_run` (``cases.json``). Rank 0 writes the numbers of each case's step to ``FOLDER/<i>.pt``.
 """
 
+import faulthandler
 import json
 import os
 import sys
@@ -19,6 +20,8 @@ from srpo.cost import model_cost
 from srpo.layout import Layout
 from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.worker import SRPOWorker
+
+HANGS_AFTER = 240  # seconds; all cases take a tenth of it. Then the stacks of all threads go to stderr
 
 
 class RankPolicy:
@@ -90,4 +93,5 @@ def main(folder: Path, rank: int, world_size: int) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
     main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
