@@ -57,16 +57,18 @@ def average_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
     ).strip()
 
 
-def metric_caption(what: str, faint: bool, clock: bool, results: Results, frame: pd.DataFrame) -> str:
+def metric_caption(what: str, faint: bool, clock: bool, log: bool, results: Results, frame: pd.DataFrame) -> str:
     """The caption of a step metric.
 
     Args:
         what: explains the metric.
         faint: whether the values of single steps are drawn too, in a faint colour.
         clock: whether the x axis is the training clock, not the step.
+        log: whether the y axis is logarithmic.
     """
     smoothed = f"{_SMOOTHED} Faint: single steps." if faint else _SMOOTHED
-    return " ".join(filter(None, (what, smoothed, _clock_note(results) if clock else "", _bands(frame))))
+    geometric = "Means over seeds are geometric." if log and len(frame) and frame["seeds"].max() > 1 else ""
+    return " ".join(filter(None, (what, smoothed, _clock_note(results) if clock else "", _bands(frame), geometric)))
 
 
 def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:

@@ -120,29 +120,40 @@ def _moment(moment: float, cells: list[list[tuple]], logs: Mapping, ends: Mappin
     return {"clock": moment, "value": value, "smooth": value, **_band(groups), "seeds": min(map(len, groups))}
 
 
-def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str, Series]) -> pd.DataFrame:
-    """Step metrics over training: the mean over seeds and its rolling mean (``smooth``).
+def metric_curves(
+    results: Results, methods: Iterable[str], series: Mapping[str, Series], log: bool = False
+) -> pd.DataFrame:
+    """Step metrics over training: the mean over seeds and that of their rolling means (``smooth``).
 
-    With several seeds, the rolling mean has a 95 % t interval over seeds.
+    With several seeds, ``smooth`` has a 95 % t interval over seeds.
+
+    Args:
+        log: the axis is logarithmic. Means and intervals are those of the logarithms, so that an interval does not
+            reach below 0; values that are not above 0 are left out.
     """
     lines = []
-    for key, log in _lines(results.steps, methods):
+    for key, steps in _lines(results.steps, methods):
         branches = {None, *results.experiment.methods[key[2]].routing.branches}
         for name, drawn in series.items():
-            if drawn.metric not in log or drawn.branch not in branches:
+            if drawn.metric not in steps or drawn.branch not in branches:
                 continue
-            runs = log[["seed", "step", "clock"]].assign(value=drawn.offset + drawn.factor * log[drawn.metric])
-            runs = runs.dropna(subset=["value"])
+            runs = steps[["seed", "step", "clock"]].assign(value=drawn.offset + drawn.factor * steps[drawn.metric])
+            runs = runs[runs["value"] > 0] if log else runs.dropna(subset=["value"])
             if runs.empty:
                 continue
             window = max(1, int(runs.groupby("seed")["step"].count().max()) // SMOOTHING)
             runs["smooth"] = runs.groupby("seed")["value"].transform(
                 lambda values, window=window: values.rolling(window, center=True, min_periods=1).mean()
             )
+            if log:
+                runs[["value", "smooth"]] = np.log(runs[["value", "smooth"]])
             by_step = runs.groupby("step")
             line = _of_all_seeds(by_step[["clock", "value", "smooth"]].mean().assign(seeds=by_step["seed"].count()))
             margin = _margin(by_step["smooth"].std()[line.index], line["seeds"])
             line = _line(line, key, margin, "seed", name)
+            if log:
+                drawn_columns = ["value", "smooth", "low", "high"]
+                line[drawn_columns] = np.exp(line[drawn_columns])
             lines.append(line.iloc[:: max(1, -(-len(line) // POINTS))])
     return _joined(lines)
 

@@ -86,7 +86,7 @@ class Panels:
             axes.set_ylim(max(low, -3), min(high, 103))
 
     def log_y(self) -> None:
-        """Use logarithmic y axes that fit the lines; the lower ends of bands may be below 0."""
+        """Use logarithmic y axes that fit the lines, not their bands."""
         for row in self.grid:
             heights = [value for axes in row for line in axes.lines for value in line.get_ydata() if value > 0]
             for axes in row if heights else ():

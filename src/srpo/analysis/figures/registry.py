@@ -168,10 +168,10 @@ def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
 
 
 def _metrics(name: str, title: str, methods: Methods, lines: LinesByMethod | LinesBySeries, what: str) -> FigureSpec:
-    data = lambda results: metric_curves(results, methods(results), lines.series)  # noqa: E731
+    data = lambda results: metric_curves(results, methods(results), lines.series, lines.log)  # noqa: E731
     faint = isinstance(lines, LinesBySeries) or len(lines.series) == 1
     clock = isinstance(lines, LinesByMethod) and lines.against == "clock"
-    return FigureSpec(name, title, data, lines.draw, partial(metric_caption, what, faint, clock))
+    return FigureSpec(name, title, data, lines.draw, partial(metric_caption, what, faint, clock, lines.log))
 
 
 def _percent(metric: str) -> Series:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from report_cases import EXPERIMENT
 from synthetic import tiny_experiment, write_results
@@ -50,6 +51,22 @@ def test_diagnostic_figures_show_the_logged_numbers(tmp_path, name, methods, met
             assert dict(zip(drawn["step"], drawn["value"], strict=True)) == pytest.approx(logged)
     if name == "branch_norms":
         assert (frame["step"] % 5 == 0).all()
+
+
+def test_lines_of_logarithmic_axes_are_geometric_means(tmp_path):
+    """With two seeds whose values are 1 and 4 the line is at 2; its band follows by hand, in powers of 2."""
+    matrix = [{**tiny_experiment()["matrix"][0], "seeds": [1, 2]}]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
+    results = load_results(tmp_path)
+    results.steps["weights/max"] = 4.0 ** (results.steps["seed"] - 1)
+    results.steps["weights/p10"] = 0.0
+    frame = FIGURES["weights"].data(results)
+    line = frame[frame["series"] == "largest"]
+    ends = line[["value", "smooth", "low", "high"]].to_numpy()
+    powers = [1, 1, 1 - 12.706, 1 + 12.706]  # Student's t times the SD of 0 and 2, divided by the root of 2 seeds
+    assert np.log2(ends) == pytest.approx(np.array([powers] * len(line)), abs=1e-3)
+    assert "10 % quantile" not in set(frame["series"])  # no logarithm
+    assert "Means over seeds are geometric." in FIGURES["weights"].caption(results, frame)
 
 
 def test_branches_that_no_method_uses_are_not_drawn(tmp_path):
