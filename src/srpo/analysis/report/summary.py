@@ -128,20 +128,22 @@ def _seeds(results: Results) -> str:
         return ""
     counts = started.groupby(["model", "benchmark", "method"])["seed"].nunique()
     if counts.max() == 1:
-        return (
+        covered = (
             "Every number comes from one training seed: intervals cover other questions and samples, not other "
             "training runs. With one seed no claim holds; a claim can be suggestive."
         )
-    if counts.min() == 1:
-        return (
+    elif counts.min() == 1:
+        covered = (
             f"Numbers come from 1 to {counts.max()} seeds. If a method has one seed, its interval is widened by the "
             "spread between the seeds of the methods with several, and no claim about it holds; a claim can be "
             "suggestive."
         )
-    return (
-        f"Numbers are means over {_range(counts.min(), counts.max())} seeds; intervals cover other training runs and "
-        "other test questions."
-    )
+    else:
+        covered = (
+            f"Numbers are means over {_range(counts.min(), counts.max())} seeds; intervals cover other training runs "
+            "and other test questions."
+        )
+    return f"{covered} All runs of a model start from the same weights: no interval covers another base model."
 
 
 _CLOCKS = {

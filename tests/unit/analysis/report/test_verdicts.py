@@ -23,6 +23,7 @@ def test_claims_follow_the_logs(tmp_path):
     page = report(tmp_path, experiment)
     assert "SRPO minus SDPO" in page
     assert "Numbers are means over 3 seeds; intervals cover other training runs and other test questions." in page
+    assert "no interval covers another base model" in page
 
 
 def test_our_questions_are_answered_where_the_controls_were_run(tmp_path):
