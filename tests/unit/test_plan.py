@@ -143,12 +143,14 @@ def test_the_embedded_experiment_takes_what_was_measured() -> None:
     assert plan.make_plan(EMBEDDED).device_hours * 60 == pytest.approx(float(measured), rel=0.15)
 
 
-def test_each_sweep_stays_below_twenty_minutes_on_two_cores() -> None:
+def test_sweeps_take_as_long_as_their_documentation_says() -> None:
+    """On two cores, below 20 minutes with one base model and below 40 with four (docs/extending.md)."""
     sweeps = [name for name in EXPERIMENTS if name.startswith("sweep-")]
-    assert len(sweeps) == 6
+    assert len(sweeps) == 7
     for name in sweeps:
         experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
-        assert plan.make_plan(experiment, nodes=2).wall_seconds < 20 * 60, name
+        minutes = {1: 20, 4: 40}[len(experiment.models)]
+        assert plan.make_plan(experiment, nodes=2).wall_seconds < minutes * 60, name
 
 
 def test_headline() -> None:
