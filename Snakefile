@@ -9,8 +9,11 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 
-include: "rules/environment.smk"
+include: "rules/settings.smk"
+include: "rules/paths.smk"
+include: "rules/experiment.smk"
 include: "rules/matrix.smk"
+include: "rules/inputs.smk"
 include: "rules/resources.smk"
 include: "rules/estimate.smk"
 include: "rules/data.smk"

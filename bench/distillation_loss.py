@@ -42,12 +42,12 @@ def main() -> None:
         print(f"{tokens} tokens x {options.vocabulary} on {options.device}; a float32 copy has {copy / 2**30:.2f} GiB")
         for name, part in (("student", student_part), ("teacher", teacher_part)):
             function = part(tokens, options.vocabulary, options.top_k, options.device)
-            cells = []
+            measured = []
             for chunk in (options.chunk, UNCHUNKED):
                 with chunks_of(chunk):
                     seconds = min(seconds_of(options.device, function) for _ in range(options.repeats))
-                    cells.append((seconds, peak_bytes(options.device, function) / copy))
-            (time_a, memory_a), (time_b, memory_b) = cells
+                    measured.append((seconds, peak_bytes(options.device, function) / copy))
+            (time_a, memory_a), (time_b, memory_b) = measured
             print(
                 f"  {name}: in chunks {time_a:7.3f} s, {memory_a:5.2f} copies; whole {time_b:7.3f} s, {memory_b:5.2f}; "
                 f"ratios {time_a / time_b:.2f}, {memory_a / memory_b:.2f}"

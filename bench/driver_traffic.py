@@ -24,17 +24,15 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from verl.utils import tensordict_utils as tu
 
 from srpo.algorithm.rollouts import Rollouts
-from srpo.algorithm.routing import Routes, route
-from srpo.algorithm.targets import mini_batches
-from srpo.compose import load_experiment
-from srpo.config import RunSpec, Training
-from srpo.cost import ModelCost, model_cost
-from srpo.memory import shape_of
+from srpo.cost.flops import ModelCost, model_cost
+from srpo.cost.memory import shape_of
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import RunSpec, Training
 from srpo.policy import platform as _platform  # noqa: F401  verl was imported before it could find it
 from srpo.policy.batches import jagged
-from srpo.policy.kept_scores import KeptScores
+from srpo.policy.kept_log_probs import KeptLogProbs
 from srpo.repository import CONFIGS
-from srpo.training.step import Prompts, Step
+from srpo.training.step import Batch, Step
 
 METHODS = ("grpo", "sdpo", "srpo")
 PROMPT, TEACHER_PROMPT = 300, 2000
@@ -52,14 +50,15 @@ class RankWithoutModel(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._register_dispatch_collect_info("actor", dp_rank=self.rank, is_collect=True)
-        self.kept = KeptScores()
+        self.kept = KeptLogProbs()
 
     @to_ranks
     def compute_log_prob(self, data: TensorDict) -> TensorDict:
         """As ``SRPOWorker``'s."""
         tokens = data["responses"].offsets().diff().tolist()
-        scored = [int(row.sum()) for row in data["scored_by_teacher"].unbind()]
-        return self._answer(data, _scores(data, tokens, scored, "top_k_ids"))
+        of_teacher = [int(row.sum()) for row in data["uses_teacher"].unbind()]
+        ids = _zeros([tu.get(data, "top_k") * count for count in of_teacher], torch.int64)
+        return self._answer(data, {"log_probs": _zeros(tokens), "top_k_ids": ids})
 
     @to_ranks
     def compute_teacher_log_prob(self, data: TensorDict) -> TensorDict:
@@ -67,7 +66,13 @@ class RankWithoutModel(Worker):
         if not tu.get(data, "carried"):
             self.kept.add(data, "top_k_ids", fillers=True)
         tokens = data["responses"].offsets().diff().tolist()
-        return self._answer(data, _scores(data, tokens, tokens, "teacher_log_probs"))
+        outputs = {
+            "log_probs": _zeros(tokens),
+            "entropy": _zeros(tokens),
+            "argmax_ids": _zeros(tokens, torch.int64),
+            "teacher_log_probs": _zeros([(tu.get(data, "top_k") + 1) * count for count in tokens]),
+        }
+        return self._answer(data, outputs)
 
     @to_ranks
     def update_actor(self, data: TensorDict) -> TensorDict:
@@ -77,25 +82,11 @@ class RankWithoutModel(Worker):
             self.kept.add(data, "teacher_log_probs")
         return tu.get_tensordict({}, {"metrics": {"grad_norm": [1.0], "lr": [0.0], "loss/sdpo": [0.0]}})
 
-    def _answer(self, data: TensorDict, output: TensorDict) -> TensorDict:
+    def _answer(self, data: TensorDict, outputs: dict[str, Tensor]) -> TensorDict:
+        output = tu.get_tensordict(outputs, {"metrics": {}})
         if not tu.get(data, "carried"):
             self.kept.keep(data, output)
         return output
-
-
-def _scores(data: TensorDict, tokens: list[int], scored: list[int], large: str) -> TensorDict:
-    """Outputs of a pass: small ones, and the large one, for rows of so many tokens."""
-    top_k = tu.get(data, "top_k")
-    columns, dtype = (top_k, torch.int64) if large == "top_k_ids" else (top_k + 1, torch.float32)
-    outputs = {
-        "log_probs": _zeros(tokens),
-        "argmax_ids": _zeros(scored, torch.int64),
-        "top_k_mass": _zeros(scored),
-        large: _zeros([columns * count for count in scored], dtype),
-    }
-    if large == "teacher_log_probs":
-        outputs["entropy"] = _zeros(tokens)
-    return tu.get_tensordict(outputs, {"metrics": {}})
 
 
 def _zeros(lengths: list[int], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -108,7 +99,7 @@ class RankPolicy:
     def __init__(self, ranks: RayWorkerGroup, cost: ModelCost, carried: bool) -> None:
         self.ranks, self.cost, self.carried = ranks, cost, carried
         self.tokenizer = WordTokenizer()
-        self.kept = KeptScores()  # the driver's own, where distributions are carried
+        self.kept = KeptLogProbs()  # the driver's own, where distributions are carried
         self.bytes = 0
 
     def compute_log_prob(self, batch: TensorDict) -> TensorDict:
@@ -157,8 +148,8 @@ class WordTokenizer:
 class StepWithoutPrompts(Step):
     """A step whose teacher's prompts need no questions."""
 
-    def _teacher_prompts(self, questions: object, rollouts: Rollouts, routes: Routes, rows: list[int]) -> Prompts:
-        return dict.fromkeys(rows, torch.ones(TEACHER_PROMPT, dtype=torch.int64))
+    def _teacher_prompts(self, batch: Batch) -> dict[int, Tensor]:
+        return dict.fromkeys(batch.of_teacher, torch.ones(TEACHER_PROMPT, dtype=torch.int64))
 
 
 def draw_rollouts(training: Training, tokens: int) -> Rollouts:
@@ -183,20 +174,18 @@ def draw_rollouts(training: Training, tokens: int) -> Rollouts:
 def measure(spec: RunSpec, policy: RankPolicy, rollouts: Rollouts, number: int) -> dict[str, float]:
     """Seconds of each part of step ``number`` after its generation, and its megabytes."""
     step, policy.bytes = StepWithoutPrompts(spec, policy, number), 0
-    routes = route(rollouts.rewards, rollouts.question, spec.method.routing)
-    batches = mini_batches(rollouts, routes, spec.method.mini_batch_questions)
-    student = step.score_by_student(rollouts, routes, batches)
-    teacher = step.score_by_teacher([], rollouts, routes, batches, student)
+    batch = step.route([], rollouts)
+    old_log_probs, teacher = step.compute_log_prob(batch), step.compute_teacher_log_prob(batch)
     start = time.perf_counter()
-    constants = step.constants(rollouts, routes, batches, student, teacher)
+    targets = step.compute_targets(batch, old_log_probs, teacher)
     between = time.perf_counter() - start
     wall = dict(step.phases.wall)
     start = time.perf_counter()
-    step.update(rollouts, routes, batches, constants)
+    step.update(batch, targets)
     update = time.perf_counter() - start
-    seconds = {"student": wall["log_prob"], "teacher": wall["teacher"], "constants": between, "update": update}
-    taught = sum(len(rollouts.responses[row]) for row in teacher.entropy)
-    return {"taught": taught, "MB": policy.bytes / 1e6, **seconds, "all": sum(seconds.values())}
+    seconds = {"student": wall["log_prob"], "teacher": wall["teacher"], "targets": between, "update": update}
+    of_teacher = sum(len(rollouts.responses[row]) for row in teacher.entropy)
+    return {"teacher's tokens": of_teacher, "MB": policy.bytes / 1e6, **seconds, "all": sum(seconds.values())}
 
 
 def main() -> None:
@@ -225,7 +214,7 @@ def main() -> None:
         for way, repeats in found.items():
             lines.append([method, way, *(min(repeat[key] for repeat in repeats) for key in repeats[0])])
     ray.shutdown()
-    columns = ["method", "distributions", "taught tokens", "MB", "student, s", "teacher, s", "constants, s"]
+    columns = ["method", "distributions", "teacher's tokens", "MB", "student, s", "teacher, s", "targets, s"]
     columns += ["update, s", "all, s"]
     print(f"{options.tokens} response tokens, {options.ranks} ranks, the least of {options.repeats} repeats")
     print(tabulate(lines, columns, floatfmt=("", "", ".0f", ".0f", ".2f", ".2f", ".2f", ".2f", ".2f")))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 from srpo.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[1]

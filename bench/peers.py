@@ -126,8 +126,8 @@ def run_here(folder: Path, rounds: int) -> dict[str, Rounds]:
     import yaml
 
     from srpo.benchmarks.splits import Question
-    from srpo.compose import load_experiment
-    from srpo.config import RunId
+    from srpo.experiment.compose import load_experiment
+    from srpo.layout import RunId
     from srpo.policy.in_process import InProcessPolicy
     from srpo.repository import CONFIGS
     from srpo.training import clock

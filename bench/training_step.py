@@ -13,10 +13,9 @@ from pathlib import Path
 
 import yaml
 
-from srpo.compose import load_experiment
-from srpo.config import RunId
+from srpo.experiment.compose import load_experiment
 from srpo.files import read_events
-from srpo.layout import Layout
+from srpo.layout import Layout, RunId
 from srpo.repository import CONFIGS
 from srpo.training import loop
 

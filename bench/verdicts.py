@@ -2,7 +2,7 @@
 
     python bench/verdicts.py [--experiments 2000]
 
-Prints the tables of docs/report.md. test_contrasts.py and test_cross_fit.py in tests/unit/analysis/results check the
+Prints the tables of docs/coverage.md after the first. test_contrasts.py and test_cross_fit.py check the
 same numbers in seconds, with wide margins.
 """
 
@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from made_up_scores import World, late_drops, level, null_difference, selection_biases, true_drop
 
-from srpo.analysis.results.contrasts import Spread
 from srpo.analysis.results.cross_fit import late_drop
-from srpo.analysis.results.power import Design, sample_noise
+from srpo.analysis.results.estimates import Spread
+from srpo.analysis.results.power import assumed, half_width, power, sample_noise, seeds_needed
 
 RUN_SDS = (0, 1, 2, 4)
 
@@ -139,12 +139,13 @@ def _selection(many: int) -> Iterator[list[str]]:
 
 
 def _power() -> Iterator[list[str]]:
-    yield ["run SD", "seeds", "± interval", "detected with 80 %", "power for +1.8", "power for +3.4"]
+    yield ["run SD", "seeds", "± interval", "power for +1.8", "power for +3.4", "seeds for +1.8"]
     for sd in (1, 2, 4):
-        design = Design(sd, 5, sample_noise(100, 16))
+        variance = assumed(sd, 5, sample_noise(100, 16))
         for seeds in (2, 3, 5, 7):
-            power = [f"{100 * design.power(effect, seeds):.0f} %" for effect in (1.8, 3.4)]
-            yield [str(sd), str(seeds), f"{design.resolved(seeds):.1f}", f"{design.detectable(seeds):.1f}", *power]
+            found = [f"{100 * power(variance, effect, seeds):.0f} %" for effect in (1.8, 3.4)]
+            needed = str(seeds_needed(variance, 1.8))
+            yield [str(sd), str(seeds), f"{half_width(variance, seeds):.1f}", *found, needed]
 
 
 _ROWS = itertools.count()

@@ -9,19 +9,16 @@ rule split:
     priority: 95  # after the base models, which take much longer
     conda:
         CONDA
-    container:
-        CONTAINER
-    threads: 1
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        experiment=RESOLVED,
-        benchmark=lambda wildcards: EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(exclude={"title"}),
+        options=EXPERIMENT_OPTIONS,
+        benchmark=benchmark_spec,
     message:
         "Write the {wildcards.split} split of {wildcards.benchmark}"
     shell:
-        f"srpo data {EXPERIMENT_OPTIONS} " "--benchmark {wildcards.benchmark} --split {wildcards.split} " "> {log} 2>&1"
+        "srpo data {params.options} --benchmark {wildcards.benchmark} --split {wildcards.split} > {log} 2>&1"
 
 
 rule statistics:
@@ -33,16 +30,13 @@ rule statistics:
         LAYOUT.log("data", "{benchmark}", "statistics"),
     conda:
         CONDA
-    container:
-        CONTAINER
-    threads: 1
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        experiment=RESOLVED,
-        benchmark=lambda wildcards: EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(exclude={"title"}),
+        options=EXPERIMENT_OPTIONS,
+        benchmark=benchmark_spec,
     message:
         "Describe {wildcards.benchmark}"
     shell:
-        f"srpo data {EXPERIMENT_OPTIONS} " "--benchmark {wildcards.benchmark} --statistics > {log} 2>&1"
+        "srpo data {params.options} --benchmark {wildcards.benchmark} --statistics > {log} 2>&1"

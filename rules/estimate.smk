@@ -1,12 +1,29 @@
 # Prints two lines about the cost of the experiment, in a dry run too, but not in each job of a cluster.
 
-from srpo.plan import make_plan
-from srpo.plan_text import headline
+from snakemake.common.configfile import load_configfile
+
+from srpo.plan.plan import make_plan
+from srpo.plan.text import headline
+
+
+def known_as():
+    """What `srpo plan` takes: the file that was given, if it alone says the experiment; or else the resolved one."""
+    if not CONFIG:
+        return EXPERIMENT.name
+    given = workflow.overwrite_configfiles
+    alone = len(given) == 1 and load_configfile(given[0]) == CONFIG
+    file = given[0].absolute() if alone else STORED
+    return file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+
+
+def estimate():
+    """What the experiment costs here, or why that is not known."""
+    jobs = workflow.resource_settings.nodes or (workflow.resource_settings.cores or 1) // DEVICES["threads"] or 1
+    try:
+        return headline(make_plan(EXPERIMENT, 1 if ON_GPUS else jobs), known_as())
+    except SrpoError as error:  # a model whose shape is not known yet
+        return f"{EXPERIMENT.name}: no estimate, {error}"
+
 
 if workflow.is_main_process:
-    at_once = workflow.resource_settings.nodes or (workflow.resource_settings.cores or 1) // DEVICES["threads"] or 1
-    try:
-        estimate = headline(make_plan(EXPERIMENT, 1 if ON_GPUS else at_once))
-    except SrpoError as error:  # a model whose shape is not known yet
-        estimate = f"{EXPERIMENT.name}: no estimate, {error}"
-    print(estimate, file=sys.stderr)
+    print(estimate(), file=sys.stderr)

@@ -13,21 +13,18 @@ rule evaluate_run:
     priority: 10
     conda:
         CONDA
-    container:
-        CONTAINER
     threads: DEVICES["threads"]
     resources:
         gpu=DEVICES["gpu"],
         mem_mb=DEVICES["mem_mb"],
         runtime=60,
     params:
-        experiment=RESOLVED,
+        options=EXPERIMENT_OPTIONS,
         sampling=EXPERIMENT.evaluation.model_dump_json(),
     message:
         "Evaluate {wildcards.method}, seed {wildcards.seed}, of {wildcards.model} on {wildcards.benchmark}"
     shell:
-        f"srpo evaluate {EXPERIMENT_OPTIONS} "
-        "--model {wildcards.model} --benchmark {wildcards.benchmark} "
+        "srpo evaluate {params.options} --model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed} > {log} 2>&1"
 
 
@@ -44,20 +41,16 @@ rule evaluate_base:
     priority: 10
     conda:
         CONDA
-    container:
-        CONTAINER
     threads: DEVICES["threads"]
     resources:
         gpu=DEVICES["gpu"],
         mem_mb=DEVICES["mem_mb"],
         runtime=60,
     params:
-        experiment=RESOLVED,
+        options=EXPERIMENT_OPTIONS,
         sampling=EXPERIMENT.evaluation.model_dump_json(),
         response_length=EXPERIMENT.training.max_response_length,
     message:
         "Evaluate the base model {wildcards.model} on {wildcards.benchmark}"
     shell:
-        f"srpo evaluate {EXPERIMENT_OPTIONS} "
-        "--model {wildcards.model} --benchmark {wildcards.benchmark} "
-        "> {log} 2>&1"
+        "srpo evaluate {params.options} --model {wildcards.model} --benchmark {wildcards.benchmark} > {log} 2>&1"

@@ -12,19 +12,16 @@ rule base_model:
     priority: lambda wildcards: 100 + size_rank(wildcards.model)
     conda:
         CONDA
-    container:
-        CONTAINER
-    threads: 1
     resources:
-        mem_mb=lambda wildcards: process_memory_mb(EXPERIMENT.models[wildcards.model]),
+        mem_mb=lambda wildcards: process_memory_mb(BASE_MODELS[wildcards.model]),
         runtime=60,
     params:
-        experiment=RESOLVED,
-        model=lambda wildcards: EXPERIMENT.models[wildcards.model].model_dump_json(exclude={"title"}),
+        options=EXPERIMENT_OPTIONS,
+        model=lambda wildcards: BASE_MODELS[wildcards.model].model_dump_json(exclude={"title"}),
     message:
         "Make the base model {wildcards.model}"
     shell:
-        f"srpo model {EXPERIMENT_OPTIONS} " "--model {wildcards.model} > {log} 2>&1"
+        "srpo model {params.options} --model {wildcards.model} > {log} 2>&1"
 
 
 # Which prompts are too long depends on the model's tokenizer. Runs need this file, so that a question that is too long
@@ -40,16 +37,13 @@ rule lengths:
     priority: 90
     conda:
         CONDA
-    container:
-        CONTAINER
-    threads: 1
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        experiment=RESOLVED,
+        options=EXPERIMENT_OPTIONS,
         limits=[EXPERIMENT.training.max_prompt_length, EXPERIMENT.training.overlong_prompts],
     message:
         "Check the lengths of {wildcards.benchmark} for {wildcards.model}"
     shell:
-        f"srpo data {EXPERIMENT_OPTIONS} " "--benchmark {wildcards.benchmark} --lengths {wildcards.model} > {log} 2>&1"
+        "srpo data {params.options} --benchmark {wildcards.benchmark} --lengths {wildcards.model} > {log} 2>&1"

@@ -4,7 +4,7 @@
 
 rule write_report:
     input:
-        evaluations=EVALUATIONS,
+        evaluations=[path for model in EXPERIMENT.models for path in evaluations_of(model)],
         statistics=STATISTICS,
     output:
         report=with_caption(LAYOUT.report, "Report"),
@@ -21,19 +21,16 @@ rule write_report:
     priority: 5
     conda:
         CONDA
-    container:
-        CONTAINER
-    threads: 1
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        experiment=RESOLVED,
+        options=EXPERIMENT_OPTIONS,
         resolved=EXPERIMENT.model_dump_json(),
     message:
         "Write the tables, the figures and the report {output.report}"
     shell:
-        f"srpo report {EXPERIMENT_OPTIONS} " "> {log} 2>&1"
+        "srpo report {params.options} > {log} 2>&1"
 
 
 # Results do not depend on MLflow: if it cannot be reached, the job prints a warning, and `srpo track sync` copies the
@@ -48,15 +45,12 @@ rule mirror:
         LAYOUT.log("mirror", "{model}"),
     conda:
         CONDA
-    container:
-        CONTAINER
-    threads: 1
     resources:
         mem_mb=1000,
         runtime=60,
     params:
-        experiment=RESOLVED,
+        options=EXPERIMENT_OPTIONS,
     message:
         "Copy the logs of {wildcards.model} to MLflow"
     shell:
-        f"srpo track model {EXPERIMENT_OPTIONS} " "--model {wildcards.model} > {log} 2>&1"
+        "srpo track model {params.options} --model {wildcards.model} > {log} 2>&1"

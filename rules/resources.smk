@@ -3,11 +3,14 @@
 import shlex
 import sys
 
-from srpo.memory import process_memory_mb
+from srpo.cost.memory import process_memory_mb
 
 CONDA = f"../envs/{EXPERIMENT.scale}.yaml"
-# Built by hand in the folder where Snakemake runs (docs/environments.md); used with --sdm apptainer only.
-CONTAINER = f"srpo-{EXPERIMENT.scale}.sif"
+
+
+# Of every rule. Built by hand in the folder where Snakemake runs (docs/environments.md); used with --sdm apptainer only.
+container: f"srpo-{EXPERIMENT.scale}.sif"
+
 
 # On GPUs the rollout servers and a checkpoint need memory of the host.
 ON_GPUS = EXPERIMENT.execution.rollout_engine == "sglang"
@@ -21,9 +24,9 @@ DEVICES = {
 # GPUs uses the cores of its node: Ray gives its workers theirs, and the driver tokenizes and copies with several threads.
 ENVIRONMENT = {} if ON_GPUS else dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 ENVIRONMENT["TOKENIZERS_PARALLELISM"] = "false"
-if mirror := config.get("mirror"):
+if config.get("mirror"):
     # Not a parameter of a rule: every byte is checked, so the source of the data cannot change a result.
-    ENVIRONMENT["SRPO_MIRROR"] = str(Path(mirror).absolute())
+    ENVIRONMENT["SRPO_MIRROR"] = str(Path(config["mirror"]).absolute())
 EXPORTS = " ".join(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())
 # This Python's folder comes last on the path: `.venv/bin/snakemake` finds `srpo` without an active environment.
 # SLURM sets the GPU variables of every vendor (gres.conf without AutoDetect), and verl refuses two of them.
@@ -41,7 +44,8 @@ def size_rank(model):
     """0 for the smallest model. Larger models start first, so that no core waits for a long run at the end."""
 
     def size(name):
-        architecture = getattr(EXPERIMENT.models[name], "architecture", None)
+        architecture = getattr(models[name], "architecture", None)
         return architecture.num_hidden_layers * architecture.hidden_size**2 if architecture else 10**9
 
-    return sorted(EXPERIMENT.models, key=size).index(model)
+    models = {**EXPERIMENT.models, **BASE_MODELS}
+    return sorted({size(name) for name in models}).index(size(model))

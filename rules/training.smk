@@ -6,8 +6,8 @@ rule train:
     input:
         train=LAYOUT.split("{benchmark}", "train"),
         test=LAYOUT.split("{benchmark}", "test"),
-        base=rules.base_model.output,
-        lengths=rules.lengths.output,
+        base=lambda wildcards: LAYOUT.model_description(base_of(wildcards)),
+        lengths=lambda wildcards: LAYOUT.lengths(wildcards.benchmark, base_of(wildcards)),
     output:
         ANY_RUN.summary,
     log:
@@ -17,8 +17,6 @@ rule train:
     retries: 2 if workflow.is_main_process else 0
     conda:
         CONDA
-    container:
-        CONTAINER
     threads: DEVICES["threads"]
     resources:
         gpu=DEVICES["gpu"],
@@ -27,7 +25,7 @@ rule train:
         # a command that requeues the job at its time limit; a profile sets it
         requeue="",
     params:
-        experiment=RESOLVED,
+        options=EXPERIMENT_OPTIONS,
         spec=run_spec,
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     message:
@@ -35,6 +33,5 @@ rule train:
     shell:
         # exec: the scheduler's signals reach it, not a shell that they would end
         "exec srpo attempt --folder {params.folder} --log {log} --requeue='{resources.requeue}' -- "
-        f"srpo train {EXPERIMENT_OPTIONS} "
-        "--model {wildcards.model} --benchmark {wildcards.benchmark} "
+        "srpo train {params.options} --model {wildcards.model} --benchmark {wildcards.benchmark} "
         "--method {wildcards.method} --seed {wildcards.seed}"

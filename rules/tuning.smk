@@ -11,15 +11,12 @@ rule tune:
         LAYOUT.log("tune"),
     conda:
         CONDA
-    container:
-        CONTAINER
-    threads: 1
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        experiment=RESOLVED,
+        options=EXPERIMENT_OPTIONS,
     message:
         "Write the best hyperparameters to {output}"
     shell:
-        f"srpo tune {EXPERIMENT_OPTIONS} > {{log}} 2>&1"
+        "srpo tune {params.options} > {log} 2>&1"

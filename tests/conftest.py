@@ -4,10 +4,10 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 from paths import ROOT
 
-# before anything of srpo.algorithm is imported; what configuration reads (branches, settings) has no shapes
+# before anything of srpo.algorithm is imported; what configuration reads (branches, method) has no shapes
 MODULES = [path.stem for path in (ROOT / "src/srpo/algorithm").glob("*.py")]
 install_import_hook(
-    [f"srpo.algorithm.{name}" for name in MODULES if name not in ("__init__", "branches", "settings")],
+    [f"srpo.algorithm.{name}" for name in MODULES if name not in ("__init__", "branches", "method")],
     "beartype.beartype",
 )
 

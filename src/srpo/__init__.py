@@ -1,3 +1,24 @@
-"""Sample-Routed Policy Optimization (arXiv 2604.02288) as a reproducible workflow."""
+"""Sample-Routed Policy Optimization (arXiv 2604.02288) as a reproducible workflow, and as functions for your own loop.
+
+The functions are imported when they are first used, so that ``import srpo`` loads no torch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from srpo.benchmarks.prompts import teacher_messages
+    from srpo.functional import load_method, loss, route
 
 __version__ = "0.2.0"
+
+__all__ = ["load_method", "loss", "route", "teacher_messages"]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "benchmarks.prompts" if name == "teacher_messages" else "functional"
+    globals()[name] = function = getattr(import_module(f"{__name__}.{module}"), name)
+    return function

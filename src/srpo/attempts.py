@@ -4,7 +4,7 @@ A run that takes longer than a job may last is cut into segments. The trainer (`
 time limit with a checkpoint and status 75. Then :func:`attempt` requeues the job, and the scheduler starts it again
 under the same number. To Snakemake this is one job that waits, so its retries are kept for real failures.
 
-Each attempt leaves two lines in the run's ``attempts.jsonl`` and a log of its own.
+Each attempt leaves two lines in the run's ``attempts.jsonl`` and its own log.
 """
 
 from __future__ import annotations

@@ -6,30 +6,32 @@ experiment's results folder, and all other paths follow from it (docs/architectu
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+from typer import Argument, Option
+from typer.core import TyperGroup
 
 from srpo import __version__
 from srpo.errors import SrpoError
 from srpo.imports import gc_paused
-from srpo.layout import Layout, check_writable
 from srpo.repository import CONFIGS
 from srpo.text import printable
 from srpo.training.interruption import Interrupted, job_end
 
 if TYPE_CHECKING:
-    from srpo.config import Experiment, RunId
+    from srpo.experiment import config
+    from srpo.layout import Layout, RunId
     from srpo.tracking import Mirror
 
 T = TypeVar("T")
-
-REPORT_PARTS = ("tables", "figures", "html")
-_ONLY_HELP = f"{', '.join(REPORT_PARTS)}; default: all"
 
 CLEAR = "\x1b[H\x1b[J"
 """Control sequence that clears a terminal."""
@@ -44,163 +46,323 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0; 2 for an error that the user can fix; 75 (EX_TEMPFAIL) if a run stopped early with a
         checkpoint; 130 if interrupted. ``attempt`` returns the status of its command.
     """
-    options = make_parser().parse_args(arguments)
     try:
-        return options.verb(options) or 0
-    except SrpoError as error:
-        print(f"srpo: error: {error}", file=sys.stderr)
+        return app(arguments, prog_name="srpo", standalone_mode=False) or 0
+    except (SrpoError, typer.TyperException) as error:
+        message = str(error) if isinstance(error, SrpoError) else " ".join(error.format_message().split())
+        print(f"srpo: error: {message}", file=sys.stderr)
         return 2
     except Interrupted as reason:
         print(f"srpo: {reason}", file=sys.stderr)
         return os.EX_TEMPFAIL
-    except KeyboardInterrupt:
-        print("srpo: interrupted", file=sys.stderr)
-        return 130
+
+
+class _Verbs(TyperGroup):
+    def invoke(self, ctx: Any) -> int | None:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # typer would end without a word
+            print("srpo: interrupted", file=sys.stderr)
+            return 130
+
+
+app = typer.Typer(
+    cls=_Verbs,
+    help="Sample-Routed Policy Optimization, stage by stage.",
+    rich_markup_mode=None,  # rich takes longer to import than all else that help needs
+    pretty_exceptions_enable=False,
+)
+track = typer.Typer(help="Copy the logs to MLflow.")
+app.add_typer(track, name="track")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"srpo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(version: Annotated[bool, Option("--version", callback=_show_version, is_eager=True)] = False) -> None:
+    pass
+
+
+# ---------------------------------------------------------------- options of several verbs
+
+
+def _completed(kind: str) -> Callable[[str], list[str]]:
+    """The names that a shell completes: files of ``configs/<kind>``."""
+    return lambda incomplete: sorted(file.stem for file in (CONFIGS / kind).glob(f"{incomplete}*.yaml"))
+
+
+NameOrFile = Annotated[
+    str,
+    Argument(
+        metavar="EXPERIMENT",
+        help="a name, e.g. paper; a file, resolved or not; or - for standard input",
+        autocompletion=_completed("experiments"),
+    ),
+]
+File = Annotated[Path, Option("--experiment", metavar="FILE", help="results/NAME/experiment.yaml")]
+Resolved = Annotated[
+    Path | None, Option(metavar="FILE", help="copy this file to --experiment first (the workflow uses this)")
+]
+ModelName = Annotated[str, Option(metavar="NAME", autocompletion=_completed("models"))]
+BenchmarkName = Annotated[str, Option(metavar="NAME", autocompletion=_completed("benchmarks"))]
+MethodName = Annotated[str, Option(metavar="NAME", autocompletion=_completed("methods"))]
+MethodOrBase = Annotated[
+    str | None, Option(metavar="NAME", autocompletion=_completed("methods"), help="default: the base model")
+]
+Seed = Annotated[int, Option(metavar="N")]
+Budget = Annotated[str | None, Option(metavar="LABEL", help="whose selected checkpoint, e.g. 1h (default: the last)")]
+
+
+class Part(StrEnum):
+    """What ``srpo report`` makes."""
+
+    TABLES = "tables"
+    FIGURES = "figures"
+    HTML = "html"
+
+
+Results = Annotated[Path, Argument(metavar="RESULTS", help="results, or results/NAME for one experiment")]
 
 
 # ---------------------------------------------------------------- verbs
 
 
-def resolve_experiment(options: argparse.Namespace) -> None:
-    """Check an experiment and print or write it with every name resolved and every default filled in."""
-    from srpo.compose import experiment_file, load_experiment, resolved_text, write_resolved
+@app.command("experiment")
+def resolve_experiment(
+    file: NameOrFile,
+    output: Annotated[
+        Path | None, Option(metavar="FILE", help="results/NAME/experiment.yaml; default: print it")
+    ] = None,
+) -> None:
+    """Check an experiment, and print or write it. Every name is resolved and every default filled in."""
+    from srpo.experiment.compose import resolved_text, write_resolved
+    from srpo.layout import check_writable
 
-    if options.file == "-":
-        experiment = load_experiment(_read_standard_input(), where="standard input")
-    else:
-        experiment = load_experiment(experiment_file(options.file))
-    if options.output is None:
-        print(resolved_text(experiment), end="")
+    text = resolved_text(_load(file))
+    if output is None:
+        print(text, end="")
         return
-    check_writable(options.output.parent)
-    write_resolved(resolved_text(experiment), options.output)
+    check_writable(output.parent)
+    write_resolved(text, output)
 
 
-def plan(options: argparse.Namespace) -> None:
-    """Estimate what an experiment takes: runs, steps, hours, disk, memory, and where the numbers come from."""
-    from srpo.compose import experiment_file, load_experiment
-    from srpo.gpus import find_gpu
-    from srpo.measurements import read_measurements
-    from srpo.plan import make_plan
-    from srpo.plan_text import render, shortages
+@app.command("plan")
+def plan(
+    file: NameOrFile,
+    nodes: Annotated[int, Option(metavar="N", help="runs at a time")] = 1,
+    measured: Annotated[
+        list[Path] | None,
+        Option(
+            "--from",
+            metavar="RESULTS",
+            help="use the times that finished runs measured, e.g. of results/paper-rehearsal; repeatable",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        Option(
+            metavar="CARD",
+            help="estimate seconds per step from the card's data sheet: a10g, l40s, a100, h100 and others",
+        ),
+    ] = None,
+    gpu_memory: Annotated[float | None, Option(metavar="GB", help="warn above it (default: the card's, or 80)")] = None,
+) -> None:
+    """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
+    from srpo.plan.gpus import find_gpu
+    from srpo.plan.measurements import read_measurements
+    from srpo.plan.plan import make_plan
+    from srpo.plan.text import render, shortages
 
-    if options.nodes < 1:
-        raise SrpoError(f"--nodes {options.nodes}: at least 1")
-    gpu_memory = find_gpu(options.gpu).memory / 1e9 if options.gpu else 80
-    if options.gpu_memory is not None:
-        gpu_memory = options.gpu_memory
+    if nodes < 1:
+        raise SrpoError(f"--nodes {nodes}: at least 1")
+    if gpu_memory is None:
+        gpu_memory = find_gpu(gpu).memory / 1e9 if gpu else 80
     if not 0 < gpu_memory < float("inf"):
         raise SrpoError(f"--gpu-memory {gpu_memory}: above 0")
-    experiment = load_experiment(experiment_file(options.experiment or options.file))
-    measured = read_measurements(map(_experiment_folder, options.measured), experiment)
-    print(render(make_plan(experiment, options.nodes, measured, options.gpu)), end="")
+    experiment = _load(file)
+    read = read_measurements(map(_experiment_folder, measured or []), experiment)
+    print(render(make_plan(experiment, nodes, read, gpu)), end="")
     for line in shortages(experiment, gpu_memory * 1e9):
         print(f"srpo: warning: {line}", file=sys.stderr)
 
 
-def make_data(options: argparse.Namespace) -> None:
-    """Write one split of a benchmark, or statistics of the splits that exist."""
-    experiment, layout = _open(options)
-    benchmark = _named(options, experiment.benchmarks, "benchmark", options.benchmark)
+@app.command("data")
+def make_data(
+    experiment: File,
+    benchmark: BenchmarkName,
+    split: Annotated[Literal["train", "test"] | None, Option(help="write this split")] = None,
+    statistics: Annotated[bool, Option("--statistics", help="write statistics of the splits written so far")] = False,
+    lengths: Annotated[
+        str | None,
+        Option(
+            metavar="MODEL",
+            help="write the lengths of their prompts with a model's tokenizer; one too long is an error",
+            autocompletion=_completed("models"),
+        ),
+    ] = None,
+    mirror: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR", envvar="SRPO_MIRROR", help="read sources from this copy of their repository, not the network"
+        ),
+    ] = None,
+    resolved: Resolved = None,
+) -> None:
+    """Write one split of a benchmark, or statistics of its splits."""
+    if [split is not None, statistics, lengths is not None].count(True) != 1:
+        raise SrpoError("data needs one of --split, --statistics and --lengths")
+    opened = _open(experiment, resolved)
+    chosen, layout = opened.benchmark(benchmark), opened.layout
 
     from srpo.benchmarks import splits
     from srpo.files import write_json
 
-    if options.split:
-        questions = splits.build_split(benchmark, options.split, options.mirror)
-        splits.write_split(layout.split(benchmark.name, options.split), questions, options.split)
+    if split:
+        splits.write_split(layout.split(benchmark, split), splits.build_split(chosen, split, mirror), split)
         return
 
     names: tuple[splits.SplitName, ...] = ("train", "test")
-    paths = {name: layout.split(benchmark.name, name) for name in names}
+    paths = {name: layout.split(benchmark, name) for name in names}
     written = {name: splits.read_split(path) for name, path in paths.items() if path.exists()}
     if not written:
         raise SrpoError(f"{paths['test']}: missing; make it with srpo data --split test")
-    if options.lengths:
+    if lengths:
+        opened.require_base_model(lengths)
+
         from srpo.benchmarks.lengths import check_lengths, describe_lengths
         from srpo.models.tokenizer import open_tokenizer
 
-        model = _named(options, experiment.models, "model", options.lengths).name
-        _require(layout.model_description(model), f"srpo model --model {model}")
-        tokenizer, training = open_tokenizer(layout.model(model)), experiment.training
-        found = {str(split): check_lengths(tokenizer, asked, split, training) for split, asked in written.items()}
-        write_json(layout.lengths(benchmark.name, model), describe_lengths(found, training))
+        tokenizer, training = open_tokenizer(layout.model(lengths)), opened.experiment.training
+        found = {str(name): check_lengths(tokenizer, asked, name, training) for name, asked in written.items()}
+        write_json(layout.lengths(benchmark, lengths), describe_lengths(found, training))
         return
-    write_json(layout.statistics(benchmark.name), splits.split_statistics(benchmark, written))
-    _mirror(experiment, layout, lambda mirror: mirror.sync_data(benchmark.name))
+    write_json(layout.statistics(benchmark), splits.split_statistics(chosen, written))
+    opened.mirror(lambda mirror: mirror.sync_data(benchmark))
 
 
-def make_model(options: argparse.Namespace) -> None:
+@app.command("model")
+def make_model(
+    experiment: File,
+    model: ModelName,
+    store: Annotated[bool, Option("--store", help="build a miniature and store it in configs/models/stored")] = False,
+    resolved: Resolved = None,
+) -> None:
     """Build or fetch a base model."""
-    experiment, layout = _open(options)
-    model = _named(options, experiment.models, "model", options.model)
+    opened = _open(experiment, resolved)
+    chosen, matrix = opened.base_model(model), opened.experiment
 
-    from srpo.models import build_model
+    from srpo.models import build_model, store_model
 
-    trained = {run.benchmark for run in experiment.runs()}
-    benchmarks = [benchmark for name, benchmark in experiment.bases() if name == model.name and benchmark in trained]
-    splits = {benchmark: layout.split(benchmark, "train") for benchmark in benchmarks}
-    build_model(model, layout.model(model.name), splits)
-    _mirror(experiment, layout, lambda mirror: mirror.sync_model(model.name))
+    if store:
+        from srpo.training.provenance import origin
+
+        print(f"{model}: {store_model(chosen, origin())}")
+        return
+    trained = {run.benchmark for run in matrix.runs()}
+    benchmarks = [benchmark for name, benchmark in matrix.base_evaluations() if name == model and benchmark in trained]
+    splits = {benchmark: opened.layout.split(benchmark, "train") for benchmark in benchmarks}
+    build_model(chosen, opened.layout.model(model), splits)
+    opened.mirror(lambda mirror: mirror.sync_model(model))
 
 
-def train(options: argparse.Namespace) -> None:
+@app.command("train")
+def train(
+    experiment: File,
+    model: ModelName,
+    benchmark: BenchmarkName,
+    method: MethodName,
+    seed: Seed = 1,
+    stop_at: Annotated[
+        float | None,
+        Option(
+            metavar="SECONDS",
+            help="stop with a checkpoint before this time, in seconds since the epoch (default: the SLURM job's end)",
+        ),
+    ] = None,
+    resolved: Resolved = None,
+) -> None:
     """Train one run; an interrupted run continues."""
-    experiment, layout = _open(options)
-    run = _run(experiment, options)
-    spec = experiment.run(run)
-    _require(layout.split(run.benchmark, "train"), f"srpo data --benchmark {run.benchmark} --split train")
-    _require(layout.split(run.benchmark, "test"), f"srpo data --benchmark {run.benchmark} --split test")
-    _require(layout.model_description(run.model), f"srpo model --model {run.model}")
+    opened = _open(experiment, resolved)
+    spec = opened.experiment.run(opened.run(model, benchmark, method, seed))
+    opened.require_split(benchmark, "train")
+    opened.require_split(benchmark, "test")
+    opened.require_base_model(spec.model.name)
 
     with gc_paused():
         from srpo.training import loop
 
-    loop.train(spec, layout, options.stop_at)
+    loop.train(spec, opened.layout, job_end() if stop_at is None else stop_at)
 
 
-def attempt(options: argparse.Namespace) -> int:
-    """Run srpo train as one attempt with its own record and log; requeue the job at its time limit."""
+@app.command("attempt")
+def attempt(
+    folder: Annotated[Path, Option(metavar="DIR", help="the run's folder")],
+    log: Annotated[Path, Option(metavar="FILE", help="becomes a link to this attempt's log")],
+    command: Annotated[list[str], Argument(metavar="COMMAND", help="after --: srpo train and its options")],
+    requeue: Annotated[str, Option(metavar="COMMAND", help="requeues the job at its time limit")] = "",
+) -> int:
+    """Run srpo train as one attempt, with its record and log. At its time limit the job is requeued."""
     from srpo import attempts
+    from srpo.layout import check_writable
 
-    for folder in (options.folder, options.log.parent):
-        check_writable(folder)
-    return attempts.attempt(options.command, options.folder, options.log, options.requeue)
+    for written in (folder, log.parent):
+        check_writable(written)
+    return attempts.attempt(command, folder, log, requeue)
 
 
-def evaluate(options: argparse.Namespace) -> None:
-    """Evaluate the checkpoints that a run's budgets selected, or without --method the base model."""
-    experiment, layout = _open(options)
-    _named(options, experiment.models, "model", options.model)
-    _named(options, experiment.benchmarks, "benchmark", options.benchmark)
-    _require(layout.split(options.benchmark, "test"), f"srpo data --benchmark {options.benchmark} --split test")
-    _require(layout.model_description(options.model), f"srpo model --model {options.model}")
+@app.command("evaluate")
+def evaluate(
+    experiment: File,
+    model: ModelName,
+    benchmark: BenchmarkName,
+    method: MethodOrBase = None,
+    seed: Seed = 1,
+    resolved: Resolved = None,
+) -> None:
+    """Evaluate a run's checkpoints, or a base model. Without --method it is the base model."""
+    opened = _open(experiment, resolved)
+    run = opened.trained(model, benchmark, method, seed)
 
     with gc_paused():
         from srpo.evaluation import evaluate_run
         from srpo.publish.model_card import write_cards
 
-    if options.method is None:
-        evaluate_run.evaluate_base(experiment, options.model, options.benchmark, layout)
-        _mirror(experiment, layout, lambda mirror: mirror.sync_base(options.model, options.benchmark))
+    layout = opened.layout
+    if method is None:
+        evaluate_run.evaluate_base(opened.experiment, model, benchmark, layout)
+        opened.mirror(lambda mirror: mirror.sync_base(model, benchmark))
         return
-    run = _run(experiment, options)
-    _require(layout.run_files(run).summary, f"srpo train --method {run.method} --seed {run.seed} ...")
-    evaluate_run.evaluate_checkpoints(experiment, run, layout)
-    write_cards(layout.run_files(run), experiment.evaluation, layout.split(run.benchmark, "test"))
-    _mirror(experiment, layout, lambda mirror: mirror.sync_evaluation(layout.run(run)))
+    evaluate_run.evaluate_checkpoints(opened.experiment, run, layout)
+    write_cards(layout.run_files(run), opened.experiment.evaluation, layout.split(benchmark, "test"))
+    opened.mirror(lambda mirror: mirror.sync_evaluation(layout.run(run)))
 
 
-def generate(options: argparse.Namespace) -> None:
-    """Let a trained checkpoint, or without --method the base model, answer a question."""
-    experiment, layout = _open(options)
-    run = _evaluated(experiment, layout, options)
+@app.command("generate")
+def generate(
+    experiment: File,
+    model: ModelName,
+    benchmark: BenchmarkName,
+    method: MethodOrBase = None,
+    seed: Seed = 1,
+    budget: Budget = None,
+    question: Annotated[int, Option(metavar="N", help="of the test split; 0 is the first")] = 0,
+    prompt: Annotated[str | None, Option(metavar="TEXT", help="a question in your own words instead")] = None,
+    samples: Annotated[int, Option(metavar="N", help="answers")] = 1,
+    resolved: Resolved = None,
+) -> None:
+    """Let a checkpoint or a base model answer a question. Without --method it is the base model."""
+    opened = _open(experiment, resolved)
+    run = opened.trained(model, benchmark, method, seed)
 
     with gc_paused():
         from srpo.publish.answers import answer
 
-    question = options.question if options.prompt is None else options.prompt
-    shown = answer(experiment, run, layout, options.budget, question, options.samples)
+    asked = question if prompt is None else prompt
+    shown = answer(opened.experiment, run, opened.layout, budget, asked, samples)
     print(f"{shown.checkpoint}\n\nQuestion: {shown.question}")
     if shown.ground_truth is not None:
         print(f"Correct answer: {shown.ground_truth}")
@@ -209,79 +371,127 @@ def generate(options: argparse.Namespace) -> None:
         print(f"\nAnswer {number}{verdict}: {printable(response)}")
 
 
-def push(options: argparse.Namespace) -> None:
-    """Upload a run's checkpoint and its model card to your repository on the Hugging Face hub."""
-    experiment, layout = _open(options)
-    run = _evaluated(experiment, layout, options)
+@app.command("push")
+def push(
+    experiment: File,
+    model: ModelName,
+    benchmark: BenchmarkName,
+    method: MethodName,
+    to: Annotated[str, Option(metavar="OWNER/NAME", help="repository; made, private, if there is none")],
+    seed: Seed = 1,
+    budget: Budget = None,
+    public: Annotated[bool, Option("--public", help="if it is made, make it public")] = False,
+    resolved: Resolved = None,
+) -> None:
+    """Upload a checkpoint with its model card to Hugging Face. The repository is yours."""
+    opened = _open(experiment, resolved)
+    run = opened.trained(model, benchmark, method, seed)
 
     from srpo.publish import hub
     from srpo.publish.answers import checkpoint_of
 
-    print(hub.push(checkpoint_of(experiment, run, layout, options.budget), options.to, options.public))
+    print(hub.push(checkpoint_of(opened.experiment, run, opened.layout, budget), to, public))
 
 
-def report(options: argparse.Namespace) -> None:
-    """Make the tables, the figures and the report from the runs so far, or compare two experiments."""
-    match options.results:
-        case ["compare", a, b]:
-            _compare(_experiment_folder(Path(a)), _experiment_folder(Path(b)), options.output)
+@app.command("report")
+def report(
+    results: Annotated[
+        list[str] | None, Argument(metavar="results/NAME | compare results/A results/B", show_default=False)
+    ] = None,
+    experiment: Annotated[
+        Path | None, Option(metavar="FILE", help="results/NAME/experiment.yaml, instead of its folder")
+    ] = None,
+    only: Annotated[list[Part] | None, Option(help="make only this; repeatable (default: all)")] = None,
+    output: Annotated[
+        Path | None, Option(metavar="FILE", help="of compare: a .html or .md file; default: Markdown, printed")
+    ] = None,
+    resolved: Resolved = None,
+) -> None:
+    """Make a report with tables and figures, or compare experiments. It uses the runs so far."""
+    from srpo.layout import Layout
+
+    match results or [], experiment:
+        case [], Path():
+            file = experiment
+        case [folder], None:
+            file = Layout(_experiment_folder(Path(folder))).experiment
+        case ["compare", a, b], _:
+            _compare(_experiment_folder(Path(a)), _experiment_folder(Path(b)), output)
             return
-        case ["compare", *_]:
+        case ["compare", *_], _:
             raise SrpoError("report compare needs two folders: srpo report compare results/A results/B")
-        case [folder] if options.experiment is None:
-            options.experiment = Layout(_experiment_folder(Path(folder))).experiment
-        case [] if options.experiment is not None:
-            pass
         case _:
             raise SrpoError("report needs one folder: srpo report results/NAME")
-    if options.output is not None:
+    if output is not None:
         raise SrpoError("--output belongs to srpo report compare; the report goes into the results folder")
-    _, layout = _open(options)
+    opened, parts = _open(file, resolved), only or list(Part)
+    layout = opened.layout
+
+    from srpo import status
+
+    if mixed := status.mixed_versions(status.read(opened.experiment, layout)):
+        print(f"srpo: warning: {mixed}", file=sys.stderr)
 
     with gc_paused():
         from srpo.analysis.results.load import load_results
 
-    results = load_results(layout.folder)
-    if "tables" in options.only:
+    loaded = load_results(layout.folder)
+    if Part.TABLES in parts:
         from srpo.analysis.tables.registry import write_tables
 
-        write_tables(results, layout.tables)
-    if "figures" in options.only:
+        write_tables(loaded, layout.tables)
+    if Part.FIGURES in parts:
         from srpo.analysis.figures.registry import write_figures
 
-        write_figures(results, layout.figures)
-    if "html" in options.only:
+        write_figures(loaded, layout.figures)
+    if Part.HTML in parts:
         from srpo.analysis.report.page import write_report
         from srpo.tracking import mirrored
 
-        write_report(results, layout.report)
+        write_report(loaded, layout.report)
         with mirrored(layout.folder) as mirror:
             mirror.sync_report()
 
 
-def tune(options: argparse.Namespace) -> None:
-    """Write the best hyperparameters of a finished search, with all trials and what they cost."""
-    experiment, layout = _open(options)
+@app.command("tune")
+def tune(
+    experiment: File,
+    output: Annotated[
+        Path | None, Option(metavar="FILE", help="e.g. configs/tuned/NAME.yaml; default: results/NAME/tuned.yaml")
+    ] = None,
+    resolved: Resolved = None,
+) -> None:
+    """Write the best hyperparameters of a finished search. All trials and their cost are in the file."""
+    from srpo.layout import check_writable
+
+    opened = _open(experiment, resolved)
 
     from srpo import tuning
 
-    output = layout.tuned if options.output is None else options.output
+    output = output or opened.layout.tuned
     check_writable(output.parent)
-    tuning.write(tuning.collect(experiment, layout), output)
+    tuning.write(tuning.collect(opened.experiment, opened.layout), output)
 
 
-def show_status(options: argparse.Namespace) -> None:
-    """Show the state of every run: stage, step, clock, last avg@k, speed, time left, attempts, last error."""
+@app.command("status")
+def show_status(
+    results: Results,
+    json: Annotated[bool, Option("--json", help="one line of JSON per experiment, for scripts")] = False,
+    watch: Annotated[bool, Option("--watch", help="repeat until Ctrl-C; on a terminal only")] = False,
+    every: Annotated[float, Option(metavar="SECONDS", help="how often --watch repeats")] = 10.0,
+) -> None:
+    """Show the state of every run. Stage, step, clock, last avg@k, speed, time left, attempts, last error."""
     from srpo import status
-    from srpo.compose import load_experiment
+    from srpo.experiment.compose import load_experiment
+    from srpo.layout import Layout
 
-    layouts = [Layout(folder) for folder in _experiments(options.results)]
+    layouts = [Layout(folder) for folder in _experiments(results)]
     experiments = [(load_experiment(layout.experiment), layout) for layout in layouts]
-    if options.json:
+    if json:
         for experiment, layout in experiments:
             print(status.as_json(experiment.name, status.read(experiment, layout)))
         return
-    live = options.watch is not None and sys.stdout.isatty()
+    live = watch and sys.stdout.isatty()
     while True:
         rows = max(3, os.get_terminal_size().lines // len(experiments) - 4) if live else None
         tables = [status.table(e.name, status.read(e, layout), rows) for e, layout in experiments]
@@ -289,12 +499,137 @@ def show_status(options: argparse.Namespace) -> None:
             print("\n\n".join(tables))
             return
         print(CLEAR + "\n\n".join(tables), flush=True)
-        time.sleep(options.watch)
+        time.sleep(every)
+
+
+@track.command("sync")
+def track_sync(results: Results) -> None:
+    """Copy to MLflow what it lacks of the logs. For example if its server could not be reached."""
+    from srpo.tracking import sync
+
+    for folder in _experiments(results):
+        sync(folder)
+
+
+@track.command("ui")
+def track_ui(
+    results: Annotated[Path, Argument(metavar="results/NAME")],
+    port: Annotated[int, Option(metavar="N", help="of MLflow's server, if there is none yet")] = 5000,
+) -> int:
+    """Open MLflow on an experiment's runs. The columns have their scores; Ctrl-C ends the server."""
+    from srpo.tracking.ui import serve
+
+    def show(address: str) -> None:
+        print(address, flush=True)
+        if sys.stdout.isatty():
+            typer.launch(address)
+
+    return serve(_experiment_folder(results), port, show)
+
+
+@track.command("model")
+def track_model(experiment: File, model: ModelName, resolved: Resolved = None) -> None:
+    """Copy all stages of a model to MLflow. Results do not depend on MLflow: an error there is a warning."""
+    opened = _open(experiment, resolved)
+    opened.model(model)
+
+    from srpo.tracking import mirrored
+
+    with mirrored(opened.layout.folder) as mirror:
+        mirror.sync_all(model, [base.name for base in opened.experiment.base_models(model).values()])
+
+
+# ---------------------------------------------------------------- shared by the verbs
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A resolved experiment and its folder. What a verb's options name is checked here, before anything is computed."""
+
+    experiment: config.Experiment
+    layout: Layout
+
+    def model(self, name: str) -> config.Model:
+        return self._named(self.experiment.models, "model", name)
+
+    def base_model(self, name: str) -> config.Model:
+        return self._named(self.experiment.every_base_model(), "model", name)
+
+    def benchmark(self, name: str) -> config.Benchmark:
+        return self._named(self.experiment.benchmarks, "benchmark", name)
+
+    def run(self, model: str, benchmark: str, method: str, seed: int) -> RunId:
+        """A run of the matrix."""
+        from srpo.layout import RunId
+
+        self.model(model)
+        self.benchmark(benchmark)
+        self._named(self.experiment.methods, "method", method)
+        run = RunId(model=model, benchmark=benchmark, method=method, seed=seed)
+        self.experiment.run(run)
+        return run
+
+    def trained(self, model: str, benchmark: str, method: str | None, seed: int) -> RunId:
+        """A run that has finished; without a method the base model's."""
+        from srpo.layout import RunId
+
+        if method is None:
+            self.base_model(model)
+            self.benchmark(benchmark)
+            self.require_split(benchmark, "test")
+            self.require_base_model(model)
+            return RunId(model=model, benchmark=benchmark, method="base", seed=0)
+        run = self.run(model, benchmark, method, seed)
+        self.require_split(benchmark, "test")
+        self.require_base_model(self.experiment.run(run).model.name)
+        _require(self.layout.run_files(run).summary, f"srpo train --method {method} --seed {seed} ...")
+        return run
+
+    def require_split(self, benchmark: str, split: Literal["train", "test"]) -> None:
+        _require(self.layout.split(benchmark, split), f"srpo data --benchmark {benchmark} --split {split}")
+
+    def require_base_model(self, model: str) -> None:
+        self.base_model(model)
+        _require(self.layout.model_description(model), f"srpo model --model {model}")
+
+    def mirror(self, sync: Callable[[Mirror], None]) -> None:
+        """Copy a finished stage to MLflow, if stages are copied one by one."""
+        from srpo.tracking import is_mirrored_live, mirrored
+
+        if is_mirrored_live(self.experiment):
+            with mirrored(self.layout.folder) as mirror:
+                sync(mirror)
+
+    def _named(self, known: Mapping[str, T], kind: str, name: str) -> T:
+        if name not in known:
+            file = self.layout.experiment
+            raise SrpoError(f"{file}: unknown {kind} {name!r}; the experiment has {', '.join(known)}")
+        return known[name]
+
+
+def _open(file: Path, resolved: Path | None) -> _Opened:
+    """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
+    from srpo.experiment.compose import load_experiment, write_resolved
+    from srpo.layout import Layout, check_writable
+
+    layout = Layout(file.parent)
+    if file != layout.experiment:
+        wanted = layout.experiment.name
+        raise SrpoError(f"{file}: give a resolved {wanted}; srpo experiment {file} --output ... writes one")
+    check_writable(layout.folder)
+    if resolved is None and not file.exists():
+        raise _no_experiment(layout.folder, f"; srpo experiment NAME --output {file} writes one")
+    if resolved is not None:
+        if not resolved.is_file():
+            raise SrpoError(f"--resolved {resolved}: no such file; start Snakemake again, which writes it")
+        write_resolved(resolved.read_text(), file)
+    return _Opened(load_experiment(file), layout)
 
 
 def _compare(a: Path, b: Path, output: Path | None) -> None:
     """Compare two experiments: verdicts that changed, scores with intervals, settings that differ."""
     from srpo.analysis.report import compare
+    from srpo.layout import check_writable
 
     if output is None:
         print(compare.as_markdown(*compare.compare(a, b)), end="")
@@ -303,58 +638,10 @@ def _compare(a: Path, b: Path, output: Path | None) -> None:
     compare.write_comparison(a, b, output)
 
 
-def track_sync(options: argparse.Namespace) -> None:
-    """Copy to MLflow what it lacks of the logs, for example after its server could not be reached."""
-    from srpo.tracking import sync
-
-    for folder in _experiments(options.results):
-        sync(folder)
-
-
-def track_model(options: argparse.Namespace) -> None:
-    """Copy all stages of a model to MLflow. Results do not depend on MLflow: an error there is a warning."""
-    experiment, layout = _open(options)
-    model = _named(options, experiment.models, "model", options.model)
-
-    from srpo.tracking import mirrored
-
-    with mirrored(layout.folder) as mirror:
-        mirror.sync_all(model.name)
-
-
-# ---------------------------------------------------------------- shared by the verbs
-
-
-def _mirror(experiment: Experiment, layout: Layout, sync: Callable[[Mirror], None]) -> None:
-    """Copy a finished stage to MLflow, if stages are copied one by one."""
-    from srpo.tracking import is_mirrored_live, mirrored
-
-    if is_mirrored_live(experiment):
-        with mirrored(layout.folder) as mirror:
-            sync(mirror)
-
-
-def _open(options: argparse.Namespace) -> tuple[Experiment, Layout]:
-    """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
-    from srpo.compose import load_experiment, write_resolved
-
-    path: Path = options.experiment
-    layout = Layout(path.parent)
-    if path != layout.experiment:
-        wanted = layout.experiment.name
-        raise SrpoError(f"{path}: give a resolved {wanted}; srpo experiment {path} --output ... writes one")
-    check_writable(layout.folder)
-    if options.resolved is None and not path.exists():
-        raise _no_experiment(layout.folder, f"; srpo experiment NAME --output {path} writes one")
-    if options.resolved is not None:
-        if not options.resolved.is_file():
-            raise SrpoError(f"--resolved {options.resolved}: no such file; start Snakemake again, which writes it")
-        write_resolved(options.resolved.read_text(), path)
-    return load_experiment(path), layout
-
-
 def _experiment_folder(folder: Path) -> Path:
     """A folder of one experiment's results; its resolved experiment stands for it."""
+    from srpo.layout import Layout
+
     if folder.name == Layout(folder).experiment.name:
         folder = folder.parent
     if not Layout(folder).experiment.is_file():
@@ -368,6 +655,8 @@ def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
     Args:
         otherwise: the end of the message if none has.
     """
+    from srpo.layout import Layout
+
     file = CONFIGS / "experiments" / f"{folder.name}.yaml"
     missing = f"{folder}: no {Layout(folder).experiment.name} here"
     if not file.is_file():
@@ -380,6 +669,8 @@ def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
 
 def _experiments(results: Path) -> list[Path]:
     """The folders of one experiment's or of all experiments' results."""
+    from srpo.layout import Layout
+
     folders = [results] if Layout(results).experiment.exists() else sorted(results.glob("*"))
     experiments = [folder for folder in folders if Layout(folder).experiment.exists()]
     if not experiments:
@@ -387,213 +678,18 @@ def _experiments(results: Path) -> list[Path]:
     return experiments
 
 
-def _run(experiment: Experiment, options: argparse.Namespace) -> RunId:
-    """The run that the options name, if it is in the matrix."""
-    from srpo.config import RunId
-
-    run = RunId(model=options.model, benchmark=options.benchmark, method=options.method, seed=options.seed)
-    for kind, name in (("model", run.model), ("benchmark", run.benchmark), ("method", run.method)):
-        _named(options, getattr(experiment, f"{kind}s"), kind, name)
-    experiment.run(run)
-    return run
-
-
-def _evaluated(experiment: Experiment, layout: Layout, options: argparse.Namespace) -> RunId:
-    """The run that the options name, which has finished; of method ``base`` without --method."""
-    from srpo.config import RunId
-
-    _named(options, experiment.models, "model", options.model)
-    _named(options, experiment.benchmarks, "benchmark", options.benchmark)
-    _require(layout.split(options.benchmark, "test"), f"srpo data --benchmark {options.benchmark} --split test")
-    _require(layout.model_description(options.model), f"srpo model --model {options.model}")
-    if options.method is None:
-        return RunId(model=options.model, benchmark=options.benchmark, method="base", seed=0)
-    run = _run(experiment, options)
-    _require(layout.run_files(run).summary, f"srpo train --method {run.method} --seed {run.seed} ...")
-    return run
-
-
-def _named(options: argparse.Namespace, known: Mapping[str, T], kind: str, name: str) -> T:
-    if name not in known:
-        raise SrpoError(f"{options.experiment}: unknown {kind} {name!r}; the experiment has {', '.join(known)}")
-    return known[name]
-
-
 def _require(path: Path, remedy: str) -> None:
     if not path.exists():
         raise SrpoError(f"{path}: missing; make it with {remedy}")
 
 
-def _read_standard_input() -> dict:
-    import yaml
+def _load(experiment: str) -> config.Experiment:
+    """The experiment of a name, of a file, or of standard input."""
+    from srpo.experiment.compose import experiment_file, load_experiment, parse_mapping
 
-    try:
-        content = yaml.safe_load(sys.stdin)
-    except yaml.YAMLError as error:
-        raise SrpoError(f"standard input: not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise SrpoError(f"standard input: a mapping is expected, found {type(content).__name__}")
-    return content
-
-
-# ---------------------------------------------------------------- arguments
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="srpo", description="Sample-Routed Policy Optimization, stage by stage.")
-    parser.add_argument("--version", action="version", version=f"srpo {__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-
-    verb = _add(verbs, "experiment", resolve_experiment)
-    verb.add_argument("file", help="a name, e.g. paper, an experiment file, or - for standard input")
-    verb.add_argument("--output", type=Path, metavar="FILE", help="results/NAME/experiment.yaml; default: print it")
-
-    verb = _add(verbs, "plan", plan)
-    what = verb.add_mutually_exclusive_group(required=True)
-    named = "a name, e.g. paper, or an experiment file, resolved or not"
-    what.add_argument("file", nargs="?", metavar="EXPERIMENT", help=named)
-    what.add_argument("--experiment", metavar="EXPERIMENT", help=named)
-    verb.add_argument("--nodes", type=int, metavar="N", default=1, help="runs at a time (default: 1)")
-    verb.add_argument(
-        "--from",
-        dest="measured",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="RESULTS",
-        help="use the times that finished runs measured, e.g. of results/paper-rehearsal",
-    )
-    verb.add_argument(
-        "--gpu",
-        metavar="CARD",
-        help="estimate seconds per step from the card's data sheet: a10g, l40s, a100, h100 and others",
-    )
-    verb.add_argument("--gpu-memory", type=float, metavar="GB", help="warn above it (default: the card's, or 80)")
-
-    verb = _add(verbs, "data", make_data, experiment=True)
-    verb.add_argument("--benchmark", required=True)
-    what = verb.add_mutually_exclusive_group(required=True)
-    what.add_argument("--split", choices=("train", "test"))
-    what.add_argument("--statistics", action="store_true", help="statistics of the splits written so far")
-    what.add_argument(
-        "--lengths", metavar="MODEL", help="lengths of their prompts with a model's tokenizer; one too long is an error"
-    )
-    verb.add_argument(
-        "--mirror",
-        type=Path,
-        metavar="DIR",
-        default=os.environ.get("SRPO_MIRROR") or None,
-        help="read sources from this copy of their repository, not the network (also: SRPO_MIRROR)",
-    )
-
-    verb = _add(verbs, "model", make_model, experiment=True)
-    verb.add_argument("--model", required=True)
-
-    verb = _add(verbs, "train", train, experiment=True)
-    _add_run(verb, method_required=True)
-    verb.add_argument(
-        "--stop-at",
-        type=float,
-        metavar="SECONDS",
-        default=job_end(os.environ),
-        help="stop with a checkpoint before this time, in seconds since the epoch (default: the SLURM job's end)",
-    )
-
-    verb = _add(verbs, "attempt", attempt)
-    verb.add_argument("--folder", type=Path, metavar="DIR", required=True, help="the run's folder")
-    verb.add_argument("--log", type=Path, metavar="FILE", required=True, help="becomes a link to this attempt's log")
-    verb.add_argument("--requeue", default="", metavar="COMMAND", help="requeues the job at its time limit")
-    verb.add_argument("command", nargs="+", metavar="COMMAND", help="after --: srpo train and its options")
-
-    verb = _add(verbs, "evaluate", evaluate, experiment=True)
-    _add_run(verb, method_required=False)
-
-    verb = _add(verbs, "generate", generate, experiment=True)
-    _add_run(verb, method_required=False)
-    _add_budget(verb)
-    verb.add_argument("--question", type=int, metavar="N", default=0, help="of the test split (default: 0, the first)")
-    verb.add_argument("--prompt", metavar="TEXT", help="a question in your own words instead")
-    verb.add_argument("--samples", type=int, metavar="N", default=1, help="answers (default: 1)")
-
-    verb = _add(verbs, "push", push, experiment=True)
-    _add_run(verb, method_required=True)
-    _add_budget(verb)
-    verb.add_argument("--to", required=True, metavar="OWNER/NAME", help="repository; made, private, if there is none")
-    verb.add_argument("--public", action="store_true", help="if it is made, make it public")
-
-    verb = _add(verbs, "report", report)
-    verb.usage = (
-        "srpo report results/NAME [--only PART ...]\n       srpo report compare results/A results/B [--output FILE]"
-    )
-    # not subparsers: argparse would take a folder for the name of one
-    verb.add_argument("results", nargs="*", help="results/NAME, or compare and two such folders")
-    _add_experiment(verb, required=False)
-    verb.add_argument("--only", nargs="+", choices=REPORT_PARTS, default=REPORT_PARTS, metavar="PART", help=_ONLY_HELP)
-    verb.add_argument(
-        "--output", type=Path, metavar="FILE", help="of compare: a .html or .md file; default: Markdown, printed"
-    )
-
-    verb = _add(verbs, "tune", tune, experiment=True)
-    verb.add_argument(
-        "--output", type=Path, metavar="FILE", help="e.g. configs/tuned/NAME.yaml; default: results/NAME/tuned.yaml"
-    )
-
-    verb = _add(verbs, "status", show_status)
-    verb.add_argument("results", type=Path, help="results, or results/NAME for one experiment")
-    verb.add_argument("--json", action="store_true", help="one line of JSON per experiment, for scripts")
-    verb.add_argument(
-        "--watch",
-        type=float,
-        nargs="?",
-        const=10.0,
-        metavar="SECONDS",
-        help="repeat after so many seconds (default: 10) until Ctrl-C; on a terminal only",
-    )
-
-    track = verbs.add_parser("track", help="Copy the logs to MLflow.", description="Copy the logs to MLflow.")
-    track_verbs = track.add_subparsers(title="verbs", metavar="VERB", required=True)
-    verb = _add(track_verbs, "model", track_model, experiment=True)
-    verb.add_argument("--model", required=True)
-
-    verb = _add(track_verbs, "sync", track_sync)
-    verb.add_argument("results", type=Path, help="results, or results/NAME for one experiment")
-    return parser
-
-
-def _add(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    verb: Callable[[argparse.Namespace], int | None],
-    experiment: bool = False,
-) -> argparse.ArgumentParser:
-    summary = (verb.__doc__ or "").splitlines()[0]
-    parser = verbs.add_parser(name, help=summary, description=summary)
-    parser.set_defaults(verb=verb)
-    if experiment:
-        _add_experiment(parser, required=True)
-    return parser
-
-
-def _add_experiment(parser: argparse.ArgumentParser, required: bool) -> None:
-    parser.add_argument(
-        "--experiment", type=Path, metavar="FILE", required=required, help="results/NAME/experiment.yaml"
-    )
-    parser.add_argument(
-        "--resolved", type=Path, metavar="FILE", help="copy this file to --experiment first (the workflow uses this)"
-    )
-
-
-def _add_run(parser: argparse.ArgumentParser, method_required: bool) -> None:
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--benchmark", required=True)
-    parser.add_argument(
-        "--method", required=method_required, help=None if method_required else "default: the base model"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="default: 1")
-
-
-def _add_budget(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--budget", metavar="LABEL", help="whose selected checkpoint, e.g. 1h (default: the last)")
+    if experiment == "-":
+        return load_experiment(parse_mapping(sys.stdin.read(), "standard input"), where="standard input")
+    return load_experiment(experiment_file(experiment))
 
 
 if __name__ == "__main__":

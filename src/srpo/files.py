@@ -89,14 +89,30 @@ def _cut_off_bytes(path: Path, size: int = 4096) -> int:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the complete events of an append-only log; stop at a line that a kill cut off."""
+    """Yield the complete events of an append-only log; stop at a line that a kill cut off.
+
+    Raises:
+        SrpoError: naming a line that is damaged.
+    """
     if not path.exists():
         return
-    with path.open() as log:
-        for line in log:
-            if not line.endswith("\n"):
+    with path.open("rb") as log:
+        for number, line in enumerate(log, 1):
+            if not line.endswith(b"\n"):
                 return
-            yield json.loads(line)
+            yield _event(line, f"{path}, line {number}")
+
+
+def _event(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise SrpoError(f"{where}: not UTF-8: {error.reason}") from error
+    except json.JSONDecodeError as error:
+        raise SrpoError(f"{where}: not JSON: {error.msg}") from error
+    if not isinstance(event, dict):
+        raise SrpoError(f"{where}: not a JSON object")
+    return event
 
 
 def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
@@ -105,6 +121,9 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
     Args:
         path: the log.
         size: bytes to read, doubled until they contain a complete line.
+
+    Raises:
+        SrpoError: if one of them is damaged.
     """
     with path.open("rb") as log:
         total = log.seek(0, os.SEEK_END)
@@ -113,7 +132,7 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
             # the first line is complete only if this is the start of the file, the last one only if it was not cut off
             lines = log.read(size).split(b"\n")[0 if size >= total else 1 : -1]
             if lines or size >= total:
-                return [json.loads(line) for line in lines]
+                return [_event(line, f"{path}, one of the last lines") for line in lines]
             size *= 2
 
 
@@ -141,5 +160,5 @@ def exclusive_access(folder: Path, patience: float = 60.0) -> Iterator[None]:
 
 
 def is_lfs_pointer(content: bytes) -> bool:
-    """Whether a file's first bytes are those of a pointer that Git LFS leaves where it did not fetch the file."""
+    """Whether a file's first bytes are those of a pointer that Git LFS leaves if it did not fetch the file."""
     return content.startswith(b"version https://git-lfs.github.com/spec/")

@@ -10,6 +10,33 @@ from types import ModuleType
 
 from srpo.errors import SrpoError
 
+EXTRAS = {
+    "report": (
+        *("jinja2", "numpy", "pandas", "pyarrow", "scipy", "seaborn", "tabulate", "typer"),
+        *("PIL", "matplotlib"),
+    ),
+    "workflow": ("jinja2", "mlflow", "snakemake", "tabulate", "typer"),
+    "verl": (
+        *(
+            "cachetools",
+            "fastapi",
+            "httpx",
+            "numpy",
+            "psutil",
+            "pyarrow",
+            "ray",
+            "scipy",
+            "tensordict",
+            "tqdm",
+            "transfer_queue",
+        ),
+        *("transformers", "typer", "uvicorn", "verl"),
+        *("datasets", "huggingface_hub", "hydra", "omegaconf", "safetensors", "tokenizers"),
+    ),
+}
+"""For each extra in ``pyproject.toml`` the names under which its packages are imported, and after them those that they
+require and srpo imports too; the smallest extra first."""
+
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
@@ -26,6 +53,15 @@ def gc_paused() -> Iterator[None]:
         gc.enable()
 
 
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """The message for a package that is missing, with the install command; None if no extra of srpo has it."""
+    package = (error.name or "").partition(".")[0]
+    extras = [f"'srpo[{extra}]'" for extra, packages in EXTRAS.items() if package in packages]
+    if not extras:
+        return None
+    return f"package {package} is missing; run: python -m pip install {' or '.join(extras)}"
+
+
 def import_optional(module: str, requirements: str) -> ModuleType:
     """Import a package that is in neither environment.
 
@@ -33,7 +69,7 @@ def import_optional(module: str, requirements: str) -> ModuleType:
         requirements: the file that pins the package and what it needs.
 
     Raises:
-        SrpoError: if it, or something that it needs, is missing, with the command that installs all.
+        SrpoError: if the package or one of its requirements is missing. The message has the install command.
     """
     try:
         return importlib.import_module(module)

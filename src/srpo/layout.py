@@ -10,18 +10,39 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from srpo.errors import SrpoError
-
-if TYPE_CHECKING:
-    from srpo.config import RunId
+from srpo.schema import Config
 
 RUN_PATH = "{model}/{benchmark}/{method}/seed{seed}"
 """Place of a run below ``runs``: filled in for one run, with its braces a pattern of all."""
 
+
+class RunId(Config):
+    """Identity of a training run; ``path`` is its place below ``results/<experiment>/runs``."""
+
+    model: str
+    benchmark: str
+    method: str
+    seed: int
+
+    @property
+    def path(self) -> str:
+        return RUN_PATH.format(**self.model_dump())
+
+
 WEIGHTS = "huggingface"
 """Folder of a checkpoint that holds the weights in Hugging Face format; all that evaluation needs."""
+
+
+class _Place:
+    """A path that is the same in every ``folder``: an attribute of classes that have one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: RunFiles | Layout, owner: type) -> Path:
+        return instance.folder / self._name
 
 
 @dataclass(frozen=True)
@@ -30,50 +51,34 @@ class RunFiles:
 
     folder: Path
 
-    @property
-    def origin(self) -> Path:
-        """The resolved run specification and where it comes from."""
-        return self.folder / "run.yaml"
+    origin = _Place("run.yaml")
+    """The resolved run specification and where it comes from."""
 
-    @property
-    def steps(self) -> Path:
-        """Log of training steps, one event a line."""
-        return self.folder / "steps.jsonl"
+    steps = _Place("steps.jsonl")
+    """Log of training steps, one event per line."""
 
-    @property
-    def validations(self) -> Path:
-        """Log of validations."""
-        return self.folder / "validations.jsonl"
+    validations = _Place("validations.jsonl")
+    """Log of validations."""
 
-    @property
-    def groups(self) -> Path:
-        """Log of single groups of rollouts, for the report."""
-        return self.folder / "groups.jsonl"
+    groups = _Place("groups.jsonl")
+    """Log of single groups of rollouts, for the report."""
 
     @property
     def logs(self) -> tuple[Path, Path, Path]:
         """The logs that the training loop appends to; a resumed run truncates them."""
         return self.steps, self.validations, self.groups
 
-    @property
-    def attempts(self) -> Path:
-        """Log of begin and end of each attempt."""
-        return self.folder / "attempts.jsonl"
+    attempts = _Place("attempts.jsonl")
+    """Log of begin and end of each attempt."""
 
-    @property
-    def summary(self) -> Path:
-        """The result of the run within each budget; exists when the run is trained."""
-        return self.folder / "summary.json"
+    summary = _Place("summary.json")
+    """The result of the run within each budget; exists when the run is trained."""
 
-    @property
-    def finished(self) -> Path:
-        """Marks a finished run. The summary cannot: Snakemake deletes it before it runs a job again."""
-        return self.folder / "finished"
+    finished = _Place("finished")
+    """Marks a finished run. The summary cannot: Snakemake deletes it before it runs a job again."""
 
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the checkpoints."""
-        return self.folder / "checkpoints"
+    checkpoints = _Place("checkpoints")
+    """Folder of the checkpoints."""
 
     def checkpoint(self, step: int) -> Path:
         """Folder of the checkpoint after ``step`` steps."""
@@ -83,29 +88,21 @@ class RunFiles:
         """The same, relative to the run's folder, as the summary has it."""
         return str(self.checkpoint(step).relative_to(self.folder))
 
-    @property
-    def superseded(self) -> Path:
-        """Folder of the logs of earlier settings."""
-        return self.folder / "superseded"
+    superseded = _Place("superseded")
+    """Folder of the logs of earlier settings."""
 
     def evidence(self, step: int) -> Path:
         """Rollouts and metrics of the step after which the run stopped with an error."""
         return self.folder / "evidence" / f"step{step}.json"
 
-    @property
-    def evaluation(self) -> Path:
-        """avg@k of each evaluated checkpoint."""
-        return self.folder / "evaluation.json"
+    evaluation = _Place("evaluation.json")
+    """avg@k of each evaluated checkpoint."""
 
-    @property
-    def samples(self) -> Path:
-        """Some responses of the evaluation."""
-        return self.folder / "samples.jsonl"
+    samples = _Place("samples.jsonl")
+    """Some responses of the evaluation."""
 
-    @property
-    def server_log(self) -> Path:
-        """The output of the evaluation's rollout server."""
-        return self.folder / "server.log"
+    server_log = _Place("server.log")
+    """The output of the evaluation's rollout server."""
 
 
 @dataclass(frozen=True)
@@ -114,52 +111,38 @@ class Layout:
 
     folder: Path
 
-    @property
-    def experiment(self) -> Path:
-        """The resolved experiment."""
-        return self.folder / "experiment.yaml"
+    experiment = _Place("experiment.yaml")
+    """The resolved experiment."""
 
-    @property
-    def tables(self) -> Path:
-        """Folder of the tables."""
-        return self.folder / "tables"
+    tables = _Place("tables")
+    """Folder of the tables."""
 
     def table(self, name: str, kind: str) -> Path:
         """A table as ``csv``, ``md``, ``tex`` or its caption, ``rst``."""
         return self.tables / f"{name}.{kind}"
 
-    @property
-    def cost(self) -> Path:
-        """Folder of the cost table, which holds measured seconds: they differ from machine to machine."""
-        return self.folder / "cost"
+    cost = _Place("cost")
+    """Folder of the cost table, which holds measured seconds: they differ from machine to machine."""
 
     def cost_table(self, kind: str) -> Path:
         """The cost table, in the kinds of :meth:`table`."""
         return self.cost / f"cost.{kind}"
 
-    @property
-    def figures(self) -> Path:
-        """Folder of the figures."""
-        return self.folder / "figures"
+    figures = _Place("figures")
+    """Folder of the figures."""
 
     def figure(self, name: str, kind: str) -> Path:
         """A figure as ``png``, ``svg``, its numbers as ``csv`` or its caption, ``rst``."""
         return self.figures / f"{name}.{kind}"
 
-    @property
-    def report(self) -> Path:
-        """The self-contained report."""
-        return self.folder / "report.html"
+    report = _Place("report.html")
+    """The self-contained report."""
 
-    @property
-    def report_caption(self) -> Path:
-        """The report's caption in the report of Snakemake."""
-        return self.folder / "report.rst"
+    report_caption = _Place("report.rst")
+    """The report's caption in the report of Snakemake."""
 
-    @property
-    def tuned(self) -> Path:
-        """What a search of hyperparameters has found."""
-        return self.folder / "tuned.yaml"
+    tuned = _Place("tuned.yaml")
+    """What a search of hyperparameters has found."""
 
     @property
     def tracking_database(self) -> Path:

@@ -18,9 +18,11 @@ from typing import Any, Literal
 
 from tabulate import tabulate
 
-from srpo.config import Experiment, RunId, Training
+from srpo.errors import SrpoError
+from srpo.experiment.config import Experiment, Training
 from srpo.files import read_events, read_last_events
-from srpo.layout import Layout, RunFiles
+from srpo.layout import Layout, RunFiles, RunId
+from srpo.text import duration, joined, plural
 
 Stage = Literal["waiting", "training", "failed", "trained", "evaluated"]
 
@@ -50,7 +52,9 @@ class RunStatus:
         attempts: how often it was started; each segment is one attempt.
         failures: attempts that ended neither with a result nor with a checkpoint.
         last_change: when its files last changed, in seconds since the epoch.
-        error: the last error line of the last failed attempt; None once the run is trained.
+        error: the last error line of the last failed attempt; None once the run is trained. Or a file that is damaged,
+            or that the folder of a run that was made is gone.
+        version: of srpo, which made the run.
     """
 
     run: str
@@ -67,11 +71,19 @@ class RunStatus:
     failures: int = 0
     last_change: float | None = None
     error: str | None = None
+    version: str | None = None
 
 
 def read(experiment: Experiment, layout: Layout) -> list[RunStatus]:
     """The status of every run, in the matrix's order."""
     return [_read_run(run, experiment.training, layout) for run in experiment.runs()]
+
+
+def mixed_versions(statuses: Iterable[RunStatus]) -> str | None:
+    """Which versions of srpo made how many runs, if there are several."""
+    counts = Counter(status.version for status in statuses if status.version)
+    made = joined([f"{plural(count, 'run')} by {version}" for version, count in sorted(counts.items())])
+    return f"different versions of srpo made the runs: {made}" if len(counts) > 1 else None
 
 
 def table(name: str, statuses: Sequence[RunStatus], rows: int | None = None, now: float | None = None) -> str:
@@ -87,10 +99,10 @@ def table(name: str, statuses: Sequence[RunStatus], rows: int | None = None, now
     shown = list(statuses)
     if rows is not None and len(shown) > rows:
         shown = sorted(shown, key=lambda status: URGENCY.index(status.stage))[:rows]
-    lines = [
-        f"{name}: {_summary(statuses)}",
-        tabulate([_row(s, now) for s in shown], headers=_HEADERS, tablefmt="plain"),
-    ]
+    lines = [f"{name}: {_summary(statuses)}"]
+    if mixed := mixed_versions(statuses):
+        lines.append(mixed)
+    lines.append(tabulate([_row(s, now) for s in shown], headers=_HEADERS, tablefmt="plain"))
     if len(shown) < len(statuses):
         lines.append(f"... and {len(statuses) - len(shown)} more")
     return "\n".join(lines)
@@ -105,10 +117,33 @@ def as_json(name: str, statuses: Iterable[RunStatus]) -> str:
 
 
 def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
-    paths, horizon = layout.run_files(run), max(training.budget_seconds.values())
-    files = _files(paths.folder)
+    horizon = max(training.budget_seconds.values())
+    files = _files(layout.run(run))
     if not files:
-        return RunStatus(run.path, "waiting", horizon=horizon)
+        gone = "its folder is gone; delete report.html and snakemake makes the run again"
+        return RunStatus(run.path, "waiting", horizon=horizon, error=gone if _was_made(layout, run) else None)
+    try:
+        return _read_files(run, files, training, horizon, layout)
+    except SrpoError as error:
+        return RunStatus(run.path, "failed", horizon=horizon, last_change=max(files.values()), error=str(error))
+
+
+def _was_made(layout: Layout, run: RunId) -> bool:
+    """Whether a run has logs: they are not in its folder. The report may be older than what became of it."""
+    return layout.report.exists() and layout.run_log(run, "train").exists()
+
+
+def _version(origin: Path) -> str | None:
+    """The version of srpo in a ``run.yaml``; parsing thousands of them would take minutes."""
+    try:
+        found = re.search(r"^provenance:\n(?: .*\n)*?  srpo: '?([^'\n]+)", origin.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return found and found[1]
+
+
+def _read_files(run: RunId, files: dict[str, float], training: Training, horizon: float, layout: Layout) -> RunStatus:
+    paths = layout.run_files(run)
     attempts = list(read_events(paths.attempts)) if paths.attempts.name in files else []
     steps = read_last_events(paths.steps) if paths.steps.name in files else []
     validations = read_last_events(paths.validations) if paths.validations.name in files else []
@@ -133,11 +168,12 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
         failures=len(failed),
         last_change=max(files.values()),
         error=_error(layout, run, failed[-1] if failed else None, trained) if stage != "evaluated" else None,
+        version=_version(paths.origin),
     )
 
 
 def _files(folder: Path) -> dict[str, float]:
-    """Name and modification time of each file in a run's folder; one system call where there is no folder yet."""
+    """Name and modification time of each file in a run's folder; one system call if there is no folder yet."""
     try:
         with os.scandir(folder) as entries:
             return {e.name: e.stat().st_mtime for e in entries if e.is_file() and not e.name.startswith(".")}
@@ -243,18 +279,8 @@ def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
         number(status.avg_at_k, 3),
         number(status.clock_per_second, 2),
         number(status.steps_per_hour, 0),
-        "" if status.seconds_left is None else _span(status.seconds_left),
+        "" if status.seconds_left is None else duration(status.seconds_left),
         tries,
-        "" if status.last_change is None else f"{_span(max(0.0, now - status.last_change))} ago",
+        "" if status.last_change is None else f"{duration(max(0.0, now - status.last_change))} ago",
         (status.error or "")[:100],
     )
-
-
-def _span(seconds: float) -> str:
-    """``45s``, ``12m``, ``3h05m`` or ``2d04h``."""
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if days:
-        return f"{days}d{hours % 24:02}h"
-    if hours:
-        return f"{hours}h{minutes % 60:02}m"
-    return f"{minutes}m" if minutes else f"{int(seconds)}s"

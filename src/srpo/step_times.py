@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 from srpo.algorithm.branches import trained_branches
+from srpo.algorithm.method import Method
 from srpo.repository import REFERENCE
-
-if TYPE_CHECKING:
-    from srpo.config import Method
 
 STEP_SECONDS = REFERENCE / "fig4b_step_seconds.csv"
 

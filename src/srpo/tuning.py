@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from srpo.config import Experiment, RunId, TrialResult, Tuned
 from srpo.errors import SrpoError
+from srpo.experiment.config import Experiment, TrialResult, Tuned
 from srpo.files import write_text
-from srpo.layout import Layout
+from srpo.layout import Layout, RunId
 
 HEADER = """\
 # Written by srpo tune from results/{search}: the best of {number} trials of each method. An experiment with the key

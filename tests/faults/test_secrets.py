@@ -19,7 +19,7 @@ from synthetic import tiny_experiment, write_results
 from tiny import prepare
 
 from srpo import cli
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 pytestmark = pytest.mark.fault
 

@@ -23,7 +23,7 @@ from synthetic import tiny_experiment
 
 from srpo.files import read_events
 
-PROFILE = ROOT / "workflow" / "profiles" / "slurm" / "config.yaml"
+PROFILE = ROOT / "profiles" / "slurm" / "config.yaml"
 PATIENCE = 3600.0
 """Seconds until something hangs, however busy the machine."""
 
@@ -39,7 +39,7 @@ EXPERIMENT = tiny_experiment(
         "questions_per_batch": 16,
         "max_prompt_length": 96,
         "max_response_length": 56,
-        "max_teacher_prompt_length": 256,
+        "max_reprompt_len": 256,
         "validate_every": 4,
         "validation": {"rollouts": 2},
         "clock": {"kind": "modelled"},

@@ -21,9 +21,9 @@ from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
-from srpo.config import CalibratedClock
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
+from srpo.experiment.config import CalibratedClock
 from srpo.files import read_events
 from srpo.layout import WEIGHTS
 from srpo.policy.in_process import InProcessPolicy
@@ -156,11 +156,10 @@ def test_the_end_of_a_slurm_job(value, end):
 
 
 def test_a_run_that_stops_early_has_an_exit_status_of_its_own(monkeypatch, capsys):
-    def stop(options):
-        """Train."""
+    def stop(file, resolved):
         raise Interrupted("a/b/c: SIGTERM received; stopped after step 7")
 
-    monkeypatch.setattr(cli, "train", stop)
+    monkeypatch.setattr(cli, "_open", stop)
     status = cli.main(["train", "--experiment", "x", "--model", "m", "--benchmark", "b", "--method", "grpo"])
     assert status == os.EX_TEMPFAIL == 75
     assert capsys.readouterr().err == "srpo: a/b/c: SIGTERM received; stopped after step 7\n"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import math
 import os
 import shutil
@@ -19,9 +20,9 @@ from paths import SUPPORT
 from safetensors.torch import load_file
 from tiny import hash_reward, prepare, tiny_experiment
 
-from srpo.config import Execution
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
+from srpo.experiment.config import Execution
 from srpo.files import read_events
 from srpo.layout import WEIGHTS
 from srpo.policy import in_process, ray_driver
@@ -36,10 +37,20 @@ WALL = ("wall_seconds",)
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 
-@pytest.fixture(autouse=True)
-def _rewards(monkeypatch):
-    monkeypatch.setattr("srpo.training.step.compute_reward", hash_reward)
-    monkeypatch.setattr(avg_at_k, "compute_reward", hash_reward)
+@pytest.fixture(autouse=True, scope="module")
+def _rewards():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("srpo.training.step.compute_reward", hash_reward)
+        patch.setattr(avg_at_k, "compute_reward", hash_reward)
+        yield
+
+
+@pytest.fixture(scope="module")
+def alone(_rewards, tmp_path_factory):
+    """The run of a method by the driver in one process, made once; tests read it."""
+    return functools.cache(
+        lambda method: trained(tiny_experiment(method, validate_every=2), tmp_path_factory.mktemp(f"alone-{method}"))
+    )
 
 
 def trained(experiment, folder: Path) -> Path:
@@ -106,26 +117,23 @@ def test_gpus_are_named_by_numbers(monkeypatch, named, accepted):
 
 
 @pytest.mark.parametrize("method", ["grpo", "srpo"])
-def test_one_rank_gives_the_bytes_of_the_driver_in_one_process(method, tmp_path):
-    expected = trained(tiny_experiment(method, validate_every=2), tmp_path / "local")
+def test_one_rank_gives_the_bytes_of_the_driver_in_one_process(method, alone, tmp_path):
     found = trained(tiny_experiment(method, {"driver": "ray"}, validate_every=2), tmp_path / "ray")
-    assert_same_run(found, expected, exactly=True)
+    assert_same_run(found, alone(method), exactly=True)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_two_ranks_give_the_numbers_of_one(method, tmp_path):
-    expected = trained(tiny_experiment(method, validate_every=2), tmp_path / "local")
+def test_two_ranks_give_the_numbers_of_one(method, alone, tmp_path):
     execution = {"driver": "ray", "ranks": 2, "max_tokens_per_rank": 300, "offload_teacher": True}
     found = trained(tiny_experiment(method, execution, validate_every=2), tmp_path / "ray")
-    assert_same_run(found, expected, exactly=False)
+    assert_same_run(found, alone(method), exactly=False)
 
 
 @pytest.mark.parametrize(
     ("ranks", "event", "number", "status", "saved"),  # the fourth is a validation, after which there is a checkpoint
     [(2, 5, "SIGKILL", -9, 2), (1, 1, "SIGTERM", os.EX_TEMPFAIL, 1)],
 )
-def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, number, status, saved, tmp_path):
-    expected = trained(experiment(0), tmp_path / "local")
+def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, number, status, saved, alone, tmp_path):
     spec, layout = prepare(experiment(ranks), tmp_path / "ray")
     driver = SUPPORT / "cluster_driver.py"
     command = [sys.executable, driver, layout.folder, str(ranks), str(event), number]
@@ -143,7 +151,7 @@ def test_a_run_that_ends_early_leaves_nothing_behind_and_goes_on(ranks, event, n
     compute = [process for process, name in family.items() if not name.endswith("Agent")]
     assert psutil.wait_procs(compute, timeout=60)[1] == []
     loop.train(spec, layout)
-    assert_same_run(layout.run(spec.id), expected, exactly=ranks == 1)
+    assert_same_run(layout.run(spec.id), alone("srpo"), exactly=ranks == 1)
 
 
 def kill_a_server(replica: int) -> None:
@@ -152,10 +160,9 @@ def kill_a_server(replica: int) -> None:
     os.kill(ray.get(server.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
 
-def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(tmp_path, monkeypatch, caplog):
+def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(alone, tmp_path, monkeypatch, caplog):
     """Its samples come out the same, nothing is lost, and nothing of the old cluster stays."""
     ranks, killed = 2, 1
-    expected = trained(experiment(0), tmp_path / "local")
     generate, batches, updates = ServerRollout._generate, [], []
 
     async def generate_and_kill(self, *args):
@@ -177,11 +184,10 @@ def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(tmp_path, monkeypa
     found = trained(experiment(ranks), tmp_path / "ray")
     assert "rollout servers failed after step 3, starting new ones (generating: ActorDiedError" in caplog.text
     assert batches == [0, 1, 2, 2, 3, 3, 4]  # no step was taken twice
-    assert_same_run(found, expected, exactly=False)
+    assert_same_run(found, alone("srpo"), exactly=False)
 
 
-def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint(tmp_path, monkeypatch, caplog):
-    expected = trained(experiment(0), tmp_path / "local")
+def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint(alone, tmp_path, monkeypatch, caplog):
     update, updates = ray_driver.RayPolicy.update_actor, []
 
     def update_and_kill(*args):
@@ -191,15 +197,16 @@ def test_a_server_that_dies_between_batches_costs_the_steps_since_the_checkpoint
         return update(*args)
 
     monkeypatch.setattr(ray_driver.RayPolicy, "update_actor", update_and_kill)
+    # on a busy machine a checkpoint would be due after step 3 already
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 1e-9)
     found = trained(experiment(1), tmp_path / "ray")
     assert "rollout servers failed after step 3, starting new ones (sending weights: " in caplog.text
     assert len(updates) == 5  # step 3 was taken again
-    assert_same_run(found, expected, exactly=True)
+    assert_same_run(found, alone("srpo"), exactly=True)
 
 
-def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(alone, tmp_path, monkeypatch):
     """Weights die with it: nothing is saved of them, and nothing starts anew inside the run."""
-    expected = trained(experiment(0), tmp_path / "local")
     spec, layout = prepare(experiment(1), tmp_path / "ray")
     update, updated = ray_driver.RayPolicy.update_actor, []
 
@@ -216,7 +223,7 @@ def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_p
             loop.train(spec, layout)
     assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
     loop.train(spec, layout)
-    assert_same_run(layout.run(spec.id), expected, exactly=True)
+    assert_same_run(layout.run(spec.id), alone("srpo"), exactly=True)
 
 
 def test_each_driver_loads_what_the_other_saved(tmp_path):

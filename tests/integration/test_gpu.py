@@ -11,11 +11,12 @@ import runpy
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from one_step import build_base, build_run, local, numbers, relative_differences, score, update, weights
+from one_step import before_update, build_base, build_run, local, numbers, relative_differences, update, weights
 from paths import ROOT, SUPPORT
 from tiny import prepare, tiny_experiment
 from torch import Tensor
@@ -82,17 +83,19 @@ def test_bfloat16_stays_near_the_float32_of_the_host(name, device, host, tmp_pat
     """Logits of bfloat16 have 8 bits: a log-prob of a token is off by up to a few hundredths, in both directions."""
     reference = host[1][name]
     run = start(host, tmp_path, name, device, execution=BFLOAT16)
-    scored, right = score(run, reference["rollouts"]), reference["scored"]
-    assert scored.student.log_probs.keys() == right.student.log_probs.keys()
-    assert_near(scored.student.log_probs, right.student.log_probs, largest=0.15, mean=0.03)
-    assert scored.student.top_k_mass.keys() == right.student.top_k_mass.keys() == scored.teacher.entropy.keys()
-    if right.student.top_k_mass:
-        assert_near(scored.student.top_k_mass, right.student.top_k_mass, largest=0.02, mean=0.005)
-        assert_near(scored.teacher.log_probs, right.teacher.log_probs, largest=0.15, mean=0.03)
-        assert_near(scored.teacher.entropy, right.teacher.entropy, largest=0.03, mean=0.01)
-    # from the same constants of the loss on
+    found, right = before_update(run, reference["rollouts"]), reference["prepared"]
+    assert found.old_log_probs.keys() == right.old_log_probs.keys()
+    assert_near(found.old_log_probs, right.old_log_probs, largest=0.15, mean=0.03)
+    assert found.teacher.entropy.keys() == right.teacher.entropy.keys()
+    if right.teacher.entropy:
+        assert_near(found.teacher.log_probs, right.teacher.log_probs, largest=0.15, mean=0.03)
+        assert_near(found.teacher.entropy, right.teacher.entropy, largest=0.03, mean=0.01)
+    # from the same targets on, in this run's own layout of prompts
     run.policy.worker.kept = reference["kept"]
-    _, gradients = update(run, reference["rollouts"], right)
+    metrics, gradients = update(run, replace(right, batch=found.batch))
+    for name in ("student/top_k_mass", "teacher/top_k_mass"):
+        if name in metrics:
+            assert metrics[name] == pytest.approx(reference["numbers"][f"metric/{name}"].item(), abs=0.005)
     for i, gradient in enumerate(gradients):
         names = sorted(gradient)
         found = torch.cat([gradient[name].flatten() for name in names])
@@ -153,7 +156,7 @@ def test_an_off_loaded_teacher_is_on_the_device_only_for_its_pass(device, host, 
     rollouts = host[1]["srpo"]["rollouts"]
     run = start(host, tmp_path, "srpo", device, execution={"offload_teacher": True})
     teacher = run.policy.worker.actor.engine.teacher
-    score(run, rollouts)  # a pass that gathers its weights
+    before_update(run, rollouts)  # a pass that gathers its weights
     size = sum(local(parameter).nbytes for parameter in teacher.parameters())
     before = allocated(device)
     with run.policy.worker.actor.engine.teacher_in_place():
@@ -181,7 +184,7 @@ def test_reward_rises_in_bfloat16(name, device, tmp_path, monkeypatch):
     )
     execution = {**BFLOAT16, "max_tokens_per_rank": 400, "offload_teacher": True}
     spec, layout = prepare(tiny_experiment(name, execution), tmp_path)
-    run = loop._Run(spec, layout, InProcessPolicy(spec, layout.model(spec.id.model)))
+    run = loop.Run(spec, layout, InProcessPolicy(spec, layout.model(spec.id.model)))
     run.resume()
     steps, rise = {"cpu": (50, 0.15), "cuda": (300, 0.4)}[device]
     for _ in range(steps):
@@ -189,7 +192,7 @@ def test_reward_rises_in_bfloat16(name, device, tmp_path, monkeypatch):
     metrics = [event["metrics"] for event in read_events(run.folder / "steps.jsonl")]
     rewards = [metric["reward/mean"] for metric in metrics]
     assert sum(rewards[-10:]) / 10 - sum(rewards[:10]) / 10 > rise
-    # the trainer's score of a sampled token is the sampler's, up to bfloat16
+    # the trainer's log-prob of a sampled token is the sampler's, up to bfloat16
     assert metrics[0]["actor/rollout_is_weight"] == pytest.approx(1, abs=0.03)
     assert ("perf/device_memory_gb" in metrics[0]) == (device == "cuda")
 
@@ -252,7 +255,7 @@ def test_no_pass_of_the_engine_makes_a_float32_copy_of_the_logits(name, device, 
 
 @on_each_device
 def test_no_token_is_no_problem(device):
-    """Micro-batches without rollouts that the teacher scores are common."""
+    """Micro-batches without rollouts of the teacher are common."""
     logits = torch.empty(0, 151_936, dtype=torch.bfloat16, device=device, requires_grad=True)
     ids = distribution.top_k_ids(logits, 100)
     assert ids.shape == (0, 100)

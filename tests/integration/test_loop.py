@@ -7,7 +7,7 @@ from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo.benchmarks.prompts import teacher_messages
 from srpo.policy.in_process import InProcessPolicy
-from srpo.training.loop import _Run
+from srpo.training.loop import Run
 from srpo.training.step import Step
 
 METHODS = [
@@ -34,7 +34,7 @@ def start(tmp_path):
         spec, layout = prepare(tiny_experiment(method, **training), tmp_path / f"{method}{training}".replace("/", "-"))
         if method == "grpo":  # one update, so that the policy of the update is the base model
             spec = spec.model_copy(update={"method": spec.method.model_copy(update={"mini_batch_questions": 4})})
-        run = _Run(spec, layout, InProcessPolicy(spec, layout.model(spec.id.model)))
+        run = Run(spec, layout, InProcessPolicy(spec, layout.model(spec.id.model)))
         run.resume()
         return run
 
@@ -47,24 +47,24 @@ def spy(monkeypatch):
 
 
 def record(run, monkeypatch):
-    """Record the rollouts and scores of the next step and the gradients of each of its updates."""
+    """Record the rollouts and old log-probs of the next step and the gradients of each of its updates."""
     seen, engine = {"gradients": []}, run.policy.worker.actor.engine
-    generate, score, step = Step.generate, Step.score_by_student, engine.optimizer_step
+    generate, compute, step = Step.generate, Step.compute_log_prob, engine.optimizer_step
 
     def generating(self, questions):
         seen["questions"], seen["rollouts"] = questions, generate(self, questions)
         return seen["rollouts"]
 
-    def scoring(self, *args):
-        seen["scores"] = score(self, *args)
-        return seen["scores"]
+    def computing(self, batch):
+        seen["old_log_probs"] = compute(self, batch)
+        return seen["old_log_probs"]
 
     def stepping():
         seen["gradients"].append({n: local(p.grad).clone() for n, p in engine.module.named_parameters()})
         return step()
 
     monkeypatch.setattr(Step, "generate", generating)
-    monkeypatch.setattr(Step, "score_by_student", scoring)
+    monkeypatch.setattr(Step, "compute_log_prob", computing)
     engine.optimizer_step = stepping
     return seen
 
@@ -117,7 +117,7 @@ def reference_gradient(run, seen, teacher=None):
                 log_q = logits(shown, response, teacher or model).log_softmax(-1)
         if branch in ("sdpo", "kl_of_the_student"):
             p, q_ = log_p.exp(), log_q.exp()
-            top = log_p.detach().topk(method.top_k).indices
+            top = log_p.detach().topk(method.distillation_topk).indices
             b = [torch.cat([d.gather(-1, top), 1 - d.gather(-1, top).sum(-1, keepdim=True)], -1) for d in (p, q_)]
             if branch == "sdpo":
                 m = (b[0] + b[1]) / 2
@@ -184,5 +184,6 @@ def test_rollout_engine_and_trainer_agree_on_log_probs(start, spy):
     run = start("srpo_equal_loss_scale")  # whose weights need a pass before the only update
     seen = spy(run)
     run.take_step()
-    for row, old in seen["scores"].log_probs.items():
+    assert len(seen["old_log_probs"]) == len(seen["rollouts"])
+    for row, old in seen["old_log_probs"].items():
         torch.testing.assert_close(old, seen["rollouts"].rollout_log_probs[row], rtol=0, atol=1e-5)

@@ -11,8 +11,8 @@ import fake_update
 import pytest
 from paths import ROOT
 
-from srpo import memory
-from srpo.compose import load_experiment
+from srpo.cost import memory
+from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ import yaml
 from paths import ROOT
 from synthetic import tiny_experiment
 
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 pytestmark = pytest.mark.fault
 
@@ -38,6 +40,57 @@ rule all:
 """
 
 
+DEPLOYED = """
+configfile: "config/config.yaml"
+
+
+module srpo:
+    snakefile:
+        github("owner/srpo", path="workflow/Snakefile", tag="v0")
+    config:
+        config
+
+
+use rule * from srpo
+"""
+"""What `snakedeploy deploy-workflow` writes."""
+
+
+def snakemake(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "snakemake", "--workflow-profile", "none", *arguments]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    variables = {**os.environ, "PATH": path, **environment}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_a_deployed_workflow_makes_everything_unasked(tmp_path: Path) -> None:
+    """Snakemake reads it from a tag on GitHub; git is told that GitHub is a folder."""
+    repository = tmp_path / "owner" / "srpo"
+    for folder in ("rules", "workflow", "reports", "envs"):
+        shutil.copytree(ROOT / folder, repository / folder)
+    shutil.copy(ROOT / "Snakefile", repository)
+    git = ["git", "-C", repository, "-c", "user.name=a", "-c", "user.email=a"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "a"], ["tag", "v0"]):
+        subprocess.run([*git, *command], check=True)
+    folder = tmp_path / "deployed"
+    shutil.copytree(ROOT / "config", folder / "config")
+    (folder / "Snakefile").write_text(DEPLOYED)
+    planned = snakemake(
+        folder,
+        "--dry-run",
+        "--quiet",
+        "rules",
+        XDG_CACHE_HOME=str(tmp_path / "cache"),
+        GIT_CONFIG_COUNT="1",
+        GIT_CONFIG_KEY_0=f"url.{tmp_path}/owner/.insteadOf",
+        GIT_CONFIG_VALUE_0="https://github.com/owner/",
+    )
+    assert planned.returncode == 0, planned.stderr
+    assert "write_report" in planned.stdout
+    (named,) = re.findall(r"srpo plan (\S+) says more", planned.stderr)
+    assert load_experiment(folder / named).name == "first"
+
+
 @pytest.mark.parametrize("prefix", ["", "below/here"], ids=["no prefix", "prefix"])
 def test_another_workflow_uses_this_one(prefix: str, tmp_path: Path) -> None:
     experiment = tiny_experiment()
@@ -45,21 +98,14 @@ def test_another_workflow_uses_this_one(prefix: str, tmp_path: Path) -> None:
     statement = f"prefix:\n        {prefix!r}" if prefix else ""
     (tmp_path / "Snakefile").write_text(IMPORTER.format(snakefile=str(ROOT / "Snakefile"), prefix=statement))
 
-    def snakemake(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "snakemake", "--workflow-profile", "none", *arguments]
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        return subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
-        )
-
-    planned = snakemake("--dry-run", "--quiet", "rules")
+    planned = snakemake(tmp_path, "--dry-run", "--quiet", "rules")
     assert planned.returncode == 0, planned.stderr
     assert "srpo_write_report" in planned.stdout + planned.stderr
     assert not (tmp_path / prefix / "out").exists()
 
     results = tmp_path / prefix / "out" / "tiny"
     split = results / "data" / "physics" / "train.parquet"
-    run = snakemake("--cores", "1", str(split.relative_to(tmp_path)))
+    run = snakemake(tmp_path, "--cores", "1", str(split.relative_to(tmp_path)))
     log = results / "logs" / "data" / "physics" / "train.log"
     assert run.returncode == 0, run.stderr + (log.read_text() if log.exists() else "")
     assert split.is_file()

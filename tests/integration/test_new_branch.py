@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+
 import numpy as np
 import pytest
 import torch
+from paths import ROOT
 from test_loop import record, reference_gradient
 from tiny import hash_reward, prepare, tiny_experiment
 
+from srpo.algorithm import branches, divergence
 from srpo.algorithm.branches import BRANCHES
-from srpo.config import Method
+from srpo.algorithm.method import Method
 from srpo.files import read_events
 from srpo.policy.in_process import InProcessPolicy
-from srpo.training.loop import _Run
+from srpo.training.loop import Run
 
 
 @pytest.fixture
@@ -42,24 +47,40 @@ def test_a_branch_from_outside_is_trained(registered, routing, tmp_path, monkeyp
     raw = spec.method.model_dump(mode="json")
     method = Method.model_validate({**raw, "routing": {**raw["routing"], **routing}})
     spec = spec.model_copy(update={"method": method})
-    run = _Run(spec, layout, InProcessPolicy(spec, layout.model(spec.id.model)))
+    run = Run(spec, layout, InProcessPolicy(spec, layout.model(spec.id.model)))
     run.resume()
     seen = record(run, monkeypatch)
     run.take_step()
-    branches = {"grpo", *routing.values()}
+    names = {"grpo", *routing.values()}
     gradient = seen["gradients"][-1]  # the update; before it, each branch alone was measured
     for name, expected in reference_gradient(run, seen).items():
         np.testing.assert_allclose(gradient[name], expected, rtol=2e-3, atol=2e-6, err_msg=name)
     (event,) = read_events(layout.run(spec.id) / "steps.jsonl")
     metrics = event["metrics"]
     assert metrics["routing/kl_of_the_student_fraction"] > 0
-    assert {f"loss/{name}" for name in branches} <= metrics.keys()
-    taken = {name for name in branches if metrics[f"routing/{name}_fraction"] > 0}
+    assert {f"loss/{name}" for name in names} <= metrics.keys()
+    taken = {name for name in names if metrics[f"routing/{name}_fraction"] > 0}
     assert len(taken) > 1
     assert {f"grad_norm/{name}" for name in taken} <= metrics.keys()
-    assert metrics["loss/total"] == pytest.approx(sum(metrics[f"loss/{name}"] for name in branches))
+    assert metrics["loss/total"] == pytest.approx(sum(metrics[f"loss/{name}"] for name in names))
     total = torch.tensor([metrics[f"routing/{name}_fraction"] for name in BRANCHES]).sum()
     assert total.item() == pytest.approx(1)
+
+
+def test_the_example_of_the_documentation_is_a_branch(registered, monkeypatch):
+    section = (ROOT / "docs" / "extending.md").read_text().split("\n## A branch\n")[1].split("\n## ")[0]
+    function, definition = (textwrap.dedent(block) for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+    code: dict = {}
+    exec(function, vars(divergence) | {"__name__": divergence.__name__}, code)
+    monkeypatch.setattr(divergence, "reverse_kl", code["reverse_kl"], raising=False)
+    exec(definition, vars(branches), code)
+    assert BRANCHES["reverse_kl"] is code["REVERSE_KL"]
+    raw = tiny_experiment("srpo").methods["srpo"].model_dump(mode="json")
+    method = Method.model_validate({**raw, "routing": {**raw["routing"], "wrong_with_sibling": "reverse_kl"}})
+    student, teacher = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    found = code["REVERSE_KL"].divergence_function(method, student, teacher)
+    expected = torch.nn.functional.kl_div(teacher, student, reduction="none", log_target=True).sum(-1)
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_branch_that_is_not_registered_is_refused():

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
-from paths import ROOT
+from paths import ROOT, SUPPORT
 from snakemake_command import snakemake
 from synthetic import tiny_experiment
 
-from srpo.compose import load_experiment
+from srpo.benchmarks.splits import read_split
+from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS
 
 pytestmark = pytest.mark.fault
@@ -57,8 +60,8 @@ def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> No
     wanted = {
         "all": 1,
         "split": len(experiment.benchmarks) + len(trained),
-        "base_model": len(experiment.models),
-        "lengths": len(experiment.bases()),
+        "base_model": len(experiment.every_base_model()),
+        "lengths": len(experiment.base_evaluations()),
         "train": len(experiment.runs()),
     }
     if experiment.search:  # it ends with what it has found
@@ -67,7 +70,7 @@ def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> No
         wanted |= {
             "statistics": len(experiment.benchmarks),
             "evaluate_run": len(experiment.runs()),
-            "evaluate_base": len(experiment.bases()),
+            "evaluate_base": len(experiment.base_evaluations()),
             "write_report": 1,
             "mirror": len(experiment.models),
         }
@@ -83,7 +86,7 @@ def test_default_is_the_embedded_experiment(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"colour": "red"}, "colour: unknown key"),
-        ({"overrides": {"srpo": {"top_k": 0}}}, "methods.srpo.top_k = 0"),
+        ({"overrides": {"srpo": {"distillation_topk": 0}}}, "methods.srpo.distillation_topk = 0"),
         ({"matrix": matrix(["ppo"], [1])}, "unknown method 'ppo'"),
     ],
 )
@@ -146,36 +149,97 @@ def test_outputs_are_what_the_analysis_writes(tmp_path: Path) -> None:
         )
 
 
-def test_a_dry_run_says_a_line_a_job(tmp_path: Path) -> None:
+def test_a_dry_run_says_what_it_costs_and_how_many_jobs_there_are(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1, 2]))
-    plain = snakemake(tmp_path, "--dry-run", "--configfile", path).stdout
-    assert "Train miniature-small on physics with grpo, seed 1" in plain
-    assert "input files updated by another job:" in plain  # reasons, of all jobs together
-    assert not any(text in plain for text in ("Reason: ", "srpo train", "Host: "))
+    plain = snakemake(tmp_path, "--dry-run", "--configfile", path, stderr=subprocess.STDOUT).stdout
+    assert len(plain.splitlines()) < 50
+    assert "Job stats:" in plain
+    assert not any(text in plain for text in ("Train ", "rule ", "Reason: ", "srpo train", "Host: "))
     asked = snakemake(tmp_path, "-np", "--quiet", "host", "--configfile", path).stdout
+    assert "Train miniature-small on physics with grpo, seed 1" in asked
     assert "Reason: Missing output files" in asked
     assert "srpo train --experiment" in asked
 
 
-def test_rules_name_their_image(tmp_path: Path) -> None:
-    """Every rule that runs a command names an image, and there is a recipe for it."""
-    for path in (ROOT / "rules").glob("*.smk"):
-        for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
-            assert "\n    container:\n        CONTAINER\n" in rule, (path.name, rule.split(":")[0])
+@pytest.mark.parametrize("place", ["config/config.yaml", ".test/config/config.yaml"])
+def test_the_standard_places_of_a_workflow(place: str, tmp_path: Path) -> None:
+    """What snakedeploy copies and the workflow catalogue runs."""
+    standard = ("--snakefile", ROOT / "workflow" / "Snakefile", "--configfile", ROOT / place)
+    assert planned_jobs(tmp_path, *standard)["train"] == len(load_experiment(ROOT / place).runs())
+
+
+@pytest.mark.parametrize("option", [("--configfile", "nowhere.yaml"), ("--configfile=nowhere.yaml",)])
+def test_a_missing_file_is_one_line(option: tuple[str, ...], tmp_path: Path) -> None:
+    result = snakemake(tmp_path, "--dry-run", *option)
+    assert result.returncode != 0
+    assert result.stderr.splitlines()[1:] == ["--configfile nowhere.yaml: no such file"]
+
+
+@pytest.mark.skipif(find_spec("snakemake_executor_plugin_slurm") is not None, reason="the plugin is installed")
+def test_the_profile_of_a_cluster_names_the_environment_that_has_its_plugin(tmp_path: Path) -> None:
+    result = snakemake(tmp_path, "--dry-run", "--profile", ROOT / "profiles" / "slurm")
+    assert result.returncode != 0
+    assert "make env-paper" in result.stderr.splitlines()[-1]
+
+
+def test_every_rule_runs_in_an_image_that_has_a_recipe() -> None:
+    """The image is global: it applies to the rules that come after it."""
+    included = re.findall(r'^include: "(.*)"', (ROOT / "Snakefile").read_text(), re.MULTILINE)
+    text = "\n".join((ROOT / name).read_text() for name in included)
+    before, *rules = re.split(r"^rule ", text, flags=re.MULTILINE)
+    assert '\ncontainer: f"srpo-{EXPERIMENT.scale}.sif"\n' in before
+    assert not any("container:" in rule for rule in rules)
     for scale in ("embedded", "paper"):
         assert f"apptainer build srpo-{scale}.sif envs/{scale}.def" in (ROOT / "envs" / f"{scale}.def").read_text()
 
 
 def test_the_cost_is_said_before_anything_runs(tmp_path: Path) -> None:
-    from srpo.plan import make_plan
-    from srpo.plan_text import headline
+    from srpo.plan.plan import make_plan
+    from srpo.plan.text import headline
 
     path = write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1, 2]))
     arguments = ("--dry-run", "--configfile", path, "--cores", "3")
     printed = snakemake(tmp_path, *arguments, stderr=subprocess.STDOUT).stdout
-    expected = headline(make_plan(load_experiment(path), nodes=3))
+    expected = headline(make_plan(load_experiment(path), nodes=3), "tiny.yaml")
     assert "1 base model, 4 runs" in expected
     assert printed.index(expected) < printed.index("Job stats")
+
+
+def test_what_is_said_of_the_cost_names_a_command_that_works(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, results="elsewhere")  # a file that sets more than the experiment
+    printed = snakemake(tmp_path, "--dry-run", "--configfile", path, "--config", "title=Mine").stderr
+    (named,) = re.findall(r"srpo plan (\S+) says more", printed)
+    assert load_experiment(tmp_path / named).title == "Mine"
+
+
+def test_questions_of_ones_own_files(tmp_path: Path) -> None:
+    """They are planned and read; another content, and only that, makes the splits again."""
+
+    def write(name: str, count: int) -> None:
+        lines = (json.dumps({"prompt": f"{i}+{i}?", "answer": str(2 * i)}) for i in range(count))
+        (tmp_path / name).write_text("\n".join(lines))
+
+    def describe(train_file: str) -> None:
+        files = {"train_file": train_file, "test_file": "test.jsonl"}
+        content = {"kind": "files", "title": "Sums", "reward": "answer_match", **files}
+        (tmp_path / "sums.yaml").write_text(yaml.safe_dump(content))
+
+    write("train.jsonl", 40)
+    write("test.jsonl", 6)
+    describe("train.jsonl")
+    block = {"models": ["miniature-small"], "benchmarks": ["sums.yaml"], "methods": ["grpo"]}
+    arguments = ("--configfile", write_experiment(tmp_path, matrix=[block]))
+    jobs = planned_jobs(tmp_path, *arguments)
+    assert (jobs["split"], jobs["train"]) == (2, 1)
+    splits = [f"results/tiny/data/sums/{split}.parquet" for split in ("train", "test")]
+    made = snakemake(tmp_path, *splits, *arguments, "--cores", 1)
+    assert made.returncode == 0, made.stderr
+    assert [len(read_split(tmp_path / split)) for split in splits] == [40, 6]
+    (tmp_path / "train.jsonl").rename(tmp_path / "moved.jsonl")
+    describe("moved.jsonl")
+    assert planned_jobs(tmp_path, *splits, *arguments) == {}
+    write("test.jsonl", 7)
+    assert planned_jobs(tmp_path, *splits, *arguments)["split"] == 2
 
 
 def settings(*arguments: str) -> dict[str, str]:
@@ -209,7 +273,7 @@ def test_slurm_profile(tmp_path: Path) -> None:
 
     from snakemake_executor_plugin_slurm.partitions import read_partition_file
 
-    profile = ROOT / "workflow" / "profiles" / "slurm"
+    profile = ROOT / "profiles" / "slurm"
     partitions = read_partition_file(profile / "config.yaml")
 
     def place(**resources: int) -> str:
@@ -240,7 +304,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     stub = folder / "bin" / "srpo"
     stub.parent.mkdir()
-    stub.write_text(f"#!{sys.executable}\nTABLES, FIGURES = {list(TABLES)}, {list(FIGURES)}\n{STUB}")
+    found = f"import sys; sys.path.append({str(SUPPORT)!r}); TABLES, FIGURES = {list(TABLES)}, {list(FIGURES)}"
+    stub.write_text(f"#!{sys.executable}\n{found}\n{STUB}")
     stub.chmod(0o755)
     source = write_experiment(folder, matrix=matrix(["grpo", "srpo"], [1]))
     result = snakemake(folder, "--configfile", source, "--cores", 2, path=stub.parent)
@@ -251,36 +316,37 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 STUB = """
 import sys
 
+from command_line import parse
+
 from srpo import cli
-from srpo.config import RunId
+from srpo.layout import RunId
 from srpo.layout import Layout
 
-options = cli.make_parser().parse_args()
-if options.verb is cli.attempt:
+verb, options = parse(sys.argv[1:])
+if verb == "attempt":
     sys.exit(cli.main())
-layout = Layout(options.experiment.parent)
-if options.verb is cli.make_data:
-    split, benchmark = options.split, options.benchmark
+layout = Layout(options["experiment"].parent)
+if verb == "data":
+    split, benchmark = options["split"], options["benchmark"]
     outputs = [layout.split(benchmark, split) if split else layout.statistics(benchmark)]
-    if options.lengths:
-        outputs = [layout.lengths(benchmark, options.lengths)]
-elif options.verb is cli.make_model:
-    outputs = [layout.model(options.model) / "base.json"]
-elif options.verb is cli.report:
+    if options["lengths"]:
+        outputs = [layout.lengths(benchmark, options["lengths"])]
+elif verb == "model":
+    outputs = [layout.model(options["model"]) / "base.json"]
+elif verb == "report":
     tables = [layout.tables / f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex", "rst")]
     tables += [layout.folder / "cost" / f"cost.{kind}" for kind in ("csv", "md", "tex", "rst")]
     figures = [layout.figures / f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg", "csv", "rst")]
     page = [layout.report, layout.report.with_suffix(".rst")]
     outputs = [*tables, *figures, *page]
-elif options.verb is cli.track_model:
+elif verb == "track model":
     outputs = []
 else:
-    if options.method is None:
-        folder = layout.base(options.model, options.benchmark)
+    if options["method"] is None:
+        folder = layout.base(options["model"], options["benchmark"])
     else:
-        identity = {key: getattr(options, key) for key in RunId.model_fields}
-        folder = layout.run(RunId(**identity))
-    names = ["summary.json"] if options.verb is cli.train else ["evaluation.json", "samples.jsonl"]
+        folder = layout.run(RunId(**{key: options[key] for key in RunId.model_fields}))
+    names = ["summary.json"] if verb == "train" else ["evaluation.json", "samples.jsonl"]
     outputs = [folder / name for name in names]
 for path in outputs:
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 from paths import ROOT
 
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS
 from srpo.rollout.sglang_protocol import ENVIRONMENT, HOST, ServerOptions, server_arguments, server_environment
 

@@ -28,8 +28,8 @@ PARAMS = SamplingParams(temperature=0.7, max_new_tokens=24, top_p=0.9)
 def server(serve):
     """A running server. The first port that it is given belongs to a program that never answers."""
     with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as silent:
-        free_port, taken = sglang_process._free_port, iter([silent.getsockname()[1]])
-        patch.setattr(sglang_process, "_free_port", lambda: next(taken, None) or free_port())
+        free_port, taken = sglang_process.free_port, iter([silent.getsockname()[1]])
+        patch.setattr(sglang_process, "free_port", lambda: next(taken, None) or free_port())
         with serve() as server:
             yield server
 
@@ -44,13 +44,13 @@ def tokens(groups):
 
 
 def schedulers(server):
-    family = psutil.Process(server._server._process.pid).children(recursive=True)
+    family = psutil.Process(server.server.process.pid).children(recursive=True)
     return [process for process in family if "sglang::schedul" in process.name()]
 
 
 def post(server, prompt, params, seed=1):
     body = generate_request(prompt, params, seed)
-    return httpx.post(f"{server._server.url}/generate", json=body, trust_env=False, timeout=60)
+    return httpx.post(f"{server.server.url}/generate", json=body, trust_env=False, timeout=60)
 
 
 def log_probs(model, prompt, response):
@@ -94,7 +94,7 @@ def test_a_response_ends_with_the_stop_token_or_at_the_limit(expected):
 def test_a_sample_depends_on_its_prompt_and_seed_only(server, expected, monkeypatch):
     long = [tuple(ids) for group in tokens(expected) for ids in group if len(ids) > 3]
     assert len(set(long)) == len(long) > 6
-    monkeypatch.setattr(server, "_options", replace(server._options, concurrency=3))
+    monkeypatch.setattr(server, "options", replace(server.options, concurrency=3))
     assert tokens(server.generate(PROMPTS, PARAMS, SEEDS)) == tokens(expected)
     assert tokens(server.generate(PROMPTS[2:3], PARAMS, [SEEDS[2][::-1]])) == [tokens(expected)[2][::-1]]
 
@@ -160,11 +160,11 @@ def test_ids_beyond_the_vocabulary_are_not_checked_by_sglang(server, expected):
         with pytest.raises(SrpoError, match="vocabulary has 250"):
             server.generate([prompt], PARAMS, [[1]])
     assert post(server, [5, VOCABULARY + 3], PARAMS).status_code == 200
-    before = server._restarts_left
+    before = server.restarts_left
     with pytest.raises(httpx.TransportError):
         post(server, [5, VOCABULARY + 100], PARAMS)
     assert tokens(server.generate(PROMPTS, PARAMS, SEEDS)) == tokens(expected)
-    assert server._restarts_left == before - 1
+    assert server.restarts_left == before - 1
 
 
 # ---------------------------------------------------------------- faults
@@ -173,11 +173,11 @@ def test_ids_beyond_the_vocabulary_are_not_checked_by_sglang(server, expected):
 def test_the_scheduler_is_killed_in_the_middle_of_a_batch(server):
     params = replace(PARAMS, max_new_tokens=400, top_p=1.0, temperature=1.0)
     whole = server.generate(PROMPTS, params, SEEDS)
-    before = server._restarts_left
+    before = server.restarts_left
     (scheduler,) = schedulers(server)
     threading.Timer(1.0, scheduler.send_signal, [signal.SIGKILL]).start()
     assert tokens(server.generate(PROMPTS, params, SEEDS)) == tokens(whole)
-    assert server._restarts_left == before - 1
+    assert server.restarts_left == before - 1
 
 
 def test_one_of_two_data_parallel_schedulers_dies(serve, expected):
@@ -189,8 +189,8 @@ def test_one_of_two_data_parallel_schedulers_dies(serve, expected):
         psutil.wait_procs([first], timeout=1)
         start = time.monotonic()
         assert tokens(server.generate(PROMPTS, PARAMS, SEEDS)) == tokens(expected)
-        assert server._restarts_left == 2
-        assert time.monotonic() - start < server._options.request_timeout / 2
+        assert server.restarts_left == 2
+        assert time.monotonic() - start < server.options.request_timeout / 2
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import hashlib
 import pytest
 from tiny import prepare, tiny_experiment
 
-from srpo.benchmarks.rewards import REWARDS, Reward
 from srpo.files import read_events
 from srpo.policy import verl_config
 from srpo.policy.servers import ServerRollout
+from srpo.rewards import REWARDS, Reward
 from srpo.training import loop
 
 CPU = {"device": "cpu", "attention_backend": "torch_native", "max_total_tokens": 20000}

@@ -1,15 +1,16 @@
-"""A batch of sixteen rollouts of four questions, with made-up scores and the constants that follow."""
+"""A batch of sixteen rollouts of four questions, with made-up log-probs and the targets that follow."""
 
 from __future__ import annotations
 
 import torch
 from helpers import load_method
+from torch import Tensor
 
-from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
-from srpo.algorithm.routing import route
-from srpo.algorithm.targets import make_constants, mini_batches
+from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
+from srpo.algorithm.routing import Routes, route
+from srpo.algorithm.targets import Targets, make_targets, mini_batches
 
-REWARDS = [0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 1]
+REWARDS = [0.0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 1]
 LENGTHS = [1, 3, 2, 4] * 4
 
 
@@ -26,29 +27,25 @@ def rollouts_of(rewards: list[float], per_question: int, lengths: list[int] | No
     )
 
 
-def scores_of(rollouts: Rollouts, routes, kept) -> tuple[StudentScores, TeacherScores]:
+def log_probs_of(routes: Routes, trained: list[int]) -> tuple[dict[int, Tensor], TeacherLogProbs]:
+    """Those of the student before the update, and those of the teacher."""
     generator = torch.Generator().manual_seed(1)
     old = {i: -2 * torch.rand(n, generator=generator) for i, n in enumerate(LENGTHS)}
-    scored = routes.scored_by_teacher.nonzero().flatten().tolist()
-    teacher = TeacherScores(
-        log_probs={i: -2 * torch.rand(LENGTHS[i], generator=generator) for i in scored},
-        entropy={i: 3 * torch.rand(LENGTHS[i], generator=generator) for i in scored},
-        argmax_ids={i: torch.zeros(LENGTHS[i], dtype=torch.int64) for i in scored},
-        top_k_mass={i: torch.rand(LENGTHS[i], generator=generator) for i in scored},
-        divergence={i: torch.rand(LENGTHS[i], generator=generator) for i in scored},
+    rows = routes.uses_teacher.nonzero().flatten().tolist()
+    teacher = TeacherLogProbs(
+        log_probs={i: -2 * torch.rand(LENGTHS[i], generator=generator) for i in rows},
+        entropy={i: 3 * torch.rand(LENGTHS[i], generator=generator) for i in rows},
+        argmax_ids={i: torch.zeros(LENGTHS[i], dtype=torch.int64) for i in rows},
+        divergence={i: torch.rand(LENGTHS[i], generator=generator) for i in rows},
     )
-    student = StudentScores(
-        log_probs={i: old[i] for i in kept},
-        top_k_mass={i: torch.rand(LENGTHS[i], generator=generator) for i in scored},
-        argmax_ids={i: torch.zeros(LENGTHS[i], dtype=torch.int64) for i in scored},
-    )
-    return student, teacher
+    return {i: old[i] for i in trained}, teacher
 
 
-def constants_of(name: str, mini_batch_questions: int):
+def targets_of(name: str, mini_batch_questions: int) -> tuple[dict[int, Targets], Routes, dict, TeacherLogProbs]:
     method = load_method(name)
     rollouts = rollouts_of(REWARDS, 4, LENGTHS)
     routes = route(rollouts.rewards, rollouts.question, method.routing)
     batches = mini_batches(rollouts, routes, mini_batch_questions)
-    student, teacher = scores_of(rollouts, routes, [i for batch in batches for i in batch])
-    return make_constants(method, rollouts, routes, batches, student, teacher), routes, student, teacher
+    old, teacher = log_probs_of(routes, [i for batch in batches for i in batch])
+    parts = {i: torch.zeros(n, dtype=torch.int64) for i, n in enumerate(LENGTHS)}
+    return make_targets(method, rollouts, routes, batches, old, teacher, parts), routes, old, teacher

@@ -28,8 +28,8 @@ from verl.utils.fsdp_utils import apply_fsdp2
 from srpo.algorithm.distribution import token_and_top_k_log_probs
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.importance import truncated_ratio
-from srpo.compose import load_experiment
-from srpo.memory import shape_of
+from srpo.cost.memory import shape_of
+from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS
 
 RANKS = 8

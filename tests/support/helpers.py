@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import yaml
 from torch import Tensor
 
-from srpo.config import Method
-from srpo.repository import CONFIGS
+from srpo.algorithm.method import Method
+from srpo.functional import load_method as load_method
 
 METHODS = (
     "grpo",
@@ -37,13 +36,7 @@ ROUTES = {
     "sdpo_failed_only": ("dropped", "dropped", "sdpo", "dropped"),
     "sdpo_correct_only": ("sdpo", "dropped", "dropped", "dropped"),
 }
-CELLS = ((True, True), (True, False), (False, True), (False, False))
-
-
-def load_method(name: str, **changes) -> Method:
-    """A method of ``configs/methods`` with changed hyperparameters."""
-    raw = yaml.safe_load((CONFIGS / "methods" / f"{name}.yaml").read_text())
-    return Method.model_validate({"name": name, **raw, **changes})
+CASES = ((True, True), (True, False), (False, True), (False, False))
 
 
 @dataclass(frozen=True)
@@ -57,6 +50,10 @@ class Sample:
     old: Tensor
     teacher: Tensor | None = None  # under the prompt that shows the first correct sibling, or the student's own
 
+    def teacher_at(self, t: int) -> Tensor:
+        assert self.teacher is not None
+        return self.teacher[t]
+
 
 def first_correct_sibling(samples: Sequence[Sample], i: int) -> int | None:
     for j, other in enumerate(samples):
@@ -66,8 +63,8 @@ def first_correct_sibling(samples: Sequence[Sample], i: int) -> int | None:
 
 
 def branch_of(name: str, samples: Sequence[Sample], i: int) -> str:
-    cell = (samples[i].reward == 1, first_correct_sibling(samples, i) is not None)
-    return ROUTES[name][CELLS.index(cell)]
+    case = (samples[i].reward == 1, first_correct_sibling(samples, i) is not None)
+    return ROUTES[name][CASES.index(case)]
 
 
 def slow_divergence(p: Tensor, q: Tensor, ids: Sequence[int], alpha: float) -> Tensor:
@@ -92,7 +89,7 @@ def slow_weights(method: Method, samples: Sequence[Sample], distilled: Sequence[
     raw = {}
     for i in distilled:
         for t in range(len(samples[i].tokens)):
-            raw[i, t] = math.exp(-beta * -math.fsum(math.exp(v) * v for v in samples[i].teacher[t].tolist()))
+            raw[i, t] = math.exp(-beta * -math.fsum(math.exp(v) * v for v in samples[i].teacher_at(t).tolist()))
     total = math.fsum(raw.values())
     weights = {key: value * len(raw) / total for key, value in raw.items()}
     if not method.preserve_loss_scale or not weights:
@@ -100,13 +97,15 @@ def slow_weights(method: Method, samples: Sequence[Sample], distilled: Sequence[
     before = {}
     for i, t in weights:
         old = samples[i].old[t]
-        before[i, t] = slow_divergence(old, samples[i].teacher[t], slow_top_k(old, method), method.divergence_alpha)
+        before[i, t] = slow_divergence(
+            old, samples[i].teacher_at(t), slow_top_k(old, method), method.distillation_alpha
+        )
     scale = sum(before.values()) / sum(weights[key] * before[key] for key in weights)
     return {key: value * scale.item() for key, value in weights.items()}
 
 
 def slow_top_k(old: Tensor, method: Method) -> list[int]:
-    return sorted(range(len(old)), key=lambda v: -old[v].item())[: min(method.top_k, len(old) - 1)]
+    return sorted(range(len(old)), key=lambda v: -old[v].item())[: min(method.distillation_topk, len(old) - 1)]
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,8 @@ class SlowLoss:
 
     Attributes:
         by_token: a distilled token's part of the sum that ``distillation`` divides, by (rollout, position).
+        masses: of a distilled token, what student and teacher give to the top K together.
+        corrections: the rollout correction of each token.
     """
 
     policy: Tensor
@@ -122,6 +123,8 @@ class SlowLoss:
     by_token: dict[tuple[int, int], float]
     divergences: list[float]
     clipped: list[bool]
+    masses: list[tuple[float, float]]
+    corrections: list[float]
 
     @property
     def total(self) -> Tensor:
@@ -148,7 +151,7 @@ def slow_objective(
     weights = slow_weights(method, samples, [i for i in kept if branches[i] == "sdpo"])
     policy = distillation = torch.zeros((), dtype=torch.float64)
     by_token: dict[tuple[int, int], float] = {}
-    count, divergences, clipped = 0, [], []
+    count, divergences, clipped, masses, corrections = 0, [], [], [], []
     for i in kept:
         sample = samples[i]
         rewards = [other.reward for other in samples if other.group == sample.group]
@@ -157,26 +160,30 @@ def slow_objective(
             count += 1
             log_p, old = student[i][t], sample.old[t].tolist()
             correction = min(math.exp(old[token] - sample.rollout_log_probs[t]), method.rollout_is_threshold)
+            corrections.append(correction)
             if branches[i] == "sdpo":
                 ids = slow_top_k(sample.old[t], method)
-                divergence = slow_divergence(log_p, sample.teacher[t], ids, method.divergence_alpha)
+                divergence = slow_divergence(log_p, sample.teacher_at(t), ids, method.distillation_alpha)
                 divergences.append(divergence.item())
-                ratio = min(math.exp(log_p[token].item() - old[token]), method.distillation_is_threshold)
+                masses.append(
+                    (math.fsum(log_p[ids].exp().tolist()), math.fsum(sample.teacher_at(t)[ids].exp().tolist()))
+                )
+                ratio = min(math.exp(log_p[token].item() - old[token]), method.distillation_is_clip)
                 loss = weights[i, t] * ratio * correction * divergence
                 by_token[i, t] = loss.item()
                 distillation = distillation + loss
                 continue
             advantage = group_advantage
             if branches[i] == "anchored":
-                advantage = group_advantage - method.kl_coef * (old[token] - sample.teacher[t][token].item())
+                advantage = group_advantage - method.kl_coef * (old[token] - sample.teacher_at(t)[token].item())
             if branches[i] == "mix":
-                gap = 0.0 if sample.teacher is None else sample.teacher[t][token].item() - old[token]
+                gap = 0.0 if sample.teacher is None else sample.teacher_at(t)[token].item() - old[token]
                 advantage = method.mix_lambda * group_advantage + (1 - method.mix_lambda) * gap
             ratio = (log_p[token] - old[token]).exp()
             loss, is_clipped = slow_surrogate(ratio, advantage, method)
             clipped.append(is_clipped)
             policy = policy + correction * loss
-    return SlowLoss(policy / count, distillation / count, by_token, divergences, clipped)
+    return SlowLoss(policy / count, distillation / count, by_token, divergences, clipped, masses, corrections)
 
 
 def slow_surrogate(ratio: Tensor, advantage: float, method: Method) -> tuple[Tensor, bool]:

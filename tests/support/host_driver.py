@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
-from one_step import build_run, draw_rollouts, numbers, score
+from one_step import before_update, build_run, draw_rollouts, numbers
 
 from srpo.layout import Layout
 
@@ -19,7 +19,7 @@ def main(folder: Path, methods: list[str]) -> None:
     for name in methods:
         run = build_run(Layout(folder / "base"), folder / name, name, 2)
         rollouts = draw_rollouts(run)
-        result = {"rollouts": rollouts, "scored": score(run, rollouts), "kept": run.policy.worker.kept}
+        result = {"rollouts": rollouts, "prepared": before_update(run, rollouts), "kept": run.policy.worker.kept}
         result["numbers"] = numbers(run, rollouts)
         torch.save(result, folder / f"{name}.pt")
 

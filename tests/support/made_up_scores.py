@@ -15,8 +15,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from srpo.analysis.results.contrasts import Arm, Estimate, Spread, contrast
+from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.cross_fit import selected_scores
+from srpo.analysis.results.estimates import Estimate, Spread
+from srpo.analysis.results.multiple_testing import ALPHA, holm
 
 SAMPLES = 16
 _GRID = np.random.default_rng(0).standard_normal((200_000, 2))
@@ -87,6 +89,7 @@ class Rates:
     covered: int = 0
     above: int = 0
     total: float = 0.0
+    width: float = 0.0
 
     def add(self, estimate: Estimate) -> None:
         """Count one experiment."""
@@ -94,6 +97,7 @@ class Rates:
         self.total += estimate.value
         if estimate.has_interval:
             self.intervals += 1
+            self.width += estimate.high - estimate.low
             self.covered += estimate.low <= self.truth <= estimate.high
             self.above += estimate.low > self.truth
 
@@ -101,6 +105,11 @@ class Rates:
     def coverage(self) -> float:
         """Percent of intervals that hold the truth."""
         return 100 * self.covered / max(1, self.intervals)
+
+    @property
+    def half(self) -> float:
+        """Mean half width of the intervals, points."""
+        return self.width / 2 / max(1, self.intervals)
 
     @property
     def false_above(self) -> float:
@@ -203,3 +212,87 @@ def selection_biases(rng: np.random.Generator, world: World, experiments: int) -
         found["resampled"].append(rng.binomial(SAMPLES, chance[best]).mean() / SAMPLES)
         found["cross_fitted"].append(selected_scores(scores).mean())
     return {name: 100 * (float(np.mean(values)) - world.mean) for name, values in found.items()}
+
+
+# ---------------------------------------------------------------- base models
+
+
+@dataclass(frozen=True)
+class PairedWorld:
+    """Three equal methods on five benchmarks; seed s of every method starts from base model s.
+
+    Attributes:
+        base_sd: standard deviation between base models of the difference of two methods, all benchmarks alike, points.
+        shared_sd: standard deviation of what a base model adds to all methods, points.
+        run_sd: standard deviation between runs of one method from one base model on one benchmark, points.
+        taste: standard deviation of a method's own difficulty of a question, logits.
+    """
+
+    base_models: int = 3
+    base_sd: float = 0.0
+    shared_sd: float = 3.0
+    run_sd: float = 2.5
+    taste: float = 0.3
+    benchmarks: int = 5
+    questions: int = 64
+    methods: int = 3
+
+    def scores(self, rng: np.random.Generator) -> np.ndarray:
+        """Scores in percent: methods x benchmarks x base models x questions."""
+        world = World(questions=self.questions, taste=self.taste)
+        shape = (self.methods, self.benchmarks, self.base_models, 1)
+        points = rng.normal(0, self.shared_sd, (1, 1, self.base_models, 1))
+        points = points + rng.normal(0, self.base_sd / np.sqrt(2), (self.methods, 1, self.base_models, 1))
+        points = points + rng.normal(0, self.run_sd, shape)
+        own = rng.normal(0, 1, (1, self.benchmarks, 1, self.questions)) * world.hardness
+        own = own + rng.normal(0, self.taste, (self.methods, self.benchmarks, 1, self.questions))
+        logits = world.middle() + own + points / 100 / _slope(world.middle(), world.hardness, self.taste)
+        return 100 * rng.binomial(SAMPLES, expit(logits)) / SAMPLES
+
+
+@dataclass
+class PairedRates:
+    """What :func:`paired_nulls` counts: coverage by kind of interval, false verdicts in percent."""
+
+    coverage: dict[str, Rates]
+    false_single: float = 0.0
+    false_family: float = 0.0
+
+
+def paired_nulls(rng: np.random.Generator, world: PairedWorld, experiments: int, family: int = 5) -> PairedRates:
+    """Coverage of the difference of two equal methods, and false verdicts of a family of primary claims.
+
+    The family is that of the report: every pair of methods at the last budget, and two of them at an earlier budget
+    whose runs are half as far apart, each claim decided by Holm's procedure.
+    """
+    found = PairedRates({name: Rates() for name in ("by benchmark", "by base model", "the widest", "not paired")})
+    single = any_of = 0
+    for _ in range(experiments):
+        scores = world.scores(rng)
+        earlier = 0.5 * scores + 0.5 * world.scores(rng)
+        pairs = [(scores, 2, 0), (scores, 2, 1), (scores, 0, 1), (earlier, 2, 0), (earlier, 2, 1)][:family]
+        claims = [_paired(made, one, other) for made, one, other in pairs]
+        first = claims[0]
+        strata = [[Arm(scores[2, b]), Arm(-scores[0, b])] for b in range(world.benchmarks)]
+        for name, estimate in zip(
+            found.coverage, (*_alternatives(scores[2] - scores[0], first), first, contrast(strata)), strict=True
+        ):
+            found.coverage[name].add(estimate)
+        p_values = np.array([claim.p_above(0) for claim in claims])
+        single += int((p_values < ALPHA).sum())
+        any_of += bool(np.nanmin(holm(p_values.tolist())) < ALPHA)
+    found.false_single, found.false_family = 100 * single / experiments / family, 100 * any_of / experiments
+    return found
+
+
+def _paired(scores: np.ndarray, one: int, other: int) -> Estimate:
+    return contrast([[Arm(a), Arm(-b)] for a, b in zip(scores[one], scores[other], strict=True)], paired=True)
+
+
+def _alternatives(differences: np.ndarray, wider: Estimate) -> tuple[Estimate, Estimate]:
+    """The intervals with independent benchmarks, and with one number per base model."""
+    independent = contrast([[Arm(values)] for values in differences])
+    by_model = contrast([[Arm(differences.mean(axis=(0, 2))[:, None])]])
+    assert wider.errors is not None
+    assert np.isclose(independent.error, wider.errors[0])
+    return independent, by_model

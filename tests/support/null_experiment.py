@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import paper_truth
 import yaml
 from made_up_scores import World
+from run_files import base_identity, validation, write_evaluation, write_run
 from scipy.special import expit
 
-from srpo.config import Block, Experiment, RunId
-from srpo.files import write_json, write_text
+from srpo.analysis.results.load import Results
+from srpo.experiment.config import Block, Experiment
+from srpo.files import write_text
+from srpo.layout import RunId
 
 METHODS = ("grpo", "sdpo", "srpo")
 SAME = paper_truth.Truth(seconds={"srpo": (80.0, 80.0, 80.0)}, length={"srpo": 500.0}, late_drop={})
-VALIDATIONS = 12
+VALIDATIONS = 30
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,14 @@ def experiment(null: Null) -> Experiment:
     return whole.model_copy(update={"name": "null", "models": models, "matrix": [block]})
 
 
-def write(root: Path, null: Null, run_exists=lambda run: True) -> Experiment:
+def write(root: Path, null: Null, run_exists: Callable[[RunId], bool] = lambda run: True) -> Experiment:
     """Write the logs of every run that exists."""
     made = experiment(null)
     write_text(root / "experiment.yaml", yaml.safe_dump(made.model_dump(mode="json"), sort_keys=False))
     for model, benchmark in made.bases():
         scores = expit(_difficulty(null, benchmark) - 1.5)
-        paper_truth._evaluation(root / "base" / model / benchmark, {"base": [round(16 * s) / 16 for s in scores]})
+        rounded = [round(16 * float(s)) / 16 for s in scores]
+        write_evaluation(root / "base" / model / benchmark, base_identity(model, benchmark), 16, {"base": (0, rounded)})
     for run in filter(run_exists, made.runs()):
         _write_run(root / "runs" / run.path, null, run, made)
     return made
@@ -60,30 +65,20 @@ def _write_run(folder: Path, null: Null, run: RunId, experiment: Experiment) -> 
     rng = np.random.default_rng([null.number, *run.path.encode()])
     own = _difficulty(null, run.benchmark) + rng.normal(0, 0.3, paper_truth.QUESTIONS[run.benchmark])
     shift = (rng.normal(0, null.run_sd) + dict(null.gain).get(run.method, 0.0)) / 18
-    course = shift - 1.5 * np.exp(-np.arange(1, VALIDATIONS + 1) / 3)
+    course = shift - 1.5 * np.exp(-np.linspace(0, 4, VALIDATIONS + 1)[1:])
     chance = expit(own + course[:, None])
-    folder.mkdir(parents=True)
     method, last = experiment.methods[run.method], paper_truth.BUDGETS["10h"]
-    steps = [paper_truth._step(SAME, run, method, number, 2 * VALIDATIONS) for number in range(1, 2 * VALIDATIONS + 1)]
-    (folder / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
-    found = rng.binomial(16, chance) / 16
+    steps = [paper_truth.step(SAME, run, method, number, 2 * VALIDATIONS) for number in range(1, 2 * VALIDATIONS + 1)]
     validations = [
-        {"step": 2 * (i + 1), "clock": (i + 1) * last / VALIDATIONS, "avg_at_k": float(scores.mean()), "k": 16}
-        | {"questions": len(scores), "response_length": 300.0, "truncated_fraction": 0.0}
-        | {"question_scores": scores.tolist()}
-        for i, scores in enumerate(found)
+        validation(2 * (i + 1), (i + 1) * last / VALIDATIONS, scores.tolist(), 16)
+        for i, scores in enumerate(rng.binomial(16, chance) / 16)
     ]
-    (folder / "validations.jsonl").write_text("".join(json.dumps(v) + "\n" for v in validations))
-    selected, again = {}, {}
-    for name, seconds in paper_truth.BUDGETS.items():
-        best = max((v for v in validations if v["clock"] <= seconds), key=lambda v: v["avg_at_k"])
-        selected[name] = {key: best[key] for key in ("step", "clock", "avg_at_k")} | {"checkpoint": ""}
-        again[name] = (rng.binomial(16, chance[best["step"] // 2 - 1]) / 16).tolist()
-    write_json(
-        folder / "summary.json",
-        {"run": run.model_dump(), "steps": 24, "clock": last, "stopped_by": "budget", "budgets": selected},
-    )
-    paper_truth._evaluation(folder, again)
+    selected = write_run(folder, run, steps, validations, paper_truth.BUDGETS)
+    again = {
+        name: (best["step"], (rng.binomial(16, chance[best["step"] // 2 - 1]) / 16).tolist())
+        for name, best in selected.items()
+    }
+    write_evaluation(folder, run.model_dump(), 16, again)
 
 
 @cache
@@ -91,3 +86,12 @@ def _difficulty(null: Null, benchmark: str) -> np.ndarray:
     world = World(mean=0.7, questions=paper_truth.QUESTIONS[benchmark], hardness=2.0)
     rng = np.random.default_rng([null.number, *benchmark.encode()])
     return world.middle() + world.questions_drawn(rng)
+
+
+def by_base_model(results: Results) -> Results:
+    """``results`` as if seed s of every method had started from base model s."""
+    experiment = results.experiment
+    models = {name: model.model_copy(update={"draws": "per_seed"}) for name, model in experiment.models.items()}
+    seeds = sorted(results.runs["seed"].unique())
+    bases = pd.concat([results.bases.assign(seed=seed) for seed in seeds], ignore_index=True)
+    return replace(results, experiment=experiment.model_copy(update={"models": models}), bases=bases)

@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from helpers import Sample, first_correct_sibling, slow_objective
@@ -16,16 +17,16 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from srpo.algorithm.rollouts import Rollouts
-from srpo.algorithm.routing import route
-from srpo.algorithm.targets import mini_batches
+from srpo.algorithm.method import Method
+from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
+from srpo.algorithm.targets import Targets
 from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.splits import Question, read_split
-from srpo.config import Method, RunSpec, Training
+from srpo.experiment.config import RunSpec, Training
 from srpo.layout import Layout
 from srpo.policy.in_process import InProcessPolicy
 from srpo.policy.interface import Policy
-from srpo.training.step import Step
+from srpo.training.step import Batch, Step
 
 REWARDS = [0, 1, 1, 0] + [0] * 4 + [0, 0, 1, 0] + [1] * 4  # mixed, all wrong, a single success, all right
 RUNS = len(REWARDS)
@@ -41,6 +42,16 @@ def build_base(folder: Path) -> Layout:
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(config).save_pretrained(untied)
     return layout
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a step computes before its update."""
+
+    batch: Batch
+    old_log_probs: dict[int, Tensor]
+    teacher: TeacherLogProbs
+    targets: dict[int, Targets]
 
 
 @dataclass(frozen=True)
@@ -75,11 +86,11 @@ def build_run(
     mini_batch_questions: int = 4,
     tied: bool = True,
     execution: dict | None = None,
-    policy: Callable[[RunSpec, Path], Policy] = InProcessPolicy,
+    policy: Callable[[RunSpec, Path], Any] = InProcessPolicy,
     **training,
 ) -> OneStep:
     """A step of method ``name`` with inputs below ``root``; its teacher is a little off the student."""
-    experiment = tiny_experiment(name, execution, **{"warmup_steps": 0, "max_teacher_prompt_length": 108, **training})
+    experiment = tiny_experiment(name, execution, **{"warmup_steps": 0, "max_reprompt_len": 108, **training})
     root.mkdir(parents=True, exist_ok=True)
     for part in ("data", "models"):
         if not (root / part).exists():
@@ -159,7 +170,7 @@ class Reference:
 
     def teacher_prompt(self, rollouts: Rollouts, i: int, sibling: int) -> list[int]:
         question = self.run.train_questions[int(rollouts.question[i])]
-        limit = self.run.training.max_teacher_prompt_length
+        limit = self.run.training.max_reprompt_len
         return teacher_prompt_ids(self.run.tokenizer, question.messages, rollouts.texts[sibling], limit)
 
     def samples(self, rollouts: Rollouts) -> list[Sample]:
@@ -175,8 +186,8 @@ class Reference:
                 if self.method.name == "grpo_with_anchor":
                     prompt = rollouts.prompts[i]
                 if prompt is not None:
-                    scores = self.log_probs(self.teacher, prompt, rollouts.responses[i])
-                    result[i] = replace(sample, teacher=scores)
+                    log_probs = self.log_probs(self.teacher, prompt, rollouts.responses[i])
+                    result[i] = replace(sample, teacher=log_probs)
         return result
 
     def step(self, rollouts: Rollouts) -> tuple[list, list[dict[str, Tensor]], list[float]]:
@@ -213,7 +224,7 @@ def draw_rollouts(run: OneStep, seed: int = 3) -> Rollouts:
     model = Reference(run)
     noise = [0.7 * torch.randn(length, generator=generator) for length in lengths]
     with torch.no_grad():
-        scores = [
+        log_probs = [
             model.log_probs(model.student, prompt, response)[torch.arange(len(response)), response].float()
             for prompt, response in zip(prompts, responses, strict=True)
         ]
@@ -222,26 +233,20 @@ def draw_rollouts(run: OneStep, seed: int = 3) -> Rollouts:
         prompts=prompts,
         responses=responses,
         texts=[f"<answer>{i}</answer>" for i in range(RUNS)],
-        rollout_log_probs=[score + n for score, n in zip(scores, noise, strict=True)],
+        rollout_log_probs=[own + n for own, n in zip(log_probs, noise, strict=True)],
         rewards=torch.tensor(REWARDS, dtype=torch.float32),
         truncated=torch.zeros(RUNS, dtype=torch.bool),
     )
 
 
-def score(run: OneStep, rollouts: Rollouts) -> types.SimpleNamespace:
+def before_update(run: OneStep, rollouts: Rollouts) -> Prepared:
     """What the driver computes between generation and update."""
-    routes = route(rollouts.rewards, rollouts.question, run.method.routing)
-    batches = mini_batches(rollouts, routes, run.method.mini_batch_questions)
-    student = run.step.score_by_student(rollouts, routes, batches)
-    teacher = run.step.score_by_teacher(run.train_questions[:4], rollouts, routes, batches, student)
-    constants = run.step.constants(rollouts, routes, batches, student, teacher)
-    parts = routes, student, teacher, constants  # as Step.record takes them
-    return types.SimpleNamespace(
-        routes=routes, batches=batches, student=student, teacher=teacher, constants=constants, parts=parts
-    )
+    batch = run.step.route(run.train_questions[:4], rollouts)
+    old_log_probs, teacher = run.step.compute_log_prob(batch), run.step.compute_teacher_log_prob(batch)
+    return Prepared(batch, old_log_probs, teacher, run.step.compute_targets(batch, old_log_probs, teacher))
 
 
-def update(run: OneStep, rollouts: Rollouts, scored) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
+def update(run: OneStep, prepared: Prepared) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
     """The driver's update: its metrics, and the gradients of every optimizer step before clipping."""
     engine, gradients = run.policy.worker.actor.engine, []
     step = type(engine).optimizer_step
@@ -251,48 +256,45 @@ def update(run: OneStep, rollouts: Rollouts, scored) -> tuple[dict[str, float], 
         return step(self)
 
     engine.optimizer_step = types.MethodType(recording, engine)
-    metrics = update_with(run, rollouts, scored)
+    metrics = update_with(run, prepared)
     del engine.optimizer_step
     return metrics, gradients
 
 
-def update_with(run: OneStep, rollouts: Rollouts, scored) -> dict[str, float]:
-    return run.step.update(rollouts, scored.routes, scored.batches, scored.constants)
+def update_with(run: OneStep, prepared: Prepared) -> dict[str, float]:
+    return run.step.update(prepared.batch, prepared.targets)
 
 
-def branch_gradients(run: OneStep, rollouts: Rollouts, scored) -> dict[str, float]:
+def branch_gradients(run: OneStep, prepared: Prepared) -> dict[str, float]:
     """The gradient norm of each branch of the first mini-batch."""
-    return run.step.branch_gradients(rollouts, scored.routes, scored.batches, scored.constants)
+    return run.step.branch_gradients(prepared.batch, prepared.targets)
 
 
 def kept(run: OneStep, rollouts: Rollouts, name: str) -> dict[int, Tensor]:
-    """[response, columns] scores that the ranks keep, by rollout; all ranks must ask, and one of them has a rollout."""
+    """[response, columns] what the ranks keep, by rollout; all ranks must ask, and one of them has a rollout."""
     parts = [run.policy.worker.kept.of(name)]
     if torch.distributed.get_world_size() > 1:
         parts = [{}] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(parts, run.policy.worker.kept.of(name))
-    scores = {row: tensor for part in parts for row, tensor in part.items()}
-    assert len(scores) == sum(map(len, parts))
+    found = {row: tensor for part in parts for row, tensor in part.items()}
+    assert len(found) == sum(map(len, parts))
     lengths = map(len, rollouts.responses)
-    return {
-        row: scores[row].unflatten(0, (length, -1)) for row, length in enumerate(lengths) if len(scores.get(row, []))
-    }
+    return {row: found[row].unflatten(0, (length, -1)) for row, length in enumerate(lengths) if len(found.get(row, []))}
 
 
 def numbers(run: OneStep, rollouts: Rollouts) -> dict[str, Tensor]:
     """Every number that a step of ``run`` computes from rollouts, by name; top-K tokens in the order of their ids."""
-    scored = score(run, rollouts)
-    branches = branch_gradients(run, rollouts, scored)
-    metrics, gradients = update(run, rollouts, scored)
+    prepared = before_update(run, rollouts)
+    branches = branch_gradients(run, prepared)
+    metrics, gradients = update(run, prepared)
     engine = run.policy.worker.actor.engine
     ids, log_q = (kept(run, rollouts, name) for name in ("top_k_ids", "teacher_log_probs"))
     order = {row: own.argsort(1) for row, own in ids.items()}
     by_row = {
-        "old_log_prob": scored.student.log_probs,
+        "old_log_prob": prepared.old_log_probs,
         "top_k_ids": {row: own.gather(1, order[row]) for row, own in ids.items()},
-        "top_k_mass": scored.student.top_k_mass,
-        "teacher_log_prob": scored.teacher.log_probs,
-        "teacher_entropy": scored.teacher.entropy,
+        "teacher_log_prob": prepared.teacher.log_probs,
+        "teacher_entropy": prepared.teacher.entropy,
         "teacher_log_probs": {row: _ordered(log_q[row], order[row]) for row in order},
     }
     tensors = {f"{kind}/{row}": tensor for kind, rows in by_row.items() for row, tensor in sorted(rows.items())}

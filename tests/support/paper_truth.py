@@ -7,7 +7,6 @@ the paper's decimal. Clock and seconds a step are made up apart from each other,
 from __future__ import annotations
 
 import csv
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,11 +15,14 @@ from typing import Any
 
 import yaml
 from paths import ROOT
+from run_files import Event, base_identity, validation, write_evaluation, write_run
 from synthetic import diagnostics, tiny_experiment
 
-from srpo.compose import load_experiment
-from srpo.config import Block, Experiment, LocalModel, Method, RunId
-from srpo.files import write_json, write_text
+from srpo.algorithm.method import Method
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Block, Experiment, LocalModel
+from srpo.files import write_text
+from srpo.layout import RunId
 
 REFERENCE = ROOT / "reports" / "reference"
 MODELS = {"qwen3-8b": "Qwen3-8B", "qwen3-4b": "Qwen3-4B"}
@@ -71,7 +73,7 @@ class Truth:
     """What the logs say. Pairs are early and late in training."""
 
     score: Score = field(default_factory=published)
-    seconds: dict[str, tuple[float, float, float]] = field(
+    seconds: dict[str, tuple[float, ...]] = field(
         default_factory=lambda: {
             m: tuple(float(r["seconds_per_step"]) for r in read("fig4b_step_seconds") if r["method"] == m) for m in MAIN
         }
@@ -119,60 +121,38 @@ def experiment(methods_of_4b: tuple[str, ...] = MAIN) -> Experiment:
     return tiny.model_copy(update={"name": "truth", "comparable_with_paper": True, "models": models, "matrix": blocks})
 
 
-def write(root: Path, truth: Truth, experiment: Experiment, steps: int = 48, validations: int = 24) -> None:
+def write(root: Path, truth: Truth, experiment: Experiment, steps: int = 48, validations: int = 48) -> None:
     """Write the logs of every run."""
     write_text(root / "experiment.yaml", yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
     for model, benchmark in experiment.bases():
         scores = _questions(truth.score(model, "base", benchmark, "base"), benchmark)
-        _evaluation(root / "base" / model / benchmark, {"base": scores})
+        identity = base_identity(model, benchmark)
+        write_evaluation(root / "base" / model / benchmark, identity, K, {"base": (0, scores)})
     for run in experiment.runs():
         _write_run(root / "runs" / run.path, truth, run, experiment.methods[run.method], steps, validations)
 
 
 def _write_run(folder: Path, truth: Truth, run: RunId, method: Method, steps: int, count: int) -> None:
-    folder.mkdir(parents=True)
-    with (folder / "steps.jsonl").open("w") as log:
-        for number in range(1, steps + 1):
-            log.write(json.dumps(_step(truth, run, method, number, steps)) + "\n")
-    curve = _curve(truth, run, count)
+    logged = [step(truth, run, method, number, steps) for number in range(1, steps + 1)]
     validations = [
-        {
-            "step": (i + 1) * steps // count,
-            "clock": (i + 1) * BUDGETS["10h"] / count,
-            "avg_at_k": sum(scores) / len(scores),
-            "k": K,
-            "questions": len(scores),
-            "response_length": 300.0,
-            "truncated_fraction": 0.0,
-            "question_scores": scores,
-        }
-        for i, scores in enumerate(curve)
+        validation((i + 1) * steps // count, (i + 1) * BUDGETS["10h"] / count, scores, K)
+        for i, scores in enumerate(_curve(truth, run, count))
     ]
-    (folder / "validations.jsonl").write_text("".join(json.dumps(v) + "\n" for v in validations))
-    selected = {
-        name: max((v for v in validations if v["clock"] <= seconds), key=lambda v: v["avg_at_k"])
-        for name, seconds in BUDGETS.items()
-    }
-    budgets = {
-        n: {key: v[key] for key in ("step", "clock", "avg_at_k")} | {"checkpoint": ""} for n, v in selected.items()
-    }
-    write_json(
-        folder / "summary.json",
-        {"run": run.model_dump(), "steps": steps, "clock": BUDGETS["10h"], "stopped_by": "budget", "budgets": budgets},
-    )
+    selected = write_run(folder, run, logged, validations, BUDGETS)
     dropped = {}
-    for name, validation in selected.items():
+    for name, best in selected.items():
         loss = SELECTION_BIAS + (truth.worse_in_the_end.get(run.method, 0.0) if name == "10h" else 0.0)
-        correct = round(sum(validation["question_scores"]) * K) - round(loss / 100 * K * QUESTIONS[run.benchmark])
-        dropped[name] = _spread(correct, QUESTIONS[run.benchmark])
-    _evaluation(folder, dropped)
+        correct = round(sum(best["question_scores"]) * K) - round(loss / 100 * K * QUESTIONS[run.benchmark])
+        dropped[name] = (best["step"], _spread(correct, QUESTIONS[run.benchmark]))
+    write_evaluation(folder, run.model_dump(), K, dropped)
 
 
 def _curve(truth: Truth, run: RunId, count: int) -> list[list[float]]:
     """Scores of each validation: up to the number of each budget and never above it before; then the late drop."""
     targets = [_seed_count(truth.score(run.model, run.method, run.benchmark, b), run, b) for b in BUDGETS]
     reached = [int(seconds * count / BUDGETS["10h"]) - 1 for seconds in BUDGETS.values()]  # last within each budget
-    counts, before, place = [], int(0.7 * targets[0]), 0
+    counts: list[int] = []
+    before, place = int(0.7 * targets[0]), 0
     for target, last in zip(targets, reached, strict=True):
         target = max(target, before) if counts else target
         span = last - place + 1
@@ -211,13 +191,8 @@ def _spread(correct: int, questions: int) -> list[float]:
     return [1.0] * full + [rest / K] * (full < questions) + [0.0] * (questions - full - 1)
 
 
-def _evaluation(folder: Path, budgets: dict[str, list[float]]) -> None:
-    cells = {n: {"step": 1, "avg_at_k": sum(s) / len(s), "question_scores": s} for n, s in budgets.items()}
-    questions = len(next(iter(budgets.values())))
-    write_json(folder / "evaluation.json", {"k": K, "questions": questions, "budgets": cells, "wall_seconds": 1.0})
-
-
-def _step(truth: Truth, run: RunId, method: Method, number: int, steps: int) -> dict[str, Any]:
+def step(truth: Truth, run: RunId, method: Method, number: int, steps: int) -> Event:
+    """A line of the step log."""
     noise = random.Random(f"{run.path}/{number}")
     done = (number - 1) / (steps - 1)
     clock = number * BUDGETS["10h"] / steps

@@ -15,8 +15,8 @@ import torch
 from one_step import build_run, numbers
 from verl.utils import tensordict_utils as tu
 
-from srpo.config import TransformerShape
-from srpo.cost import model_cost
+from srpo.cost.flops import model_cost
+from srpo.experiment.config import TransformerShape
 from srpo.layout import Layout
 from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.worker import SRPOWorker

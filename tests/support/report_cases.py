@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 
 from synthetic import tiny_experiment, write_results
 
-from srpo.analysis.report.claims import findings
 from srpo.analysis.report.page import write_report
 from srpo.analysis.results.load import load_results
-from srpo.compose import load_experiment
+from srpo.analysis.results.verdicts import findings
+from srpo.experiment.compose import load_experiment
 
 EXPERIMENT = load_experiment(tiny_experiment())
 

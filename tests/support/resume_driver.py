@@ -37,7 +37,7 @@ def die(*args, **kwargs) -> None:
 def train(name: str, folder: Path, crash: str | None = None) -> None:
     """Train until the end or until ``crash``, the name of a function below and a count, e.g. ``half_event 3``."""
     spec = experiment(name).run(experiment(name).runs()[0])
-    loop.LiveMirror = NoMirror
+    loop.LiveMirror = NoMirror  # type: ignore[misc, assignment]
     loop.CHECKPOINT_SHARE = float("inf")  # a checkpoint after each step, once one has been made
     step_module.compute_reward = avg_at_k.compute_reward = hash_reward
     if crash:
@@ -86,7 +86,7 @@ def before_state(count: int) -> None:
 
 def before_rename(count: int) -> None:
     """A checkpoint that is written whole, under its temporary name."""
-    checkpoints.os = type("os", (), {"replace": nth(count, os.replace, die)})
+    checkpoints.os = type("os", (), {"replace": nth(count, os.replace, die)})  # type: ignore[assignment]
 
 
 def before_prune(count: int) -> None:
@@ -102,7 +102,7 @@ def in_prune(count: int) -> None:
         unlink(path, *args, **kwargs)
         die()
 
-    Path.unlink = nth(count, unlink, unlink_and_die)
+    Path.unlink = nth(count, unlink, unlink_and_die)  # type: ignore[method-assign]
 
 
 def in_rmtree(count: int) -> None:
@@ -113,7 +113,7 @@ def in_rmtree(count: int) -> None:
         die()
 
     module = type("shutil", (), {"rmtree": nth(count, shutil.rmtree, remove_some)})
-    checkpoints.shutil = module
+    checkpoints.shutil = module  # type: ignore[assignment]
 
 
 def before_summary(count: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -12,7 +13,7 @@ import yaml
 
 def content(folder: Path) -> dict[str, object]:
     """All that a run leaves behind, without measured seconds and memory."""
-    result = {}
+    result: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.suffix == ".pt":
@@ -42,7 +43,7 @@ def without_measurements(line: str) -> str:
     )
 
 
-def tensors(value: object) -> list[bytes | str]:
+def tensors(value: Any) -> list[bytes | str]:
     """The leaves of a checkpoint file in order, tensors as bytes."""
     if isinstance(value, dict):
         return [leaf for key, inner in value.items() for leaf in [str(key), *tensors(inner)]]

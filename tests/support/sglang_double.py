@@ -150,7 +150,7 @@ class Double:
         elif fault == "fewer_log_probs":
             log_probs = log_probs[:-1]
         elif fault == "null_log_prob":
-            log_probs[-1] = None
+            log_probs[-1] = None  # type: ignore[call-overload]
         elif fault == "abort":
             finish = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
         elif fault == "nan":

@@ -129,7 +129,7 @@ class Cluster:
             "slurmctld": ["-D", "-f", f"{place}/slurm.conf"],
             "slurmd": ["-D", "-N", self.host, "-f", f"{place}/slurm.conf"],
         }
-        program = shutil.which(name, path=_path())
+        program = shutil.which(name, path=_path()) or name
         with (place / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
                 [program, *options[name]],

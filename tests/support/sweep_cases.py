@@ -9,8 +9,8 @@ import numpy as np
 from synthetic import tiny_experiment
 
 from srpo.analysis.results.sweeps import LATE_DROP
-from srpo.compose import load_experiment
-from srpo.config import RunId
+from srpo.experiment.compose import load_experiment
+from srpo.layout import RunId
 from srpo.seeds import derive_seed
 
 BENCHMARKS = ("chemistry", "physics")

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from run_files import Event, base_identity, validation, write_evaluation, write_log, write_run
 
-from srpo.compose import load_experiment
-from srpo.config import Experiment, LocalModel, Method, RunId
-from srpo.files import append_event, write_json, write_text
+from srpo.algorithm.method import Method
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Experiment, LocalModel
+from srpo.files import write_json, write_text
+from srpo.layout import RunId
 
 # final score, share of the gain reached after one time constant (in steps), points lost a step after step 20
 CURVES = {
@@ -68,13 +71,14 @@ def write_results(
         response: what every sampled response says instead of an invented one.
     """
     write_text(root / "experiment.yaml", yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
-    for name, benchmark in experiment.benchmarks.items():
-        write_json(root / "data" / name / "statistics.json", _statistics(name, benchmark.kind))
-    for name, model in experiment.models.items():
-        write_json(root / "models" / name / "base.json", _base_model(name, model.kind, experiment))
+    for name in experiment.benchmarks:
+        write_json(root / "data" / name / "statistics.json", _statistics(name, experiment.benchmarks[name].kind))
+    for name in experiment.models:
+        write_json(root / "models" / name / "base.json", _base_model(name, experiment.models[name].kind, experiment))
     if evaluate:
         for model, benchmark in experiment.bases():
-            _write_base(root, model, benchmark, experiment, response)
+            base = {"base": {"step": 0, "avg_at_k": _score("base", 0, benchmark)}}
+            _evaluate(root / "base" / model / benchmark, experiment, base_identity(model, benchmark), base, response)
     for run in filter(keep, experiment.runs()):
         _write_run(root / "runs" / run.path, experiment, run, evaluate, stop_at, response)
 
@@ -90,39 +94,29 @@ def _write_run(
     end = stop_at if stop_at is not None else max(training.budget_seconds.values())
     spec = experiment.run(run).model_dump(mode="json")
     write_text(folder / "run.yaml", yaml.safe_dump({"spec": spec, "provenance": _provenance()}, sort_keys=False))
-    clock, step, validations = 0.0, 0, []
-    wall = 0.0
-    while True:
-        event = _step(rng, method, step + 1, clock, run)
+    clock = 0.0
+    steps: list[Event] = []
+    validations: list[Event] = []
+    groups: list[Event] = []
+    k = training.validation.rollouts
+    while clock < end:  # the step that reaches the last budget is the last one
+        event = _step(rng, method, len(steps) + 1, clock, run)
         if stop_at is not None and event["clock"] > end:
             break
+        steps.append(event)
         step, clock = event["step"], event["clock"]
-        wall += event["wall_seconds"]
-        append_event(folder / "steps.jsonl", event)
         if step % training.validate_every == 0:
-            validations.append(_validation(rng, step, clock, run, experiment))
-            append_event(folder / "validations.jsonl", validations[-1])
-            append_event(folder / "groups.jsonl", _group(method, step, run, response))
-        if clock >= end:  # the step that reaches the last budget is the last one
-            break
+            scores = _questions(rng, _score(run.method, step, run.benchmark), k)
+            validations.append(validation(step, clock, scores, k, 30 + rng.random()))
+            groups.append(_group(method, step, run, response))
+    write_log(folder / "groups.jsonl", groups)
     if stop_at is not None:
+        write_run(folder, run, steps, validations, None)
         return
-    budgets = {name: _best(validations, seconds) for name, seconds in training.budget_seconds.items()}
-    identity = run.model_dump()
-    write_json(
-        folder / "summary.json",
-        {
-            "run": identity,
-            "steps": step,
-            "clock": clock,
-            "wall_seconds": wall,
-            "peak_memory_gb": 0.8 + rng.random() / 5,
-            "stopped_by": "budget",
-            "budgets": budgets,
-        },
-    )
+    measured = {"wall_seconds": sum(e["wall_seconds"] for e in steps), "peak_memory_gb": 0.8 + rng.random() / 5}
+    selected = write_run(folder, run, steps, validations, training.budget_seconds, **measured)
     if evaluate:
-        _write_evaluation(folder, experiment, identity, {k: v for k, v in budgets.items() if v}, response)
+        _evaluate(folder, experiment, run.model_dump(), selected, response)
 
 
 def _score(method: str, step: int, benchmark: str) -> float:
@@ -242,65 +236,25 @@ def _group(method: Method, step: int, run: RunId, response: str | None) -> dict[
     return {"step": step, "question": step, "prompt": question, "ground_truth": "larger", "rollouts": rollouts}
 
 
-def _validation(rng: random.Random, step: int, clock: float, run: RunId, experiment: Experiment) -> dict[str, Any]:
-    k = experiment.training.validation.rollouts
-    scores = _questions(rng, _score(run.method, step, run.benchmark), k)
-    return {
-        "step": step,
-        "clock": clock,
-        "avg_at_k": sum(scores) / len(scores),
-        "k": k,
-        "questions": len(scores),
-        "response_length": 30 + rng.random(),
-        "truncated_fraction": 0.0,
-        "question_scores": scores,
-    }
-
-
 def _questions(rng: random.Random, score: float, k: int) -> list[float]:
     return [sum(rng.random() < score for _ in range(k)) / k for _ in range(QUESTIONS)]
-
-
-def _best(validations: Iterable[dict[str, Any]], seconds: float) -> dict[str, Any] | None:
-    within = [v for v in validations if v["clock"] <= seconds]
-    if not within:
-        return None
-    best = max(within, key=lambda v: v["avg_at_k"])
-    place = {key: best[key] for key in ("step", "clock", "avg_at_k")}
-    return {"seconds": seconds, **place, "checkpoint": f"checkpoints/step{best['step']}"}
 
 
 # ---------------------------------------------------------------- evaluations, models, data
 
 
-def _write_base(root: Path, model: str, benchmark: str, experiment: Experiment, response: str | None) -> None:
-    identity = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
-    place = {"base": {"step": 0, "avg_at_k": _score("base", 0, benchmark)}}
-    _write_evaluation(root / "base" / model / benchmark, experiment, identity, place, response)
-
-
-def _write_evaluation(
-    folder: Path, experiment: Experiment, run: dict[str, Any], budgets: dict[str, Any], response: str | None
+def _evaluate(
+    folder: Path, experiment: Experiment, run: dict[str, Any], selected: Mapping[str, Event], response: str | None
 ) -> None:
     rng = random.Random(f"{experiment.name}/{run}/evaluation")
     k = experiment.evaluation.rollouts
-    cells = {}
-    for budget, place in budgets.items():
-        scores = _questions(rng, min(1.0, max(0.0, place["avg_at_k"] - 0.01)), k)
-        cells[budget] = {
-            "step": place["step"],
-            "avg_at_k": sum(scores) / len(scores),
-            "response_length": 30.0,
-            "truncated_fraction": 0.0,
-            "question_scores": scores,
-        }
-    write_json(
-        folder / "evaluation.json", {"run": run, "k": k, "questions": QUESTIONS, "budgets": cells, "wall_seconds": 9.5}
-    )
-    for budget in budgets:
-        for question in range(4):
-            for sample in range(2):
-                append_event(folder / "samples.jsonl", _sample(run, budget, question, sample, response))
+    chance = {budget: min(1.0, max(0.0, place["avg_at_k"] - 0.01)) for budget, place in selected.items()}
+    scores = {budget: (place["step"], _questions(rng, chance[budget], k)) for budget, place in selected.items()}
+    write_evaluation(folder, run, k, scores)
+    samples = [
+        _sample(run, budget, q, sample, response) for budget in selected for q in range(4) for sample in range(2)
+    ]
+    write_log(folder / "samples.jsonl", samples)
 
 
 def _sample(run: dict[str, Any], budget: str, question: int, sample: int, response: str | None) -> dict[str, Any]:
@@ -359,8 +313,8 @@ def _provenance() -> dict[str, Any]:
 
 def paper_experiment(benchmarks: Iterable[str] = PAPER_BENCHMARKS) -> Experiment:
     """The tiny experiment as if it were run on the paper's model, and so comparable with it."""
-    block = {**tiny_experiment()["matrix"][0], "benchmarks": [f"miniature/{name}" for name in benchmarks]}
-    experiment = load_experiment(tiny_experiment(matrix=[block]))
+    chosen = {**tiny_experiment()["matrix"][0], "benchmarks": [f"miniature/{name}" for name in benchmarks]}
+    experiment = load_experiment(tiny_experiment(matrix=[chosen]))
     model = LocalModel(kind="local", name="qwen3-8b", title="Qwen3-8B", path=Path("/nowhere"))
     block = experiment.matrix[0].model_copy(update={"models": ["qwen3-8b"], "benchmarks": list(experiment.benchmarks)})
     changes = {"comparable_with_paper": True, "models": {"qwen3-8b": model}, "matrix": [block]}

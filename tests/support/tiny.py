@@ -5,10 +5,9 @@ import hashlib
 import yaml
 
 from srpo.benchmarks.splits import build_split, write_split
-from srpo.compose import load_experiment
-from srpo.config import RunId
+from srpo.experiment.compose import load_experiment
 from srpo.files import write_json
-from srpo.layout import Layout
+from srpo.layout import Layout, RunId
 from srpo.repository import CONFIGS
 
 
@@ -24,7 +23,7 @@ def tiny_experiment(method, execution=None, **training):
     raw |= {
         "name": "tiny",
         "matrix": [{"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"], "methods": [method]}],
-        "overrides": {method: {"mini_batch_questions": size, "learning_rate": 1e-3, "top_k": 20}},
+        "overrides": {method: {"mini_batch_questions": size, "learning_rate": 1e-3, "distillation_topk": 20}},
         "execution": execution or {},
     }
     raw["training"] |= {

@@ -151,9 +151,9 @@ def test_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFix
     assert "is not a directory" in capsys.readouterr().err
 
 
-def test_verb_needs_a_command(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["attempt", "--folder", str(tmp_path), "--log", str(tmp_path / "log")])
+def test_verb_needs_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["attempt", "--folder", str(tmp_path), "--log", str(tmp_path / "log")]) == 2
+    assert "Missing argument 'COMMAND'" in capsys.readouterr().err
 
 
 def wait_for(condition, seconds: float = 20.0) -> None:

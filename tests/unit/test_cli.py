@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import yaml
 from synthetic import tiny_experiment, write_results
 
 from srpo import cli
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 from srpo.layout import Layout
 from srpo.repository import CONFIGS
 
@@ -45,16 +46,59 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def test_help_is_quick_to_load() -> None:
-    code = "import sys, srpo.cli; sys.exit(bool({'torch', 'pydantic', 'yaml', 'pandas'} & sys.modules.keys()))"
+    code = "import sys, srpo.cli; sys.exit(bool({'torch', 'pydantic', 'yaml', 'pandas', 'rich'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("verb", ["", "experiment", "data", "model", "train", "evaluate", "report", "track sync"])
 def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        cli.main([*verb.split(), "--help"])
-    assert exit_.value.code == 0
-    assert "usage: srpo" in capsys.readouterr().out
+    assert cli.main([*verb.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: srpo {verb}".rstrip())
+    assert "..." not in shown.partition("\n")[2]  # no sentence is cut
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("srpo tra", {"train", "track"}),
+        ("srpo plan one-", {"one-gpu", "one-gpu-48gb", "one-node-small"}),
+        ("srpo train --method sdpo_", {"sdpo_at_srpo_settings", "sdpo_correct_only", "sdpo_failed_only"}),
+        ("srpo data --split t", {"train", "test"}),
+    ],
+)
+def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]) -> None:
+    asked = {"_SRPO_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    program = [sys.executable, "-m", "srpo.cli"]
+    shown = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=True).stdout
+    assert set(shown.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing command"),
+        (["trian"], "No such command 'trian'"),
+        (["train"], "Missing option '--experiment'"),
+        (["train", "--modle", "x"], "No such option: --modle"),
+        (["data", "--split", "val", "--experiment", "x", "--benchmark", "y"], "'val' is not one of 'train', 'test'"),
+        (["data", "--experiment", "x", "--benchmark", "y"], "one of --split, --statistics and --lengths"),
+        (["report", "--only", "pictures"], "'pictures' is not one of 'tables', 'figures', 'html'"),
+    ],
+)
+def test_a_mistake_in_the_command_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in fails(capsys, *arguments)
+
+
+def test_an_interrupted_verb_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_open", interrupt)
+    assert cli.main(["train", "--experiment", "x/experiment.yaml", *RUN]) == 130
+    assert capsys.readouterr().err == "srpo: interrupted\n"
 
 
 def test_experiment_resolves(
@@ -172,7 +216,7 @@ def test_data_verbs(layout: Layout) -> None:
 
 def test_report_verb(layout: Layout) -> None:
     write_results(layout.folder, load_experiment(layout.experiment))
-    assert cli.main(["report", "--experiment", str(layout.experiment), "--only", "tables", "html"]) == 0
+    assert cli.main(["report", "--experiment", str(layout.experiment), "--only", "tables", "--only", "html"]) == 0
     assert "<html" in layout.report.read_text()
     assert (layout.tables / "table1.csv").exists()
     assert not layout.figures.exists()
@@ -197,9 +241,6 @@ def test_report_mistakes(arguments: list[str], word: str, capsys: pytest.Capture
 
 
 def test_help_shows_only_what_is_needed_as_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["report", "--help"])
+    assert cli.main(["report", "--help"]) == 0
     usage = capsys.readouterr().out.split("\n\n")[0].split()
-    assert " ".join(usage) == (
-        "usage: srpo report results/NAME [--only PART ...] srpo report compare results/A results/B [--output FILE]"
-    )
+    assert " ".join(usage) == "Usage: srpo report [OPTIONS] [results/NAME | compare results/A results/B]..."

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from srpo.errors import SrpoError
-from srpo.files import append_event, exclusive_access, read_events, write_text
+from srpo.files import append_event, exclusive_access, read_events, read_last_events, write_text
 
 pytestmark = pytest.mark.fault
 
@@ -57,3 +57,13 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
         write_text(path, "after")
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("line", "reason"), [(b"{", "not JSON"), (b"\xff", "not UTF-8"), (b"3", "not a JSON object")])
+def test_a_damaged_line_is_named(line, reason, tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b"\n")
+    with pytest.raises(SrpoError, match=rf"log\.jsonl, line 2: {reason}"):
+        list(read_events(path))
+    with pytest.raises(SrpoError, match=rf"log\.jsonl, one of the last lines: {reason}"):
+        read_last_events(path)

@@ -11,10 +11,10 @@ import yaml
 from synthetic import tiny_experiment, write_results
 
 from srpo import cli, status
-from srpo.compose import load_experiment
-from srpo.config import Experiment, RunId
+from srpo.experiment.compose import load_experiment, resolved_text
+from srpo.experiment.config import Experiment
 from srpo.files import append_event, read_last_events
-from srpo.layout import Layout
+from srpo.layout import Layout, RunId
 
 pytestmark = pytest.mark.fault
 
@@ -141,6 +141,57 @@ def test_error_of_an_evaluation(experiment: Experiment, layout: Layout, run: Run
     assert only(experiment, layout).error == "srpo: error: the server died"
 
 
+@pytest.mark.parametrize("name", ["steps", "validations", "attempts"])
+def test_a_damaged_line_is_named_and_hides_no_other_run(
+    name: str, experiment: Experiment, layout: Layout, run: RunId, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(layout.folder, experiment)
+    record(layout, run, (0, 0))
+    path = layout.run(run) / f"{name}.jsonl"
+    path.write_text(path.read_text() + '{"step": 3, "clo\n')
+    found = {each.run: each for each in status.read(experiment, layout)}
+    assert found[RUN].stage == "failed"
+    assert found[RUN].error.startswith(f"{path}, ")
+    assert "line" in found[RUN].error
+    assert {each.stage for each in found.values()} == {"failed", "evaluated"}
+    assert cli.main(["status", str(layout.folder)]) == 0
+
+
+def test_a_deleted_folder_is_noticed(experiment: Experiment, layout: Layout, run: RunId) -> None:
+    write_results(layout.folder, experiment)
+    layout.report.touch()
+    for each in experiment.runs()[1:]:
+        log = layout.run_log(each, "train")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+    assert only(experiment, layout).error is None
+    shutil.rmtree(layout.run(run))
+    assert (only(experiment, layout).stage, only(experiment, layout).error) == (
+        "waiting",
+        "its folder is gone; delete report.html and snakemake makes the run again",
+    )
+    never = experiment.runs()[0]  # has no log: it has not run yet
+    shutil.rmtree(layout.run(never))
+    assert status.read(experiment, layout)[0].error is None
+
+
+def test_runs_of_several_versions_are_said_to_be(
+    experiment: Experiment, layout: Layout, run: RunId, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(layout.folder, experiment)
+    layout.experiment.write_text(resolved_text(experiment))
+    commands = (["status", str(layout.folder)], ["report", str(layout.folder), "--only", "tables"])
+    for command in commands:
+        assert cli.main(command) == 0
+        assert "versions" not in "".join(capsys.readouterr())
+    origin = layout.run_files(run).origin
+    origin.write_text(origin.read_text().replace("srpo: 0.2.0", "srpo: 0.1.0"))
+    for command in commands:
+        assert cli.main(command) == 0
+        shown = "".join(capsys.readouterr())
+        assert "different versions of srpo made the runs: 1 run by 0.1.0 and 5 runs by 0.2.0\n" in shown
+
+
 def test_last_events(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text("")
@@ -163,7 +214,7 @@ def test_verb(experiment: Experiment, layout: Layout, capsys: pytest.CaptureFixt
     assert header.split()[:3] == ["run", "stage", "step"]
     assert len(rows) == 6
     # not on a terminal: once
-    assert cli.main(["status", str(layout.folder), "--watch"]) == 0
+    assert cli.main(["status", str(layout.folder), "--watch", "--every", "3"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == first
     assert cli.main(["status", str(layout.folder), "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]

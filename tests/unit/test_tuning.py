@@ -16,9 +16,9 @@ from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.tuning_table import tuning_table
 from srpo.benchmarks.splits import build_split
 from srpo.cli import main
-from srpo.compose import load_experiment, resolved_text
-from srpo.config import Tuned
 from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment, resolved_text
+from srpo.experiment.config import Tuned
 from srpo.files import write_text
 from srpo.layout import Layout
 from srpo.repository import CONFIGS
@@ -129,7 +129,7 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
         ({"search": {"held_out_questions": 512, "grid": GRID}}, ["held_out_questions = 512", "512"]),
         ({"search": {"held_out_questions": 500, "grid": GRID}}, ["questions_per_batch = 32", "12 questions"]),
         (
-            {"sweep": {"of": "srpo", "key": "top_k", "values": [1, 2], "label": "K"}},
+            {"sweep": {"of": "srpo", "key": "distillation_topk", "values": [1, 2], "label": "K"}},
             ["a search or a sweep, not both"],
         ),
         ({"tuned": "nothing"}, ["tuned = 'nothing': unknown"]),

@@ -1,8 +1,10 @@
-"""Group-relative advantages (section 2.1, with Dr. GRPO's unbiased normalisation)."""
+"""Group-relative advantages (section 2.1, with Dr. GRPO's unbiased normalisation), and what branches make of them."""
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+
+from srpo.algorithm.method import Method
 
 
 def group_advantages(
@@ -28,46 +30,46 @@ def group_advantages(
 
 
 def mixed_advantages(
+    method: Method,
     advantage: Float[Tensor, " tokens"],
-    teacher_log_prob: Float[Tensor, " tokens"],
-    student_log_prob: Float[Tensor, " tokens"],
-    lam: float | int,
+    student: Float[Tensor, " tokens"],
+    teacher: Float[Tensor, " tokens"],
 ) -> Float[Tensor, " tokens"]:
-    """Token-level mix of the two advantages (section 4.3): lam A^GRPO + (1 - lam) A^SDPO.
+    """Token-level mix of the two advantages (section 4.3): lam A^GRPO + (1 - lam) A^SDPO, lam = ``mix_lambda``.
 
     A^SDPO = log q(y_t) - log p(y_t), SDPO's advantage of the sampled token; the paper leaves its exact form
     open (docs/method.md).
 
     Args:
         advantage: the rollout's group advantage.
-        teacher_log_prob: log q(y_t); equal to ``student_log_prob`` where there is no correct sibling.
-        student_log_prob: log p(y_t) at the start of the update.
-        lam: weight of the group advantage, in [0, 1].
+        student: log p(y_t) at the start of the update.
+        teacher: log q(y_t); equal to ``student`` if there is no correct sibling.
 
     Returns:
         A constant of the gradient.
     """
-    return (lam * advantage + (1 - lam) * (teacher_log_prob - student_log_prob)).detach()
+    lam = method.mix_lambda
+    return (lam * advantage + (1 - lam) * (teacher - student)).detach()
 
 
 def anchored_advantages(
+    method: Method,
     advantage: Float[Tensor, " tokens"],
-    teacher_log_prob: Float[Tensor, " tokens"],
-    student_log_prob: Float[Tensor, " tokens"],
-    kl_coef: float | int,
+    student: Float[Tensor, " tokens"],
+    teacher: Float[Tensor, " tokens"],
 ) -> Float[Tensor, " tokens"]:
-    """Group advantage minus a per-token penalty for leaving the teacher: A - c (log p(y_t) - log q(y_t)).
+    """Group advantage minus a penalty per token for leaving the teacher: A - c (log p(y_t) - log q(y_t)).
 
-    The penalty is the k1 estimate of KL(p || q) at the token, as verl's ``use_kl_in_reward`` has it, without the sum
-    over later tokens. The teacher is the EMA of the student under the same prompt. Not in the paper.
+    c is ``kl_coef``. The penalty is the k1 estimate of KL(p || q) at the token, as verl's ``use_kl_in_reward`` has
+    it, without the sum over later tokens. The teacher is the EMA of the student under the same prompt. A control; not
+    in the paper.
 
     Args:
         advantage: the rollout's group advantage.
-        teacher_log_prob: log q(y_t) under the student's own prompt.
-        student_log_prob: log p(y_t) at the start of the update.
-        kl_coef: c, at least 0.
+        student: log p(y_t) at the start of the update.
+        teacher: log q(y_t) under the student's own prompt.
 
     Returns:
         A constant of the gradient.
     """
-    return (advantage - kl_coef * (student_log_prob - teacher_log_prob)).detach()
+    return (advantage - method.kl_coef * (student - teacher)).detach()

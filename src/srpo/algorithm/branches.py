@@ -1,50 +1,17 @@
-"""What a rollout's branch does: whether the teacher scores it, and which loss its tokens enter.
+"""What a rollout's branch does: whether it needs the teacher, and which loss its tokens enter.
 
 A method's routing table names branches (``configs/methods``); configuration, loss, metrics and report iterate over
-:data:`BRANCHES`. Configuration reads this module, so it imports no torch.
+:data:`BRANCHES`. Configuration reads this module, so it imports no torch: a branch names its function.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from pkgutil import resolve_name
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from srpo.algorithm.settings import Settings
-
-
-def group_advantage(settings: Settings, advantage: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
-    """The rollout's group advantage for every token (section 2.1)."""
-    return advantage.expand(len(student))
-
-
-def mixed_advantage(settings: Settings, advantage: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
-    """The token-level mix of group advantage and SDPO's (section 4.3)."""
-    from srpo.algorithm.advantage import mixed_advantages
-
-    return mixed_advantages(advantage.expand(len(student)), teacher, student, settings.mix_lambda)
-
-
-def anchored_advantage(settings: Settings, advantage: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
-    """The group advantage minus a per-token KL penalty (a control; not in the paper)."""
-    from srpo.algorithm.advantage import anchored_advantages
-
-    return anchored_advantages(advantage.expand(len(student)), teacher, student, settings.kl_coef)
-
-
-def jensen_shannon(settings: Settings, student: Tensor, teacher: Tensor) -> Tensor:
-    """The generalised Jensen-Shannon divergence at the method's ``divergence_alpha`` (section 2.2)."""
-    from srpo.algorithm.divergence import generalised_jsd
-
-    return generalised_jsd(student, teacher, settings.divergence_alpha)
-
-
-def no_divergence(settings: Settings, student: Tensor, teacher: Tensor) -> Tensor:
-    """The divergence of a branch without distillation."""
-    raise NotImplementedError("a branch without distillation has no divergence")
+Function = str | Callable[..., Any]
+"""A function, or the name under which it is imported when it is first used: ``module:function``."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +22,15 @@ class Branch:
         name: in method files, in ``groups.jsonl`` and in metrics (``routing/<name>_fraction``, ``loss/<name>``).
         title: in the report.
         loss: which token loss its rollouts enter; None for rollouts that are not trained on.
-        sibling: whether the teacher, shown a correct sibling, scores its rollouts: ``never``; ``if_correct``, if there
-            is a correct sibling; ``required``: a rollout without a correct sibling cannot take the branch;
-            ``not_shown``: the teacher scores all of them under the student's own prompt, without a sibling.
-        advantage: of a policy-gradient branch, [response] from the settings, the rollout's group advantage [], and
-            log-probs of the sampled tokens under student (before the update) and teacher [response]; the teacher's
-            are the student's where there is no correct sibling.
-        divergence: of a distillation branch, [tokens] from the settings and log-probs [tokens, K + 1] of the top-K
-            tokens and the tail under student and teacher. Gradients flow into the student's.
+        sibling: whether the teacher computes log-probs of its rollouts, and under which prompt: ``never``;
+            ``if_correct``: shown a correct sibling, if there is one; ``required``: likewise, and a rollout without a
+            correct sibling cannot take the branch; ``not_shown``: of all of them under the student's own prompt.
+        advantage: of a policy-gradient branch; None for the rollout's group advantage as it is (section 2.1).
+            ``f(method, advantage, student, teacher)``, all [tokens]: the group advantage and the log-probs of the
+            sampled tokens under student (before the update) and teacher, the student's if there is no teacher.
+            Returns each token's advantage, a constant of the gradient.
+        divergence: of a distillation branch. ``f(method, student, teacher)``, both [tokens, K + 1]: log-probs of the
+            student's top-K tokens and the tail. Returns each token's divergence; gradients flow into the student.
         excludes: branches that a method cannot use together with this one.
     """
 
@@ -70,29 +38,34 @@ class Branch:
     title: str
     loss: Literal["policy_gradient", "distillation"] | None
     sibling: Literal["never", "if_correct", "required", "not_shown"] = "never"
-    advantage: Callable[[Settings, Tensor, Tensor, Tensor], Tensor] = group_advantage
-    divergence: Callable[[Settings, Tensor, Tensor], Tensor] = no_divergence
+    advantage: Function | None = None
+    divergence: Function | None = None
     excludes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.loss == "distillation" and (self.divergence is no_divergence or self.sibling != "required"):
+        if self.loss == "distillation" and (self.divergence is None or self.sibling != "required"):
             raise ValueError(f"branch {self.name}: distillation needs a divergence and sibling = required")
 
     @property
     def uses_teacher(self) -> bool:
-        """Whether the teacher scores rollouts of this branch (see ``sibling``)."""
+        """Whether the teacher computes log-probs of rollouts of this branch (see ``sibling``)."""
         return self.sibling != "never"
 
+    @cached_property
+    def advantage_function(self) -> Callable[..., Any]:
+        """``advantage``, imported."""
+        return _imported(self.advantage)
 
-DROPPED = Branch("dropped", "dropped", loss=None)
-GRPO = Branch("grpo", "GRPO", loss="policy_gradient")
-SDPO = Branch("sdpo", "SDPO", loss="distillation", sibling="required", divergence=jensen_shannon)
-MIX = Branch(
-    "mix", "mix", loss="policy_gradient", sibling="if_correct", advantage=mixed_advantage, excludes=(SDPO.name,)
-)
-ANCHORED = Branch(
-    "anchored", "GRPO, anchored", loss="policy_gradient", sibling="not_shown", advantage=anchored_advantage
-)
+    @cached_property
+    def divergence_function(self) -> Callable[..., Any]:
+        """``divergence``, imported."""
+        return _imported(self.divergence)
+
+
+def _imported(function: Function | None) -> Callable[..., Any]:
+    assert function is not None
+    return resolve_name(function) if isinstance(function, str) else function
+
 
 BRANCHES: dict[str, Branch] = {}
 """Every branch by name. Tensors hold a branch as its index here; ``dropped`` is first, so 0 means no loss."""
@@ -109,8 +82,36 @@ def register(branch: Branch) -> Branch:
     return branch
 
 
-for _branch in (DROPPED, GRPO, SDPO, MIX, ANCHORED):
-    register(_branch)
+DROPPED = register(Branch("dropped", "dropped", loss=None))
+GRPO = register(Branch("grpo", "GRPO", loss="policy_gradient"))
+SDPO = register(
+    Branch(
+        "sdpo",
+        "SDPO",
+        loss="distillation",
+        sibling="required",
+        divergence="srpo.algorithm.divergence:jensen_shannon",
+    )
+)
+MIX = register(
+    Branch(
+        "mix",
+        "mix",
+        loss="policy_gradient",
+        sibling="if_correct",
+        advantage="srpo.algorithm.advantage:mixed_advantages",
+        excludes=(SDPO.name,),
+    )
+)
+ANCHORED = register(
+    Branch(
+        "anchored",
+        "GRPO, anchored",
+        loss="policy_gradient",
+        sibling="not_shown",
+        advantage="srpo.algorithm.advantage:anchored_advantages",
+    )
+)
 
 
 def comparable_branches() -> list[Branch]:

@@ -1,6 +1,6 @@
 """Diagnostics of a step: why a method works or fails (docs/method.md). They are never part of the loss."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float, Int64
@@ -15,19 +15,20 @@ QUARTERS = 4
 REASONING, ANSWER_START, ANSWER_REST, FORMAT = range(len(PARTS))
 
 
-def loss_cells(parts: Int64[Tensor, " response"]) -> Int64[Tensor, " response"]:
-    """Cell of each token in the flattened table [parts, quarters] of :func:`share_sums`."""
+def parts_and_quarters(parts: Int64[Tensor, " response"]) -> Int64[Tensor, " response"]:
+    """Index of each token of a response in the flattened table [parts, quarters] of :func:`share_sums`."""
     quarter = torch.arange(len(parts)) * QUARTERS // len(parts)
     return parts * QUARTERS + quarter
 
 
-def share_sums(cells: Int64[Tensor, " tokens"], values: Float[Tensor, " tokens"]) -> dict[str, float]:
+def share_sums(part_and_quarter: Int64[Tensor, " tokens"], values: Float[Tensor, " tokens"]) -> dict[str, float]:
     """Sum values of tokens by part and by quarter.
 
     Args:
-        cells: as :func:`loss_cells` made them.
+        part_and_quarter: :func:`parts_and_quarters` of the tokens.
     """
-    table = values.new_zeros(len(PARTS) * QUARTERS).index_add(0, cells, values).cpu().view(len(PARTS), QUARTERS)
+    table = values.new_zeros(len(PARTS) * QUARTERS).index_add(0, part_and_quarter, values)
+    table = table.cpu().view(len(PARTS), QUARTERS)
     by_part = zip(PARTS, table.sum(1).tolist(), strict=True)
     by_quarter = ((f"quarter_{i}", value) for i, value in enumerate(table.sum(0).tolist(), 1))
     return dict([*by_part, *by_quarter])
@@ -56,55 +57,24 @@ def _quantiles(values: Tensor, shares: Iterable[float]) -> list[float]:
     return [ordered[round(share * (len(values) - 1))].item() for share in shares]
 
 
-def copying_cases(
-    responses: Sequence[Tensor], parts: dict[int, Tensor], shown: dict[int, int]
-) -> dict[int, tuple[int, int]]:
-    """The position of a rollout's first answer token, and the first answer token of the sibling that its teacher sees.
+def copied_tokens(
+    responses: Sequence[Tensor], parts: Mapping[int, Tensor], shown: Mapping[int, int]
+) -> dict[int, Int64[Tensor, " response"]]:
+    """By distilled rollout: at its first answer token that of the shown sibling's answer, if it differs; else -1.
 
-    By distilled rollout; rollouts with the same first answer token as the sibling are left out.
+    If this token becomes the student's most likely one after its own reasoning, and its reasoning stays wrong, it
+    learns answers instead of reasoning.
 
     Args:
         responses: token ids of all rollouts.
         parts: [response] int64 index into :data:`PARTS` of each token, of the rollouts in ``shown``, keys and values.
         shown: by distilled rollout, the sibling that its teacher sees.
     """
-    cases = {}
+    tokens = {row: torch.full((len(responses[row]),), -1) for row in shown}
     for row, sibling in shown.items():
         own, other = _answer_start(parts[row]), _answer_start(parts[sibling])
         if own is not None and other is not None and responses[row][own] != responses[sibling][other]:
-            cases[row] = own, int(responses[sibling][other])
-    return cases
-
-
-def copying_metrics(
-    cases: dict[int, tuple[int, int]], student_argmax: dict[int, Tensor], teacher_argmax: dict[int, Tensor]
-) -> dict[str, float]:
-    """How often the shown sibling's first answer token is the most likely one, after the rollout's own reasoning.
-
-    If this share rises for the student while its reasoning stays wrong, it learns answers instead of reasoning.
-
-    Args:
-        cases: :func:`copying_cases`.
-        student_argmax, teacher_argmax: [response] int64 the most likely token at each position, by rollout; if one
-            is empty, its metric is left out.
-    """
-    metrics = {}
-    for name, argmax in (("student", student_argmax), ("teacher", teacher_argmax)):
-        copied = [bool(argmax[row][position] == token) for row, (position, token) in cases.items() if argmax]
-        if copied:
-            metrics[f"copying/{name}"] = sum(copied) / len(copied)
-    return metrics
-
-
-def copied_tokens(cases: dict[int, tuple[int, int]], lengths: dict[int, int]) -> dict[int, Tensor]:
-    """[response] int64, by distilled rollout: the sibling's token at the first answer token, -1 elsewhere.
-
-    Args:
-        lengths: tokens of each distilled rollout's response.
-    """
-    tokens = {row: torch.full((length,), -1) for row, length in lengths.items()}
-    for row, (position, token) in cases.items():
-        tokens[row][position] = token
+            tokens[row][own] = responses[sibling][other]
     return tokens
 
 

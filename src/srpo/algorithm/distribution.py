@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from srpo.algorithm.settings import LOGITS_CHUNK
+from srpo.algorithm import LOGITS_CHUNK
 
 
 def token_log_probs(
@@ -71,7 +71,7 @@ def token_and_top_k_log_probs(
 
     Differentiable. The backward pass makes one gradient of the size of ``logits`` and nothing else of that size.
     """
-    return _Scores.apply(logits, labels, rows, ids)
+    return _LogProbs.apply(logits, labels, rows, ids)
 
 
 def entropy(logits: Float[Tensor, "tokens vocabulary"]) -> Float32[Tensor, " tokens"]:
@@ -84,18 +84,18 @@ def _entropy(logits: Tensor) -> Tensor:
     return -(log_probs.exp() * log_probs).sum(-1)
 
 
-class _Scores(torch.autograd.Function):
+class _LogProbs(torch.autograd.Function):
     """Forward and backward go through chunks; backward computes the softmax again instead of keeping it."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, rows: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         log_probs, restricted = [], []
-        for tokens, own, scored in _chunks(logits, rows, len(ids)):
+        for tokens, own, places in _chunks(logits, rows, len(ids)):
             every = logits[tokens].log_softmax(-1, dtype=torch.float32)
             log_probs.append(every.gather(-1, labels[tokens, None])[:, 0])
             every = every[own]
-            tail = every.scatter(-1, ids[scored], -torch.inf).logsumexp(-1, keepdim=True)
-            restricted.append(torch.cat([every.gather(-1, ids[scored]), tail], -1))
+            tail = every.scatter(-1, ids[places], -torch.inf).logsumexp(-1, keepdim=True)
+            restricted.append(torch.cat([every.gather(-1, ids[places]), tail], -1))
         result = torch.cat(log_probs), torch.cat(restricted)
         ctx.save_for_backward(logits, labels, rows, ids, result[1])  # not a view of it, which would keep itself alive
         return result
@@ -106,25 +106,25 @@ class _Scores(torch.autograd.Function):
         """With p the softmax, each output's gradient has -p; that of the tail has p / p(tail) outside the top K."""
         logits, labels, rows, ids, log_probs = ctx.saved_tensors
         result = torch.empty_like(logits)
-        for tokens, own, scored in _chunks(logits, rows, len(ids)):
-            upstream, restricted = of_labels[tokens, None], of_restricted[scored]
+        for tokens, own, places in _chunks(logits, rows, len(ids)):
+            upstream, restricted = of_labels[tokens, None], of_restricted[places]
             every = logits[tokens].log_softmax(-1, dtype=torch.float32)
             factor = -upstream
             factor[own] -= restricted.sum(-1, keepdim=True)
-            outside = (every[own] - log_probs[scored, -1:]).exp_().mul_(restricted[:, -1:])
+            outside = (every[own] - log_probs[places, -1:]).exp_().mul_(restricted[:, -1:])
             gradient = every.exp_().mul_(factor).scatter_add_(-1, labels[tokens, None], upstream)
-            gradient[own] += outside.scatter_(-1, ids[scored], restricted[:, :-1])
+            gradient[own] += outside.scatter_(-1, ids[places], restricted[:, :-1])
             result[tokens] = gradient
             del every, gradient, outside  # before the next chunk's
         return result, None, None, None
 
 
-def _chunks(logits: Tensor, rows: Tensor, scored: int) -> Iterator[tuple[slice, Tensor | slice, slice]]:
-    """Chunks: their tokens, which of these are in ``rows``, and their places among all ``scored`` rows."""
+def _chunks(logits: Tensor, rows: Tensor, total: int) -> Iterator[tuple[slice, Tensor | slice, slice]]:
+    """Chunks: their tokens, which of these are in ``rows``, and their places among all ``total`` of these."""
     size, first = _chunk_size(logits), 0
     parts = rows.split(size)
-    counts = [min(scored, len(own)) for own in parts]
-    if 0 < scored < len(rows):  # a look at the mask makes a GPU wait
+    counts = [min(total, len(own)) for own in parts]
+    if 0 < total < len(rows):  # a look at the mask makes a GPU wait
         counts = torch.stack([own.sum() for own in parts]).tolist()
     for i, (own, count) in enumerate(zip(parts, counts, strict=True)):
         mask = slice(0) if count == 0 else slice(None) if count == len(own) else own

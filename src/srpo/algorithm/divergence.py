@@ -6,6 +6,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from srpo.algorithm.method import Method
+
+
+def jensen_shannon(
+    method: Method, student: Float[Tensor, "tokens outcomes"], teacher: Float[Tensor, "tokens outcomes"]
+) -> Float[Tensor, " tokens"]:
+    """:func:`generalised_jsd` at the method's ``distillation_alpha``."""
+    return generalised_jsd(student, teacher, method.distillation_alpha)
+
 
 def generalised_jsd(
     student: Float[Tensor, "tokens outcomes"], teacher: Float[Tensor, "tokens outcomes"], alpha: float | int

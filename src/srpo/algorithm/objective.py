@@ -8,9 +8,9 @@ from torch import Tensor
 
 from srpo.algorithm.branches import Branch, index_of, trained_branches
 from srpo.algorithm.importance import MAX_LOG_RATIO, truncated_ratio
+from srpo.algorithm.method import Method
 from srpo.algorithm.routing import has_loss
-from srpo.algorithm.settings import Settings
-from srpo.algorithm.targets import Targets
+from srpo.algorithm.targets import NOT_COMPUTED, Targets, WorkerTargets
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Losses:
         by_branch: the sum of token losses of each branch of the method that is trained, with gradients.
         distillation: [distilled tokens] what the distillation branches sum, without gradient.
         divergence: [distilled tokens] student-teacher divergence, without gradient.
+        rollout_is_weight: [tokens] truncated pi_old / pi_rollout.
         clipped: number of policy-gradient tokens whose ratio was clipped.
         policy_tokens: number of policy-gradient tokens.
     """
@@ -28,6 +29,7 @@ class Losses:
     by_branch: dict[str, Float[Tensor, ""]]
     distillation: Float[Tensor, " distilled"]
     divergence: Float[Tensor, " distilled"]
+    rollout_is_weight: Float[Tensor, " tokens"]
     clipped: Tensor
     policy_tokens: Tensor
 
@@ -63,8 +65,8 @@ def policy_loss(
 
 
 def branch_losses(
-    settings: Settings,
-    targets: Targets,
+    method: Method,
+    targets: WorkerTargets,
     log_prob: Float[Tensor, " tokens"],
     student_log_probs: Float[Tensor, "distilled K_and_tail"] | None,
 ) -> Losses:
@@ -76,30 +78,30 @@ def branch_losses(
         targets: of the micro-batch.
         log_prob: log pi_theta(y_t), with gradients.
         student_log_probs: log p of the student's top-K tokens and the tail at distilled tokens, with gradients; None
-            where no token is distilled.
+            if no token is distilled.
     """
-    branches = trained_branches(settings.routing.branches)
-    by_branch: dict[str, Tensor] = {}
+    branches = trained_branches(method.routing.branches)
     policy_gradient = has_loss(targets.branch, "policy_gradient")
+    distilled = has_loss(targets.branch, "distillation")
+    # with one update per batch, pi_old is the policy of this update
+    old = targets.old_log_prob.where(targets.old_log_prob != NOT_COMPUTED, log_prob.detach())
+    rollout_is_weight = truncated_ratio(old, targets.rollout_log_prob, method.rollout_is_threshold)
     loss, clipped = policy_loss(
         log_prob,
-        targets.old_log_prob,
-        targets.advantage,
-        settings.clip_ratio_low,
-        settings.clip_ratio_high,
-        settings.clip_ratio_c,
+        old,
+        branch_advantages(method, targets, old),
+        method.clip_ratio_low,
+        method.clip_ratio_high,
+        method.clip_ratio_c,
     )
-    corrected = loss * targets.rollout_is_weight
-    divergence = log_prob.new_zeros(0)
-    distillation = log_prob[:0]
-    distilled = has_loss(targets.branch, "distillation")
+    corrected = loss * rollout_is_weight
+    divergence, distillation = log_prob.new_zeros(0), log_prob[:0]
     own = targets.branch[distilled]
     if student_log_probs is not None:
-        divergence = _divergences(settings, branches, own, student_log_probs, targets.teacher_log_probs)
-        importance = truncated_ratio(
-            log_prob[distilled], targets.old_log_prob[distilled], settings.distillation_is_threshold
-        )
-        distillation = divergence * (importance * targets.rollout_is_weight[distilled] * targets.divergence_weight)
+        divergence = _divergences(method, branches, own, student_log_probs, targets.teacher_log_probs)
+        importance = truncated_ratio(log_prob[distilled], old[distilled], method.distillation_is_clip)
+        distillation = divergence * (importance * rollout_is_weight[distilled] * targets.divergence_weight)
+    by_branch: dict[str, Tensor] = {}
     for branch in branches:
         if branch.loss == "policy_gradient":
             by_branch[branch.name] = (corrected * (targets.branch == index_of(branch.name))).sum()
@@ -109,19 +111,39 @@ def branch_losses(
         by_branch,
         distillation.detach(),
         divergence.detach(),
+        rollout_is_weight,
         (clipped & policy_gradient).sum(),
         policy_gradient.sum(),
     )
 
 
-def _divergences(settings: Settings, branches: list[Branch], own: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
+def branch_advantages(
+    method: Method, targets: Targets, old_log_prob: Float[Tensor, " tokens"]
+) -> Float[Tensor, " tokens"]:
+    """Each token's advantage: that of its rollout in the group, as the rollout's branch changes it.
+
+    Args:
+        targets: of a rollout or a micro-batch.
+        old_log_prob: log pi_old(y_t), which also stands in for the teacher's if there is none.
+    """
+    advantage = targets.advantage
+    teacher = targets.teacher_log_prob.where(targets.teacher_log_prob != NOT_COMPUTED, old_log_prob)
+    for branch in trained_branches(method.routing.branches):
+        if branch.advantage is not None:
+            own = targets.branch == index_of(branch.name)
+            changed = branch.advantage_function(method, advantage[own], old_log_prob[own], teacher[own])
+            advantage = advantage.masked_scatter(own, changed)
+    return advantage
+
+
+def _divergences(method: Method, branches: list[Branch], own: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
     """[distilled tokens] each token's divergence, that of its branch."""
     distilling = [branch for branch in branches if branch.loss == "distillation"]
     if len(distilling) == 1:  # without copies
-        return distilling[0].divergence(settings, student, teacher)
+        return distilling[0].divergence_function(method, student, teacher)
     result = student.new_zeros(len(student))
     for branch in distilling:
         rows = (own == index_of(branch.name)).nonzero().flatten()
         if len(rows):
-            result = result.index_copy(0, rows, branch.divergence(settings, student[rows], teacher[rows]))
+            result = result.index_copy(0, rows, branch.divergence_function(method, student[rows], teacher[rows]))
     return result

@@ -1,4 +1,4 @@
-"""The rollouts of a step, and their scores under student and teacher."""
+"""The rollouts of a step, and the teacher's log-probs of them."""
 
 from dataclasses import dataclass, field
 
@@ -32,40 +32,19 @@ class Rollouts:
 
 
 @dataclass(frozen=True)
-class StudentScores:
-    """The student's view before the update, by rollout; all but ``log_probs`` only where the teacher scores too.
+class TeacherLogProbs:
+    """What the teacher's pass computes, by rollout; named as the engine's outputs.
 
-    The names are also those of the engine's outputs. The top-K ids themselves stay on the worker
-    (``policy/kept_scores.py``).
-
-    Attributes:
-        log_probs: [response] log pi_old(y_t).
-        top_k_mass: [response] probability of the K most likely tokens at each position.
-        argmax_ids: [response] the most likely token at each position.
-    """
-
-    log_probs: dict[int, Float[Tensor, " _"]]
-    top_k_mass: dict[int, Float[Tensor, " _"]]
-    argmax_ids: dict[int, Int64[Tensor, " _"]]
-
-
-@dataclass(frozen=True)
-class TeacherScores:
-    """The teacher's view of the rollouts that it scores, by rollout. The names are also those of the engine's outputs.
-
-    Its distributions stay on the worker (``policy/kept_scores.py``).
+    Its distributions stay on the worker (``policy/kept_log_probs.py``).
 
     Attributes:
         log_probs: [response] log q(y_t).
         entropy: [response] H_t in nats, over the full vocabulary.
         argmax_ids: [response] the most likely token at each position.
-        top_k_mass: [response] probability of the student's top-K tokens; empty where they are not known before the
-            update.
         divergence: [response] D_t at the start of the batch; empty unless the weights preserve the loss scale.
     """
 
-    log_probs: dict[int, Float[Tensor, " _"]]
-    entropy: dict[int, Float[Tensor, " _"]]
-    argmax_ids: dict[int, Int64[Tensor, " _"]]
-    top_k_mass: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)
+    log_probs: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)
+    entropy: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)
+    argmax_ids: dict[int, Int64[Tensor, " _"]] = field(default_factory=dict)
     divergence: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)

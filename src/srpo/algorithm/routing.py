@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int64, Integer
 from torch import Tensor
 
 from srpo.algorithm.branches import BRANCHES, DROPPED, index_of
-from srpo.algorithm.settings import RoutingTable
+from srpo.algorithm.method import Routing
 
 NO_SIBLING = -1
 
@@ -43,8 +43,8 @@ class Routes:
         return self.sibling != NO_SIBLING
 
     @property
-    def scored_by_teacher(self) -> Bool[Tensor, " rollouts"]:
-        """Which rollouts the teacher has to score."""
+    def uses_teacher(self) -> Bool[Tensor, " rollouts"]:
+        """Which rollouts the teacher computes log-probs of."""
         uses_teacher = torch.tensor([branch.uses_teacher for branch in BRANCHES.values()])
         return uses_teacher[self.branch] & (self.sibling_available | self._own_prompt)
 
@@ -90,7 +90,7 @@ def first_correct_siblings(
     return sibling
 
 
-def route(rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"], table: RoutingTable) -> Routes:
+def route(rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"], table: Routing) -> Routes:
     """Route every rollout of a batch by a method's table.
 
     Args:
@@ -100,5 +100,5 @@ def route(rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"
     """
     correct = rewards == 1
     sibling = first_correct_siblings(correct, groups)
-    cell = 2 * (~correct).long() + (sibling == NO_SIBLING).long()
-    return Routes(correct, sibling, torch.tensor([index_of(name) for name in table.branches])[cell])
+    case = 2 * (~correct).long() + (sibling == NO_SIBLING).long()
+    return Routes(correct, sibling, torch.tensor([index_of(name) for name in table.branches])[case])

@@ -7,23 +7,29 @@ from typing import Literal
 
 import yaml
 
-from srpo.config import Config, Experiment
+from srpo.experiment.config import Experiment
 from srpo.repository import REPORTS
+from srpo.schema import Config
 
 
 class Section(Config):
     """A part of the report.
 
     Attributes:
+        block: the claims that the section shows, by their ``block``.
+        open: whether the page shows the section; otherwise it is folded.
         only: the kind of experiment that has it: one with a ``sweep``, with several training ``seeds`` of a run, with
-            a ``map`` (SRPO on several benchmarks with several models), or with ``tuned`` hyperparameters.
+            a ``map`` (SRPO on several benchmarks with several models), with ``tuned`` hyperparameters, or one that may
+            be compared with the ``paper``.
     """
 
     id: str
     title: str
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    only: Literal["sweep", "seeds", "map", "tuned"] | None = None
+    block: Literal["primary", "mechanism", "time", "ablations"] | None = None
+    open: bool = False
+    only: Literal["sweep", "seeds", "map", "tuned", "paper"] | None = None
 
     @property
     def template(self) -> str | None:
@@ -43,6 +49,8 @@ class Section(Config):
             return all(len(names) > 1 for names in points)
         if self.only == "tuned":
             return experiment.tuned is not None
+        if self.only == "paper":
+            return experiment.comparable_with_paper
         return True
 
 

@@ -4,11 +4,11 @@ A family is a table of *noisy facts*: (world, key) has one true value and a few 
 warm-start corpus states the true value with the fact's own probability. A question combines two or three facts of
 one world and asks for a short open answer; held-out questions are new combinations of known facts. A
 model warm-started on such a corpus therefore fails on particular facts, which training can correct, and finds
-them stated correctly in a sibling's response (docs/miniature.md).
+them stated correctly in a sibling's response (docs/toy-models.md).
 
-A family has three dials. With ``facts_per_question`` a question has so many facts and asks for the result of each, so
-that one wrong fact makes the answer wrong. ``distractors`` adds facts that the question names and a response states,
-but the answer does not need. ``fact_errors`` multiplies the probability that the corpus states a fact wrongly.
+A family has three dials. With ``facts_per_question`` a question has that number of facts and asks for the result of
+each, so that one wrong fact makes the answer wrong. ``distractors`` adds facts that the question names and a response
+states, but the answer does not need. ``fact_errors`` multiplies the probability that the corpus states a fact wrongly.
 
 Text is laid out for a small vocabulary: words are short and lower-case, and a number or a word is always
 preceded by the space that its token includes, so that one value is the same token in the question, in the
@@ -58,7 +58,7 @@ class Fact:
 class Problem:
     """A question's data: facts ``(world, key)`` and the operands that come with each key.
 
-    ``asked`` is what the question wants of them ("larger"), empty where a family always asks the same. The last
+    ``asked`` is what the question wants of them ("larger"), empty if a family always asks the same. The last
     ``distractors`` facts do not change the answer.
     """
 
@@ -489,7 +489,7 @@ class ToolUse(Family):
         return dict(zip(self.animals, pairs, strict=False))
 
     def _arguments(self, problem: Problem, values: Sequence[str]) -> dict[str, str]:
-        """The call's arguments; a question of its own number of facts is about several animals."""
+        """The call's arguments; a question with a given number of facts is about several animals."""
         if problem.asked == EACH:
             return self._described(values)
         _, size, color = values
@@ -518,7 +518,7 @@ def get_family(
     """A family at a setting of its dials (:class:`Family`).
 
     Raises:
-        SrpoError: if there is none of that name, or its questions cannot have so many facts or distractors.
+        SrpoError: if there is none of that name, or its questions cannot have that number of facts or distractors.
     """
     if name not in FAMILIES:
         raise SrpoError(f"family = {name!r}: unknown; there is {', '.join(FAMILIES)}")

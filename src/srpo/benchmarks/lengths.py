@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from srpo.benchmarks.prompts import prompt_lengths
 from srpo.benchmarks.splits import Question
-from srpo.config import Training
 from srpo.errors import SrpoError
+from srpo.experiment.config import Training
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -66,7 +66,7 @@ def teacher_messages(messages: Messages, sibling_response: str) -> Messages:
 def teacher_prompt_ids(
     tokenizer: PreTrainedTokenizerFast, messages: Messages, sibling_response: str, max_length: int
 ) -> list[int]:
-    """Tokenize the enriched prompt, shortening the sibling's response where it would be too long.
+    """Tokenize the enriched prompt, shortening the sibling's response if it would be too long.
 
     The reference cuts the prompt's end instead and with it the assistant's header.
 
@@ -81,7 +81,7 @@ def teacher_prompt_ids(
     while len(ids) > max_length:
         if not ends:
             raise SrpoError(
-                f"training.max_teacher_prompt_length = {max_length}: an enriched prompt has {len(ids)} tokens "
+                f"training.max_reprompt_len = {max_length}: an enriched prompt has {len(ids)} tokens "
                 "without the sibling's response; allow more"
             )
         del ends[max(0, len(ends) - (len(ids) - max_length)) :]

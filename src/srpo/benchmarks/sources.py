@@ -7,37 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import json
 import os
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from srpo.config import Source, SourceFile
 from srpo.errors import SrpoError
+from srpo.experiment.config import Source, SourceFile
 from srpo.files import is_lfs_pointer, write_bytes
+from srpo.rows import Row, parse_rows
 
 _RAW_HOST = "https://raw.githubusercontent.com"
 _TIMEOUT_SECONDS = 60
 
 
-@dataclass(frozen=True)
-class SourceRow:
-    """A published row: its chat messages (a system message only where the row has one) and its answer."""
-
-    messages: list[dict[str, str]]
-    ground_truth: str
-
-
-def load_rows(source: Source, file: SourceFile, mirror: Path | None, cache: Path) -> list[SourceRow]:
+def load_rows(source: Source, file: SourceFile, mirror: Path | None, cache: Path) -> list[Row]:
     """Fetch and parse one file of a source.
 
     Raises:
         SrpoError: as :func:`fetch_source_file`; if a row cannot be parsed; if the number of rows is wrong.
     """
-    lines = fetch_source_file(source, file, mirror, cache).split(b"\n")
-    rows = [_parse_row(line, f"{file.path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    rows = parse_rows(fetch_source_file(source, file, mirror, cache), file.path)
     if len(rows) != file.rows:
         raise SrpoError(f"{file.path}: {len(rows)} rows found, {file.rows} expected")
     return rows[: file.first]
@@ -97,19 +86,7 @@ def _download(url: str, source: Source) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         reason = " ".join(str(error).split())
         raise SrpoError(
-            f"{url}: cannot be downloaded ({reason}); make a copy of the repository where there is a network: "
+            f"{url}: cannot be downloaded ({reason}); make a copy of the repository on a machine with a network: "
             f"git clone https://github.com/{source.repository} DIR && git -C DIR checkout {source.commit}; "
             "give it with snakemake --config mirror=DIR or srpo data --mirror DIR"
         ) from error
-
-
-def _parse_row(line: bytes, where: str) -> SourceRow:
-    try:
-        row: dict[str, Any] = json.loads(line)
-        system, prompt, answer = row.get("system"), row["prompt"], row["answer"]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise SrpoError(f"{where}: not a JSON object with prompt and answer, one a line ({error!r})") from error
-    if not (isinstance(prompt, str) and isinstance(answer, str) and isinstance(system, str | None)):
-        raise SrpoError(f"{where}: prompt, answer and system must be text")
-    before = [{"role": "system", "content": system}] if system else []
-    return SourceRow([*before, {"role": "user", "content": prompt}], answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 from collections.abc import Sequence
@@ -9,13 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from srpo.benchmarks import families, rewards, sources, tasks
-from srpo.config import MiniatureBenchmark, ReasoningGymBenchmark, SourcedBenchmark
+from srpo import rewards
+from srpo.benchmarks import families, hub_datasets, sources, tasks
 from srpo.errors import SrpoError
+from srpo.experiment.config import (
+    FilesBenchmark,
+    HubDatasetBenchmark,
+    MiniatureBenchmark,
+    ReasoningGymBenchmark,
+    SourcedBenchmark,
+)
+from srpo.rows import Row, parse_rows, read_file
 from srpo.seeds import derive_seed
 
 SplitName = Literal["train", "test"]
-Benchmark = MiniatureBenchmark | SourcedBenchmark | ReasoningGymBenchmark
+Benchmark = MiniatureBenchmark | SourcedBenchmark | FilesBenchmark | HubDatasetBenchmark | ReasoningGymBenchmark
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def read_split(path: Path) -> list[Question]:
 def build_split(
     benchmark: Benchmark, split: SplitName, mirror: Path | None = None, cache: Path | None = None
 ) -> list[Question]:
-    """Draw the questions of a miniature or a task, or fetch, verify and parse a published split.
+    """Draw the questions of a miniature or a task, or read or fetch a split, verify and parse it.
 
     With ``held_out_questions`` both splits are parts of the train split: a fixed random choice of its questions is the
     test split, the others are the train split.
@@ -85,8 +94,14 @@ def build_split(
         questions = _family_questions(benchmark, source)
     elif isinstance(benchmark, ReasoningGymBenchmark):
         questions = _task_questions(benchmark, source)
+    elif isinstance(benchmark, FilesBenchmark):
+        questions = _questions(benchmark, _file_rows(benchmark, source), "files")
+    elif isinstance(benchmark, HubDatasetBenchmark):
+        questions = _questions(benchmark, hub_datasets.load_rows(benchmark, source), benchmark.repository)
     else:
-        questions = _sourced_questions(benchmark, source, mirror, cache)
+        file = getattr(benchmark.source, source)
+        rows = sources.load_rows(benchmark.source, file, mirror, cache or sources.default_cache())
+        questions = _questions(benchmark, rows, benchmark.source.repository)
     if benchmark.held_out_questions:
         questions = _part_of_train(questions, benchmark, split)
     rewards.check_truths(benchmark.reward, [question.ground_truth for question in questions])
@@ -147,13 +162,17 @@ def _task_questions(benchmark: ReasoningGymBenchmark, split: SplitName) -> list[
     ]
 
 
-def _sourced_questions(
-    benchmark: SourcedBenchmark, split: SplitName, mirror: Path | None, cache: Path | None
-) -> list[Question]:
-    rows = sources.load_rows(
-        benchmark.source, getattr(benchmark.source, split), mirror, cache or sources.default_cache()
-    )
-    data_source = f"{benchmark.source.repository.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
+def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
+    path = benchmark.file(split)
+    content = read_file(path)
+    if hashlib.sha256(content).hexdigest() != benchmark.contents[split].sha256:
+        raise SrpoError(f"{path}: it has changed since the experiment was read; start again")
+    return parse_rows(content, str(path), benchmark.columns)
+
+
+def _questions(benchmark: Benchmark, rows: Sequence[Row], place: str) -> list[Question]:
+    """The questions of rows; ``place`` is the repository that they are from."""
+    data_source = f"{place.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
     return [Question(i, row.messages, row.ground_truth, benchmark.reward, data_source) for i, row in enumerate(rows)]
 
 
@@ -162,6 +181,10 @@ def _describe_source(benchmark: Benchmark) -> dict[str, Any]:
         return {"family": benchmark.family, "seed": benchmark.seed}
     if isinstance(benchmark, ReasoningGymBenchmark):
         return {"task": benchmark.task, "settings": benchmark.settings, "seed": benchmark.seed}
+    if isinstance(benchmark, FilesBenchmark):
+        return {"train": benchmark.train_file.name, "test": benchmark.test_file.name}
+    if isinstance(benchmark, HubDatasetBenchmark):
+        return benchmark.model_dump(include={"repository", "revision", "subset", "train", "test"})
     return benchmark.source.model_dump()
 
 

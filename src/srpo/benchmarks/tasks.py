@@ -1,4 +1,4 @@
-"""Questions of tasks of the package reasoning-gym: procedural, with a scorer of their own (Stojanovski et al. 2025).
+"""Questions of tasks of the package reasoning-gym: procedural, each with its scorer (Stojanovski et al. 2025).
 
 The package seeds question number i of a task with ``seed + i``. Both splits come from one such sequence: the first
 distinct questions are the test split, the next ones the train split, so that no seed and no question is in both.
@@ -10,10 +10,10 @@ import difflib
 import json
 from dataclasses import dataclass
 
-from srpo.benchmarks.rewards import REASONING_GYM
-from srpo.config import ReasoningGymBenchmark
 from srpo.errors import SrpoError
+from srpo.experiment.config import ReasoningGymBenchmark
 from srpo.imports import import_optional
+from srpo.rewards import REASONING_GYM
 
 INSTRUCTION = """Given a question, find the answer. Respond in the following format:
 <reasoning>
@@ -27,7 +27,7 @@ In the answer, give only the answer itself, and nothing else."""
 """The system message: the answer format of the paper's multiple-choice questions."""
 
 DRAWS = 4
-"""How many questions are drawn at most for each that is needed, where a task repeats itself."""
+"""How many questions are drawn at most for each that is needed, if a task repeats itself."""
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from srpo.benchmarks.prompts import student_prompts
-from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question
-from srpo.config import Sampling
 from srpo.errors import SrpoError
+from srpo.experiment.config import Sampling
+from srpo.rewards import compute_reward
 from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.seeds import derive_seed
 

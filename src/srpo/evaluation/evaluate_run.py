@@ -12,11 +12,11 @@ from typing import Any
 
 from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.splits import read_split
-from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
+from srpo.experiment.config import Experiment
 from srpo.files import write_json, write_text
-from srpo.layout import WEIGHTS, Layout, RunFiles
+from srpo.layout import WEIGHTS, Layout, RunFiles, RunId
 from srpo.rollout.interface import RolloutEngine
 
 KEPT_QUESTIONS = 8
@@ -37,11 +37,11 @@ def score_budgets(
     """Evaluate each distinct checkpoint once.
 
     Args:
-        checkpoints: what each budget selected; ``None`` where it selected nothing.
+        checkpoints: what each budget selected; ``None`` if it selected nothing.
         evaluate: scores the checkpoint in a directory.
 
     Returns:
-        The ``budgets`` of ``evaluation.json``, ``None`` where there is no checkpoint, and the records of
+        The ``budgets`` of ``evaluation.json``, ``None`` if there is no checkpoint, and the records of
         ``samples.jsonl``; budgets that share a checkpoint share its result.
     """
     results: dict[Path, EvaluationResult] = {}
@@ -72,7 +72,9 @@ def evaluate_checkpoints(experiment: Experiment, run: RunId, layout: Layout) -> 
         SrpoError: if the run's files, its split or a checkpoint cannot be read.
     """
     files = layout.run_files(run)
-    _evaluate(experiment, run.model_dump(), selected_checkpoints(files), layout, files)
+    checkpoints = selected_checkpoints(files)
+    base_model = experiment.models[run.model].base_model(run.seed).name
+    _evaluate(experiment, run.model_dump(), base_model, checkpoints, layout, files)
 
 
 def selected_checkpoints(files: RunFiles) -> dict[str, Checkpoint | None]:
@@ -99,12 +101,13 @@ def evaluate_base(experiment: Experiment, model: str, benchmark: str, layout: La
     """
     run = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
     checkpoints = {"base": Checkpoint(layout.model(model), step=0)}
-    _evaluate(experiment, run, checkpoints, layout, layout.base_files(model, benchmark))
+    _evaluate(experiment, run, model, checkpoints, layout, layout.base_files(model, benchmark))
 
 
 def _evaluate(
     experiment: Experiment,
     run: dict[str, Any],
+    base_model: str,
     checkpoints: Mapping[str, Checkpoint | None],
     layout: Layout,
     files: RunFiles,
@@ -112,7 +115,7 @@ def _evaluate(
     from srpo.models.tokenizer import open_tokenizer  # slow to import
 
     start = time.perf_counter()
-    tokenizer = open_tokenizer(layout.model(run["model"]))
+    tokenizer = open_tokenizer(layout.model(base_model))
     limits = experiment.training
     questions = check_lengths(tokenizer, read_split(layout.split(run["benchmark"], "test")), "test", limits).kept
 

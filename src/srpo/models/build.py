@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -11,7 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srpo.config import GgufModel, HubModel, LocalModel, MiniatureModel, Model, WarmStart
+from srpo.errors import SrpoError
+from srpo.experiment.config import GgufModel, HubModel, LocalModel, MiniatureModel, Model, WarmStart
 from srpo.files import write_json
 from srpo.imports import gc_paused
 from srpo.layout import model_description
@@ -23,6 +25,7 @@ from srpo.models.resolve import (
     resolve_hub,
     resolve_local,
 )
+from srpo.models.stored import read_metadata, stored_file, tokenizer_hash, write_stored
 from srpo.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -80,9 +83,40 @@ def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str
     make_tokenizer = tokenizers.symbol_tokenizer if settings.corpus == "families" else tokenizers.text_tokenizer
     tokenizer = make_tokenizer(texts, model.architecture.vocab_size)
     network = new_model(model.architecture, tokenizer, settings.seed)
+    if stored := stored_file(model):
+        from safetensors.torch import load_model
+
+        metadata = read_metadata(model, stored)
+        load_model(network, stored)
+        _save(network, tokenizer, folder)
+        if tokenizer_hash(folder) != metadata["tokenizer"]:
+            raise SrpoError(f"model {model.name}: {stored} has another tokenizer; make it again: make base-models")
+        return {"warm_start": metadata["warm_start"], "stored": metadata["made"]}
     details = _warm_start(network, tokenizer, corpus, settings, pretrained=False)
     _save(network, tokenizer, folder)
     return details
+
+
+def store_model(model: Model, made: dict[str, Any]) -> str:
+    """Build a base model and store it in the repository (``srpo.models.stored``), whether it is stored already or not.
+
+    Args:
+        model: a miniature whose corpus is the families.
+        made: the code and the machine (``training.provenance.origin``).
+
+    Returns:
+        The hash of the file, for ``stored`` in the model's YAML.
+
+    Raises:
+        SrpoError: if it is another kind of model.
+    """
+    if not isinstance(model, MiniatureModel) or model.warm_start.corpus != "families":
+        raise SrpoError(f"model {model.name}: only a miniature with warm_start.corpus = families can be stored")
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / model.name
+        build_model(model.model_copy(update={"stored": {}}), built, {})
+        path = write_stored(model, built, json.loads(model_description(built).read_text()), made)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import Protocol
 from srpo.benchmarks.families import FAMILIES, get_family
 from srpo.benchmarks.prompts import Messages, teacher_messages
 from srpo.benchmarks.splits import Question, read_split
-from srpo.config import WarmStart
 from srpo.errors import SrpoError
+from srpo.experiment.config import WarmStart
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class FamiliesCorpus:
     Held-out questions do not occur.
 
     Raises:
-        SrpoError: if there is no such family, or its questions cannot have so many facts or distractors.
+        SrpoError: if there is no such family, or its questions cannot have that number of facts or distractors.
     """
 
     def __init__(self, settings: WarmStart) -> None:

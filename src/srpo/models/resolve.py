@@ -10,9 +10,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from srpo.config import GgufModel, HubModel, LocalModel, TransformerShape
 from srpo.errors import SrpoError
+from srpo.experiment.config import GgufModel, HubModel, LocalModel, TransformerShape
 from srpo.files import is_lfs_pointer
+from srpo.hub import fetch_snapshot
 
 GGUF_READER = "gguf==0.19.0"
 """The package with which transformers reads GGUF files (envs/real-model.txt)."""
@@ -45,36 +46,8 @@ def resolve_hub(model: HubModel) -> Path:
     Raises:
         SrpoError: if it cannot be downloaded, or is no usable checkpoint.
     """
-    import httpx
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
     where = f"model {model.name}: {model.repository} at {model.revision[:12]}"
-    wanted = {"repo_id": model.repository, "revision": model.revision, "allow_patterns": list(FILES)}
-    try:
-        try:
-            folder = snapshot_download(**wanted)
-        except (httpx.TransportError, OfflineModeIsEnabled):
-            folder = snapshot_download(**wanted, local_files_only=True)
-    except LocalEntryNotFoundError as error:
-        command = f"hf download {model.repository} --revision {model.revision}"
-        raise SrpoError(
-            f"{where}: the hub cannot be reached and the cache has no copy; where there is a network run: {command} "
-            "(it fills the cache that HF_HOME names)"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise SrpoError(f"{where}: no such repository, or no access to it; check the name or log in") from error
-    except RevisionNotFoundError as error:
-        raise SrpoError(f"{where}: the repository has no such commit; check the revision") from error
-    except (HfHubHTTPError, OSError) as error:
-        raise SrpoError(f"{where}: download failed ({' '.join(str(error).split())[:200]})") from error
-    checked = _checked(Path(folder), where)
+    checked = _checked(fetch_snapshot(model.repository, model.revision, where, "model", FILES), where)
     check_shape(model.shape, _read_json(checked / "config.json", where), where)
     return checked
 
@@ -176,7 +149,7 @@ def _check_shards(folder: Path, names: Iterable[str], where: str) -> None:
 def _check_config(folder: Path, where: str) -> None:
     config = _read_json(folder / "config.json", where)
     if "auto_map" in config:
-        raise SrpoError(f"{where}: config.json has auto_map, the model needs code of its own, which is never run")
+        raise SrpoError(f"{where}: config.json has auto_map, the model needs its own code, which is never run")
 
 
 def _installed(package: str) -> bool:

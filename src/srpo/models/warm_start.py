@@ -1,7 +1,7 @@
 """The supervised start of a model on two cores: minutes, and the same result every time on one machine.
 
 Muon for the matrices makes it short for a new model; a pretrained model learns only a format, with AdamW. The solution
-in an informed prompt is learnt like a response (docs/miniature.md has the effect of both).
+in an informed prompt is learnt like a response (docs/speed.md has the effect of both).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from srpo.benchmarks.prompts import student_prompts
-from srpo.benchmarks.rewards import compute_reward
-from srpo.config import Architecture, WarmStart
+from srpo.experiment.config import Architecture, WarmStart
 from srpo.models.corpus import Corpus, Example
 from srpo.models.muon import Muon
+from srpo.rewards import compute_reward
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
@@ -88,7 +88,7 @@ def warm_start(
         The mean loss of the last tenth of the steps.
     """
     optimizers = _optimizers(model, settings.learning_rate, pretrained)
-    batches = _batches(tokenizer, corpus, settings)
+    batches = make_batches(tokenizer, corpus, settings)
     losses = []
     model.train()
     with (
@@ -97,11 +97,11 @@ def warm_start(
         tqdm(range(settings.steps), desc="warm start", unit="step", disable=None) as progress,
     ):
         for step in progress:
-            loss = _backward(model, next(batches), tokenizer.pad_token_id, threads)
+            loss = backward(model, next(batches), tokenizer.pad_token_id, threads)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"] = settings.learning_rate * _schedule(step / settings.steps)
+                    group["lr"] = settings.learning_rate * learning_rate_factor(step / settings.steps)
                 optimizer.step()
             losses.append(loss)
             progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
@@ -163,7 +163,7 @@ def _optimizers(model: PreTrainedModel, learning_rate: float, pretrained: bool) 
     return [muon, torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True)]
 
 
-def _schedule(progress: float) -> float:
+def learning_rate_factor(progress: float) -> float:
     if progress < WARMUP:
         return (progress + 0.1 * WARMUP) / (1.1 * WARMUP)
     if progress < DECAY_FROM:
@@ -171,7 +171,7 @@ def _schedule(progress: float) -> float:
     return 0.02 + 0.98 * (1 + math.cos(math.pi * (progress - DECAY_FROM) / (1 - DECAY_FROM))) / 2
 
 
-def _batches(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmStart) -> Iterator[list[_Row]]:
+def make_batches(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, settings: WarmStart) -> Iterator[list[_Row]]:
     """Yield batches of examples of similar length, in random order."""
     rng = random.Random(derive_seed("warm start", settings.seed))
     size = settings.batch_size
@@ -209,7 +209,7 @@ def _encode(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list
     return rows
 
 
-def _backward(model: PreTrainedModel, batch: list[_Row], pad: int, threads: ThreadPoolExecutor) -> float:
+def backward(model: PreTrainedModel, batch: list[_Row], pad: int, threads: ThreadPoolExecutor) -> float:
     """Set the gradients of the mean loss over the batch's learnt tokens, and return the loss.
 
     The batch has the same parts on every machine, and their gradients are added in the same order.
@@ -218,7 +218,7 @@ def _backward(model: PreTrainedModel, batch: list[_Row], pad: int, threads: Thre
     tokens = sum(len(row.learnt) for row in batch)
 
     def of_part(part: list[_Row]) -> tuple[float, tuple[torch.Tensor, ...]]:
-        loss = _loss(model, part, pad) / tokens
+        loss = summed_loss(model, part, pad) / tokens
         return loss.item(), torch.autograd.grad(loss, parameters)
 
     size = math.ceil(len(batch) / PARTS)
@@ -232,7 +232,7 @@ def _backward(model: PreTrainedModel, batch: list[_Row], pad: int, threads: Thre
     return total
 
 
-def _loss(model: PreTrainedModel, rows: list[_Row], pad: int) -> torch.Tensor:
+def summed_loss(model: PreTrainedModel, rows: list[_Row], pad: int) -> torch.Tensor:
     """The summed loss of the learnt tokens."""
     width = max(len(row.ids) for row in rows)
     ids = torch.tensor([row.ids + [pad] * (width - len(row.ids)) for row in rows])

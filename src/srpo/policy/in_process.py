@@ -9,11 +9,11 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import torch
-from tensordict import TensorDict
 from transformers.utils import logging as transformers_logging
 
-from srpo.config import RunSpec, TransformerShape
-from srpo.cost import model_cost
+from srpo.cost.flops import model_cost
+from srpo.experiment.config import RunSpec, TransformerShape
+from srpo.policy.interface import Policy
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.worker import SRPOWorker
 from srpo.rollout.embedded import EmbeddedEngine
@@ -28,8 +28,8 @@ _ONE_RANK = {
 }
 
 
-class InProcessPolicy:
-    """A run's policy (:class:`srpo.policy.interface.Policy`); one torch thread, as runs share a machine's cores."""
+class InProcessPolicy(Policy):
+    """A run's policy; one torch thread, as runs share a machine's cores."""
 
     def __init__(self, spec: RunSpec, model: Path) -> None:
         os.environ.update(_ONE_RANK)
@@ -49,34 +49,6 @@ class InProcessPolicy:
         """A rollout engine with the current weights."""
         self._engine.update_weights(self.worker.actor.engine.get_per_tensor_param()[0])
         yield self._engine
-
-    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
-        """The student's pass before the update."""
-        return self.worker.compute_log_prob(batch)
-
-    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
-        """The teacher's pass."""
-        return self.worker.compute_teacher_log_prob(batch)
-
-    def update_actor(self, batch: TensorDict) -> TensorDict:
-        """One optimizer step per mini-batch."""
-        return self.worker.update_actor(batch)
-
-    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
-        """The gradient norm of an update that is not made."""
-        return self.worker.compute_gradient_norm(batch)
-
-    def save_checkpoint(self, folder: Path, step: int) -> None:
-        """Write weights, optimizer, schedule and teacher below ``folder``."""
-        self.worker.save_checkpoint(str(folder), global_step=step)
-
-    def save_weights(self, folder: Path) -> None:
-        """Write what evaluation needs below ``folder``."""
-        self.worker.save_weights(str(folder))
-
-    def load_checkpoint(self, folder: Path) -> None:
-        """Restore what :meth:`save_checkpoint` wrote."""
-        self.worker.load_checkpoint(str(folder))
 
 
 @contextmanager

@@ -35,8 +35,8 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
         ("actor/rollout_is_weight", "sum/rollout_is_weight", "sum/trained_tokens"),
         ("actor/rollout_is_truncated_fraction", "sum/rollout_is_truncated", "sum/trained_tokens"),
-        ("student/top_k_mass", "sum/student_top_k_mass", "sum/scored_tokens"),
-        ("teacher/top_k_mass", "sum/teacher_top_k_mass", "sum/scored_tokens"),
+        ("student/top_k_mass", "sum/student_top_k_mass", "sum/distilled_tokens"),
+        ("teacher/top_k_mass", "sum/teacher_top_k_mass", "sum/distilled_tokens"),
         ("copying/student", "sum/copying_student", "sum/copying_cases"),
         *(
             (f"distillation_share/{name.removeprefix('sum/share/')}", name, "sum/distillation")

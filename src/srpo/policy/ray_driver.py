@@ -9,15 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import ray
-from tensordict import TensorDict
 from transformers import AutoConfig
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from srpo.config import Execution, RunSpec, TransformerShape
-from srpo.cost import model_cost
+from srpo.cost.flops import model_cost
 from srpo.errors import SrpoError
+from srpo.experiment.config import Execution, RunSpec, TransformerShape
+from srpo.policy.interface import Policy
 from srpo.policy.servers import ServerRollout, server_errors
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
@@ -26,15 +26,16 @@ from srpo.rollout.sglang_protocol import ENVIRONMENT, stop_token_ids, vocabulary
 
 
 @register_trainer("srpo")
-class RayPolicy(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[misc]  # verl names its base by class
-    """A run's policy (:class:`srpo.policy.interface.Policy`): a worker per device, rollout servers on the same devices.
+class RayPolicy(Policy, workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[misc]  # verl names its base by class
+    """A run's policy: a worker per device, rollout servers on the same devices.
 
     verl's own ``fit`` is not used: ``training/loop.py`` is the only training loop, for both drivers. Batches
     are as large as one step and go to the workers directly.
     """
 
     def on_init_end(self) -> None:
-        """Does nothing: :meth:`sampling` sends the weights to the servers."""
+        """Take the group of workers, compute the model's cost, and connect to the rollout servers."""
+        self.worker = self.actor_rollout_wg
         model = Path(self.config.actor_rollout_ref.model.path)
         self.cost = model_cost(TransformerShape.model_validate(AutoConfig.from_pretrained(model), from_attributes=True))
         embedded = self.config.actor_rollout_ref.rollout.name == "embedded"
@@ -55,34 +56,6 @@ class RayPolicy(workers_only(PPOTrainerSync, SRPOWorker)):  # type: ignore[misc]
         # not after an error, which ends this policy: servers must not be put to sleep while they have requests
         with server_errors("putting servers to sleep", can_checkpoint=True):
             self.checkpoint_manager.sleep_replicas()
-
-    def compute_log_prob(self, batch: TensorDict) -> TensorDict:
-        """The student's pass before the update."""
-        return self.actor_rollout_wg.compute_log_prob(batch)
-
-    def compute_teacher_log_prob(self, batch: TensorDict) -> TensorDict:
-        """The teacher's pass."""
-        return self.actor_rollout_wg.compute_teacher_log_prob(batch)
-
-    def update_actor(self, batch: TensorDict) -> TensorDict:
-        """One optimizer step per mini-batch."""
-        return self.actor_rollout_wg.update_actor(batch)
-
-    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
-        """The gradient norm of an update that is not made."""
-        return self.actor_rollout_wg.compute_gradient_norm(batch)
-
-    def save_checkpoint(self, folder: Path, step: int) -> None:
-        """Write weights, optimizer, schedule and teacher below ``folder``, which all ranks must see."""
-        self.actor_rollout_wg.save_checkpoint(str(folder.absolute()), None, step)
-
-    def save_weights(self, folder: Path) -> None:
-        """Write what evaluation needs below ``folder``, which all ranks must see."""
-        self.actor_rollout_wg.save_weights(str(folder.absolute()))
-
-    def load_checkpoint(self, folder: Path) -> None:
-        """Restore what :meth:`save_checkpoint` wrote."""
-        self.actor_rollout_wg.load_checkpoint(str(folder.absolute()))
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """verl's FSDP engine with an EMA self-teacher and response-only model outputs.
 
-verl's engine scores every position of prompt and response and returns one number per token. This one computes logits
-only where response tokens are predicted. It also returns the student's top-K ids (old log-prob pass, or the update if
-the batch has one update), the teacher's distribution on them or on the whole vocabulary (teacher pass), and the
-student's distribution with gradients (update). The ``pass_name`` entry of a batch selects the pass. Sequences are
-packed, never padded: rows that share prompts, or verl's packing.
+verl's engine computes logits of every position of prompt and response and returns one number per token. This one
+computes them only where response tokens are predicted. It also returns the student's top-K ids (old log-prob pass, or
+the update if the batch has one update), the teacher's distribution on them or on the whole vocabulary (teacher pass),
+and the student's distribution with gradients (update). The ``pass_name`` entry of a batch selects the pass
+(:data:`PASSES`). Sequences are packed, never padded: rows that share prompts, or verl's packing.
 """
 
 import os
@@ -30,7 +30,6 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, token_log_probs, top_k_ids
 from srpo.algorithm.routing import has_loss
-from srpo.algorithm.targets import PendingTargets
 from srpo.layout import WEIGHTS
 from srpo.policy.batches import unpack_targets
 from srpo.policy.hugging_face import write_weights
@@ -188,64 +187,88 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict, micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict:
-        """Jagged outputs by response, named as in ``StudentScores`` (old_log_prob) and ``TeacherScores`` (teacher).
-
-        The worker keeps those of ``KEPT``. The ``update`` pass returns flat ones, which only the loss reads.
-        """
+        """The outputs of the pass that the micro-batch names (:data:`PASSES`)."""
         logits = output.logits
         if isinstance(logits, DTensor):
             logits = logits.full_tensor()
         logits = logits[0]  # of packed sequences
         if not output_args["temperature_is_one"]:
             logits = logits / tu.get_non_tensor_data(micro_batch, "temperature", default=1.0)
-        responses, lengths = micro_batch["responses"].values(), micro_batch["responses"].offsets().diff()
-        pass_name = tu.get_non_tensor_data(micro_batch, "pass_name", default="update")
+        return PASSES[tu.get_non_tensor_data(micro_batch, "pass_name", default="update")](logits, micro_batch)
 
-        if pass_name == "old_log_prob":
-            rows = micro_batch["scored_by_teacher"].values()
-            ids = top_k_ids(logits, _top_k(micro_batch), rows)
-            token_scores, log_probs = token_and_top_k_log_probs(logits, responses, rows, ids)
-            row_lengths = _lengths_where(rows, lengths)
-            outputs = {
-                "log_probs": _jagged(token_scores, lengths),
-                "argmax_ids": _jagged(ids[:, :1].flatten(), row_lengths),
-                "top_k_ids": _jagged(ids.flatten(), row_lengths * ids.shape[1]),
-                "top_k_mass": _jagged(-log_probs[:, -1].expm1(), row_lengths),
-            }
-            if tu.get_non_tensor_data(micro_batch, "keep_student_log_probs", default=False):
-                outputs["student_log_probs"] = _jagged(log_probs.flatten(), row_lengths * log_probs.shape[1])
-            return outputs
-        if pass_name == "teacher" and "top_k_ids" not in micro_batch:
-            log_probs = logits.float().log_softmax(-1)
-            no_ids = responses[:0]  # without columns: the update chooses them
-            return {
-                "log_probs": _jagged(log_probs.gather(1, responses[:, None])[:, 0], lengths),
-                "entropy": _jagged(-(log_probs.exp() * log_probs).sum(-1), lengths),
-                "argmax_ids": _jagged(log_probs.argmax(-1), lengths),
-                "top_k_ids": _jagged(no_ids, 0 * lengths),
-                "teacher_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
-            }
-        if pass_name == "teacher":
-            ids = micro_batch["top_k_ids"].values().unflatten(0, (len(responses), -1))
-            everywhere = torch.ones_like(responses, dtype=torch.bool)
-            token_scores, log_probs = token_and_top_k_log_probs(logits, responses, everywhere, ids)
-            return {
-                "log_probs": _jagged(token_scores, lengths),
-                "entropy": _jagged(entropy(logits), lengths),
-                "argmax_ids": _jagged(logits.argmax(-1), lengths),
-                "top_k_mass": _jagged(-log_probs[:, -1].expm1(), lengths),
-                "teacher_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
-            }
-        targets = unpack_targets(micro_batch)
-        if isinstance(targets, PendingTargets):  # the batch has one update: the student's top K are selected here
-            rows, ids = targets.scored, targets.top_k_ids
-            ids = ids if ids.shape[1] else top_k_ids(logits, _top_k(micro_batch), rows)
-        elif len(targets.cell):
-            rows, ids = has_loss(targets.branch, "distillation"), targets.top_k_ids
-        else:
-            return {"log_probs": token_log_probs(logits, responses)}
-        token_scores, log_probs = token_and_top_k_log_probs(logits, responses, rows, ids)
-        return {"log_probs": token_scores, "student_log_probs": log_probs, "top_k_ids": ids}
+
+# ------------------------------------------------------------ the outputs of each pass
+
+
+def old_log_prob_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]:
+    """The student before the update: log pi_old and, of rollouts of the teacher, the top-K ids.
+
+    Args:
+        logits: [response tokens, vocabulary].
+    """
+    responses, lengths = _responses(micro_batch)
+    rows = micro_batch["uses_teacher"].values()
+    ids = top_k_ids(logits, _top_k(micro_batch), rows)
+    of_tokens, log_probs = token_and_top_k_log_probs(logits, responses, rows, ids)
+    lengths_of_rows = _lengths_where(rows, lengths)
+    outputs = {
+        "log_probs": _jagged(of_tokens, lengths),
+        "top_k_ids": _jagged(ids.flatten(), lengths_of_rows * ids.shape[1]),
+    }
+    if tu.get_non_tensor_data(micro_batch, "keep_student_log_probs", default=False):
+        outputs["student_log_probs"] = _jagged(log_probs.flatten(), lengths_of_rows * log_probs.shape[1])
+    return outputs
+
+
+def teacher_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]:
+    """The teacher: the fields of ``TeacherLogProbs``, and its distributions on the student's top K or whole.
+
+    Args:
+        logits: [response tokens, vocabulary].
+    """
+    responses, lengths = _responses(micro_batch)
+    outputs = {"argmax_ids": _jagged(logits.argmax(-1), lengths)}
+    if "top_k_ids" in micro_batch:
+        ids = micro_batch["top_k_ids"].values().unflatten(0, (len(responses), -1))
+        everywhere = torch.ones_like(responses, dtype=torch.bool)
+        of_tokens, log_probs = token_and_top_k_log_probs(logits, responses, everywhere, ids)
+        entropies = entropy(logits)
+    else:
+        log_probs = logits.float().log_softmax(-1)
+        of_tokens = log_probs.gather(1, responses[:, None])[:, 0]
+        entropies = -(log_probs.exp() * log_probs).sum(-1)
+        outputs["top_k_ids"] = _jagged(responses[:0], 0 * lengths)  # none: the update selects them
+    return outputs | {
+        "log_probs": _jagged(of_tokens, lengths),
+        "entropy": _jagged(entropies, lengths),
+        "teacher_log_probs": _jagged(log_probs.flatten(), lengths * log_probs.shape[1]),
+    }
+
+
+def update_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]:
+    """The student in the update, with gradients: what :func:`srpo.policy.loss.srpo_loss` reads, not jagged.
+
+    Args:
+        logits: [response tokens, vocabulary].
+    """
+    responses, targets = micro_batch["responses"].values(), unpack_targets(micro_batch)
+    if not len(targets.divergence_weight):
+        return {"log_probs": token_log_probs(logits, responses)}
+    rows, ids = has_loss(targets.branch, "distillation"), targets.top_k_ids
+    if not ids.shape[1]:  # no pass before the update has selected the student's top K
+        ids = top_k_ids(logits, _top_k(micro_batch), rows)
+    of_tokens, log_probs = token_and_top_k_log_probs(logits, responses, rows, ids)
+    return {"log_probs": of_tokens, "student_log_probs": log_probs, "top_k_ids": ids}
+
+
+PASSES = {"old_log_prob": old_log_prob_outputs, "teacher": teacher_outputs, "update": update_outputs}
+"""By the ``pass_name`` of a batch: its outputs from logits and micro-batch, jagged by row; the worker keeps some
+(``kept_log_probs.KEPT``)."""
+
+
+def _responses(micro_batch: TensorDict) -> tuple[Tensor, Tensor]:
+    """Token ids of all responses, and how many each row has."""
+    return micro_batch["responses"].values(), micro_batch["responses"].offsets().diff()
 
 
 def _top_k(micro_batch: TensorDict) -> int:

@@ -9,8 +9,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from verl.utils.device import get_device_name
 
-from srpo.config import Execution, RunSpec
 from srpo.errors import SrpoError
+from srpo.experiment.config import Execution, RunSpec
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 

@@ -1,5 +1,6 @@
 """The only module that uses private names of verl. It raises an error on another version of verl."""
 
+import os
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +14,21 @@ def check_version() -> None:
     found = version("verl")
     if found != VERL_VERSION:
         raise RuntimeError(f"srpo extends verl {VERL_VERSION}, found {found}: install the pinned environment")
+
+
+def make_folders_without_locks() -> None:
+    """Make folders of checkpoints as the standard library does.
+
+    verl takes a lock for each, whose file stays in the machine's temporary folder for ever. Its name has a hash that
+    differs between processes, so that it locks nothing.
+    """
+    from verl.utils.checkpoint import fsdp_checkpoint_manager
+
+    def make(path: str) -> str:
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    fsdp_checkpoint_manager.local_mkdir_safe = make
 
 
 def build_sharded_copy(engine: Any) -> Module:

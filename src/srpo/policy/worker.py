@@ -15,13 +15,13 @@ from verl.utils.memory_utils import aggressive_empty_cache
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from srpo.algorithm.branches import BRANCHES
-from srpo.config import Method
+from srpo.algorithm.method import Method
 from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers the engine
 from srpo.policy.batches import jagged_of_parts
-from srpo.policy.kept_scores import KeptScores, kept_lengths
+from srpo.policy.kept_log_probs import KeptLogProbs, kept_lengths
 from srpo.policy.loss import srpo_loss
 from srpo.policy.outputs import DEVICE_MEMORY
-from srpo.policy.verl_private import check_version
+from srpo.policy.verl_private import check_version, make_folders_without_locks
 
 COLLECTIVE_SECONDS = 1800
 """How long ranks wait for each other: the checkpoint of Qwen3-8B, 147 GB, takes 295 s at 0.5 GB/s."""
@@ -32,6 +32,7 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     def __init__(self, config: Any, role: str, **kwargs: Any) -> None:
         check_version()
+        make_folders_without_locks()
         if get_device_name() == "cpu" and not torch.distributed.is_initialized():
             # verl would request "cpu:gloo,cpu:gloo", which torch refuses
             rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -39,7 +40,7 @@ class SRPOWorker(ActorRolloutRefWorker):
             torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
         initialize_global_process_group_ray(timeout_second=COLLECTIVE_SECONDS)  # before verl does, with 10 minutes
         super().__init__(config=config, role=role, **kwargs)
-        self.kept = KeptScores()
+        self.kept = KeptLogProbs()
         if "rollout" in role:
             from srpo.policy import servers as _servers  # noqa: F401  registers the embedded engine
 
@@ -49,7 +50,7 @@ class SRPOWorker(ActorRolloutRefWorker):
         super().init_model()
         self._method = method = Method.model_validate_json(self.config.srpo)
         if method.routing.needs_teacher:
-            self.actor.engine.attach_teacher(method.teacher_ema_rate, self.config.offload_teacher)
+            self.actor.engine.attach_teacher(method.teacher_update_rate, self.config.offload_teacher)
             aggressive_empty_cache(force_sync=True)  # SGLang sizes its cache by the memory that is free when it starts
         self.actor.set_loss_fn(partial(srpo_loss, method))
 
@@ -67,7 +68,7 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """verl's update with the kept scores; on GPUs its metrics have the memory use (``outputs.DEVICE_MEMORY``)."""
+        """verl's update with what is kept; on GPUs its metrics have the memory use (``outputs.DEVICE_MEMORY``)."""
         self.kept.add(data, "top_k_ids")
         self.kept.add(data, "teacher_log_probs")
         output = super().update_actor(data)
@@ -85,10 +86,10 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_teacher_log_prob(self, data: TensorDict) -> TensorDict:
-        """Score responses under the teacher: token log-probs, entropy and argmax; its distributions stay here.
+        """The teacher's pass: log-probs of the tokens, entropy and argmax; its distributions stay here.
 
-        They are on the student's top K where those were kept (the batch's option ``on_top_k``), else whole. Where the
-        student's log-probs were kept too, the output has the ``divergence`` of the two.
+        They are on the student's top K if those were kept (the batch's option ``on_top_k``), else whole. If the
+        batch has the rollouts' branches, the output has the ``divergence`` between student and teacher.
         """
         if tu.get_non_tensor_data(data, "on_top_k", default=False):
             self.kept.add(data, "top_k_ids", fillers=True)
@@ -106,10 +107,10 @@ class SRPOWorker(ActorRolloutRefWorker):
         for lengths, row_branches in zip(kept_lengths(data), data["branch"].unbind(), strict=True):
             parts = []
             for (rollout, length), index in zip(lengths.items(), row_branches.tolist(), strict=True):
-                p, q = (scores[rollout].unflatten(0, (length, -1)) for scores in (student, teacher))
+                p, q = (log_probs[rollout].unflatten(0, (length, -1)) for log_probs in (student, teacher))
                 branch = branches[index]
                 distils = branch.loss == "distillation"
-                parts.append(branch.divergence(self._method, p, q) if distils else torch.zeros(length))
+                parts.append(branch.divergence_function(self._method, p, q) if distils else torch.zeros(length))
             rows.append(parts)
         return jagged_of_parts(rows)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from srpo.benchmarks.prompts import student_prompts
-from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, read_split
-from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
 from srpo.evaluation.evaluate_run import selected_checkpoints, serving
-from srpo.layout import Layout
+from srpo.experiment.config import Experiment
+from srpo.layout import Layout, RunId
+from srpo.rewards import compute_reward
 from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
 
@@ -66,10 +66,11 @@ def answer(
     from srpo.models.tokenizer import open_tokenizer  # slow to import
 
     base = run.method == "base"
-    checkpoint = layout.model(run.model) if base else checkpoint_of(experiment, run, layout, budget)
+    base_model = layout.model(run.model if base else experiment.run(run).model.name)
+    checkpoint = base_model if base else checkpoint_of(experiment, run, layout, budget)
     files = layout.base_files(run.model, run.benchmark) if base else layout.run_files(run)
     asked = _question(question, layout.split(run.benchmark, "test"))
-    tokenizer = open_tokenizer(layout.model(run.model))
+    tokenizer = open_tokenizer(base_model)
     limits, sampling = experiment.training, experiment.evaluation
     prompts = student_prompts(tokenizer, [asked.messages], limits.max_prompt_length)
     seeds = [[derive_seed("evaluation", *run.model_dump().values(), asked.index, j) for j in range(samples)]]

@@ -9,62 +9,22 @@ from typing import Any
 
 import numpy as np
 import yaml
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.benchmarks.splits import read_split
-from srpo.config import Sampling
+from srpo.experiment.config import Sampling
 from srpo.files import write_text
 from srpo.layout import WEIGHTS, RunFiles
+from srpo.repository import REPORTS
 
 CARD = "README.md"
 """The name that the Hugging Face hub asks for."""
 
-_TEXT = """\
----
-{header}---
+_TEMPLATE = REPORTS / "model_card.md.j2"
 
-# {title}
-
-{sentence}
-
-## How well it answers
-
-avg@{k} of {questions} test questions: the mean reward of {k} samples per question, at temperature {temperature:g} and
-top-p {top_p:g}. The interval covers other questions, not other training seeds.
-
-| selected within | step | avg@{k}, % | 95 % interval |
-| --- | --- | --- | --- |
-{scores}
-
-## How it was made
-
-| | |
-| --- | --- |
-{facts}
-
-The whole specification:
-
-```yaml
-{specification}```
-
-## How to load it
-
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-name = "."  # this folder, or its name on the hub
-tokenizer, model = AutoTokenizer.from_pretrained(name), AutoModelForCausalLM.from_pretrained(name)
-question = [{{"role": "user", "content": {question}}}]
-prompt = tokenizer.apply_chat_template(
-    question, add_generation_prompt=True, enable_thinking=False, return_tensors="pt", return_dict=True
-)
-how = {{"do_sample": True, "temperature": {temperature:g}, "top_p": {top_p:g}, "max_new_tokens": {max_new_tokens}}}
-answer = model.generate(**prompt, **how)
-print(tokenizer.decode(answer[0, prompt["input_ids"].shape[1]:], skip_special_tokens=True))
-```
-
-The model was trained on one narrow task. It is meant for research on training methods.
-"""
+_OUR_LICENSE = "apache-2.0"
+"""Of weights that the workflow trained from nothing; other weights have the license of their base model."""
 
 
 def write_cards(files: RunFiles, sampling: Sampling, test: Path) -> list[Path]:
@@ -94,15 +54,18 @@ def card(
     """The card of the checkpoint after ``step`` steps; ``origin`` is the content of ``run.yaml``."""
     spec, provenance = origin["spec"], origin.get("provenance", {})
     model, benchmark, method, training = (spec[key] for key in ("model", "benchmark", "method", "training"))
+    # of own files the names only: a card is public, where they are on this machine is not
+    benchmark = benchmark | {key: Path(benchmark[key]).name for key in ("train_file", "test_file") if key in benchmark}
+    spec = spec | {"benchmark": benchmark}
     seconds = training["budget_seconds"]
+    budgets = {label: each for label, each in evaluation["budgets"].items() if each and each["step"] == step}
     scores = [
-        f"| {label}, {seconds[label]:g} s of training clock | {step} | {_score(budget['question_scores'])} |"
-        for label, budget in evaluation["budgets"].items()
-        if budget and budget["step"] == step
+        {"label": label, "seconds": seconds[label], "estimate": _score(budget["question_scores"])}
+        for label, budget in budgets.items()
     ]
     facts = {
-        "Base model": _base(model, provenance),
-        "Data": _data(benchmark),
+        "Base model": base_model_line(model, provenance),
+        "Data": data_line(benchmark),
         **{f"SHA-256 of {split}": f"`{checksum}`" for split, checksum in provenance.get("data", {}).items()},
         "Method": f"{method['title']} (`{method['name']}`), seed {spec['id']['seed']}",
         "Learning rate": f"{method['learning_rate']:g}",
@@ -111,25 +74,45 @@ def card(
         "Commit": f"`{provenance.get('commit', 'unknown')}`",
         "Packages": ", ".join(f"{name} {number}" for name, number in provenance.get("packages", {}).items()),
     }
-    header: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
-    if model["kind"] == "hub":
-        header["base_model"] = model["repository"]
-    header["tags"] = ["srpo", method["name"], "reinforcement-learning"]
-    return _TEXT.format(
-        header=yaml.safe_dump(header, sort_keys=False),
-        title=f"{model['title']}, {method['title']}, {benchmark['title']}",
-        sentence=f"{model['title']} after {step} steps of {method['title']} on {benchmark['title']}, from the "
-        f"experiment `{spec['experiment']}` of a reproduction of Sample-Routed Policy Optimization (SRPO).",
+    data = ModelCardData(
+        model_name=f"{model['title']}, {method['title']}",
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        license=_OUR_LICENSE if model["kind"] == "miniature" else None,
+        base_model=model["repository"] if model["kind"] == "hub" else None,
+        tags=[*dict.fromkeys(["srpo", method["name"], "reinforcement-learning"])],
+        eval_results=[
+            EvalResult(
+                task_type="text-generation",
+                dataset_type=benchmark["name"],
+                dataset_name=benchmark["title"],
+                dataset_split="test",
+                metric_type="accuracy",
+                metric_name=f"avg@{evaluation['k']}, selected within {label}",
+                metric_value=round(budget["avg_at_k"], 4),
+            )
+            for label, budget in budgets.items()
+        ],
+    )
+    rendered = ModelCard.from_template(
+        data,
+        str(_TEMPLATE),
+        model=model["title"],
+        method=method["title"],
+        benchmark=benchmark["title"],
+        step=step,
+        experiment=spec["experiment"],
         k=evaluation["k"],
         questions=evaluation["questions"],
         temperature=sampling["temperature"],
         top_p=sampling["top_p"],
-        scores="\n".join(scores),
-        facts="\n".join(f"| {name} | {value} |" for name, value in facts.items() if value),
+        scores=scores,
+        facts=facts,
         specification=yaml.safe_dump(spec, sort_keys=False),
         question=json.dumps(example),
         max_new_tokens=training["max_response_length"],
     )
+    return f"{rendered}\n"
 
 
 def _score(questions: list[float]) -> str:
@@ -138,7 +121,7 @@ def _score(questions: list[float]) -> str:
     return f"{100 * estimate.value:.1f} | {interval}"
 
 
-def _base(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+def base_model_line(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     if model["kind"] == "hub":
         return f"`{model['repository']}`, revision `{model['revision']}`"
     made = {
@@ -149,9 +132,13 @@ def _base(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     return f"{model['title']} (`{model['name']}`), {made}, SHA-256 `{provenance.get('base_model')}`"
 
 
-def _data(benchmark: Mapping[str, Any]) -> str:
+def data_line(benchmark: Mapping[str, Any]) -> str:
     if benchmark["kind"] == "sourced":
         source = benchmark["source"]
         return f"`{benchmark['name']}` of `{source['repository']}`, commit `{source['commit']}`"
+    if benchmark["kind"] == "hf_dataset":
+        return f"`{benchmark['name']}`: `{benchmark['repository']}`, revision `{benchmark['revision']}`"
+    if benchmark["kind"] == "files":
+        return f"`{benchmark['name']}`: `{benchmark['train_file']}` and `{benchmark['test_file']}`"
     of = f"task `{benchmark['task']}`" if benchmark["kind"] == "reasoning_gym" else f"family `{benchmark['family']}`"
     return f"`{benchmark['name']}`: generated questions, {of}, seed {benchmark['seed']}"

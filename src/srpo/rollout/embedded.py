@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -82,14 +83,14 @@ def sample_tokens(logits: Tensor, uniforms: Tensor, temperature: float, top_p: f
     """
     log_probs = F.log_softmax(logits if temperature == 1 else logits / temperature, dim=-1)
     probs = log_probs.exp()
-    cumulative = (_cut_to_nucleus(probs, top_p) if top_p < 1 else probs).cumsum(-1)
+    cumulative = (cut_to_nucleus(probs, top_p) if top_p < 1 else probs).cumsum(-1)
     targets = uniforms * cumulative[:, -1]
     tokens = torch.searchsorted(cumulative, targets[:, None], right=True)
-    tokens.clamp_(max=logits.shape[1] - 1)  # beyond the end only where a row is NaN
+    tokens.clamp_(max=logits.shape[1] - 1)  # beyond the end only if a row is NaN
     return tokens[:, 0], log_probs.gather(1, tokens)[:, 0]
 
 
-def _cut_to_nucleus(probs: Tensor, top_p: float) -> Tensor:
+def cut_to_nucleus(probs: Tensor, top_p: float) -> Tensor:
     """Set to zero what is outside the nucleus. Tokens keep their order: sorted, near ties could swap
     by rounding and with them the token that a uniform number means."""
     head, candidates = probs.topk(min(NUCLEUS_HEAD, probs.shape[1]))
@@ -291,7 +292,11 @@ class EmbeddedEngine:
             raise SrpoError(f"{path / 'config.json'}: eos_token_id = {eos!r}: one token id is needed")
         pad = config.get("pad_token_id")
         engine = cls(config, eos, eos if pad is None else pad)
-        engine.update_weights(itertools.chain.from_iterable(load_file(file).items() for file in files))
+        try:
+            tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
+        except (OSError, SafetensorError) as error:
+            raise SrpoError(f"{path}: its weights cannot be read ({error}); make this checkpoint again") from error
+        engine.update_weights(tensors.items())
         return engine
 
     def update_weights(self, named_tensors: Iterable[tuple[str, Tensor]]) -> None:

@@ -1,6 +1,6 @@
 """The interface of everything that samples responses, shaped after SGLang's.
 
-Each sample has a seed of its own: a server that is given one seed and ``n`` samples returns the same
+Each sample has its own seed: a server that is given one seed and ``n`` samples returns the same
 sample ``n`` times.
 """
 

@@ -10,10 +10,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
+import psutil
 
 from srpo.errors import SrpoError
 from srpo.rollout.sglang_protocol import HOST, ServerOptions, server_arguments, server_environment
@@ -45,6 +46,8 @@ SGLang makes its own children end with it by the same call. The signal is bound 
 _WORKER = "sglang::"
 """How SGLang names its schedulers, its detokenizer and its data-parallel controller."""
 
+_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+
 _ERROR_LINE = re.compile(r"^(?:\[[^]]*\] )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
 _GAVE_UP = ("Received sigquit from a child process", "Traceback (most recent call last)")
 """Text in the log that SGLang writes before it kills its own process group."""
@@ -72,7 +75,7 @@ class ServerProcess:
         self._log = log
         self._options = options
         self._command = command
-        self._workers: list[int] = []
+        self._workers: list[psutil.Process] = []
         self._suspended_since: float | None = None
         log.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(PORTS):
@@ -85,7 +88,7 @@ class ServerProcess:
                 self.stop()
                 raise
             else:
-                self._workers = [pid for pid, name, _ in _members(self._process.pid) if name.startswith(_WORKER)]
+                self._workers = [each for each in _members(self.process.pid) if _name(each).startswith(_WORKER)]
                 return
         raise SrpoError(f"sglang server: other programs took {PORTS} ports, the last is {self._port}; start again")
 
@@ -100,15 +103,15 @@ class ServerProcess:
         A data-parallel SGLang runs on after one of its schedulers has died, and requests sent to that one never
         return. So this looks at each of the server's processes.
         """
-        if (status := self._process.poll()) is not None:
+        if (status := self.process.poll()) is not None:
             return self._ending(status)
         suspended = None
-        for pid in self._workers:
-            name, state, group = _read_stat(pid) or ("", "X", 0)
-            if state in "ZX" or group != self._process.pid:
-                return f"its process {pid} ({name or 'collected'}) has died"
-            if state == "T":
-                suspended = pid
+        for worker in self._workers:
+            state = _state(worker)
+            if state in _ENDED:
+                return f"its process {worker.pid} ({_name(worker) or 'collected'}) has died"
+            if state == psutil.STATUS_STOPPED:
+                suspended = worker.pid
         if suspended is None:
             self._suspended_since = None
             return None
@@ -124,7 +127,7 @@ class ServerProcess:
         Raises:
             SrpoError: if one survives SIGKILL, stuck in its driver.
         """
-        group = self._process.pid
+        group = self.process.pid
         # SIGCONT: a stopped process handles no other signal than SIGKILL
         for numbers, patience in (
             ((signal.SIGTERM, signal.SIGCONT), STOP_SECONDS),
@@ -151,11 +154,11 @@ class ServerProcess:
     # ------------------------------------------------------------ start
 
     def _launch(self) -> None:
-        self._port = _free_port()
+        self._port = free_port()
         with self._log.open("ab") as log:
             self._log_start = log.tell()
             guard = [sys.executable, "-ISc", _DIE_WITH_PARENT]
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [*guard, *self._command, *server_arguments(self._checkpoint, self._port, self._options)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -168,11 +171,11 @@ class ServerProcess:
         deadline = time.monotonic() + self._options.start_timeout
         with httpx.Client(base_url=self.url, trust_env=False) as client:
             while True:
-                if (status := self._process.poll()) is not None:
+                if (status := self.process.poll()) is not None:
                     raise SrpoError(f"sglang server: {self._ending(status)} while starting; {self.log_end()}")
                 # The port was free before the model was loaded; another program may have taken it since. SGLang would
                 # only log this and wait.
-                if _others_listen(self._port, self._process.pid):
+                if _others_listen(self._port, self.process.pid):
                     raise PortTaken
                 if (served := _served_model(client, deadline)) is not None:
                     break
@@ -196,9 +199,9 @@ class ServerProcess:
         return f"was killed by {name}" + (", perhaps for memory of the host," * (status == -signal.SIGKILL))
 
     def _group_lives(self) -> bool:
-        self._process.poll()  # reaps the first process of the group
+        self.process.poll()  # reaps the first process of the group
         # Zombies do not count: in a container no process may reap them.
-        return any(state not in "ZX" for *_, state in _members(self._process.pid))
+        return any(_state(each) not in _ENDED for each in _members(self.process.pid))
 
     def _output(self) -> str:
         """What this server wrote."""
@@ -222,45 +225,44 @@ def _served_model(client: httpx.Client, deadline: float) -> str | None:
         return "something else"
 
 
-# ---------------------------------------------------------------- /proc
+# ---------------------------------------------------------------- processes
 
 
-def _read_stat(pid: int) -> tuple[str, str, int] | None:
-    """Name (at most 15 characters), state and process group of a process; None if there is none."""
+def _members(group: int) -> list[psutil.Process]:
+    """The processes of a group."""
+    return [process for process in psutil.process_iter() if _group(process.pid) == group]
+
+
+def _group(pid: int) -> int | None:
+    """The group of a process; None if it is gone."""
     try:
-        head, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    except OSError:
+        return os.getpgid(pid)
+    except ProcessLookupError:
         return None
-    state, _, group = rest.split()[:3]
-    return head.partition("(")[2], state, int(group)
 
 
-def _members(group: int) -> Iterator[tuple[int, str, str]]:
-    """Process id, name and state of each process of a group."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        stat = _read_stat(int(folder.name))
-        if stat and stat[2] == group:
-            yield int(folder.name), stat[0], stat[1]
+def _state(process: psutil.Process) -> str:
+    """psutil's status of a process; of one that is gone, dead."""
+    try:
+        return process.status() if process.is_running() else psutil.STATUS_DEAD
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_DEAD
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _others_listen(port: int, group: int) -> bool:
-    """Whether a process outside of the group listens on the port."""
-    sockets = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                    sockets.add(f"socket:[{fields[9]}]")
-    if not sockets:
-        return False
-    for pid, *_ in _members(group):
-        with contextlib.suppress(OSError):
-            sockets -= {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
-    return bool(sockets)
+    """Whether a process outside of the group listens on the port; one of another user has no id."""
+    listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    return any(each.laddr[1:] == (port,) and (each.pid is None or _group(each.pid) != group) for each in listening)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return probe.getsockname()[1]

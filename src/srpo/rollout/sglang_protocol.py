@@ -48,7 +48,7 @@ class ServerOptions:
             sample depends on chance.
         concurrency: requests in flight for each copy of the model.
         start_timeout: seconds until the server has to be healthy.
-        request_timeout: seconds a sample may take, waiting in the server's queue included.
+        request_timeout: seconds that a sample may take, waiting in the server's queue included.
     """
 
     context_length: int

@@ -77,13 +77,13 @@ class SGLangServer:
     def __init__(self, checkpoint: Path, log: Path, options: ServerOptions, command: Sequence[str] = COMMAND) -> None:
         self._checkpoint = checkpoint
         self._log = log
-        self._options = options
-        self._command = command
+        self.options = options
+        self.command = command
         self._stops = stop_token_ids(checkpoint)
         self._vocabulary = vocabulary_size(checkpoint)
-        self._server: ServerProcess | None = None
+        self.server: ServerProcess | None = None
         self._given_up = ""  # why the server cannot be restarted
-        self._restarts_left = RESTARTS
+        self.restarts_left = RESTARTS
 
     def __enter__(self) -> Self:
         """Start the server and wait until it is healthy.
@@ -91,7 +91,7 @@ class SGLangServer:
         Raises:
             SrpoError: if the server ends, or is not healthy in time.
         """
-        self._server = self._start()
+        self.server = self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +109,7 @@ class SGLangServer:
         """
         if self._given_up:
             raise SrpoError(f"sglang server: given up before: {self._given_up}")
-        if self._server is None:
+        if self.server is None:
             raise RuntimeError("generate is for inside the with block")
         self._check(prompt_ids, params.max_new_tokens, seeds)
         requests = {
@@ -128,10 +128,10 @@ class SGLangServer:
     def _check(self, prompt_ids: list[list[int]], max_new_tokens: int, seeds: list[list[int]]) -> None:
         check_token_ids(prompt_ids, self._vocabulary)
         longest = max(map(len, prompt_ids), default=0)
-        if longest + max_new_tokens > self._options.context_length:
+        if longest + max_new_tokens > self.options.context_length:
             raise SrpoError(
                 f"prompt of {longest} tokens + max_new_tokens = {max_new_tokens} exceed the server's"
-                f" context_length = {self._options.context_length}"
+                f" context_length = {self.options.context_length}"
             )
         for seed in (seed for own in seeds for seed in own):
             if seed not in SEEDS:
@@ -151,7 +151,7 @@ class SGLangServer:
             SrpoError: see :meth:`generate`.
             _ServerFailed: if the server cannot answer any more.
         """
-        in_flight = min(len(requests), self._options.concurrency * self._options.data_parallel)
+        in_flight = min(len(requests), self.options.concurrency * self.options.data_parallel)
         free = asyncio.Semaphore(_connections(in_flight))
 
         async def sample(place: _Place, prompt: list[int], seed: int) -> None:
@@ -165,9 +165,9 @@ class SGLangServer:
 
         # Connections are not reused: the server may close one while we send. No proxy for loopback addresses.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        timeout = self._options.request_timeout
-        assert self._server is not None  # started by generate
-        url = self._server.url
+        timeout = self.options.request_timeout
+        assert self.server is not None  # started by generate
+        url = self.server.url
         async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, trust_env=False) as client:
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -226,29 +226,29 @@ class SGLangServer:
     # ------------------------------------------------------------ server
 
     def _start(self) -> ServerProcess:
-        return ServerProcess(self._checkpoint, self._log, self._options, self._command)
+        return ServerProcess(self._checkpoint, self._log, self.options, self.command)
 
     def _stop(self) -> None:
-        if self._server is not None:
-            server, self._server = self._server, None
+        if self.server is not None:
+            server, self.server = self.server, None
             server.stop()
 
     def _restart(self, failure: str) -> None:
-        assert self._server is not None
+        assert self.server is not None
         logger.warning("sglang server: %s", failure)
         try:
-            if not self._restarts_left:
-                raise SrpoError(f"sglang server: failed {RESTARTS + 1} times: {failure}; {self._server.log_end()}")
-            self._restarts_left -= 1
+            if not self.restarts_left:
+                raise SrpoError(f"sglang server: failed {RESTARTS + 1} times: {failure}; {self.server.log_end()}")
+            self.restarts_left -= 1
             self._stop()
-            self._server = self._start()
+            self.server = self._start()
         except SrpoError as error:
             self._given_up = str(error)
             raise
 
     def _raise_if_failed(self) -> None:
-        assert self._server is not None
-        if failure := self._server.failure():
+        assert self.server is not None
+        if failure := self.server.failure():
             raise _ServerFailed(failure)
 
 

@@ -25,7 +25,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,18 +45,16 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Metric, Run
     from mlflow.entities import Experiment as MlflowExperiment
 
-    from srpo.config import Experiment, RunSpec
+    from srpo.experiment.config import Experiment, RunSpec
 
 logger = logging.getLogger(__name__)
 
-METRICS_A_REQUEST = 1000  # MLflow's limits of one log_batch
-PARAMS_A_REQUEST = 100
 LOCK_SECONDS = 60.0
 
 INPUTS = "/inputs"
 """Ends the name of the MLflow experiment of data and base models; no experiment of ours has a slash in its name."""
 
-FORMAT = 2
+FORMAT = 3
 """Version of the mirrored runs; runs of another version are mirrored again."""
 
 _ARTIFACTS = "mlartifacts"
@@ -82,10 +80,28 @@ def sync(folder: Path) -> None:
     Raises:
         SrpoError: if MLflow cannot be reached.
     """
-    try:
+    with reachable(tracking_uri(folder)):
         Mirror(folder).sync_all()
+
+
+@contextmanager
+def reachable(uri: str) -> Iterator[None]:
+    """Makes each error one line that names MLflow's place."""
+    try:
+        yield
+    except SrpoError:
+        raise
     except Exception as error:
-        raise SrpoError(f"MLflow at {without_password(tracking_uri(folder))}: {_one_line(error)}") from None
+        raise SrpoError(f"MLflow at {without_password(uri)}: {_one_line(error)}") from None
+
+
+def connect(uri: str) -> MlflowClient:
+    """MLflow's client; its errors come soon and in one line."""
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri)
 
 
 @contextmanager
@@ -215,7 +231,7 @@ class Mirror:
             seconds = _read_json(path).get("wall_seconds", 0.0)
             self._sync_file(
                 path,
-                f"{parent.info.run_name} evaluation",
+                f"evaluation · {parent.info.run_name}",
                 tags,
                 _evaluation_metrics(path),
                 span=(times.end, times.end + int(1000 * seconds)),
@@ -242,17 +258,18 @@ class Mirror:
             text = f"{ABOUT} [The report]({place}) is an artifact of the run `report`."
             self._client.set_experiment_tag(run.info.experiment_id, NOTE, text)
 
-    def sync_all(self, model: str = "{model}") -> None:
-        """Everything that exists; with ``model``, the data and the results of this model."""
+    def sync_all(self, model: str = "{model}", base_models: Sequence[str] = ()) -> None:
+        """Everything that exists; with ``model`` and its base models, the data and the results of this model."""
         layout = self.layout
         runs = layout.runs_of(model)
         with self._connected():
             for path in layout.found(layout.statistics("{benchmark}")):
                 self.sync_data(path.parent.name)
-            for path in layout.found(layout.model_description(model)):
-                self.sync_model(path.parent.name)
-            for path in layout.found(layout.base_files(model, "{benchmark}").evaluation):
-                self.sync_base(path.parent.parent.name, path.parent.name)
+            for base in base_models or [model]:
+                for path in layout.found(layout.model_description(base)):
+                    self.sync_model(path.parent.name)
+                for path in layout.found(layout.base_files(base, "{benchmark}").evaluation):
+                    self.sync_base(path.parent.parent.name, path.parent.name)
             for path in layout.found(runs.origin):
                 self.sync_run(path.parent)
             for path in layout.found(runs.evaluation):
@@ -278,8 +295,8 @@ class Mirror:
         tags |= {SOURCE: "srpo train", NOTE: run_note(spec)}
         if (commit := tags["commit"]) != "unknown":
             tags[COMMIT] = commit.removesuffix("-dirty")
-        # the parts that differ come first, because lists show the beginning of a name
-        name = "{method} {benchmark} {model} seed{seed}".format(**identity)
+        # lists show the beginning of a name: what differs comes first, and the model, often the same, at the end
+        name = "{method} · s{seed} · {benchmark} · {model}".format(**identity)
         times = RunTimes.read(files, steps)
         params = {**spec, "provenance": provenance}
         run = self._run(folder, source, name, tags, params, start=times.start, inputs=data_sets(spec, provenance))
@@ -300,7 +317,7 @@ class Mirror:
             for metric in _metrics(_numbers(event, "validation"), times.at(event["step"]), event["step"])
         ]
         if metrics:
-            self._log_metrics(run.info.run_id, metrics)
+            self._client.log_batch(run.info.run_id, metrics=metrics)
             progress = {"srpo.synced_step": max(seen_step, steps[-1]["step"])}
             if validations:
                 progress["srpo.synced_validation"] = max(seen_validation, validations[-1]["step"])
@@ -320,7 +337,8 @@ class Mirror:
         for name, budget in content.get("budgets", {}).items():
             if budget is not None:
                 values[f"summary/{name}/avg_at_k"] = budget["avg_at_k"]
-        self._log_metrics(run.info.run_id, list(_metrics(values, times.end, int(content["steps"]))))
+        metrics = [*_metrics(values, times.end, int(content["steps"]))]
+        self._client.log_batch(run.info.run_id, metrics=metrics)
         for path in (summary, files.origin):
             self._client.log_artifact(run.info.run_id, str(path))
         self._client.set_terminated(run.info.run_id, "FINISHED", times.end)
@@ -339,20 +357,22 @@ class Mirror:
         span: tuple[int, int] | None = None,
         experiment: str = "",
     ) -> Run:
-        """Mirror a finished file as an MLflow run of its own; once, unless its content changes.
+        """Mirror a finished file as one MLflow run; once, unless its content changes.
 
         Args:
             span: start and end of the stage, in milliseconds since the epoch; default: now.
             experiment: ``INPUTS``, or nothing for the experiment of the training runs.
         """
+        from mlflow.entities import Metric
+
         source = _hash(FORMAT, path.read_text(), tags, span)
         start, end = span or (_now(), None)
         run = self._run(path, source, name, tags, params or {}, start, experiment=experiment)
         if run.info.status == "FINISHED":
             return run
-        for key, value in (metrics or {}).items():
-            step, number = value if isinstance(value, tuple) else (0, value)
-            self._log_metrics(run.info.run_id, list(_metrics({key: number}, run.info.start_time, step)))
+        found = ((key, value if isinstance(value, tuple) else (0, value)) for key, value in (metrics or {}).items())
+        logged = [Metric(key, number, run.info.start_time, step) for key, (step, number) in found]
+        self._client.log_batch(run.info.run_id, metrics=logged)
         self._client.log_artifact(run.info.run_id, str(path))
         for artifact, place in (artifacts or {}).items():
             if artifact.is_dir():
@@ -394,16 +414,9 @@ class Mirror:
         )
         if inputs:
             self._client.log_inputs(run.info.run_id, inputs)
-        flat = sorted(_flatten(params))
-        for first in range(0, len(flat), PARAMS_A_REQUEST):
-            chunk = [Param(key, value) for key, value in flat[first : first + PARAMS_A_REQUEST]]
-            self._client.log_batch(run.info.run_id, params=chunk)
+        self._client.log_batch(run.info.run_id, params=[Param(*each) for each in sorted(_flatten(params))])
         self._client.set_tag(run.info.run_id, "srpo.created", "true")
         return self._client.get_run(run.info.run_id)
-
-    def _log_metrics(self, run_id: str, metrics: list[Metric]) -> None:
-        for first in range(0, len(metrics), METRICS_A_REQUEST):
-            self._client.log_batch(run_id, metrics=metrics[first : first + METRICS_A_REQUEST])
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
@@ -413,7 +426,7 @@ class Mirror:
         place.parent.mkdir(parents=True, exist_ok=True)
         with self._lock_at(place):
             if self._client is None:
-                self._client = self._connect()
+                self._client = connect(self.uri)
             yield
 
     def _lock_at(self, place: Path) -> FileLock:
@@ -421,13 +434,6 @@ class Mirror:
         if self._lock is None:
             self._lock = FileLock(f"{place}.lock", timeout=self._lock_seconds)
         return self._lock
-
-    def _connect(self) -> MlflowClient:
-        for key, value in _ENVIRONMENT.items():
-            os.environ.setdefault(key, value)
-        from mlflow import MlflowClient
-
-        return MlflowClient(self.uri)
 
     def _experiment(self, suffix: str) -> str:
         """Id of the MLflow experiment, made if need be: of the training runs, or with ``INPUTS`` of the rest."""

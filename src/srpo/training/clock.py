@@ -1,7 +1,7 @@
 """The training clock, and the best validation within a budget.
 
 The clock counts generation, reward, log-prob, teacher and update. Start-up, validation and checkpoints do not count
-(section 4.2). The kinds of clock are in ``srpo.config``.
+(section 4.2). The kinds of clock are in ``srpo.experiment.config``.
 """
 
 import time
@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from srpo.config import CalibratedClock, Clock, Method, ModelledClock
-from srpo.cost import modelled_seconds
+from srpo.algorithm.method import Method
+from srpo.cost.flops import modelled_seconds
+from srpo.experiment.config import CalibratedClock, Clock, ModelledClock
 from srpo.step_times import seconds_of_steps, timed_like
 
 PHASES = ("generate", "reward", "log_prob", "teacher", "update")

@@ -1,6 +1,6 @@
 """The training loop of a run, for both drivers: one process or a Ray cluster.
 
-:func:`train` is a run and :meth:`_Run.take_step` a step, whose phases are in ``training/step.py``.
+:meth:`Run.train` is the loop; a step's phases are in ``training/step.py``. :func:`train` is what the command calls.
 """
 
 import logging
@@ -17,9 +17,9 @@ from tqdm import tqdm
 
 from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.splits import read_split
-from srpo.config import RunSpec
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
+from srpo.experiment.config import RunSpec
 from srpo.files import append_event, exclusive_access, flush_to_disk, write_json
 from srpo.imports import gc_paused
 from srpo.layout import Layout
@@ -43,104 +43,7 @@ MAX_RESTARTS = 3
 logger = logging.getLogger(__name__)
 
 
-def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
-    """Train a run until its last budget, from its newest checkpoint if there is one, and write its summary.
-
-    Args:
-        spec: the run.
-        layout: where its data, base model and results are.
-        stop_at: seconds since the epoch by which to stop with a checkpoint, if the run is not done before.
-
-    Raises:
-        Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
-        SrpoError: if another process trains the run, its folder has a run of another origin, no checkpoint can be
-            loaded or written, memory runs out, no update of several steps in a row was finite, or rollout servers
-            failed repeatedly.
-    """
-    interruption = Interruption(stop_at)
-    with exclusive_access(layout.run(spec.id)), interruption.listening():
-        data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
-        model = layout.model(spec.id.model)
-        prepare_run_folder(
-            layout.run(spec.id), {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)}
-        )
-        furthest, restarts = 0, 0
-        while failure := _train_until_servers_fail(spec, layout, interruption):
-            step, reason = failure
-            furthest, restarts = max(furthest, step), 1 if step > furthest else restarts + 1
-            name = spec.id.path
-            if restarts > MAX_RESTARTS:
-                raise SrpoError(f"{name}: rollout servers failed {restarts} times after step {step}; last: {reason}")
-            logger.warning("%s: rollout servers failed after step %d, starting new ones (%s)", name, step, reason)
-            if stop := interruption.reason():
-                raise Interrupted(f"{name}: {stop}; stopped, start it again to go on from its newest checkpoint")
-
-
-def _train_until_servers_fail(spec: RunSpec, layout: Layout, interruption: Interruption) -> tuple[int, str] | None:
-    """Train to the end with one policy. If its servers fail, return the last finished step and the reason."""
-    with _start_policy(spec, layout.model(spec.id.model)) as policy:
-        run = _Run(spec, layout, policy)
-        try:
-            _train(run, layout, interruption)
-        except ServersFailed as error:
-            if error.can_checkpoint:  # sampling does not change the weights: they are those after the last step
-                try:
-                    run.save()
-                except Exception as failure:  # workers may have failed too; an older checkpoint is enough
-                    logger.warning("%s: step %d could not be saved: %s", spec.id.path, run.step, failure)
-            return run.step, str(error)
-    return None
-
-
-def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
-    start: Callable[[RunSpec, Path], AbstractContextManager[Policy]]
-    # Ray is slow to import and not needed in one process
-    with gc_paused():
-        if spec.execution.driver == "ray":
-            from srpo.policy import ray_driver
-
-            start = ray_driver.start
-        else:
-            from srpo.policy import in_process
-
-            start = in_process.start
-    return start(spec, model)
-
-
-def _train(run: "_Run", layout: Layout, interruption: Interruption) -> None:
-    run.resume()
-    mirror = LiveMirror(layout.folder, run.folder, enabled=is_mirrored_live(run.spec))
-
-    def stop_if_needed(*parts: str) -> None:
-        """Checkpoint and stop if the next part may not finish in time."""
-        # before the first checkpoint, assume that one takes as long as a step
-        seconds = sum(run.seconds_of[part] for part in parts) + (run.seconds_of["checkpoint"] or run.seconds_of["step"])
-        if reason := interruption.reason(seconds):
-            run.save()
-            mirror.sync()
-            raise Interrupted(f"{run.spec.id.path}: {reason}; stopped after step {run.step}, start it again to go on")
-
-    with tqdm(total=round(run.horizon, 2), unit="s", desc=run.spec.id.path, disable=None) as progress:
-        while True:
-            progress.update(min(run.clock, run.horizon) - progress.n)
-            if run.validation_is_due:
-                stop_if_needed("validation")
-                run.validate()
-            if run.finished or run.checkpoint_is_due:
-                run.save()
-            elif run.selects_this_step:
-                run.save_weights()
-            mirror.step()
-            if run.finished:
-                break
-            stop_if_needed("step")
-            run.take_step()
-    run.summarise()
-    run.files.finished.touch()
-    mirror.sync()
-
-
-class _Run:
+class Run:
     """A training run and its state."""
 
     def __init__(self, spec: RunSpec, layout: Layout, policy: Policy) -> None:
@@ -158,7 +61,36 @@ class _Run:
         self.validations: list[dict[str, Any]] = []
         self.saved_step, self.saved_at = 0, time.perf_counter()
         self.skipped_steps = 0
+        self.mirror = LiveMirror(layout.folder, self.folder, enabled=is_mirrored_live(spec))
         self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # measured, the last ones
+
+    def train(self, interruption: Interruption) -> None:
+        """Take steps from the newest checkpoint to the last budget; validate and save when it is due.
+
+        Raises:
+            Interrupted: if the next part might not finish in time; the run is saved.
+            ServersFailed: if rollout servers failed.
+            SrpoError: see :func:`train`.
+        """
+        self.resume()
+        with tqdm(total=round(self.horizon, 2), unit="s", desc=self.spec.id.path, disable=None) as progress:
+            while True:
+                progress.update(min(self.clock, self.horizon) - progress.n)
+                if self.validation_is_due:
+                    self._stop_if_needed(interruption, "validation")
+                    self.validate()
+                if self.finished or self.checkpoint_is_due:
+                    self.save()
+                elif self.selects_this_step:
+                    self.save_weights()
+                self.mirror.step()
+                if self.finished:
+                    break
+                self._stop_if_needed(interruption, "step")
+                self.take_step()
+        self.summarise()
+        self.files.finished.touch()
+        self.mirror.sync()
 
     @property
     def finished(self) -> bool:
@@ -185,6 +117,15 @@ class _Run:
             return self.step > 0 and self.step % self.training.validate_every == 0
         return (time.perf_counter() - self.saved_at) * CHECKPOINT_SHARE > cost
 
+    def _stop_if_needed(self, interruption: Interruption, part: str) -> None:
+        """Save and stop if the next part may not finish in time."""
+        # before the first checkpoint, assume that one takes as long as a step
+        seconds = self.seconds_of[part] + (self.seconds_of["checkpoint"] or self.seconds_of["step"])
+        if reason := interruption.reason(seconds):
+            self.save()
+            self.mirror.sync()
+            raise Interrupted(f"{self.spec.id.path}: {reason}; stopped after step {self.step}, start it again to go on")
+
     # ------------------------------------------------------------ a step
 
     def take_step(self) -> None:
@@ -201,7 +142,7 @@ class _Run:
             try:
                 result = step.take(questions)
             except torch.OutOfMemoryError as error:
-                raise SrpoError(f"step {number}, {step.phases.current}: {self._remedy()}") from error
+                raise SrpoError(f"step {number}, {step.phases.current}: {out_of_memory_remedy(self.spec)}") from error
             self.step = number
             if result.updates:
                 self._check_updates(result)
@@ -213,35 +154,13 @@ class _Run:
     def _check_updates(self, result: StepResult) -> None:
         """verl skips an update whose gradients are not finite; give up when it skips everything."""
         self.skipped_steps = self.skipped_steps + 1 if result.metrics["actor/skipped_updates"] == result.updates else 0
-        if self.skipped_steps < MAX_SKIPPED_STEPS:
-            return
-        evidence = self.files.evidence(self.step)
-        rollouts = result.rollouts
-        samples = zip(rollouts.texts, rollouts.rewards.tolist(), rollouts.rollout_log_probs, strict=True)
-        write_json(
-            evidence,
-            {
-                "metrics": {name: repr(value) for name, value in result.metrics.items()},
-                "rollouts": [
-                    {"response": text, "reward": reward, "log_prob": repr(log_probs.sum().item())}
-                    for text, reward, log_probs in samples
-                ],
-            },
-        )
-        raise SrpoError(
-            f"step {self.step}: the gradients of {self.skipped_steps} steps in a row were not finite; "
-            f"the last one's numbers and rollouts are in {evidence}"
-        )
-
-    def _remedy(self) -> str:
-        limit = self.spec.execution.max_tokens_per_rank
-        lower = f"execution.max_tokens_per_rank (now {limit})" if limit else "training.micro_batch_size"
-        if not limit:
-            lower += f" (now {self.training.micro_batch_size})"
-        return (
-            f"out of device memory; lower {lower} or execution.rollout_memory_fraction, or set "
-            "execution.gradient_checkpointing or offload_teacher: the run goes on from its checkpoint with any of them"
-        )
+        if self.skipped_steps >= MAX_SKIPPED_STEPS:
+            evidence = self.files.evidence(self.step)
+            write_evidence(evidence, result)
+            raise SrpoError(
+                f"step {self.step}: the gradients of {self.skipped_steps} steps in a row were not finite; "
+                f"the last one's numbers and rollouts are in {evidence}"
+            )
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
@@ -318,6 +237,13 @@ class _Run:
             self.saved_step, self.saved_at = self.step, time.perf_counter()
         self._prune()
 
+    def save_if_possible(self) -> None:
+        """Checkpoint the step after rollout servers failed. If workers failed too, an older checkpoint is enough."""
+        try:  # sampling does not change the weights: they are those after the last step
+            self.save()
+        except Exception as failure:
+            logger.warning("%s: step %d could not be saved: %s", self.spec.id.path, self.step, failure)
+
     def _prune(self) -> None:
         complete = 1 if self.finished else 2
         # keep what a budget would select after resuming from each kept checkpoint, which truncates the log at its step
@@ -379,3 +305,86 @@ class _Run:
             },
         }
         write_json(self.files.summary, summary)
+
+
+def write_evidence(path: Path, result: StepResult) -> None:
+    """Write the metrics of a step whose gradients were not finite, and its rollouts."""
+    rollouts = result.rollouts
+    samples = zip(rollouts.texts, rollouts.rewards.tolist(), rollouts.rollout_log_probs, strict=True)
+    write_json(
+        path,
+        {
+            "metrics": {name: repr(value) for name, value in result.metrics.items()},
+            "rollouts": [
+                {"response": text, "reward": reward, "log_prob": repr(log_probs.sum().item())}
+                for text, reward, log_probs in samples
+            ],
+        },
+    )
+
+
+def out_of_memory_remedy(spec: RunSpec) -> str:
+    """Which settings to lower."""
+    lower = f"training.micro_batch_size (now {spec.training.micro_batch_size})"
+    if limit := spec.execution.max_tokens_per_rank:
+        lower = f"execution.max_tokens_per_rank (now {limit})"
+    return (
+        f"out of device memory; lower {lower} or execution.rollout_memory_fraction, or set "
+        "execution.gradient_checkpointing or offload_teacher: the run goes on from its checkpoint with any of them"
+    )
+
+
+def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
+    """Train a run until its last budget, from its newest checkpoint if there is one, and write its summary.
+
+    Args:
+        spec: the run.
+        layout: where its data, base model and results are.
+        stop_at: seconds since the epoch by which to stop with a checkpoint, if the run is not done before.
+
+    Raises:
+        Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
+        SrpoError: if another process trains the run, its folder has a run of another origin, no checkpoint can be
+            loaded or written, memory runs out, no update of several steps in a row was finite, or rollout servers
+            failed repeatedly.
+    """
+    name, folder = spec.id.path, layout.run(spec.id)
+    interruption = Interruption(stop_at)
+    with exclusive_access(folder), interruption.listening():
+        data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
+        model = layout.model(spec.model.name)
+        prepare_run_folder(folder, {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)})
+        furthest, restarts = 0, 0
+        while True:
+            with _start_policy(spec, model) as policy:
+                run = Run(spec, layout, policy)
+                try:
+                    return run.train(interruption)
+                except ServersFailed as error:
+                    failure = str(error)
+                    if error.can_checkpoint:
+                        run.save_if_possible()
+            restarts = 1 if run.step > furthest else restarts + 1
+            furthest = max(furthest, run.step)
+            if restarts > MAX_RESTARTS:
+                raise SrpoError(
+                    f"{name}: rollout servers failed {restarts} times after step {run.step}; last: {failure}"
+                )
+            logger.warning("%s: rollout servers failed after step %d, starting new ones (%s)", name, run.step, failure)
+            if stop := interruption.reason():
+                raise Interrupted(f"{name}: {stop}; stopped, start it again to go on from its newest checkpoint")
+
+
+def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
+    start: Callable[[RunSpec, Path], AbstractContextManager[Policy]]
+    # Ray is slow to import and not needed in one process
+    with gc_paused():
+        if spec.execution.driver == "ray":
+            from srpo.policy import ray_driver
+
+            start = ray_driver.start
+        else:
+            from srpo.policy import in_process
+
+            start = in_process.start
+    return start(spec, model)

@@ -8,11 +8,10 @@ import torch
 from srpo.algorithm.advantage import group_advantages
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.diagnostics import weight_metrics
-from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
+from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, Routes
-from srpo.algorithm.targets import Constants, PendingConstants
+from srpo.algorithm.targets import Targets
 from srpo.benchmarks.splits import Question
-from srpo.config import Method
 from srpo.text import shortened
 
 LOGGED_CHARACTERS = 1000
@@ -36,46 +35,36 @@ def rollout_metrics(rollouts: Rollouts, routes: Routes) -> dict[str, float]:
     return {name: value.item() for name, value in values.items()}
 
 
-def target_metrics(
-    method: Method,
-    constants: Mapping[int, Constants] | Mapping[int, PendingConstants],
-    student: StudentScores,
-    teacher: TeacherScores,
-) -> dict[str, float]:
-    """The metrics that are known before the update: of student, teacher, weights and rollout correction.
+def teacher_metrics(targets: Mapping[int, Targets], teacher: TeacherLogProbs) -> dict[str, float]:
+    """What is known of the teacher before the update: its entropy, the weights, and how often it would copy.
 
-    With one update per batch, the update computes the others: :func:`srpo.policy.outputs.update_metrics` has it.
+    All other metrics of tokens are ratios of the loss's sums (:func:`srpo.policy.outputs.update_metrics`).
     """
     metrics = {}
-    if known := [row.rollout_is_weight for row in constants.values() if isinstance(row, Constants)]:
-        correction = torch.cat(known)
-        metrics["actor/rollout_is_weight"] = correction.mean().item()
-        truncated = (correction >= method.rollout_is_threshold).float().mean().item()
-        metrics["actor/rollout_is_truncated_fraction"] = truncated
-    if student.top_k_mass:
-        metrics["student/top_k_mass"] = torch.cat(list(student.top_k_mass.values())).mean().item()
     if teacher.entropy:
         metrics["teacher/entropy"] = torch.cat(list(teacher.entropy.values())).mean().item()
-    if teacher.top_k_mass:
-        metrics["teacher/top_k_mass"] = torch.cat(list(teacher.top_k_mass.values())).mean().item()
-    weights = torch.cat([row.divergence_weight for row in constants.values()])
-    if len(weights):
-        metrics |= weight_metrics(weights)
+    distilled = {row: own for row, own in targets.items() if len(own.divergence_weight)}
+    if distilled:
+        metrics |= weight_metrics(torch.cat([own.divergence_weight for own in distilled.values()]))
+        copied = torch.cat([own.copied for own in distilled.values()])
+        argmax = torch.cat([teacher.argmax_ids[row] for row in distilled])
+        if (asked := copied >= 0).any():
+            metrics["copying/teacher"] = (argmax == copied)[asked].double().mean().item()
     return metrics
 
 
 def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, routes: Routes) -> dict[str, Any]:
     """One group of a step with its routing, for table 6: the first with correct and wrong rollouts, else the first.
 
-    ``sibling`` is the index within the group of the rollout shown to the self-teacher, None for rollouts that it does
-    not score; ``advantage`` is that of the whole group, before any routing.
+    ``sibling`` is the index within the group of the rollout shown to the self-teacher, None if it is shown none;
+    ``advantage`` is that of the whole group, before any routing.
     """
     rewards = rollouts.rewards.view(len(questions), -1)
     group = next((i for i, found in enumerate(rewards) if found.min() < found.max()), 0)
     first = group * rewards.shape[1]
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     branches = routes.names
-    siblings = routes.shown_sibling.where(routes.scored_by_teacher, NO_SIBLING).tolist()
+    siblings = routes.shown_sibling.where(routes.uses_teacher, NO_SIBLING).tolist()
     question = questions[group]
     return {
         "step": step,

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 import srpo
-from srpo.config import NOT_PART_OF_IDENTITY
 from srpo.errors import SrpoError
+from srpo.experiment.config import NOT_PART_OF_IDENTITY
 from srpo.files import read_events, write_text
 from srpo.layout import RunFiles, model_description
 
@@ -28,14 +28,21 @@ _RESULT = ("srpo", "packages", "data", "base_model")
 logger = logging.getLogger(__name__)
 
 
-def provenance(data: dict[str, Path], model: Path) -> dict[str, Any]:
-    """Describe the origin of a run; ``data`` maps a split's name to its file."""
+def origin() -> dict[str, Any]:
+    """The code and the machine that computes."""
     return {
         "srpo": srpo.__version__,
         "commit": git_commit(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()} {platform.system()}",
         "packages": {name: version(name) for name in PACKAGES if _installed(name)},
+    }
+
+
+def provenance(data: dict[str, Path], model: Path) -> dict[str, Any]:
+    """Describe the origin of a run; ``data`` maps a split's name to its file."""
+    return {
+        **origin(),
         "data": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in data.items()},
         "base_model": json.loads(model_description(model).read_text()).get("sha256"),
     }

@@ -3,47 +3,33 @@
 :meth:`Step.take` has one method per phase, in order. The mathematics between the policy's passes is in ``algorithm/``.
 """
 
-import itertools
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from srpo.algorithm.branches import trained_branches
-from srpo.algorithm.diagnostics import copied_tokens, copying_cases, copying_metrics, loss_cells
-from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
+from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, Routes, route
-from srpo.algorithm.targets import Constants, PendingConstants, make_constants, make_pending_constants, mini_batches
+from srpo.algorithm.targets import Targets, make_targets, mini_batches
 from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.response_parts import response_parts
-from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question
-from srpo.config import RunSpec
 from srpo.errors import SrpoError
-from srpo.policy.batches import (
-    Bundle,
-    Entries,
-    RowOrder,
-    assign_ranks,
-    bundle_rollouts,
-    kept_entry,
-    order_rows,
-    pack_constants,
-    rollouts_of,
-    sequence_batch,
-)
+from srpo.experiment.config import RunSpec
+from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, sequence_batch
 from srpo.policy.interface import Policy
 from srpo.policy.outputs import gradient_norm, update_metrics
+from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
+from srpo.rewards import compute_reward
 from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
 from srpo.training.clock import PhaseTimer
-from srpo.training.metrics import rollout_metrics, target_metrics
-
-Prompts = Sequence[Tensor] | Mapping[int, Tensor]
-ConstantsByRollout = Mapping[int, Constants] | Mapping[int, PendingConstants]
+from srpo.training.metrics import rollout_metrics, teacher_metrics
 
 KEPT_VOCABULARY = 4096
 """Largest vocabulary for which the teacher's whole distributions are kept until the update selects the top K."""
@@ -64,6 +50,36 @@ def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> l
     order = list(range(questions))
     random.Random(derive_seed("question order", seed, epoch)).shuffle(order)
     return order[batch * per_batch : (batch + 1) * per_batch]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the phases of a step after its generation have in common.
+
+    Attributes:
+        mini_batches: rollouts of each update, dropped ones left out.
+        placement: the rank of each rollout.
+    """
+
+    questions: list[Question]
+    rollouts: Rollouts
+    routes: Routes
+    mini_batches: list[list[int]]
+    placement: Placement
+
+    @property
+    def trained(self) -> list[int]:
+        """The rollouts that are trained on."""
+        return [row for rows in self.mini_batches for row in rows]
+
+    @cached_property
+    def of_teacher(self) -> list[int]:
+        """The rollouts that the teacher computes log-probs of."""
+        return self.routes.uses_teacher.nonzero().flatten().tolist()
+
+    def lengths(self, rows: Sequence[int]) -> dict[int, int]:
+        """Tokens of the responses of these rollouts."""
+        return {row: self.rollouts.responses[row].numel() for row in rows}
 
 
 @dataclass(frozen=True)
@@ -90,21 +106,18 @@ class Step:
         self.policy, self.tokenizer, self.cost = policy, policy.tokenizer, policy.cost
         self.number = number
         self.phases = PhaseTimer()
-        self.top_k = self.method.top_k if self.method.routing.needs_teacher else 0
-        self._cases: dict[int, tuple[int, int]] = {}
 
     def take(self, questions: list[Question]) -> StepResult:
-        """Generate, reward, route, score by student and teacher, update; then record the metrics."""
+        """Take the step, in the order of docs/verl.md."""
         rollouts = self.generate(questions)
-        routes = route(rollouts.rewards, rollouts.question, self.method.routing)
-        batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
-        if not batches:
-            return StepResult(rollouts, routes, rollout_metrics(rollouts, routes), updates=0)
-        student = self.score_by_student(rollouts, routes, batches)
-        teacher = self.score_by_teacher(questions, rollouts, routes, batches, student)
-        constants = self.constants(rollouts, routes, batches, student, teacher)
-        updated = self.update(rollouts, routes, batches, constants)
-        return self.record(rollouts, routes, student, teacher, constants, updated, len(batches))
+        batch = self.route(questions, rollouts)
+        metrics = rollout_metrics(rollouts, batch.routes)
+        if batch.mini_batches:
+            old_log_probs = self.compute_log_prob(batch)
+            teacher = self.compute_teacher_log_prob(batch)
+            targets = self.compute_targets(batch, old_log_probs, teacher)
+            metrics |= teacher_metrics(targets, teacher) | self.update(batch, targets)
+        return StepResult(rollouts, batch.routes, metrics, len(batch.mini_batches))
 
     # ------------------------------------------------------------ phases
 
@@ -146,275 +159,162 @@ class Step:
             truncated=torch.tensor([c.finish_reason == "length" for c in completions]),
         )
 
-    def score_by_student(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> StudentScores:
-        """Old log-probs of every rollout that is trained on; where the teacher scores too, workers keep the top K.
+    def route(self, questions: list[Question], rollouts: Rollouts) -> Batch:
+        """Choose the branch, the mini-batch and the rank of each rollout."""
+        with self.phases.measure("update"):
+            routes = route(rollouts.rewards, rollouts.question, self.method.routing)
+            batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
+            lengths = [response.numel() for response in rollouts.responses]
+            of_teacher = set(routes.uses_teacher.nonzero().flatten().tolist())
+            placement = Placement(
+                batches, rollouts.prompts, lengths, of_teacher, self.training.micro_batch_size, self.spec.execution
+            )
+        return Batch(questions, rollouts, routes, batches, placement)
 
-        With one update per batch, the update computes both itself. With a large vocabulary the top K is still computed
-        here, because the teacher's whole distributions are too large to keep.
+    def compute_log_prob(self, batch: Batch) -> dict[int, Tensor]:
+        """log pi_old of every rollout that is trained on; workers keep the top K of those that use the teacher.
+
+        With one update per batch the result is empty: the update computes both. With a large vocabulary the top K are
+        still selected here, because the teacher's whole distributions are too large to keep.
         """
-        rows = [row for batch in batches for row in batch]
-        flags = routes.scored_by_teacher.tolist()
-        if self._scored_by_update(batches):
-            rows = [row for row in rows if flags[row] and len(self.tokenizer) > KEPT_VOCABULARY]
-            if not rows:
-                return StudentScores({}, {}, {})
-        scored = {row: torch.full((len(response),), flags[row]) for row, response in enumerate(rollouts.responses)}
-        of_teacher = [row for row in rows if flags[row]]
+        rows, of_teacher = batch.trained, set(batch.of_teacher)
+        if self._update_computes_old(batch):
+            rows = [row for row in rows if row in of_teacher] if self._selects_top_k_first(batch) else []
+        if not rows:
+            return {}
+        prompts, lengths = batch.rollouts.prompts, batch.lengths(rows)
         with self.phases.measure("log_prob"):
-            found = self._scores(
-                "old_log_prob",
-                {"log_probs": rows, "top_k_mass": of_teacher, "argmax_ids": of_teacher},
-                rollouts.prompts,
-                rollouts.responses,
-                self._ranks(rollouts, routes, batches),
-                kept_entry(rows, of_teacher) | {"scored_by_teacher": (scored, torch.zeros(1, dtype=torch.bool))},
+            flags = {row: torch.full((length,), row in of_teacher) for row, length in lengths.items()}
+            data, order = self._data(
+                batch,
+                [rows],
+                prompts,
+                kept_entry(rows, of_teacher) | {"uses_teacher": (flags, torch.zeros(1, dtype=torch.bool))},
+                pass_name="old_log_prob",
+                compute_loss=False,
                 keep_student_log_probs=self.method.preserve_loss_scale,
             )
-        self._count_dense("log_prob", [rows], rollouts.prompts, rollouts.responses)
-        return StudentScores(**found)
+            log_probs = rollouts_of(order, self.policy.compute_log_prob(data)["log_probs"], lengths)
+        self._count("log_prob", batch, [rows], prompts)
+        return {} if self._update_computes_old(batch) else log_probs
 
-    def score_by_teacher(
-        self,
-        questions: list[Question],
-        rollouts: Rollouts,
-        routes: Routes,
-        batches: list[list[int]],
-        student: StudentScores,
-    ) -> TeacherScores:
-        """Score the student's tokens by the teacher, whose prompt shows a correct sibling."""
-        rows = routes.scored_by_teacher.nonzero().flatten().tolist()
+    def compute_teacher_log_prob(self, batch: Batch) -> TeacherLogProbs:
+        """The teacher's log-probs of the student's tokens; its prompt shows a correct sibling."""
+        rows = batch.of_teacher
         if not rows:
-            return TeacherScores({}, {}, {})
+            return TeacherLogProbs()
+        names, entries = ["log_probs", "entropy", "argmax_ids"], kept_entry(rows, rows)
+        if self.method.preserve_loss_scale:
+            names.append("divergence")
+            branches = {row: batch.routes.branch[row : row + 1] for row in rows}
+            entries["branch"] = branches, torch.zeros(0, dtype=torch.int64)
         with self.phases.measure("teacher"):
-            prompts = self._teacher_prompts(questions, rollouts, routes, rows)
-            entries, on_top_k = kept_entry(rows, rows), bool(student.top_k_mass)
-            names = ["log_probs", "entropy", "argmax_ids", *(["top_k_mass"] if on_top_k else [])]
-            if self.method.preserve_loss_scale:
-                names.append("divergence")
-                branch = {row: routes.branch[row : row + 1] for row in rows}
-                entries["branch"] = branch, torch.zeros(0, dtype=torch.int64)
-            ranks = self._ranks(rollouts, routes, batches)
-            wanted = dict.fromkeys(names, rows)
-            found = self._scores("teacher", wanted, prompts, rollouts.responses, ranks, entries, on_top_k=on_top_k)
-        self._count_dense("teacher", [rows], prompts, rollouts.responses)
-        return TeacherScores(**found)
-
-    def _teacher_prompts(
-        self, questions: list[Question], rollouts: Rollouts, routes: Routes, rows: list[int]
-    ) -> dict[int, Tensor]:
-        """The teacher's prompt of each rollout, the student's own where no sibling is shown; a group shares most."""
-        known: dict[tuple[int, int], Tensor] = {}
-        siblings = routes.shown_sibling.tolist()
-        shown = {row: (int(rollouts.question[row]), siblings[row]) for row in rows if siblings[row] != NO_SIBLING}
-        for question, sibling in set(shown.values()):
-            ids = teacher_prompt_ids(
-                self.tokenizer,
-                questions[question].messages,
-                rollouts.texts[sibling],
-                self.training.max_teacher_prompt_length,
+            prompts = self._teacher_prompts(batch)
+            data, order = self._data(
+                batch,
+                [rows],
+                prompts,
+                entries,
+                pass_name="teacher",
+                compute_loss=False,
+                on_top_k=self._selects_top_k_first(batch),
             )
-            known[question, sibling] = torch.tensor(ids)
-        return {row: known[shown[row]] if row in shown else rollouts.prompts[row] for row in rows}
+            output, lengths = self.policy.compute_teacher_log_prob(data), batch.lengths(rows)
+            found = {name: rollouts_of(order, output[name], lengths) for name in names}
+        self._count("teacher", batch, [rows], prompts)
+        return TeacherLogProbs(**found)
 
-    def constants(
-        self,
-        rollouts: Rollouts,
-        routes: Routes,
-        batches: list[list[int]],
-        student: StudentScores,
-        teacher: TeacherScores,
-    ) -> dict[int, Constants] | dict[int, PendingConstants]:
-        """The constants of the loss, as far as they are known, and the cells for the logged shares of the loss."""
-        shown = _shown(routes)
-        rows = sorted({*shown, *shown.values()})
-        parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})
-        self._cases = copying_cases(rollouts.responses, parts, shown)
-        cells = {row: loss_cells(parts[row]) for row in shown}
-        copied = copied_tokens(self._cases, {row: len(rollouts.responses[row]) for row in shown})
-        with self.phases.measure("update"):  # what comes before is for the logs
-            if not self._scored_by_update(batches):
-                return make_constants(self.method, rollouts, routes, batches, student, teacher, cells)
-            return make_pending_constants(self.method, rollouts, routes, batches, teacher, cells, copied)
+    def _teacher_prompts(self, batch: Batch) -> dict[int, Tensor]:
+        """The teacher's prompt of each rollout, the student's own if no sibling is shown; a group shares most."""
+        rollouts, siblings = batch.rollouts, batch.routes.shown_sibling.tolist()
+        shown = {
+            row: (int(rollouts.question[row]), siblings[row]) for row in batch.of_teacher if siblings[row] != NO_SIBLING
+        }
+        longest = self.training.max_reprompt_len
+        known = {
+            (question, sibling): torch.tensor(
+                teacher_prompt_ids(self.tokenizer, batch.questions[question].messages, rollouts.texts[sibling], longest)
+            )
+            for question, sibling in set(shown.values())
+        }
+        return {row: known[shown[row]] if row in shown else rollouts.prompts[row] for row in batch.of_teacher}
 
-    def _scored_by_update(self, batches: list[list[int]]) -> bool:
-        """Whether the batch has one update, which then computes pi_old, and no weight needs pi_old before it."""
-        return len(batches) == 1 and not self.method.preserve_loss_scale
+    def compute_targets(
+        self, batch: Batch, old_log_probs: Mapping[int, Tensor], teacher: TeacherLogProbs
+    ) -> dict[int, Targets]:
+        """What the loss reads of each token."""
+        rollouts, routes = batch.rollouts, batch.routes
+        distilled = routes.distilled.nonzero().flatten().tolist()
+        rows = sorted({*distilled, *routes.sibling[distilled].tolist()})
+        parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})  # for the logs
+        with self.phases.measure("update"):
+            return make_targets(self.method, rollouts, routes, batch.mini_batches, old_log_probs, teacher, parts)
 
-    def update(
-        self, rollouts: Rollouts, routes: Routes, batches: list[list[int]], constants: ConstantsByRollout
-    ) -> dict[str, float]:
-        """One optimizer step per mini-batch; every so many steps, first measure the gradient of each branch."""
+    def update(self, batch: Batch, targets: Mapping[int, Targets]) -> dict[str, float]:
+        """One optimizer step per mini-batch; before it, in some steps, measure the gradient of each branch."""
         measured = {}
         if self.number % self.training.branch_gradients_every == 0:
-            measured = self.branch_gradients(rollouts, routes, batches, constants)
+            measured = self.branch_gradients(batch, targets)
         with self.phases.measure("update"):
-            ranks = self._ranks(rollouts, routes, batches)
-            output = self.policy.update_actor(self._update_batch(rollouts, batches, constants, ranks))
-        self._count_dense("update", batches, rollouts.prompts, rollouts.responses, times=3)
+            output = self.policy.update_actor(self._update_data(batch, batch.mini_batches, targets))
+        self._count("update", batch, batch.mini_batches, batch.rollouts.prompts, times=3)
         return measured | update_metrics(output)
+
+    def _update_computes_old(self, batch: Batch) -> bool:
+        """Whether the batch has one update, which then computes pi_old, and no weight needs pi_old before it."""
+        return len(batch.mini_batches) == 1 and not self.method.preserve_loss_scale
+
+    def _selects_top_k_first(self, batch: Batch) -> bool:
+        """Whether the student selects its top K in a pass before the teacher's, and not in the update."""
+        return not self._update_computes_old(batch) or len(self.tokenizer) > KEPT_VOCABULARY
 
     # ------------------------------------------------------------ diagnostics
 
-    def record(
-        self,
-        rollouts: Rollouts,
-        routes: Routes,
-        student: StudentScores,
-        teacher: TeacherScores,
-        constants: ConstantsByRollout,
-        updated: Mapping[str, float],
-        updates: int,
-    ) -> StepResult:
-        """All metrics of a step with updates."""
-        metrics = {
-            **rollout_metrics(rollouts, routes),
-            **target_metrics(self.method, constants, student, teacher),
-            **copying_metrics(self._cases, student.argmax_ids, teacher.argmax_ids),
-            **updated,
-        }
-        return StepResult(rollouts, routes, metrics, updates)
-
-    def branch_gradients(
-        self, rollouts: Rollouts, routes: Routes, batches: list[list[int]], constants: ConstantsByRollout
-    ) -> dict[str, float]:
+    def branch_gradients(self, batch: Batch, targets: Mapping[int, Targets]) -> dict[str, float]:
         """The gradient norm of each branch's part of the loss on the first mini-batch, if it has several branches.
 
         Not on the clock.
         """
-        names, rows = routes.names, batches[0]
+        names, lengths = batch.routes.names, batch.lengths(batch.mini_batches[0])
         by_branch: dict[str, list[int]] = {}
-        for row in rows:
+        for row in lengths:
             by_branch.setdefault(names[row], []).append(row)
         if len(by_branch) < 2:
             return {}
         self.phases.current = "branch gradients"
         metrics = {}
-        tokens = sum(len(rollouts.responses[row]) for row in rows)
-        ranks = self._ranks(rollouts, routes, batches)
         for branch in trained_branches(by_branch):
             own = by_branch[branch.name]
-            output = self.policy.compute_gradient_norm(self._update_batch(rollouts, [own], constants, ranks))
+            output = self.policy.compute_gradient_norm(self._update_data(batch, [own], targets))
             # the batch divides by its own tokens, the loss by those of the mini-batch
-            share = sum(len(rollouts.responses[row]) for row in own) / tokens
+            share = sum(lengths[row] for row in own) / sum(lengths.values())
             metrics[f"grad_norm/{branch.name}"] = share * gradient_norm(output)
         return metrics
 
     # ------------------------------------------------------------ batches
 
-    def _ranks(self, rollouts: Rollouts, routes: Routes, batches: list[list[int]]) -> dict[int, int]:
-        """The rank of each rollout in all passes of the step: what a rank keeps of it is there for the next pass."""
-        prompts, responses = rollouts.prompts, rollouts.responses
-        by_batch, bundles = _numbered(self._bundles(batches, prompts, responses))
-        flags = routes.scored_by_teacher.tolist()
-        scored = {place for place, bundle in enumerate(bundles) if any(flags[row] for row in bundle)}
-        ranks = assign_ranks(by_batch, _lengths(bundles, prompts, responses), self.spec.execution.ranks, scored)
-        return {row: ranks[place] for place, bundle in enumerate(bundles) for row in bundle}
+    def _update_data(self, batch: Batch, batches: list[list[int]], targets: Mapping[int, Targets]) -> TensorDict:
+        distilled = [row for row, own in targets.items() if len(own.divergence_weight)]
+        entries = kept_entry(targets, distilled) | pack_targets(targets)
+        return self._data(batch, batches, batch.rollouts.prompts, entries, pass_name="update")[0]
 
-    def _update_batch(
-        self,
-        rollouts: Rollouts,
-        batches: list[list[int]],
-        constants: ConstantsByRollout,
-        ranks: Mapping[int, int],
-    ) -> TensorDict:
-        order, bundles = self._order(batches, rollouts.prompts, rollouts.responses, ranks)
-        kept = [row for row, own in constants.items() if _has_distributions(own)]
-        return sequence_batch(
-            order,
-            bundles,
-            rollouts.prompts,
-            rollouts.responses,
-            kept_entry(constants, kept) | pack_constants(constants),
-            step=self.number,
-            pass_name="update",
-            temperature=self.training.temperature,
-            top_k=self.top_k,
-        )
-
-    def _scores(
-        self,
-        pass_name: str,
-        wanted: Mapping[str, Collection[int]],
-        prompts: Prompts,
-        responses: list[Tensor],
-        ranks: Mapping[int, int],
-        entries: Entries,
-        **options: bool,
-    ) -> dict[str, dict[int, Tensor]]:
-        """The outputs of a pass without gradients, each by rollout.
-
-        Args:
-            wanted: the rollouts of each output; the first output has all rollouts.
-        """
-        send = {"old_log_prob": self.policy.compute_log_prob, "teacher": self.policy.compute_teacher_log_prob}
-        rows = list(next(iter(wanted.values())))
-        order, bundles = self._order([rows], prompts, responses, ranks)
-        batch = sequence_batch(
-            order,
-            bundles,
-            prompts,
-            responses,
-            entries,
-            step=self.number,
-            pass_name=pass_name,
-            temperature=self.training.temperature,
-            top_k=self.top_k,
-            compute_loss=False,
-            **options,
-        )
-        output = send[pass_name](batch)
-        return {
-            name: rollouts_of(order, bundles, output[name], {row: len(responses[row]) for row in scored})
-            for name, scored in wanted.items()
+    def _data(
+        self, batch: Batch, batches: list[list[int]], prompts: Prompts, entries: Entries, **options: object
+    ) -> tuple[TensorDict, RowOrder[Bundle]]:
+        """The batch of a pass over these mini-batches, and the order of its rows, in which the output comes back."""
+        order = batch.placement.order(batches, prompts)
+        options |= {
+            "step": self.number,
+            "temperature": self.training.temperature,
+            "top_k": self.method.distillation_topk if self.method.routing.needs_teacher else 0,
         }
+        return sequence_batch(order, prompts, batch.rollouts.responses, entries, **options), order
 
-    def _order(
-        self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor], ranks: Mapping[int, int]
-    ) -> tuple[RowOrder, list[Bundle]]:
-        """The order of the rows of a batch, and the rollouts of each row."""
-        execution, most = self.spec.execution, self.training.micro_batch_size
-        shares = [[row for row in batch if ranks[row] == rank] for batch in batches for rank in range(execution.ranks)]
-        by_share, bundles = _numbered(self._bundles(shares, prompts, responses))
-        by_batch = [by_share[i : i + execution.ranks] for i in range(0, len(by_share), execution.ranks)]
-        rows = max(1, most // max(map(len, bundles)))
-        lengths = _lengths(bundles, prompts, responses)
-        return order_rows(by_batch, lengths, rows, execution.max_tokens_per_rank), bundles
-
-    def _bundles(self, batches: list[list[int]], prompts: Prompts, responses: list[Tensor]) -> list[list[Bundle]]:
-        execution = self.spec.execution
-        most = self.training.micro_batch_size if execution.shares_prompts else 1
-        lengths = {row: responses[row].numel() for batch in batches for row in batch}
-        return bundle_rollouts(batches, prompts, lengths, most, execution.max_tokens_per_rank)
-
-    def _count_dense(
-        self, phase: str, batches: list[list[int]], prompts: Prompts, responses: list[Tensor], times: int = 1
-    ) -> None:
+    def _count(self, phase: str, batch: Batch, batches: list[list[int]], prompts: Prompts, times: int = 1) -> None:
         """Count tokens and FLOPs of a pass; a shared prompt counts once."""
         tokens, flops = 0, 0.0
-        for bundle in (bundle for batch in self._bundles(batches, prompts, responses) for bundle in batch):
-            prompt, lengths = prompts[bundle[0]].numel(), [responses[row].numel() for row in bundle]
+        for bundle in (bundle for own in batch.placement.bundles(batches, prompts) for bundle in own):
+            prompt, lengths = prompts[bundle[0]].numel(), list(batch.lengths(bundle).values())
             tokens += prompt + sum(lengths)
             flops += self.cost.forward_flops([prompt]) + self.cost.decode_flops([prompt] * len(lengths), lengths)
         self.phases.count(phase, tokens=tokens, dense_flops=times * flops)
-
-
-def _shown(routes: Routes) -> dict[int, int]:
-    """By distilled rollout, the sibling that the teacher sees."""
-    return {row: int(routes.sibling[row]) for row in routes.distilled.nonzero().flatten().tolist()}
-
-
-def _has_distributions(constants: Constants | PendingConstants) -> bool:
-    """Whether the loss reads the teacher's distributions of a rollout."""
-    tokens = constants.teacher_log_prob if isinstance(constants, PendingConstants) else constants.cell
-    return len(tokens) > 0
-
-
-def _numbered(groups: list[list[Bundle]]) -> tuple[list[list[int]], list[Bundle]]:
-    """The bundles of all groups in one list, and each group by places in it."""
-    places = itertools.count()
-    return [[next(places) for _ in group] for group in groups], [*itertools.chain.from_iterable(groups)]
-
-
-def _lengths(bundles: list[Bundle], prompts: Prompts, responses: list[Tensor]) -> list[int]:
-    """Tokens of each bundle, its prompt once."""
-    return [prompts[bundle[0]].numel() + sum(responses[row].numel() for row in bundle) for bundle in bundles]

@@ -5,11 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers import load_method
 from hypothesis import given
 from hypothesis import strategies as st
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
 from srpo.algorithm.advantage import anchored_advantages, group_advantages, mixed_advantages
+from srpo.algorithm.method import Method
+
+MIX = load_method("advantage_mix", mix_lambda=0.9)
+
+
+def anchored(kl_coef: float) -> Method:
+    return load_method("grpo_with_anchor", kl_coef=kl_coef)
 
 
 def advantages(rewards: list[float], groups: list[int]) -> list[float]:
@@ -82,21 +90,21 @@ def test_sum_to_zero_over_each_group(batch):
 
 def test_mix_by_hand():
     teacher, student = torch.tensor([-1.0, -3.0]), torch.tensor([-2.0, -0.5])
-    mixed = mixed_advantages(torch.tensor([0.75, 0.75]), teacher, student, 0.9)
+    mixed = mixed_advantages(MIX, torch.tensor([0.75, 0.75]), student, teacher)
     torch.testing.assert_close(mixed, torch.tensor([0.675 + 0.1, 0.675 - 0.25]))
 
 
 def test_mix_without_a_teacher_scales_the_group_advantage():
     log_prob = torch.tensor([-2.0, -0.5])
     torch.testing.assert_close(
-        mixed_advantages(torch.tensor([-0.25, -0.25]), log_prob, log_prob, 0.9), torch.full((2,), -0.225)
+        mixed_advantages(MIX, torch.tensor([-0.25, -0.25]), log_prob, log_prob), torch.full((2,), -0.225)
     )
 
 
 def test_mix_is_a_constant():
     student = torch.tensor([-2.0], requires_grad=True)
     teacher = torch.tensor([-1.0], requires_grad=True)
-    assert not mixed_advantages(torch.tensor([1.0]), teacher, student, 0.5).requires_grad
+    assert not mixed_advantages(MIX, torch.tensor([1.0]), student, teacher).requires_grad
 
 
 # ---------------------------------------------------------------- anchor
@@ -104,20 +112,21 @@ def test_mix_is_a_constant():
 
 def test_penalty_by_hand():
     teacher, student = torch.tensor([-1.0, -3.0]), torch.tensor([-2.0, -0.5], requires_grad=True)
-    penalised = anchored_advantages(torch.tensor([0.75, 0.75]), teacher, student, 0.1)
+    penalised = anchored_advantages(anchored(0.1), torch.tensor([0.75, 0.75]), student, teacher)
     torch.testing.assert_close(penalised, torch.tensor([0.75 + 0.1, 0.75 - 0.25]))
     assert not penalised.requires_grad
 
 
 def test_no_penalty_leaves_the_group_advantage():
     advantage = torch.tensor([0.25, -0.75])
-    assert anchored_advantages(advantage, torch.tensor([-9.0, -1.0]), torch.tensor([-1.0, -9.0]), 0).equal(advantage)
+    student, teacher = torch.tensor([-1.0, -9.0]), torch.tensor([-9.0, -1.0])
+    assert anchored_advantages(anchored(0.0), advantage, student, teacher).equal(advantage)
 
 
 def test_the_mean_penalty_is_the_kl_divergence():
     """The k1 estimate: its expectation over tokens of p is KL(p || q)."""
     p, q = torch.randn(2, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).log_softmax(-1)
-    penalties = -anchored_advantages(torch.zeros(7, dtype=torch.float64), q, p, 1.0)
+    penalties = -anchored_advantages(anchored(1.0), torch.zeros(7, dtype=torch.float64), p, q)
     torch.testing.assert_close(
         (p.exp() * penalties).sum(), torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True)
     )

@@ -8,21 +8,29 @@ import random
 import pytest
 import torch
 from helpers import slow_objective
-from one_step import Reference, branch_gradients, build_base, build_run, draw_rollouts, local, score, update, weights
+from one_step import (
+    Reference,
+    before_update,
+    branch_gradients,
+    build_base,
+    build_run,
+    draw_rollouts,
+    local,
+    update,
+    weights,
+)
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo.algorithm.diagnostics import (
     PARTS,
     copied_tokens,
-    copying_cases,
-    copying_metrics,
-    loss_cells,
+    parts_and_quarters,
     share_sums,
     weight_metrics,
 )
 from srpo.benchmarks.families import FAMILIES
 from srpo.benchmarks.response_parts import response_parts, token_parts
-from srpo.config import WarmStart
+from srpo.experiment.config import WarmStart
 from srpo.files import read_events
 from srpo.layout import Layout
 from srpo.models.corpus import FamiliesCorpus, corpus_texts
@@ -92,9 +100,9 @@ def test_parts_of_tokenized_responses_make_up_their_text(start):
 # ---------------------------------------------------------------- shares of the loss
 
 
-def test_cells_are_parts_by_quarters():
-    assert loss_cells(torch.tensor([R, R, R, A, B, F])).tolist() == [0, 0, 1, 6, 10, 15]
-    assert loss_cells(torch.tensor([A])).tolist() == [4]
+def test_parts_by_quarters():
+    assert parts_and_quarters(torch.tensor([R, R, R, A, B, F])).tolist() == [0, 0, 1, 6, 10, 15]
+    assert parts_and_quarters(torch.tensor([A])).tolist() == [4]
     sums = share_sums(torch.tensor([0, 0, 1, 6, 15]), torch.tensor([1.0, 2, 4, 8, 16]))
     assert sums == {
         **dict(zip(PARTS, [7.0, 8.0, 0.0, 16.0], strict=True)),
@@ -111,7 +119,7 @@ def test_shares_and_scale_of_a_step_equal_the_slow_ones(start, questions):
     rollouts = draw_rollouts(run)
     reference = Reference(run)
     losses, *_ = reference.step(rollouts)
-    metrics, _ = update(run, rollouts, score(run, rollouts))
+    metrics, _ = update(run, before_update(run, rollouts))
     parts = response_parts(run.tokenizer, dict(enumerate(rollouts.responses)))
     shares: dict[str, float] = {}
     for loss in losses:
@@ -129,7 +137,7 @@ def test_shares_and_scale_of_a_step_equal_the_slow_ones(start, questions):
 def test_weights_that_preserve_the_loss_scale_have_a_scale_of_one(start):
     run = start("srpo_equal_loss_scale")
     rollouts = draw_rollouts(run)
-    metrics, _ = update(run, rollouts, score(run, rollouts))
+    metrics, _ = update(run, before_update(run, rollouts))
     assert metrics["weights/loss_scale"] == pytest.approx(1, abs=1e-5)
 
 
@@ -151,11 +159,11 @@ def test_the_gradient_of_each_branch(start, questions):
         gradients = torch.autograd.grad(part, list(reference.student.parameters()), retain_graph=True)
         expected[f"grad_norm/{name}"] = math.sqrt(sum(g.square().sum().item() for g in gradients))
 
-    scored = score(run, rollouts)
+    prepared = before_update(run, rollouts)
     engine = run.policy.worker.actor.engine
     before = [weights(engine.module), weights(engine.teacher)]
     rate = engine.lr_scheduler.get_last_lr()
-    assert branch_gradients(run, rollouts, scored) == pytest.approx(expected, rel=1e-4)
+    assert branch_gradients(run, prepared) == pytest.approx(expected, rel=1e-4)
     after = [weights(engine.module), weights(engine.teacher)]
     assert all(torch.equal(old[name], new[name]) for old, new in zip(before, after, strict=True) for name in old)
     assert not engine.optimizer.state
@@ -167,10 +175,10 @@ def test_measured_gradients_leave_the_update_alone(start):
     for measured in (False, True):
         run = start("srpo", folder=str(measured))
         rollouts = draw_rollouts(run)
-        scored = score(run, rollouts)
+        prepared = before_update(run, rollouts)
         if measured:
-            branch_gradients(run, rollouts, scored)
-        update(run, rollouts, scored)
+            branch_gradients(run, prepared)
+        update(run, prepared)
         found.append([local(p).clone() for p in run.policy.worker.actor.engine.module.parameters()])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
@@ -179,7 +187,7 @@ def test_measured_gradients_leave_the_update_alone(start):
 def test_one_branch_has_no_norm_of_its_own(start, name):
     run = start(name)
     rollouts = draw_rollouts(run)
-    assert branch_gradients(run, rollouts, score(run, rollouts)) == {}
+    assert branch_gradients(run, before_update(run, rollouts)) == {}
 
 
 # ---------------------------------------------------------------- weights and copying
@@ -203,31 +211,20 @@ def test_copying_by_hand():
     """Rollout 0 is right and shown to 1 to 4; every answer starts at position 1."""
     responses = [torch.tensor([9, answer, 0]) for answer in (5, 6, 7, 5, 8)]
     parts = {i: torch.tensor([R, A, F]) for i in range(5)} | {4: torch.tensor([R, R, F])}
-    # 1: both would say 5; 2: only the teacher would; 3 says it already and 4 has no answer: they do not count
-    student = {row: torch.tensor([0, token, 0]) for row, token in {1: 5, 2: 7, 3: 5, 4: 5}.items()}
-    teacher = {row: torch.tensor([5, 5, 0]) for row in range(1, 5)}
-    cases = copying_cases(responses, parts, dict.fromkeys(range(1, 5), 0))
-    assert cases == {1: (1, 5), 2: (1, 5)}
-    assert copying_metrics(cases, student, teacher) == {"copying/student": 0.5, "copying/teacher": 1.0}
-    assert copying_metrics(cases, {}, teacher) == {"copying/teacher": 1.0}
-    assert copying_metrics(copying_cases(responses, parts, {3: 0}), student, teacher) == {}
-    tokens = copied_tokens(cases, {1: 3, 2: 3, 3: 3})
-    assert {row: t.tolist() for row, t in tokens.items()} == {
-        1: [-1, 5, -1],
-        2: [-1, 5, -1],
-        3: [-1, -1, -1],
-    }
+    # 3 says 5 already and 4 has no answer: they do not count
+    tokens = copied_tokens(responses, parts, dict.fromkeys(range(1, 5), 0))
+    none = [-1, -1, -1]
+    assert {row: t.tolist() for row, t in tokens.items()} == {1: [-1, 5, -1], 2: [-1, 5, -1], 3: none, 4: none}
 
 
 def test_argmax_ids_are_the_most_likely_tokens(start):
     run = start("srpo", mini_batch_questions=2)
     rollouts = draw_rollouts(run)
-    scored = score(run, rollouts)
+    prepared = before_update(run, rollouts)
     samples = Reference(run).samples(rollouts)
-    assert sorted(scored.teacher.argmax_ids) == [0, 3, 8, 9, 11]
-    for row, ids in scored.teacher.argmax_ids.items():
+    assert sorted(prepared.teacher.argmax_ids) == [0, 3, 8, 9, 11]
+    for row, ids in prepared.teacher.argmax_ids.items():
         assert ids.tolist() == samples[row].teacher.argmax(1).tolist()
-        assert scored.student.argmax_ids[row].tolist() == samples[row].old.argmax(1).tolist()
 
 
 @pytest.fixture(scope="module")

@@ -190,9 +190,9 @@ def test_scores_of_tokens_and_top_k_together_with_their_gradient(kind, rows, chu
 def test_scores_that_are_dropped_leave_nothing_behind():
     logits = random_logits(2.0).requires_grad_()
     inner = logits * 2
-    scores = token_and_top_k_log_probs(inner, torch.arange(TOKENS), SOME, top_k_ids(inner, K, SOME))
+    found = token_and_top_k_log_probs(inner, torch.arange(TOKENS), SOME, top_k_ids(inner, K, SOME))
     gone = weakref.ref(inner)
-    del inner, scores
+    del inner, found
     assert gone() is None
 
 

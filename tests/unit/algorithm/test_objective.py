@@ -17,11 +17,11 @@ from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.importance import truncated_ratio
 from srpo.algorithm.objective import Losses, branch_losses, objective, policy_loss
-from srpo.algorithm.rollouts import Rollouts, StudentScores, TeacherScores
+from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import route
-from srpo.algorithm.targets import Targets, make_constants, mini_batches
-from srpo.policy.batches import jagged, pack_constants
-from srpo.policy.kept_scores import KEPT
+from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets, make_targets, mini_batches
+from srpo.policy.batches import jagged, pack_targets
+from srpo.policy.kept_log_probs import KEPT
 from srpo.policy.loss import srpo_loss
 
 CLIP = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}
@@ -83,25 +83,28 @@ def test_truncated_ratio_is_a_constant_bounded_by_its_threshold():
     torch.testing.assert_close(ratio, torch.tensor([1.0, math.exp(0.5), math.exp(-4), 2.0]))
 
 
-def some_targets(branches: list[str], **changes) -> Targets:
+def some_targets(branches: list[str], **changes) -> WorkerTargets:
     """Tokens of these branches, each on its own distribution of two ids and a tail."""
     distilled, one = branches.count("sdpo"), torch.ones(len(branches))
     values = {
         "old_log_prob": -one,
-        "rollout_is_weight": one,
+        "rollout_log_prob": -one,
+        "teacher_log_prob": NOT_COMPUTED * one,
         "advantage": one,
         "branch": torch.tensor([index_of(name) for name in branches]),
         "divergence_weight": torch.ones(distilled),
         "top_k_ids": torch.zeros(distilled, 2, dtype=torch.int64),
         "teacher_log_probs": torch.tensor([0.2, 0.5, 0.3]).log().repeat(distilled, 1),
-        "cell": torch.zeros(distilled, dtype=torch.int64),
+        "part_and_quarter": torch.zeros(distilled, dtype=torch.int64),
+        "copied": torch.full((distilled,), -1),
     }
-    return Targets(**{**values, **changes})
+    return WorkerTargets(**{**values, **changes})
 
 
 def test_an_empty_distillation_branch_adds_an_exact_zero_that_can_be_differentiated():
     log_prob = torch.tensor([-1.0, -2.0], requires_grad=True)
-    tokens = some_targets(["grpo", "grpo"], old_log_prob=log_prob.detach(), advantage=torch.tensor([0.5, -0.5]))
+    old = log_prob.detach()
+    tokens = some_targets(["grpo", "grpo"], old_log_prob=old, rollout_log_prob=old, advantage=torch.tensor([0.5, -0.5]))
     losses = branch_losses(load_method("srpo"), tokens, log_prob, None)
     assert losses.by_branch["sdpo"].item() == 0
     assert losses.by_branch["sdpo"].requires_grad
@@ -121,29 +124,92 @@ def test_fillers_alone_are_an_exact_zero_that_can_be_differentiated(name):
 def test_the_objective_is_the_sum_over_branches_divided_once():
     sums = {"grpo": torch.tensor(3.0), "sdpo": torch.tensor(-1.0)}
     none = torch.zeros(0)
-    assert objective(Losses(sums, none, none, torch.tensor(0), torch.tensor(0)), 8).item() == 0.25
+    assert objective(Losses(sums, none, none, none, torch.tensor(0), torch.tensor(0)), 8).item() == 0.25
 
 
 def test_distilled_tokens_have_no_policy_gradient():
     log_prob = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
     student = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.1, 0.8]]).log().requires_grad_()
+    old = torch.tensor([-1.0, -2.0 - math.log(5), -3.0 - math.log(1.5)])
     tokens = some_targets(
         ["grpo", "sdpo", "sdpo"],
-        old_log_prob=torch.tensor([-1.0, -2.0 - math.log(5), -3.0 - math.log(1.5)]),
-        rollout_is_weight=torch.tensor([1.0, 2.0, 0.5]),
+        old_log_prob=old,
+        rollout_log_prob=old - torch.tensor([1.0, 7.0, 0.5]).log(),  # 7 is truncated to 2
         advantage=torch.full((3,), 0.75),
         divergence_weight=torch.tensor([0.4, 1.6]),
     )
-    method = load_method("srpo", divergence_alpha=0.0)
+    method = load_method("srpo", distillation_alpha=0.0)
     losses = branch_losses(method, tokens, log_prob, student)
     q = (0.2, 0.5, 0.3)
     kl = [sum(b * math.log(b / a) for a, b in zip(p, q, strict=True)) for p in ((0.6, 0.3, 0.1), (0.1, 0.1, 0.8))]
+    assert losses.rollout_is_weight.tolist() == pytest.approx([1, 2, 0.5])
     assert losses.divergence.tolist() == pytest.approx(kl)
     assert losses.distillation.tolist() == pytest.approx([kl[0] * 2 * 2 * 0.4, kl[1] * 1.5 * 0.5 * 1.6])
     assert losses.by_branch["sdpo"].item() == pytest.approx(kl[0] * 1.6 + kl[1] * 1.2)
     objective(losses, 1).backward()
     assert log_prob.grad.tolist() == [-0.75, 0, 0]
     assert student.grad.tolist() == [pytest.approx([-b * 1.6 for b in q]), pytest.approx([-b * 1.2 for b in q])]
+
+
+def test_an_only_update_is_on_policy_and_corrects_the_rollout_engine():
+    """Without log-probs of a pass before the update, pi_old is the policy of the update, as a constant."""
+    log_prob = torch.tensor([-1.0, -2.0], requires_grad=True)
+    rollout = torch.tensor([-1.5, -4.0])
+    found = {}
+    for case, old in (("known", log_prob.detach().clone()), ("unknown", torch.full((2,), NOT_COMPUTED))):
+        targets = some_targets(["grpo", "grpo"], old_log_prob=old, rollout_log_prob=rollout)
+        losses = branch_losses(load_method("grpo"), targets, log_prob, None)
+        (gradient,) = torch.autograd.grad(losses.by_branch["grpo"], log_prob)
+        found[case] = losses.rollout_is_weight.tolist(), losses.by_branch["grpo"].item(), gradient.tolist()
+    assert found["unknown"] == found["known"]
+    assert found["known"][0] == pytest.approx([math.exp(0.5), 2])
+    assert found["known"][2] == pytest.approx([-math.exp(0.5), -2])
+
+
+@pytest.mark.parametrize("field", ["old_log_prob", "teacher_log_prob"])
+def test_a_log_prob_that_is_not_a_number_is_not_taken_for_one_that_is_missing(field):
+    targets = some_targets(["mix"], **{field: torch.tensor([math.nan])})
+    losses = branch_losses(load_method("advantage_mix"), targets, torch.tensor([-1.0], requires_grad=True), None)
+    assert losses.by_branch["mix"].isnan()
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["ids-before", "ids-in-the-update"])
+def test_copying_and_top_k_mass_are_sums_over_distilled_tokens(within):
+    """Of four distilled tokens two are asked about; at one of them the token to copy is the most likely."""
+    rows = {0: some_targets(["grpo"]), 1: some_targets(["sdpo"] * 4, copied=torch.tensor([-1, 5, 6, -1]))}
+    ids, vocabulary = torch.tensor([[5, 1], [5, 1], [5, 6], [1, 5]]), 8
+    student = torch.tensor([[0.5, 0.2, 0.3]] * 4).log()
+    teacher = torch.full((4, vocabulary), 0.05).log()
+    teacher[:, 5], teacher[:, [1, 6]] = math.log(0.55), math.log(0.1)
+    kept_ids, kept = (ids[:0], teacher) if within else (ids, top_k_with_tail(teacher, ids))
+    data = {"targets": jagged([*pack_targets(rows)["targets"][0].values()]), "batch_num_tokens": 5, "dp_size": 1}
+    data["top_k_ids"] = jagged([ids.flatten()[:0], kept_ids.flatten()])
+    data["teacher_log_probs"] = jagged([kept.flatten()[:0], kept.flatten()])
+    output = {"log_probs": torch.full((5,), -1.0), "student_log_probs": student, "top_k_ids": ids}
+    _, metrics = srpo_loss(load_method("srpo"), output, data)
+    sums = {name.removeprefix("sum/"): metric.aggregate() for name, metric in metrics.items()}
+    assert {name: sums[name] for name in ("distilled_tokens", "trained_tokens")} == {
+        "distilled_tokens": 4,
+        "trained_tokens": 5,
+    }
+    assert (sums["copying_student"], sums["copying_cases"]) == (1, 2)
+    assert sums["student_top_k_mass"] == pytest.approx(4 * 0.7)
+    assert sums["teacher_top_k_mass"] == pytest.approx(4 * 0.65)
+
+
+def test_a_micro_batch_without_distilled_tokens_has_the_same_sums():
+    """verl averages each sum over ranks and micro-batches, so that none may be missing."""
+    nothing = {"batch_num_tokens": 5, "dp_size": 1}
+    for name in ("top_k_ids", "teacher_log_probs"):
+        nothing[name] = jagged([torch.zeros(0, dtype=KEPT[name])])
+    names = []
+    for branch in ("grpo", "dropped"):
+        entry = {"targets": jagged([pack_targets({0: some_targets([branch])})["targets"][0][0]])}
+        _, metrics = srpo_loss(load_method("srpo"), {"log_probs": torch.tensor([-1.0])}, nothing | entry)
+        names.append(set(metrics))
+        assert metrics["sum/trained_tokens"].aggregate() == (branch == "grpo")
+        assert metrics["sum/copying_cases"].aggregate() == metrics["sum/student_top_k_mass"].aggregate() == 0
+    assert names[0] == names[1] >= {"sum/copying_student", "sum/teacher_top_k_mass", "loss/sdpo", "loss/grpo"}
 
 
 # ---------------------------------------------------------------- the whole objective on a softmax model
@@ -167,9 +233,9 @@ def world() -> dict[str, list[Tensor]]:
     }
 
 
-def cell_of(i: int, tokens: Tensor) -> Tensor:
-    """Some cell of part and quarter for each token of rollout ``i``."""
-    return (torch.arange(len(tokens)) + 5 * i) % 16
+def parts_of(i: int, tokens: Tensor) -> Tensor:
+    """Some part for each token of rollout ``i``."""
+    return (torch.arange(len(tokens)) + 5 * i) % len(PARTS)
 
 
 def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int) -> list[tuple[Tensor, dict] | None]:
@@ -187,22 +253,21 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
     )
     routes = route(rollouts.rewards, rollouts.question, method.routing)
     batches = mini_batches(rollouts, routes, mini_batch_questions)
-    scored_by_teacher = routes.scored_by_teacher.nonzero().flatten().tolist()
-    ids = {i: top_k_ids(old_logits[i], method.top_k) for i in scored_by_teacher}
-    log_q = {i: top_k_with_tail(world["teacher"][i], ids[i]) for i in scored_by_teacher}
-    log_p = {i: top_k_with_tail(old_logits[i], ids[i]) for i in scored_by_teacher}
-    divergence = {i: generalised_jsd(log_p[i], q, method.divergence_alpha) for i, q in log_q.items()}
-    teacher = TeacherScores(
-        log_probs={i: token_log_probs(world["teacher"][i], tokens[i]) for i in scored_by_teacher},
-        entropy={i: entropy(world["teacher"][i]) for i in scored_by_teacher},
+    of_teacher = routes.uses_teacher.nonzero().flatten().tolist()
+    ids = {i: top_k_ids(old_logits[i], method.distillation_topk) for i in of_teacher}
+    log_q = {i: top_k_with_tail(world["teacher"][i], ids[i]) for i in of_teacher}
+    log_p = {i: top_k_with_tail(old_logits[i], ids[i]) for i in of_teacher}
+    divergence = {i: generalised_jsd(log_p[i], q, method.distillation_alpha) for i, q in log_q.items()}
+    teacher = TeacherLogProbs(
+        log_probs={i: token_log_probs(world["teacher"][i], tokens[i]) for i in of_teacher},
+        entropy={i: entropy(world["teacher"][i]) for i in of_teacher},
         argmax_ids={},
         divergence=divergence,
     )
     old_log_probs = {i: old[i] for batch in batches for i in batch}
-    scored = StudentScores(old_log_probs, top_k_mass={}, argmax_ids={})
-    cells = {i: cell_of(i, ids) for i, ids in enumerate(tokens)}
-    constants = make_constants(method, rollouts, routes, batches, scored, teacher, cells)
-    entries = pack_constants(constants)
+    parts = {i: parts_of(i, ids) for i, ids in enumerate(tokens)}
+    targets = make_targets(method, rollouts, routes, batches, old_log_probs, teacher, parts)
+    entries = pack_targets(targets)
     results = []
     for rows in batches:
         distilled = [i for i in rows if routes.distilled[i]]
@@ -210,7 +275,7 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
         for name, kept in (("top_k_ids", ids), ("teacher_log_probs", log_q)):  # as the worker adds them
             nothing = torch.zeros(0, dtype=KEPT[name])
             data[name] = jagged([kept[i].flatten() if i in distilled else nothing for i in rows])
-        data["batch_num_tokens"] = sum(len(constants[i].branch) for i in rows)
+        data["batch_num_tokens"] = sum(len(targets[i].branch) for i in rows)
         data["dp_size"] = 1
         output = {"log_probs": torch.cat([token_log_probs(student[i], tokens[i]) for i in rows])}
         if distilled:
@@ -235,7 +300,7 @@ def slow_samples(world, own_prompt: bool) -> list[Sample]:
 @pytest.mark.parametrize("mini_batch_questions", [4, 2, 1])
 @pytest.mark.parametrize("name", METHODS)
 def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, world):
-    method = load_method(name, top_k=3)
+    method = load_method(name, distillation_topk=3)
     student = [x.clone().requires_grad_() for x in world["student"]]
     student64 = [x.double().requires_grad_() for x in world["student"]]
     samples = slow_samples(world, own_prompt=name == "grpo_with_anchor")
@@ -259,7 +324,7 @@ def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, 
                 chosen = [
                     value
                     for (i, t), value in slow.by_token.items()
-                    if divmod(int(cell_of(i, world["tokens"][i])[t]), 4)[axis] == index
+                    if (int(parts_of(i, world["tokens"][i])[t]), 4 * t // len(world["tokens"][i]))[axis] == index
                 ]
                 assert metrics[f"sum/share/{name}"].aggregate() == pytest.approx(sum(chosen), abs=2e-6)
     sum(loss for loss, _ in found).backward()
@@ -273,7 +338,7 @@ def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_other_divergences_reach_the_objective(alpha, world):
-    method = load_method("srpo", top_k=3, divergence_alpha=alpha)
+    method = load_method("srpo", distillation_topk=3, distillation_alpha=alpha)
     [(found, _)] = fast_losses(method, world, world["student"], 4)
     log_probs = {i: x.double().log_softmax(-1) for i, x in enumerate(world["student"])}
     expected = slow_objective(method, slow_samples(world, own_prompt=False), log_probs, range(16))

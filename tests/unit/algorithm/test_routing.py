@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import CELLS, METHODS, ROUTES, load_method
+from helpers import CASES, METHODS, ROUTES, load_method
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,11 +36,11 @@ def test_incorrect_with_a_solution_is_distilled():
     assert result.sibling.tolist() == [1, 3, 1, 1, 1, 1, 1, 1]
 
 
-def test_correct_with_a_correct_sibling_goes_to_grpo_and_the_teacher_does_not_score_it():
+def test_correct_with_a_correct_sibling_goes_to_grpo_and_not_to_the_teacher():
     result = routes_of("srpo", [0, 1, 0, 1])
     assert result.takes("grpo").tolist() == [False, True, False, True]
     assert result.sibling_available.tolist() == [True] * 4
-    assert result.scored_by_teacher.tolist() == [True, False, True, False]
+    assert result.uses_teacher.tolist() == [True, False, True, False]
 
 
 def test_correct_without_a_correct_sibling_goes_to_grpo():
@@ -65,7 +65,7 @@ def test_all_wrong_falls_back_to_grpo():
 def test_all_right_leaves_the_distillation_branch_empty():
     result = routes_of("srpo", [1] * 8)
     assert result.takes("grpo").all()
-    assert not result.scored_by_teacher.any()
+    assert not result.uses_teacher.any()
     assert result.sibling.tolist() == [1] + [0] * 7
 
 
@@ -83,18 +83,18 @@ def test_table_of_each_method(name):
     rewards, groups = [1, 1, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 2, 2]
     examples = {(True, True): [0, 1], (True, False): [3], (False, True): [2, 4], (False, False): [5, 6]}
     found = branches(name, rewards, groups)
-    for cell, branch in zip(CELLS, ROUTES[name], strict=True):
-        assert {found[i] for i in examples[cell]} == {branch}
+    for case, branch in zip(CASES, ROUTES[name], strict=True):
+        assert {found[i] for i in examples[case]} == {branch}
 
 
 @pytest.mark.parametrize(("name", "needed"), [("grpo", False), ("sdpo", True), ("srpo", True), ("advantage_mix", True)])
 def test_only_methods_that_distil_or_mix_need_a_teacher(name, needed):
     assert load_method(name).routing.needs_teacher is needed
-    assert bool(routes_of(name, [1, 1, 0, 0]).scored_by_teacher.any()) is needed
+    assert bool(routes_of(name, [1, 1, 0, 0]).uses_teacher.any()) is needed
 
 
-def test_the_teacher_scores_advantage_mix_where_a_sibling_is_correct():
-    assert routes_of("advantage_mix", [0, 1, 0, 0], [0, 0, 1, 1]).scored_by_teacher.tolist() == [
+def test_advantage_mix_uses_the_teacher_if_a_sibling_is_correct():
+    assert routes_of("advantage_mix", [0, 1, 0, 0], [0, 0, 1, 1]).uses_teacher.tolist() == [
         True,
         False,
         False,
@@ -102,9 +102,9 @@ def test_the_teacher_scores_advantage_mix_where_a_sibling_is_correct():
     ]
 
 
-def test_the_teacher_scores_anchored_rollouts_under_their_own_prompt():
+def test_anchored_rollouts_use_the_teacher_under_their_own_prompt():
     routes = routes_of("grpo_with_anchor", [0, 1, 0, 0], [0, 0, 1, 1])
-    assert routes.scored_by_teacher.all()
+    assert routes.uses_teacher.all()
     assert (routes.shown_sibling == NO_SIBLING).all()
     assert routes_of("srpo", [0, 1]).shown_sibling.tolist() == routes_of("srpo", [0, 1]).sibling.tolist() == [1, -1]
 
@@ -150,4 +150,4 @@ def test_permuting_rollouts_permutes_branches(batch, name, random):
 @given(any_batch(), st.sampled_from(METHODS))
 def test_whoever_is_distilled_has_a_sibling(batch, name):
     result = routes_of(name, *batch)
-    assert not (result.takes("sdpo") & ~result.scored_by_teacher).any()
+    assert not (result.takes("sdpo") & ~result.uses_teacher).any()

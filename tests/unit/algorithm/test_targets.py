@@ -1,4 +1,4 @@
-"""Mini-batches and the constants of the loss, by hand."""
+"""Mini-batches and what the loss reads of each token, by hand."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import math
 
 import pytest
 import torch
-from batch import LENGTHS, REWARDS, constants_of, rollouts_of
+from batch import LENGTHS, REWARDS, rollouts_of, targets_of
 from helpers import load_method
 
 from srpo.algorithm.branches import index_of
+from srpo.algorithm.objective import branch_advantages
 from srpo.algorithm.routing import has_loss, route
-from srpo.algorithm.targets import mini_batches
+from srpo.algorithm.targets import NOT_COMPUTED, mini_batches
 
 # ---------------------------------------------------------------- mini-batches
 
@@ -40,12 +41,12 @@ def test_a_batch_without_any_signal_has_no_mini_batch():
     assert mini_batches(rollouts, route(rollouts.rewards, rollouts.question, load_method("sdpo").routing), 1) == []
 
 
-# ---------------------------------------------------------------- constants
+# ---------------------------------------------------------------- targets
 
 
 @pytest.mark.parametrize("questions", [1, 2, 4])
 def test_weights_have_mean_one_over_each_mini_batch_and_not_over_less(questions):
-    found, routes, _, teacher = constants_of("srpo", questions)
+    found, routes, _, teacher = targets_of("srpo", questions)
     distilled = routes.takes("sdpo").nonzero().flatten().tolist()
     assert distilled == [0, 3, 8, 9, 11]
     for first in range(0, 16, 4 * questions):
@@ -60,8 +61,8 @@ def test_weights_have_mean_one_over_each_mini_batch_and_not_over_less(questions)
 
 @pytest.mark.parametrize("questions", [1, 2, 4])
 def test_weights_that_preserve_the_loss_scale_leave_each_mini_batch_its_size(questions):
-    found, routes, _, teacher = constants_of("srpo_equal_loss_scale", questions)
-    usual, *_ = constants_of("srpo", questions)
+    found, routes, _, teacher = targets_of("srpo_equal_loss_scale", questions)
+    usual, *_ = targets_of("srpo", questions)
     for first in range(0, 16, 4 * questions):
         rows = [i for i in routes.takes("sdpo").nonzero().flatten().tolist() if first <= i < first + 4 * questions]
         if not rows:
@@ -77,43 +78,47 @@ def test_weights_that_preserve_the_loss_scale_leave_each_mini_batch_its_size(que
 
 
 def test_no_weighting_is_exactly_one():
-    found, routes, _, _ = constants_of("srpo_without_weighting", 2)
+    found, routes, _, _ = targets_of("srpo_without_weighting", 2)
     for i in routes.takes("sdpo").nonzero().flatten().tolist():
         assert found[i].divergence_weight.tolist() == [1.0] * LENGTHS[i]
 
 
 def test_advantages_are_of_the_whole_group_whatever_is_routed_away():
-    found, *_ = constants_of("srpo", 4)
+    found, *_ = targets_of("srpo", 4)
     group_means = [0.5, 0, 0.25, 1]
     for i, length in enumerate(LENGTHS):
         assert found[i].advantage.tolist() == [REWARDS[i] - group_means[i // 4]] * length
 
 
-def test_rollout_correction_is_truncated():
-    found, _, student, _ = constants_of("grpo", 1)
-    for i in range(16):
-        expected = [min(math.exp(x + 1.0), 2.0) for x in student.log_probs[i].tolist()]
-        assert found[i].rollout_is_weight.tolist() == pytest.approx(expected)
+def test_what_no_pass_has_computed_is_marked():
+    found, _, old, teacher = targets_of("srpo", 4)
+    for i, row in found.items():
+        assert row.old_log_prob.tolist() == old[i].tolist()
+        assert row.teacher_log_prob.tolist() == (
+            teacher.log_probs[i].tolist() if i in teacher.log_probs else [NOT_COMPUTED] * LENGTHS[i]
+        )
 
 
 def test_tokens_of_each_branch():
-    found, routes, *_ = constants_of("sdpo", 4)
+    found, routes, *_ = targets_of("sdpo", 4)
     for i, length in enumerate(LENGTHS):
         assert (i in found) is not bool(routes.dropped[i])
         if i in found:
             assert found[i].branch.tolist() == [index_of("sdpo")] * length
             assert has_loss(found[i].branch, "distillation").all()
             assert not has_loss(found[i].branch, "policy_gradient").any()
-    found, *_ = constants_of("advantage_mix", 4)
+    found, *_ = targets_of("advantage_mix", 4)
     assert sorted(found) == list(range(16))
     assert all(found[i].branch.tolist() == [index_of("mix")] * length for i, length in enumerate(LENGTHS))
     assert all(has_loss(row.branch, "policy_gradient").all() for row in found.values())
 
 
 def test_advantage_mix_by_hand():
-    found, _, student, teacher = constants_of("advantage_mix", 4)
+    found, _, old, teacher = targets_of("advantage_mix", 4)
+    method = load_method("advantage_mix")
+    advantage = {i: branch_advantages(method, row, row.old_log_prob) for i, row in found.items()}
     for i, group_advantage in ((0, -0.5), (8, -0.25), (12, 0.0)):
-        gap = teacher.log_probs[i] - student.log_probs[i]
-        torch.testing.assert_close(found[i].advantage, 0.9 * group_advantage + 0.1 * gap)
-    assert found[10].advantage.tolist() == pytest.approx([0.9 * 0.75] * LENGTHS[10])  # the only success
-    assert found[4].advantage.tolist() == [0.0] * LENGTHS[4]  # nobody succeeded
+        gap = teacher.log_probs[i] - old[i]
+        torch.testing.assert_close(advantage[i], 0.9 * group_advantage + 0.1 * gap)
+    assert advantage[10].tolist() == pytest.approx([0.9 * 0.75] * LENGTHS[10])  # the only success
+    assert advantage[4].tolist() == [0.0] * LENGTHS[4]  # nobody succeeded

@@ -14,8 +14,8 @@ from srpo.benchmarks.families import (
     family_problems,
     get_family,
 )
-from srpo.benchmarks.rewards import compute_reward
 from srpo.errors import SrpoError
+from srpo.rewards import compute_reward
 from srpo.seeds import derive_seed
 
 STYLES = ("plain", "reversed", "terse", "checking")

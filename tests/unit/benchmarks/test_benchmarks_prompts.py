@@ -105,7 +105,7 @@ def test_an_over_long_sibling_is_shortened_and_nothing_else(tokenizer, sibling, 
 
 def test_a_template_that_cannot_fit_is_refused(tokenizer):
     frame = len(teacher_prompt_ids(tokenizer, QUESTION, "", 512))
-    with pytest.raises(SrpoError, match=rf"^training\.max_teacher_prompt_length = {frame - 1}: .* {frame} tokens"):
+    with pytest.raises(SrpoError, match=rf"^training\.max_reprompt_len = {frame - 1}: .* {frame} tokens"):
         teacher_prompt_ids(tokenizer, QUESTION, "x" * 50, frame - 1)
 
 

@@ -11,8 +11,8 @@ from paths import SHARED
 from srpo.benchmarks import sources
 from srpo.benchmarks.sources import fetch_source_file, git_blob_id, load_rows
 from srpo.benchmarks.splits import build_split, split_statistics
-from srpo.config import Source, SourcedBenchmark, SourceFile
 from srpo.errors import SrpoError
+from srpo.experiment.config import Source, SourcedBenchmark, SourceFile
 from srpo.repository import CONFIGS
 
 ROWS = [

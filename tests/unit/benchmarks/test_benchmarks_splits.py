@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from srpo.benchmarks import rewards
+from srpo import rewards
 from srpo.benchmarks.families import FAMILIES
 from srpo.benchmarks.splits import Question, build_split, read_split, split_statistics, write_split
-from srpo.config import MiniatureBenchmark
 from srpo.errors import SrpoError
+from srpo.experiment.config import MiniatureBenchmark
 
 
 def benchmark(family: str = "physics", **changes) -> MiniatureBenchmark:

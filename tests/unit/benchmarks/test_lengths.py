@@ -15,8 +15,8 @@ from srpo.analysis.results.load import load_results
 from srpo.benchmarks.lengths import check_lengths, describe_lengths
 from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.splits import read_split, write_split
-from srpo.compose import load_experiment
 from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
 from srpo.files import write_json
 from srpo.layout import Layout
 from srpo.models.tokenizer import open_tokenizer

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from srpo.benchmarks import rewards
-from srpo.benchmarks.rewards import compute_reward, find_reward
+from srpo import rewards
 from srpo.benchmarks.splits import build_split, read_split, split_statistics, write_split
 from srpo.benchmarks.tasks import INSTRUCTION
-from srpo.compose import load_experiment
-from srpo.config import ReasoningGymBenchmark
 from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import ReasoningGymBenchmark
 from srpo.repository import CONFIGS, ROOT
+from srpo.rewards import compute_reward, find_reward
 
 SHIPPED = sorted(path.stem for path in (CONFIGS / "benchmarks" / "reasoning-gym").glob("*.yaml"))
 

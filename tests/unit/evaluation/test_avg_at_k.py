@@ -12,13 +12,13 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from srpo.benchmarks.splits import Question, write_split
-from srpo.compose import load_experiment
-from srpo.config import Execution, Experiment, RunId, Sampling
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.evaluation.evaluate_run import Checkpoint, evaluate_base, evaluate_checkpoints, score_budgets
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Execution, Experiment, Sampling
 from srpo.files import read_events, write_json
-from srpo.layout import Layout
+from srpo.layout import Layout, RunId
 from srpo.models.tokenizer import text_tokenizer
 from srpo.repository import CONFIGS
 from srpo.rollout import sglang_server
@@ -163,7 +163,9 @@ RUN = RunId(model="miniature-small", benchmark="physics", method="srpo", seed=1)
 def experiment() -> Experiment:
     embedded = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
     limits = embedded.training.model_copy(update={"max_response_length": 8})
-    return embedded.model_copy(update={"training": limits, "evaluation": Sampling(rollouts=3)})
+    model = embedded.models["miniature-large"].model_copy(update={"name": RUN.model, "draws": "shared"})
+    changes = {"training": limits, "evaluation": Sampling(rollouts=3), "models": {RUN.model: model}}
+    return embedded.model_copy(update=changes)
 
 
 @pytest.fixture

@@ -21,17 +21,17 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from srpo.benchmarks.families import FAMILIES, get_family
 from srpo.benchmarks.prompts import student_prompts, teacher_messages
-from srpo.benchmarks.rewards import compute_reward
 from srpo.benchmarks.splits import Question, write_split
-from srpo.compose import load_experiment
-from srpo.config import GgufModel, HubModel, LocalModel, MiniatureModel, TransformerShape, WarmStart
+from srpo.cost.memory import parameters
 from srpo.errors import SrpoError
-from srpo.memory import parameters
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import GgufModel, HubModel, LocalModel, MiniatureModel, TransformerShape, WarmStart
 from srpo.models import build_model, resolve
 from srpo.models.corpus import FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
 from srpo.models.tokenizer import CHAT_TEMPLATE, END, PAD, open_tokenizer, symbol_tokenizer, text_tokenizer
-from srpo.models.warm_start import _backward, _batches, _loss, _schedule, new_model, warm_start
+from srpo.models.warm_start import backward, learning_rate_factor, make_batches, new_model, summed_loss, warm_start
 from srpo.repository import CONFIGS, ROOT
+from srpo.rewards import compute_reward
 
 FAMILIES_START = WarmStart(corpus="families", steps=3, batch_size=4)
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  1+1?\n"}]
@@ -260,7 +260,7 @@ def test_splits_corpus_needs_multiple_choice(tmp_path: Path):
 def test_responses_and_shown_solutions_are_learnt(texts):
     tokenizer = symbol_tokenizer(texts, 450)
     settings = WarmStart(corpus="families", steps=1, batch_size=8, informed_fraction=0.5)
-    batches = _batches(tokenizer, FamiliesCorpus(settings), settings)
+    batches = make_batches(tokenizer, FamiliesCorpus(settings), settings)
     for row in (row for _ in range(16) for row in next(batches)):
         learnt = tokenizer.decode([row.ids[i] for i in row.learnt if row.ids[i] != tokenizer.eos_token_id])
         whole = tokenizer.decode(row.ids)
@@ -275,21 +275,21 @@ def test_responses_and_shown_solutions_are_learnt(texts):
 def test_a_batch_in_parts_has_the_gradient_of_its_mean_loss(texts, rows):
     tokenizer = symbol_tokenizer(texts, 450)
     settings = WarmStart(corpus="families", steps=1, batch_size=rows)
-    batch = next(_batches(tokenizer, FamiliesCorpus(FAMILIES_START), settings))
+    batch = next(make_batches(tokenizer, FamiliesCorpus(FAMILIES_START), settings))
     model = new_model(miniature().architecture, tokenizer, 0).double()
     tokens = sum(len(row.learnt) for row in batch)
-    expected = sum(_loss(model, [row], tokenizer.pad_token_id) for row in batch) / tokens  # without padding
+    expected = sum(summed_loss(model, [row], tokenizer.pad_token_id) for row in batch) / tokens  # without padding
     gradients = torch.autograd.grad(expected, list(model.parameters()))
     with ThreadPoolExecutor(2) as threads:
         for _ in range(2):  # earlier gradients do not stay
-            loss = _backward(model, batch, tokenizer.pad_token_id, threads)
+            loss = backward(model, batch, tokenizer.pad_token_id, threads)
     assert loss == pytest.approx(expected.item(), rel=1e-12)
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_learning_rate_rises_stays_and_falls():
-    rates = [_schedule(step / 1000) for step in range(1000)]
+    rates = [learning_rate_factor(step / 1000) for step in range(1000)]
     assert 0 < rates[0] < rates[10] < rates[20] == rates[199] == 1
     assert rates[200:] == sorted(rates[200:], reverse=True)
     assert rates[-1] == pytest.approx(0.02, abs=1e-3)
@@ -311,8 +311,8 @@ def test_a_warm_start_learns(texts):
     tokenizer = symbol_tokenizer(texts, 450)
     corpus = FamiliesCorpus(settings)
     model = new_model(miniature().architecture, tokenizer, 0)
-    batch = next(_batches(tokenizer, corpus, settings))
-    before = _loss(model, batch, tokenizer.pad_token_id).item() / sum(len(row.learnt) for row in batch)
+    batch = next(make_batches(tokenizer, corpus, settings))
+    before = summed_loss(model, batch, tokenizer.pad_token_id).item() / sum(len(row.learnt) for row in batch)
     assert warm_start(model, tokenizer, corpus, settings) < 0.7 * before
 
 
@@ -416,7 +416,7 @@ def test_a_missing_shard_is_refused(built: Path, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "not readable JSON"), ("[]", "holds list"), ('{"auto_map": {}}', "code of its own, which is never run")],
+    [("{", "not readable JSON"), ("[]", "holds list"), ('{"auto_map": {}}', "its own code, which is never run")],
 )
 def test_a_bad_config_is_refused(built: Path, tmp_path: Path, content: str, message: str):
     shutil.copytree(built, tmp_path / "checkpoint")

@@ -7,15 +7,10 @@ from itertools import accumulate
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from one_step import Reference, build_base, build_run, draw_rollouts, numbers, relative_differences, score
-from tensordict import TensorDict
+from one_step import Reference, before_update, build_base, build_run, draw_rollouts, numbers, relative_differences
 from transformers import AttentionInterface, AutoModelForCausalLM
-from verl.utils import tensordict_utils as tu
 
 from srpo.layout import Layout
-from srpo.policy.batches import RowOrder, assign_ranks, jagged, order_rows
 
 FOUR = ["grpo", "sdpo", "srpo", "advantage_mix"]
 BUDGET = 120  # tokens; the rows have 24 to 35, those of the teacher 84 to 94
@@ -109,7 +104,7 @@ def test_by_tokens_rows_change_places_and_come_back(start, expected):
 
     run.policy.compute_log_prob = sending
     seen = spy(run)
-    scored = score(run, rollouts)
+    prepared = before_update(run, rollouts)
     computed = [response for step in seen for response in step.responses][: len(order)]
     assert sorted(computed) == sorted(order)
     assert computed != order
@@ -117,7 +112,7 @@ def test_by_tokens_rows_change_places_and_come_back(start, expected):
     for i, sample in enumerate(samples):
         tokens = torch.tensor(sample.tokens)[:, None]
         torch.testing.assert_close(
-            scored.student.log_probs[i].double(), sample.old.gather(1, tokens)[:, 0], rtol=0, atol=1e-5
+            prepared.old_log_probs[i].double(), sample.old.gather(1, tokens)[:, 0], rtol=0, atol=1e-5
         )
 
 
@@ -153,7 +148,7 @@ def test_flash_attention_is_told_once_where_sequences_begin(start):
         return inputs, arguments
 
     engine.prepare_model_inputs = recording
-    score(run, draw_rollouts(run))
+    before_update(run, draw_rollouts(run))
     assert len(seen) > 2
     for inputs, rows in zip(seen, lengths, strict=True):
         ends = [0, *accumulate(rows)]
@@ -209,113 +204,3 @@ def test_transformers_keeps_packed_sequences_apart(base):
         assert touched == [j == i for j in range(len(rows))]
     running_on, _ = packed(rows, torch.arange(sum(lengths)))
     assert (running_on[3] - alone[3]).abs().max() > 1e-3
-
-
-# ---------------------------------------------------------------- rows over ranks
-
-
-@st.composite
-def steps(draw):
-    """Mini-batches of rows that need not be as long as each other, and each row's tokens."""
-    total = draw(st.integers(1, 60))
-    lengths = draw(st.lists(st.integers(2, 10_000), min_size=total, max_size=total))
-    order = draw(st.permutations(range(total)))
-    kept = order[: draw(st.integers(1, total))]  # rows that no branch takes are in no mini-batch
-    cuts = sorted(draw(st.sets(st.integers(1, len(kept)), max_size=3)) | {len(kept)})
-    return [kept[a:b] for a, b in zip([0, *cuts], cuts, strict=False)], lengths
-
-
-def layout_of(mini_batches, lengths, micro_batch_size, ranks=1, max_tokens=None, scored=()) -> RowOrder:
-    """Rows given to ranks, then put in order."""
-    rank_of = assign_ranks(mini_batches, lengths, ranks, scored)
-    shares = [[[row for row in rows if rank_of[row] == rank] for rank in range(ranks)] for rows in mini_batches]
-    return order_rows(shares, lengths, micro_batch_size, max_tokens)
-
-
-layouts = st.tuples(steps(), st.integers(1, 20), st.integers(1, 8), st.one_of(st.none(), st.integers(10_000, 50_000)))
-
-
-def by_rank(layout: RowOrder, ranks: int) -> list[list[list[int | None]]]:
-    """Rows of each rank's share of each mini-batch, cut by verl's own functions; a row is known by its token."""
-    tokens = [torch.tensor([-1 if row is None else row]) for row in layout.rows]
-    batch = TensorDict({"responses": jagged(tokens)}, batch_size=len(tokens))
-    share = layout.mini_batch_size // ranks
-    result = []
-    for chunk in tu.chunk_tensordict(batch, ranks):
-        mini_batches = tu.make_iterator(chunk, share, epochs=1, seed=0, dataloader_kwargs={"shuffle": False})
-        found = [[int(row) for row in mini_batch["responses"].unbind()] for mini_batch in mini_batches]
-        result.append([[None if row == -1 else row for row in rows] for rows in found])
-    return result
-
-
-@given(layouts)
-def test_every_mini_batch_is_shared_out_once_and_equally(case):
-    (mini_batches, lengths), micro_batch_size, ranks, max_tokens = case
-    layout = layout_of(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
-    assert len(layout.rows) == len(mini_batches) * layout.mini_batch_size
-    share = layout.mini_batch_size // ranks
-    assert share * ranks == layout.mini_batch_size
-    assert share % layout.micro_batch_size == 0
-    cut = by_rank(layout, ranks)
-    for i, rows in enumerate(mini_batches):
-        shares = [rank[i] for rank in cut]
-        assert {len(part) for part in shares} == {share}
-        together = [row for part in shares for row in part]
-        assert sorted(row for row in together if row is not None) == sorted(rows)
-        assert together.count(None) == layout.mini_batch_size - len(rows)
-
-
-@given(layouts)
-def test_fillers_are_only_what_the_longest_mini_batch_needs(case):
-    (mini_batches, lengths), micro_batch_size, ranks, max_tokens = case
-    layout = layout_of(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
-    longest = max(map(len, mini_batches))
-    if max_tokens is None:
-        # verl wants micro-batches of equally many rows on every rank: as few as the limit allows, as small as they go
-        assert layout.micro_batch_size <= micro_batch_size
-        count = layout.mini_batch_size // ranks // layout.micro_batch_size
-        assert count == -(-longest // (ranks * micro_batch_size))
-        assert layout.mini_batch_size - longest < ranks * count
-    else:
-        assert layout.mini_batch_size - longest < ranks
-    assert layout.max_tokens == max_tokens
-
-
-@given(layouts)
-def test_the_ranks_of_a_mini_batch_have_nearly_equal_tokens(case):
-    (mini_batches, lengths), micro_batch_size, ranks, max_tokens = case
-    layout = layout_of(mini_batches, lengths, micro_batch_size, ranks, max_tokens)
-    cut = by_rank(layout, ranks)
-    for i in range(len(mini_batches)):
-        sizes = [[1 if row is None else lengths[row] for row in rank[i]] for rank in cut]
-        # one round of rows over the ranks differs by less than its longest and shortest; rounds offset each other
-        together = sorted(size for share in sizes for size in share)
-        spread = max(b - a for a, b in zip(together[::ranks], together[ranks - 1 :: ranks], strict=True))
-        assert max(map(sum, sizes)) - min(map(sum, sizes)) <= spread
-        assert all(share == sorted(share) for share in sizes)
-
-
-@given(layouts, st.randoms(use_true_random=False))
-def test_the_ranks_share_what_the_teacher_scores_equally_too(case, random):
-    (mini_batches, lengths), _, ranks, _ = case
-    scored = {row for rows in mini_batches for row in rows if random.random() < 0.5}
-    rank_of = assign_ranks(mini_batches, lengths, ranks, scored)
-    assert sorted(rank_of) == sorted(row for rows in mini_batches for row in rows)
-    for rows in mini_batches:
-        for chosen in (scored.intersection(rows), set(rows) - scored):
-            sizes = [[lengths[row] for row in chosen if rank_of[row] == rank] for rank in range(ranks)]
-            assert max(map(len, sizes)) - min(map(len, sizes)) <= 1
-            together = sorted([1] * (-len(chosen) % ranks) + [size for share in sizes for size in share])
-            rounds = zip(together[::ranks], together[ranks - 1 :: ranks], strict=True)
-            spread = max((longest - shortest for shortest, longest in rounds), default=0)
-            assert max(map(sum, sizes)) - min(map(sum, sizes)) <= spread + 1
-
-
-@given(layouts)
-def test_one_rank_has_its_rows_by_length(case):
-    (mini_batches, lengths), micro_batch_size, _, max_tokens = case
-    layout = layout_of(mini_batches, lengths, micro_batch_size, max_tokens=max_tokens)
-    (rank,) = by_rank(layout, 1)
-    for rows, laid in zip(mini_batches, rank, strict=True):
-        fillers = layout.mini_batch_size - len(rows)
-        assert laid == [None] * fillers + sorted(rows, key=lambda row: lengths[row])

@@ -18,19 +18,21 @@ from verl.utils.torch_functional import get_constant_schedule_with_warmup
 from verl.workers.config import HFModelConfig
 from verl.workers.config.optimizer import build_optimizer
 
-from srpo import memory
 from srpo.algorithm.branches import index_of
 from srpo.algorithm.importance import truncated_ratio
+from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts
 from srpo.algorithm.routing import route
-from srpo.algorithm.targets import Constants, mini_batches
-from srpo.compose import load_experiment
-from srpo.config import Execution, Method
+from srpo.algorithm.targets import NOT_COMPUTED, Targets, mini_batches
+from srpo.cost import memory
 from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Execution
 from srpo.models.tokenizer import symbol_tokenizer
 from srpo.policy import verl_config
-from srpo.policy.batches import assign_ranks, jagged, order_rows, pack_constants
+from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.loss import srpo_loss
+from srpo.policy.placement import assign_ranks, order_rows
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.worker import COLLECTIVE_SECONDS
 from srpo.repository import CONFIGS
@@ -131,9 +133,9 @@ def as_run(run, config) -> dict[str, object]:
         "updates a batch": spec.training.questions_per_batch // actor.ppo_mini_batch_size,
         "learning rate": actor.optim.lr,
         "clip high": method.clip_ratio_high,
-        "top-K": method.top_k if uses_teacher else None,
-        "divergence (alpha)": method.divergence_alpha if uses_teacher else None,
-        "EMA rate": method.teacher_ema_rate if uses_teacher else None,
+        "top-K": method.distillation_topk if uses_teacher else None,
+        "divergence (alpha)": method.distillation_alpha if uses_teacher else None,
+        "EMA rate": method.teacher_update_rate if uses_teacher else None,
         "beta": method.entropy_beta if uses_teacher else None,
         "lambda": method.mix_lambda,
         "max prompt": rollout.prompt_length,
@@ -256,7 +258,7 @@ def test_updates_of_a_batch(name):
     assert {len(batch) for batch in batches} == {TABLE_3[name]["mini-batch (questions)"] * 8 * kept}
     lengths = [10] * len(rewards)
     routes = route(rewards, group, method.routing)
-    ranks = assign_ranks(batches, lengths, execution.ranks, routes.scored_by_teacher.nonzero().flatten().tolist())
+    ranks = assign_ranks(batches, lengths, execution.ranks, routes.uses_teacher.nonzero().flatten().tolist())
     shares = [[[row for row in rows if ranks[row] == rank] for rank in range(execution.ranks)] for rows in batches]
     layout = order_rows(shares, lengths, training.micro_batch_size, execution.max_tokens_per_rank)
     assert layout.mini_batch_size == TABLE_3[name]["mini-batch (questions)"] * 8 * kept
@@ -273,15 +275,17 @@ def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, a
     config = next(config for run, config in composed.items() if run.method == "grpo")
     method = Method.model_validate_json(config.actor_rollout_ref.srpo)
     none, no_ids, one = torch.zeros(0), torch.zeros(0, dtype=torch.int64), torch.ones(1)
-    token = Constants(
-        0 * one,
-        one,
-        torch.tensor([advantage]),
-        torch.tensor([index_of("grpo")]),
+    token = Targets(
+        old_log_prob=0 * one,
+        rollout_log_prob=0 * one,
+        teacher_log_prob=NOT_COMPUTED * one,
+        advantage=torch.tensor([advantage]),
+        branch=torch.tensor([index_of("grpo")]),
         divergence_weight=none,
-        cell=no_ids,
+        part_and_quarter=no_ids,
+        copied=no_ids,
     )
-    data = {name: jagged([rows[0]]) for name, (rows, _) in pack_constants({0: token}).items()}
+    data = {name: jagged([rows[0]]) for name, (rows, _) in pack_targets({0: token}).items()}
     data |= {"top_k_ids": jagged([no_ids]), "teacher_log_probs": jagged([none]), "batch_num_tokens": 1, "dp_size": 1}
     value, _ = srpo_loss(method, {"log_probs": torch.tensor([ratio]).log()}, data)
     assert value.item() == pytest.approx(loss)
@@ -384,8 +388,6 @@ def test_verl_overrides_pass_through_and_are_part_of_identity() -> None:
     assert config.trainer.note == "a b, {c}"
     without = PAPER.run(PAPER.runs()[0])
     assert spec.identity() != without.identity()
-    # a specification without overrides is what it was before there were any
-    assert "verl_overrides" not in without.identity()["execution"]
     assert type(spec).model_validate(spec.model_dump(mode="json")) == spec
 
 

@@ -13,6 +13,7 @@ from one_step import (
     RUNS,
     Reference,
     assert_same_weights,
+    before_update,
     build_base,
     build_run,
     draw_rollouts,
@@ -20,7 +21,6 @@ from one_step import (
     largest_difference,
     local,
     mean,
-    score,
     update,
     update_with,
     weights,
@@ -29,8 +29,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from srpo.layout import WEIGHTS, Layout
-from srpo.policy.batches import RowOrder, order_rows
+from srpo.policy.placement import RowOrder, order_rows
 from srpo.policy.shared_prompts import SHARED_PROMPTS
+from srpo.training.metrics import teacher_metrics
 
 pytestmark = pytest.mark.fault
 
@@ -53,46 +54,41 @@ PACKED = {"remove_padding": True, "max_tokens_per_rank": 120}
 
 @pytest.mark.parametrize("execution", [{}, PACKED], ids=["padded", "packed"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_both_scoring_passes_equal_transformers(start, temperature, execution):
+def test_both_passes_before_the_update_equal_transformers(start, temperature, execution):
     run = start("srpo", mini_batch_questions=2, execution=execution, temperature=temperature)
     rollouts = draw_rollouts(run)
     samples = Reference(run).samples(rollouts)
-    scored = score(run, rollouts)
-    scored_by_teacher = [0, 3, 8, 9, 11]
-    assert sorted(scored.student.log_probs) == list(range(RUNS))
+    prepared = before_update(run, rollouts)
+    of_teacher = [0, 3, 8, 9, 11]
+    assert sorted(prepared.old_log_probs) == list(range(RUNS))
     top_k_ids, log_q = kept(run, rollouts, "top_k_ids"), kept(run, rollouts, "teacher_log_probs")
-    assert sorted(top_k_ids) == sorted(log_q) == sorted(scored.teacher.entropy) == scored_by_teacher
+    assert sorted(top_k_ids) == sorted(log_q) == sorted(prepared.teacher.entropy) == of_teacher
     for i, sample in enumerate(samples):
         tokens = torch.tensor(sample.tokens)[:, None]
         torch.testing.assert_close(
-            scored.student.log_probs[i].double(), sample.old.gather(1, tokens)[:, 0], rtol=0, atol=1e-5
+            prepared.old_log_probs[i].double(), sample.old.gather(1, tokens)[:, 0], rtol=0, atol=1e-5
         )
-    for i in scored_by_teacher:
+    for i in of_teacher:
         p, q, length = samples[i].old, samples[i].teacher, len(samples[i].tokens)
         ids = top_k_ids[i]
         assert ids.shape == (length, 20)
         torch.testing.assert_close(p.gather(1, ids), p.topk(20).values, rtol=0, atol=1e-5)
-        expected_mass = p.topk(20).values.exp().sum(1)
-        torch.testing.assert_close(scored.student.top_k_mass[i].double(), expected_mass, rtol=0, atol=1e-5)
         tokens = torch.tensor(samples[i].tokens)[:, None]
-        torch.testing.assert_close(scored.teacher.log_probs[i].double(), q.gather(1, tokens)[:, 0], rtol=0, atol=1e-5)
-        torch.testing.assert_close(scored.teacher.entropy[i].double(), -(q.exp() * q).sum(1), rtol=0, atol=1e-5)
+        torch.testing.assert_close(prepared.teacher.log_probs[i].double(), q.gather(1, tokens)[:, 0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(prepared.teacher.entropy[i].double(), -(q.exp() * q).sum(1), rtol=0, atol=1e-5)
         tail = q.scatter(1, ids, -torch.inf).logsumexp(1, keepdim=True)
-        torch.testing.assert_close(
-            scored.teacher.top_k_mass[i].double(), q.gather(1, ids).exp().sum(1), rtol=0, atol=1e-5
-        )
         found = log_q[i].double()
         torch.testing.assert_close(found, torch.cat([q.gather(1, ids), tail], 1), rtol=0, atol=1e-5)
 
 
-def test_the_teacher_scores_the_tokens_of_the_student_with_its_own_weights(start):
+def test_the_teacher_reads_the_tokens_of_the_student_with_its_own_weights(start):
     run = start("srpo", mini_batch_questions=2)
     rollouts = draw_rollouts(run)
-    before = score(run, rollouts)
+    before = before_update(run, rollouts)
     for parameter in run.policy.worker.actor.engine.teacher.parameters():
         local(parameter).mul_(0.9)
-    after = score(run, rollouts)
-    assert all(torch.equal(before.student.log_probs[i], after.student.log_probs[i]) for i in before.student.log_probs)
+    after = before_update(run, rollouts)
+    assert all(torch.equal(log_probs, after.old_log_probs[i]) for i, log_probs in before.old_log_probs.items())
     assert all((before.teacher.entropy[i] - after.teacher.entropy[i]).abs().min() > 1e-4 for i in after.teacher.entropy)
 
 
@@ -117,7 +113,7 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     rollouts = draw_rollouts(run)
     reference = Reference(run)
     losses, expected, norms = reference.step(rollouts)
-    metrics, gradients = update(run, rollouts, score(run, rollouts))
+    metrics, gradients = update(run, before_update(run, rollouts))
     assert len(gradients) == len(expected) == len([loss for loss in losses if loss])
     for found, slow in zip(gradients, expected, strict=True):
         scale = max(gradient.abs().max().item() for gradient in slow.values())
@@ -141,6 +137,13 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     assert metrics.get("loss/divergence") == (pytest.approx(mean(divergences), abs=1e-5) if divergences else None)
     assert metrics.get("actor/clip_fraction") == (pytest.approx(mean(clipped), abs=0.01) if clipped else None)
     assert metrics["actor/grad_norm"] == pytest.approx(mean(norms), rel=1e-4)
+    corrections = [value for loss in losses for value in loss.corrections]
+    assert metrics["actor/rollout_is_weight"] == pytest.approx(mean(corrections), abs=1e-5)
+    assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(mean([w == 2 for w in corrections]))
+    masses = [value for loss in losses for value in loss.masses]
+    for name, own in zip(("student", "teacher"), zip(*masses, strict=True), strict=False):
+        assert metrics[f"{name}/top_k_mass"] == pytest.approx(mean(own), abs=1e-5)
+    assert ("student/top_k_mass" in metrics) == bool(masses)
 
 
 @pytest.mark.parametrize("name", ["srpo", "sdpo"])
@@ -150,7 +153,7 @@ def test_the_size_of_a_micro_batch_changes_nothing(name, start):
     for size in (64, 3, 1):
         run = start(name, mini_batch_questions=2, micro_batch_size=size, folder=f"micro{size}")
         rollouts = draw_rollouts(run)
-        metrics, gradients = update(run, rollouts, score(run, rollouts))
+        metrics, gradients = update(run, before_update(run, rollouts))
         found.append((metrics, gradients, weights(run.policy.worker.actor.engine.module)))
     for metrics, gradients, student in found[1:]:
         assert metrics == pytest.approx(found[0][0], abs=1e-6, rel=1e-4)
@@ -159,27 +162,28 @@ def test_the_size_of_a_micro_batch_changes_nothing(name, start):
         assert_same_weights(student, found[0][2])
 
 
-@pytest.mark.parametrize("kept", [4096, 0], ids=["whole-distributions", "top-k-first"])
+@pytest.mark.parametrize("vocabulary", [4096, 0], ids=["whole-distributions", "top-k-first"])
 @pytest.mark.parametrize("name", ["srpo", "sdpo", "advantage_mix", "grpo"])
-def test_an_only_update_logs_what_scores_before_it_would(name, kept, start, monkeypatch):
+def test_an_only_update_logs_what_passes_before_it_would(name, vocabulary, start, monkeypatch):
     run = start(name, folder="before")
     rollouts = draw_rollouts(run)
-    monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", kept)
-    monkeypatch.setattr("srpo.training.step.Step._scored_by_update", lambda *_: False)
-    scored = score(run, rollouts)
-    assert sorted(scored.student.log_probs) == sorted(row for batch in scored.batches for row in batch)
-    metrics, gradients = update(run, rollouts, scored)
-    expected = run.step.record(rollouts, *scored.parts, metrics, 1).metrics
+    monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", vocabulary)
+    monkeypatch.setattr("srpo.training.step.Step._update_computes_old", lambda *_: False)
+    prepared = before_update(run, rollouts)
+    assert sorted(prepared.old_log_probs) == prepared.batch.trained
+    expected, gradients = update(run, prepared)
+    expected |= teacher_metrics(prepared.targets, prepared.teacher)
     monkeypatch.undo()
-    monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", kept)
+    monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", vocabulary)
 
     run = start(name, folder="within")
-    scored = score(run, rollouts)
+    prepared = before_update(run, rollouts)
+    assert prepared.old_log_probs == {}
     # no pass before the update, or one of those rollouts alone that the teacher must be asked about
-    asked = scored.routes.scored_by_teacher.nonzero().flatten().tolist() if kept == 0 else []
-    assert sorted(scored.student.log_probs) == asked
-    metrics, found = update(run, rollouts, scored)
-    assert run.step.record(rollouts, *scored.parts, metrics, 1).metrics == pytest.approx(expected, abs=1e-5, rel=1e-4)
+    assert sorted(kept(run, rollouts, "top_k_ids")) == (prepared.batch.of_teacher if vocabulary == 0 else [])
+    metrics, found = update(run, prepared)
+    metrics |= teacher_metrics(prepared.targets, prepared.teacher)
+    assert metrics == pytest.approx(expected, abs=1e-5, rel=1e-4)
     for one, other in zip(found, gradients, strict=True):
         assert largest_difference(one, other) < 1e-6
 
@@ -187,7 +191,7 @@ def test_an_only_update_logs_what_scores_before_it_would(name, kept, start, monk
 def test_fillers_change_nothing(start, monkeypatch):
     run = start("srpo", folder="plain")
     rollouts = draw_rollouts(run)
-    expected, gradients = update(run, rollouts, score(run, rollouts))
+    expected, gradients = update(run, before_update(run, rollouts))
 
     def with_fillers(*args):
         layout = order_rows(*args)
@@ -196,9 +200,9 @@ def test_fillers_change_nothing(start, monkeypatch):
         return RowOrder(rows, len(rows), len(rows) // 2)
 
     padded = start("srpo", folder="padded")
-    scored = score(padded, rollouts)
-    monkeypatch.setattr("srpo.training.step.order_rows", with_fillers)
-    found, padded_gradients = update(padded, rollouts, scored)
+    prepared = before_update(padded, rollouts)
+    monkeypatch.setattr("srpo.policy.placement.order_rows", with_fillers)
+    found, padded_gradients = update(padded, prepared)
     assert found == pytest.approx(expected, abs=1e-6)
     assert largest_difference(gradients[0], padded_gradients[0]) < 1e-6
 
@@ -217,9 +221,9 @@ def test_the_teacher_follows_each_update_and_only_updates(start):
 
     engine.optimizer_step = recording
     for _ in range(2):
-        scored = score(run, rollouts)
+        prepared = before_update(run, rollouts)
         assert largest_difference(weights(engine.teacher), teachers[-1]) == 0
-        update_with(run, rollouts, scored)
+        update_with(run, prepared)
     assert len(students) == 4
     for old, new, student in zip(teachers, teachers[1:], students, strict=False):
         expected = {name: 0.95 * old[name].double() + 0.05 * student[name].double() for name in old}
@@ -233,16 +237,16 @@ def test_the_teacher_follows_each_update_and_only_updates(start):
 def test_a_step_with_gradients_that_are_not_finite_moves_nobody(start, poison):
     run = start("srpo")
     engine, rollouts = run.policy.worker.actor.engine, draw_rollouts(run)
-    scored = score(run, rollouts)
+    prepared = before_update(run, rollouts)
     before = weights(engine.module), weights(engine.teacher)
-    healthy = scored.constants[2]
-    scored.constants[2] = dataclasses.replace(healthy, advantage=torch.full_like(healthy.advantage, poison))
-    metrics = update_with(run, rollouts, scored)
+    healthy = prepared.targets[2]
+    prepared.targets[2] = dataclasses.replace(healthy, advantage=torch.full_like(healthy.advantage, poison))
+    metrics = update_with(run, prepared)
     assert not math.isfinite(metrics["actor/grad_norm"])
     assert largest_difference(weights(engine.module), before[0]) == 0
     assert largest_difference(weights(engine.teacher), before[1]) == 0
-    scored.constants[2] = healthy
-    assert math.isfinite(update_with(run, rollouts, scored)["actor/grad_norm"])
+    prepared.targets[2] = healthy
+    assert math.isfinite(update_with(run, prepared)["actor/grad_norm"])
     assert largest_difference(weights(engine.module), before[0]) > 0
 
 
@@ -258,7 +262,7 @@ def test_warm_up_counts_batches_not_updates(start):
     engine.optimizer_step = recording
     for _ in range(6):
         rates.append([])
-        update_with(run, rollouts, score(run, rollouts))
+        update_with(run, before_update(run, rollouts))
     for found, expected in zip(rates, [0, 0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3], strict=True):
         assert found == pytest.approx([expected] * 4)
 
@@ -270,18 +274,18 @@ def test_a_checkpoint_restores_everything_that_the_next_update_depends_on(start,
     run = start("srpo", mini_batch_questions=2, warmup_steps=5, folder="run")
     rollouts = draw_rollouts(run)
     for _ in range(2):
-        update_with(run, rollouts, score(run, rollouts))
+        update_with(run, before_update(run, rollouts))
     run.policy.worker.save_checkpoint(str(tmp_path / "checkpoint"), global_step=2)
     engine = run.policy.worker.actor.engine
     saved = weights(engine.module), weights(engine.teacher)
-    expected = update_with(run, rollouts, score(run, rollouts))
+    expected = update_with(run, before_update(run, rollouts))
 
     other = start("srpo", mini_batch_questions=2, warmup_steps=5, folder="other")
     restored = other.policy.worker.actor.engine
     other.policy.worker.load_checkpoint(str(tmp_path / "checkpoint"))
     assert largest_difference(weights(restored.module), saved[0]) == 0
     assert largest_difference(weights(restored.teacher), saved[1]) == 0
-    assert update_with(other, rollouts, score(other, rollouts)) == expected
+    assert update_with(other, before_update(other, rollouts)) == expected
     assert largest_difference(weights(restored.module), weights(engine.module)) == 0
     assert largest_difference(weights(restored.teacher), weights(engine.teacher)) == 0
     for found, right in zip(moments(restored), moments(engine), strict=True):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from srpo.policy.batches import bundle_rollouts
 from srpo.policy.shared_prompts import SHARED_PROMPTS, PackedRows, shared_prompt_attention
 
 ROWS = [(5, [3, 1, 7]), (1, [2]), (9, [1, 1])]
@@ -113,19 +111,3 @@ def test_positions_go_on_after_the_prompt():
     layout = PackedRows.of(torch.tensor([2]), torch.tensor([2]), torch.tensor([3, 1]))
     assert layout.positions.tolist() == [0, 1, 2, 3, 4, 2]
     assert layout.predicting.tolist() == [1, 2, 3, 1]
-
-
-@pytest.mark.parametrize(
-    ("most", "max_tokens", "expected"),
-    [
-        (1, None, [[(0,), (1,), (2,), (3,)], [(4,)]]),
-        (8, None, [[(0, 2, 3), (1,)], [(4,)]]),
-        (2, None, [[(0, 2), (1,), (3,)], [(4,)]]),
-        (8, 9, [[(0, 2), (1,), (3,)], [(4,)]]),
-        (8, 2, [[(0,), (1,), (2,), (3,)], [(4,)]]),
-    ],
-)
-def test_bundles_hold_rollouts_of_one_prompt_and_mini_batch(most, max_tokens, expected):
-    prompt, other = torch.tensor([1, 2, 3]), torch.tensor([1, 2])
-    prompts = [prompt, other, prompt.clone(), prompt, prompt]
-    assert bundle_rollouts([[0, 1, 2, 3], [4]], prompts, dict.fromkeys(range(5), 3), most, max_tokens) == expected

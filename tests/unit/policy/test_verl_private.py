@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.checkpoint import fsdp_checkpoint_manager
+from verl.utils.fs import local_mkdir_safe
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead
 from verl.workers.rollout import base
 
@@ -46,6 +48,23 @@ def test_the_private_names_exist_and_take_what_they_are_given():
 def test_only_one_module_uses_private_names_of_others():
     users = {path.name: names for path in SOURCES if (names := private_attributes(path))}
     assert users == {"verl_private.py": {"_build_module", "_build_fsdp_module", "_ROLLOUT_REGISTRY"}}
+
+
+def test_verl_leaves_no_lock_file_of_a_checkpoint(tmp_path, monkeypatch):
+    elsewhere, folder = tmp_path / "temporary", tmp_path / "a" / "checkpoint"
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    fsdp_checkpoint_manager.local_mkdir_safe = local_mkdir_safe
+    source = inspect.getsource(fsdp_checkpoint_manager)
+    assert "local_mkdir_safe(" in source  # its only way to make folders
+    assert "FileLock" not in source
+    assert fsdp_checkpoint_manager.local_mkdir_safe(str(tmp_path / "verl"))
+    assert len(list(elsewhere.iterdir())) == 1  # as verl does it
+    verl_private.make_folders_without_locks()
+    assert fsdp_checkpoint_manager.local_mkdir_safe(str(folder)) == str(folder)
+    assert fsdp_checkpoint_manager.local_mkdir_safe(str(folder)) == str(folder)
+    assert folder.is_dir()
+    assert len(list(elsewhere.iterdir())) == 1
 
 
 def test_the_trainer_still_has_what_is_left_out_of_it():

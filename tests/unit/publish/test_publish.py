@@ -8,16 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 from synthetic import tiny_experiment, write_results
 
 from srpo.benchmarks.splits import Question, write_split
-from srpo.compose import load_experiment
-from srpo.config import RunId, Sampling
 from srpo.errors import SrpoError
-from srpo.layout import Layout
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import FilesBenchmark, Sampling
+from srpo.layout import Layout, RunId
 from srpo.publish import hub
 from srpo.publish.answers import checkpoint_of
-from srpo.publish.model_card import CARD, _base, _data, write_cards
+from srpo.publish.model_card import CARD, base_model_line, data_line, write_cards
 from srpo.repository import CONFIGS
 
 RUN = RunId(model="miniature-small", benchmark="physics", method="srpo", seed=1)
@@ -46,12 +47,23 @@ def test_every_evaluated_checkpoint_has_a_card(layout: Layout) -> None:
     assert {path.parent.parent.name for path in cards} == {f"step{step}" for step in steps}
     last = evaluation["budgets"]["10h"]
     text = (files.checkpoint(last["step"]) / "huggingface" / CARD).read_text()
-    header = yaml.safe_load(text.split("---")[1])
-    assert header == {
+    card = ModelCard(text)
+    assert card.data.to_dict() | {"model-index": None} == {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["srpo", "srpo", "reinforcement-learning"],
+        "license": "apache-2.0",
+        "tags": ["srpo", "reinforcement-learning"],
+        "model-index": None,
     }
+    scores = {
+        each.metric_name: (each.dataset_type, each.dataset_split, each.metric_value) for each in card.data.eval_results
+    }
+    assert scores == {
+        f"avg@{evaluation['k']}, selected within {label}": ("physics", "test", round(budget["avg_at_k"], 4))
+        for label, budget in evaluation["budgets"].items()
+        if budget["step"] == last["step"]
+    }
+    assert "{{" not in text
     for part in (
         f"avg@{evaluation['k']}", f"{100 * last['avg_at_k']:.1f} |", "95 % interval", "13707f0", "cd" * 32, "ab" * 32,
         "`physics`: generated questions", "SRPO (`srpo`), seed 1", "learning_rate: 5.0e-06", 'How \\"large\\"?',
@@ -59,6 +71,28 @@ def test_every_evaluated_checkpoint_has_a_card(layout: Layout) -> None:
     ):  # fmt: skip
         assert part in text, part
     compile(text.split("```python\n")[1].split("```")[0], "card", "exec")
+
+
+def test_a_card_names_own_files_and_not_their_place(layout: Layout) -> None:
+    files = layout.run_files(RUN)
+    origin = yaml.safe_load(files.origin.read_text())
+    contents = {split: {"sha256": "ef" * 32, "rows": 64} for split in ("train", "test")}
+    benchmark = FilesBenchmark(
+        kind="files",
+        name="sums",
+        title="Sums",
+        reward="answer_match",
+        train_file="/home/me/secret/train.jsonl",
+        test_file="/home/me/secret/test.jsonl",
+        contents=contents,
+    )
+    origin["spec"]["benchmark"] = benchmark.model_dump(mode="json")
+    files.origin.write_text(yaml.safe_dump(origin))
+    for path in write_cards(files, SAMPLING, ask(layout)):
+        text = path.read_text()
+        assert "`sums`: `train.jsonl` and `test.jsonl`" in text
+        assert "ef" * 32 in text
+        assert "secret" not in text
 
 
 EXPERIMENTS = {path.stem: load_experiment(path) for path in sorted((CONFIGS / "experiments").glob("*.yaml"))}
@@ -69,9 +103,9 @@ def test_a_card_can_name_the_base_and_the_data_of_every_experiment(name: str) ->
     """Evaluation writes the card: a kind that it does not know would end runs after their training."""
     dumped = EXPERIMENTS[name].model_dump(mode="json")
     for model in dumped["models"].values():
-        assert model["name"] in _base(model, {}) or model["kind"] == "hub"
+        assert model["name"] in base_model_line(model, {}) or model["kind"] == "hub"
     for benchmark in dumped["benchmarks"].values():
-        assert f"`{benchmark['name']}`" in _data(benchmark)
+        assert f"`{benchmark['name']}`" in data_line(benchmark)
 
 
 def test_push_sends_weights_and_card_to_the_named_repository(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,7 +300,7 @@ def test_nucleus_takes_as_many_equal_tokens_as_are_needed():
 def test_nucleus_of_large_vocabularies(sharpness, top_p):
     logits = sharpness * torch.randn(64, 500, generator=torch.Generator().manual_seed(1))
     probs = logits.softmax(-1)
-    kept = embedded._cut_to_nucleus(probs, top_p)
+    kept = embedded.cut_to_nucleus(probs, top_p)
     for row, cut in zip(probs, kept, strict=True):
         inside = cut > 0
         assert torch.equal(cut[inside], row[inside])
@@ -449,6 +449,11 @@ def test_from_pretrained_errors(tmp_path, model):
     (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text(json.dumps(config | {"eos_token_id": [1, 2]}))
     with pytest.raises(SrpoError, match=r"eos_token_id = \[1, 2\]"):
+        EmbeddedEngine.from_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(SrpoError, match=r"^[^\n]*: its weights cannot be read [^\n]*$"):
         EmbeddedEngine.from_pretrained(tmp_path)
 
 

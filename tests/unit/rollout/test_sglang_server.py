@@ -21,9 +21,9 @@ from paths import SUPPORT
 from sglang_double import ANSWER_FAULTS, Model
 
 from srpo.benchmarks.splits import Question
-from srpo.config import Sampling
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
+from srpo.experiment.config import Sampling
 from srpo.files import read_events
 from srpo.rollout import sglang_process, sglang_server
 from srpo.rollout.interface import Completion, SamplingParams
@@ -117,7 +117,7 @@ assert len(group) == 240
 @pytest.mark.parametrize("hard", [160, 1024])
 def test_more_requests_than_files_may_be_open(checkpoint, tmp_path, hard):
     """The limit is raised as far as it goes; beyond that fewer requests are in flight."""
-    seconds = "2" if hard == 160 else "8"  # a busy machine takes a while to send 240 requests
+    seconds = "1" if hard == 160 else "8"  # a busy machine takes a while to send 240 requests
     journaled = ["--journal", str(tmp_path / "journal.jsonl"), "--answer-seconds", seconds]
     arguments = [str(checkpoint), str(tmp_path / "log.txt"), str(hard), sys.executable, str(DOUBLE), *journaled]
     subprocess.run([sys.executable, "-c", LIMITED, *arguments], check=True, timeout=120)
@@ -301,7 +301,7 @@ def test_attempts_are_bounded(serve, tmp_path, fault, line):
 
 def test_a_refused_request_is_not_repeated(serve, tmp_path):
     with serve() as engine:
-        engine._options = dataclasses.replace(engine._options, context_length=1000)  # so that only the server refuses
+        engine.options = dataclasses.replace(engine.options, context_length=1000)  # so that only the server refuses
         with pytest.raises(SrpoError, match=r"status 400.*longer than the context length"):
             engine.generate([[5] * 200], PARAMS, [[1]])
         assert len(journal(tmp_path, "generate")) == 1
@@ -310,7 +310,7 @@ def test_a_refused_request_is_not_repeated(serve, tmp_path):
 
 def test_a_failure_ends_the_other_requests(serve, tmp_path):
     with serve("--fault", "hang", "--times", 2, concurrency=2) as engine:
-        engine._options = dataclasses.replace(engine._options, context_length=1000)
+        engine.options = dataclasses.replace(engine.options, context_length=1000)
         with pytest.raises(SrpoError, match="status 400"):
             engine.generate([[5], [5] * 200], PARAMS, [[1], [1]])
     assert len(journal(tmp_path, "generate")) == 2  # the hanging one was not waited for and asked again
@@ -400,7 +400,7 @@ def test_a_restart_that_fails_is_remembered(serve, tmp_path):
     with serve() as engine:
         engine.generate([[5]], PARAMS, [[1]])
         (start,) = journal(tmp_path, "start")
-        engine._command = [*engine._command, "--dies-at-start"]
+        engine.command = [*engine.command, "--dies-at-start"]
         os.kill(start["pid"], signal.SIGKILL)
         with pytest.raises(SrpoError, match=r"ended with status 1 while starting"):
             engine.generate([[5]], PARAMS, [[1]])
@@ -463,15 +463,15 @@ def listener():
 
 
 def test_a_port_with_a_silent_listener_is_left_for_another(serve, checkpoint, tmp_path, monkeypatch, listener):
-    free_port = sglang_process._free_port
+    find_port = sglang_process.free_port
     ports = iter([listener, listener])
-    monkeypatch.setattr(sglang_process, "_free_port", lambda: next(ports, None) or free_port())
+    monkeypatch.setattr(sglang_process, "free_port", lambda: next(ports, None) or find_port())
     with serve() as engine:
         assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
 
 
 def test_the_search_for_a_port_is_bounded(serve, monkeypatch, listener):
-    monkeypatch.setattr(sglang_process, "_free_port", lambda: listener)
+    monkeypatch.setattr(sglang_process, "free_port", lambda: listener)
     with pytest.raises(SrpoError, match=rf"other programs took 3 ports, the last is {listener}"), serve():
         pass
 

@@ -24,11 +24,12 @@ from run_content import assert_same, content
 from synthetic import tiny_experiment, write_results
 from tiny import hash_reward
 
-from srpo.compose import load_experiment
-from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Experiment
 from srpo.files import append_event, read_events
+from srpo.layout import RunId
 from srpo.tracking import LiveMirror, Mirror, is_mirrored_live, mirrored, sync
 from srpo.training import loop
 
@@ -166,13 +167,16 @@ def test_run_made_anew_replaces_its_mlflow_run(results: Path) -> None:
 def test_interrupted_push_is_completed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = results / "runs" / RUN.path
     mirror = Mirror(results)
-    push = Mirror._log_metrics
+    from mlflow import MlflowClient
 
-    def fail_after_push(self: Mirror, *arguments: object) -> None:
-        push(self, *arguments)
-        raise ConnectionError("killed")
+    push = MlflowClient.log_batch
 
-    monkeypatch.setattr(Mirror, "_log_metrics", fail_after_push)
+    def fail_after_push(self: MlflowClient, *arguments: object, **options: object) -> None:
+        push(self, *arguments, **options)
+        if options.get("metrics"):
+            raise ConnectionError("killed")
+
+    monkeypatch.setattr(MlflowClient, "log_batch", fail_after_push)
     with pytest.raises(ConnectionError):
         mirror.sync_run(folder)
     monkeypatch.undo()
@@ -204,7 +208,7 @@ def test_training_runs_say_who_they_are(results: Path) -> None:
     (results / "report.html").write_text("<html></html>")
     sync(results)
     (training,) = mlflow_runs(results, "training")
-    assert training.info.run_name == "srpo physics miniature-small seed1"
+    assert training.info.run_name == "srpo · s1 · physics · miniature-small"
     tags = training.data.tags
     assert tags["mlflow.source.name"] == "srpo train"
     assert tags["mlflow.source.git.commit"] == tags["commit"] == "13707f0" + "0" * 33

@@ -6,12 +6,13 @@ import dataclasses
 import json
 
 import pytest
-from batch import LENGTHS, REWARDS, constants_of, rollouts_of
+import torch
+from batch import LENGTHS, REWARDS, rollouts_of, targets_of
 from helpers import load_method
 
 from srpo.algorithm.routing import route
 from srpo.benchmarks.splits import Question
-from srpo.training.metrics import group_record, rollout_metrics, target_metrics
+from srpo.training.metrics import group_record, rollout_metrics, teacher_metrics
 
 
 def test_metrics_of_a_batch_by_hand():
@@ -35,25 +36,28 @@ def test_metrics_of_a_batch_by_hand():
     )
 
 
-def test_metrics_of_student_and_teacher_are_means_over_tokens():
-    found, _, student, teacher = constants_of("srpo", 2)
-    metrics = target_metrics(load_method("srpo"), found, student, teacher)
-    corrections = [w for row in found.values() for w in row.rollout_is_weight.tolist()]
-    assert metrics["actor/rollout_is_weight"] == pytest.approx(sum(corrections) / len(corrections))
-    assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(0.1)
-    assert corrections.count(2.0) == len(corrections) / 10
-    own = [mass for row in student.top_k_mass.values() for mass in row.tolist()]
-    assert metrics["student/top_k_mass"] == pytest.approx(sum(own) / len(own))
+def test_metrics_of_the_teacher_are_means_over_tokens():
+    found, _, _, teacher = targets_of("srpo", 2)
+    metrics = teacher_metrics(found, teacher)
     entropies = [h for row in teacher.entropy.values() for h in row.tolist()]
     assert metrics["teacher/entropy"] == pytest.approx(sum(entropies) / len(entropies))
-    masses = [mass for row in teacher.top_k_mass.values() for mass in row.tolist()]
-    assert metrics["teacher/top_k_mass"] == pytest.approx(sum(masses) / len(masses))
     assert metrics["weights/max"] == max(w for row in found.values() for w in row.divergence_weight.tolist())
-    found, _, student, teacher = constants_of("grpo", 2)
-    assert target_metrics(load_method("grpo"), found, student, teacher).keys() == {
-        "actor/rollout_is_weight",
-        "actor/rollout_is_truncated_fraction",
-    }
+    assert "copying/teacher" not in metrics
+    found, _, _, teacher = targets_of("grpo", 2)
+    assert teacher_metrics(found, teacher) == {}
+    found, _, _, teacher = targets_of("advantage_mix", 2)
+    assert teacher_metrics(found, teacher).keys() == {"teacher/entropy"}
+
+
+def test_the_teacher_copies_if_the_token_to_copy_is_its_most_likely_one():
+    found, _, _, teacher = targets_of("srpo", 2)
+    found[3] = dataclasses.replace(found[3], copied=torch.tensor([-1, 5, -1, -1]))
+    found[9] = dataclasses.replace(found[9], copied=torch.tensor([-1, -1, 6]))
+    found[11] = dataclasses.replace(found[11], copied=torch.tensor([7, -1, -1, -1]))
+    teacher.argmax_ids[3] = torch.tensor([0, 5, 0, 0])
+    teacher.argmax_ids[9] = torch.tensor([6, 6, 0])
+    teacher.argmax_ids[11] = torch.tensor([7, 0, 0, 0])
+    assert teacher_metrics(found, teacher)["copying/teacher"] == pytest.approx(2 / 3)
 
 
 # ---------------------------------------------------------------- the logged group
@@ -94,7 +98,7 @@ def test_the_logged_group_is_the_first_with_right_and_wrong_rollouts_by_hand():
 @pytest.mark.parametrize(
     ("name", "branches", "siblings"),
     [
-        # every rollout that the self-teacher scores is shown the first correct one of the others
+        # every rollout that needs the self-teacher is shown the first correct one of the others
         ("sdpo", ["sdpo"] * 4, [1, 3, 1, 1]),
         ("advantage_mix", ["mix"] * 4, [1, 3, 1, 1]),
         ("grpo", ["grpo"] * 4, [None] * 4),

@@ -40,11 +40,11 @@ def _clock_note(results: Results) -> str:
 
 def score_caption(what: str, results: Results, frame: pd.DataFrame, against: str = "clock") -> str:
     """The caption of a score against the training clock or step; ``what`` names the methods."""
-    note = f"{_clock_note(results)} " if against == "clock" else ""
+    note = f"A line has the latest validation of each run at each time. {_clock_note(results)} "
     k = results.experiment.training.validation.rollouts
     return (
-        f"{what}: mean reward over {k} samples of each test question (avg@{k}) at every in-training validation, "
-        f"against the training {against}. Dashed: the untrained model. {note}{_bands(frame)}"
+        f"{what}: mean reward over {k} samples of each test question (avg@{k}), against the training {against}. "
+        f"Dashed: the untrained model. {note if against == 'clock' else ''}{_bands(frame)}"
     ).strip()
 
 
@@ -52,8 +52,8 @@ def average_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
     """The caption of a score averaged over the benchmarks; ``what`` names the methods."""
     k = results.experiment.training.validation.rollouts
     return (
-        f"{what}: the latest avg@{k} at each time of the training clock, averaged over the benchmarks. A line starts "
-        f"when every benchmark has a validation. {_clock_note(results)} {_bands(frame)}"
+        f"{what}: the latest avg@{k} of each run at each time of the training clock, averaged over the benchmarks. "
+        f"A line starts when every run has a validation. {_clock_note(results)} {_bands(frame)}"
     ).strip()
 
 
@@ -89,6 +89,7 @@ def response_caption(results: Results, frame: pd.DataFrame) -> str:
     trained = frame[frame["method"] != BASE]
     over = {
         "seed and question": "training seeds and test questions",
+        "base model and question": "base models, training runs and test questions",
         "question, run SD": "test questions, widened by the spread between training seeds of the methods with several",
         "question": "test questions (not another training seed)",
     }
@@ -107,6 +108,6 @@ def sweep_curves_caption(results: Results, frame: pd.DataFrame) -> str:
         return ""
     k = results.experiment.training.validation.rollouts
     return (
-        f"avg@{k} at every in-training validation, against the training clock; one column per value of "
+        f"The latest avg@{k} of each run, against the training clock; one column per value of "
         f"{results.experiment.sweep_label}. {_clock_note(results)} {_bands(frame)}"
     )

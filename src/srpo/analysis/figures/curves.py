@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from srpo.analysis.results.contrasts import LEVEL, PERCENT, Arm, contrast
+from srpo.analysis.results.contrasts import Arm, contrast
+from srpo.analysis.results.estimates import LEVEL, PERCENT, Estimate
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.sweeps import sweep_lines
@@ -25,17 +27,21 @@ COLUMNS = ["model", "benchmark", "method", "series", "step", "clock", "value", "
 
 @dataclass(frozen=True)
 class Series:
-    """A drawn step metric: ``offset + factor * metric``; that of a branch only for methods that use the branch."""
+    """A drawn step metric: ``offset + factor * metric``; that of a branch only for methods that use the branch.
+
+    ``bounds`` are the least and the largest possible value; its intervals stay within them.
+    """
 
     metric: str
     factor: float = 1.0
     offset: float = 0.0
     branch: str | None = None
+    bounds: tuple[float, float] = (0.0, math.inf)
 
 
 def validation_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """avg@k (percent) at every validation that all seeds have, with a pointwise 95 % interval over seeds and questions,
-    or over questions if there is one seed.
+    """avg@k (percent) at the validation steps that all seeds have, with a pointwise 95 % interval over seeds and
+    questions, or over questions if there is one seed.
     """
     lines = []
     for key, log in _lines(results.validations, methods):
@@ -59,13 +65,13 @@ def _band(benchmarks: list[list[np.ndarray]]) -> dict[str, float | str]:
 
 
 def sweep_curves(results: Results) -> pd.DataFrame:
-    """avg@k at every validation of all runs of a sweep, with the columns of :func:`validation_curves`.
+    """The curves of all runs of a sweep against the training clock, with the columns of :func:`clock_curves`.
 
     ``model`` and ``method`` are the names before the sweep; ``setting`` is the value of the swept key.
     """
     trained = [line for line in sweep_lines(results) if line.method != BASE]
     points = {point[1:]: (line, point[0]) for line in trained for point in line.points}
-    frame = validation_curves(results, {method for _, method in points})
+    frame = clock_curves(results, {method for _, method in points})
     found = [points.get(key) for key in zip(frame["model"], frame["method"], strict=True)]
     frame = frame[[line is not None for line in found]]
     there = [line for line in found if line]
@@ -76,16 +82,29 @@ def sweep_curves(results: Results) -> pd.DataFrame:
     )
 
 
-def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """The latest avg@k (percent) at each time of the training clock, averaged over the benchmarks of all ``methods``.
+def clock_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
+    """The latest avg@k (percent) of each run at common times of the training clock, averaged over runs.
 
-    Intervals are those of :func:`validation_curves`. A line starts when every benchmark has a validation. It ends where
-    a run stopped before the last budget.
+    Runs take different numbers of steps within a budget, so equal steps are not equal times. A line starts when every
+    run has a validation. It goes on to the end of the longest run; ``seeds`` counts the runs that are in each point.
+    Intervals are those of :func:`validation_curves`.
     """
-    logs = dict(list(results.validations.groupby(RUN_KEY, sort=False)))
-    last = max(results.experiment.training.budget_seconds.values())
-    ends = results.runs.set_index(RUN_KEY)["clock"].to_dict()
-    moments = np.linspace(0, last, POINTS + 1)[1:]
+    logs = _validation_logs(results)
+    cells: dict[tuple[str, str, str], list[tuple]] = {}
+    for key in logs:
+        cells.setdefault(key[:3], []).append(key)
+    chosen = {*methods}
+    lines = [_clock_line(results, logs, [keys], *cell) for cell, keys in cells.items() if cell[2] in chosen]
+    return _joined([line for line in lines if len(line)])
+
+
+def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
+    """The curves of :func:`clock_curves`, averaged over the benchmarks of all ``methods``.
+
+    A line starts when every run on every benchmark has a validation. It ends where the runs of a benchmark have
+    stopped.
+    """
+    logs = _validation_logs(results)
     lines = []
     for model in results.experiment.models:
         plan = planned(results, model)
@@ -93,24 +112,41 @@ def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
         benchmarks = [b for b in results.experiment.benchmarks if there and all(b in plan[m] for m in there)]
         for method in there:
             cells = [[key for key in logs if key[:3] == (model, benchmark, method)] for benchmark in benchmarks]
-            if not cells or not all(cells):
-                continue
-            rows = [_moment(moment, cells, logs, ends) for moment in moments]
-            line = pd.DataFrame([row for row in rows if row])
-            if len(line):
-                lines.append(line.assign(model=model, benchmark=AVERAGE, method=method, series=""))
-    return _joined(lines)
+            if cells and all(cells):
+                lines.append(_clock_line(results, logs, cells, model, AVERAGE, method))
+    return _joined([line for line in lines if len(line)])
+
+
+def _validation_logs(results: Results) -> dict[tuple, pd.DataFrame]:
+    """The validations of each run, by :data:`RUN_KEY`."""
+    return dict(list(results.validations.groupby(RUN_KEY, sort=False)))
+
+
+def _clock_line(
+    results: Results, logs: Mapping, cells: list[list[tuple]], model: str, benchmark: str, method: str
+) -> pd.DataFrame:
+    """The mean over ``cells`` (the runs of each benchmark) at the times of their validations and at the end."""
+    ends = results.runs.set_index(RUN_KEY)["clock"].to_dict()
+    last = max(results.experiment.training.budget_seconds.values())
+    end = min(last, *(max(ends[key] for key in keys) for keys in cells))
+    times = np.unique(np.concatenate([logs[key]["clock"].to_numpy() for keys in cells for key in keys]))
+    times = times[times < end]
+    shown = [*times[:: max(1, -(-len(times) // POINTS))], end]
+    rows = [_moment(time, cells, logs, ends) for time in shown]
+    names = {"model": model, "benchmark": benchmark, "method": method, "series": ""}
+    return pd.DataFrame([row | names for row in rows if row])
 
 
 def _moment(moment: float, cells: list[list[tuple]], logs: Mapping, ends: Mapping) -> dict | None:
-    """The average at one time of the clock; None if a benchmark has no validation yet."""
+    """The mean at one time of the clock; None if a run has no validation yet, or all of a benchmark's have ended."""
     groups = []
     for keys in cells:
         found = []
-        for key in keys:
+        for key in (key for key in keys if moment <= ends[key]):
             place = np.searchsorted(logs[key]["clock"].to_numpy(), moment, side="right") - 1
-            if place >= 0 and moment <= ends[key]:
-                found.append(logs[key]["question_scores"].iloc[place])
+            if place < 0:
+                return None
+            found.append(logs[key]["question_scores"].iloc[place])
         if not found:
             return None
         groups.append(found)
@@ -125,11 +161,11 @@ def metric_curves(
 ) -> pd.DataFrame:
     """Step metrics over training: the mean over seeds and that of their rolling means (``smooth``).
 
-    With several seeds, ``smooth`` has a 95 % t interval over seeds.
+    With several seeds, ``smooth`` has a 95 % interval over seeds.
 
     Args:
-        log: the axis is logarithmic. Means and intervals are those of the logarithms, so that an interval does not
-            reach below 0; values that are not above 0 are left out.
+        log: the axis is logarithmic. Means and intervals are those of the logarithms; values that are not above 0 are
+            left out.
     """
     lines = []
     for key, steps in _lines(results.steps, methods):
@@ -149,13 +185,47 @@ def metric_curves(
                 runs[["value", "smooth"]] = np.log(runs[["value", "smooth"]])
             by_step = runs.groupby("step")
             line = _of_all_seeds(by_step[["clock", "value", "smooth"]].mean().assign(seeds=by_step["seed"].count()))
-            margin = _margin(by_step["smooth"].std()[line.index], line["seeds"])
-            line = _line(line, key, margin, "seed", name)
+            low, high = _over_seeds(
+                line["smooth"], by_step["smooth"].std()[line.index], line["seeds"], drawn.bounds, log
+            )
             if log:
-                drawn_columns = ["value", "smooth", "low", "high"]
-                line[drawn_columns] = np.exp(line[drawn_columns])
+                line[["value", "smooth"]] = np.exp(line[["value", "smooth"]])
+            names = dict(zip(("model", "benchmark", "method"), key, strict=True))
+            unit = np.where(np.isnan(low), "", "seed")
+            line = line.assign(low=low, high=high, unit=unit, series=name, **names).reset_index()
             lines.append(line.iloc[:: max(1, -(-len(line) // POINTS))])
     return _joined(lines)
+
+
+def _over_seeds(
+    mean: pd.Series, spread: pd.Series, count: pd.Series, bounds: tuple[float, float], log: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of 95 % intervals over seeds, within ``bounds``; NaN for a single seed.
+
+    Student's t interval may leave the bounds, so it is used for numbers of either sign and for logarithms only. The
+    interval of a share is that of scores (:attr:`Estimate.bounds`). That of a positive number is the t interval of its
+    logarithm, whose error is the relative error.
+
+    Args:
+        log: ``mean`` and ``spread`` are those of logarithms; the ends are not.
+    """
+    error = (spread / np.sqrt(count)).to_numpy()
+    quantile = stats.t.ppf((1 + LEVEL) / 2, np.maximum(count - 1, 1))
+    middle = mean.to_numpy()
+    if log:  # the geometric mean of shares is one, but its upper end need not be
+        return np.exp(middle - quantile * error), np.minimum(np.exp(middle + quantile * error), bounds[1])
+    if math.isinf(bounds[0]):
+        return middle - quantile * error, middle + quantile * error
+    if math.isinf(bounds[1]):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.exp(quantile * error / middle)
+        return middle / factor, middle * factor
+    inside = (middle > bounds[0]) & (middle < bounds[1])
+    ends = [
+        Estimate(m, error=e, dof=n - 1, bounds=bounds).interval() if there and e > 0 else (m + 0 * e, m + 0 * e)
+        for m, e, n, there in zip(middle, error, count, inside, strict=True)
+    ]
+    return np.array([low for low, _ in ends]), np.array([high for _, high in ends])
 
 
 def _lines(log: pd.DataFrame, methods: Iterable[str]) -> Iterable[tuple[tuple[str, str, str], pd.DataFrame]]:
@@ -167,21 +237,6 @@ def _lines(log: pd.DataFrame, methods: Iterable[str]) -> Iterable[tuple[tuple[st
 def _of_all_seeds(line: pd.DataFrame) -> pd.DataFrame:
     """The steps that every seed has: runs end at other steps, and a mean over the longer ones would jump."""
     return line[line["seeds"] == line["seeds"].max()].copy()
-
-
-def _margin(spread: pd.Series, count: pd.Series) -> pd.Series:
-    """Half the width of a 95 % t interval; NaN for a single value."""
-    return spread / np.sqrt(count) * stats.t.ppf((1 + LEVEL) / 2, np.maximum(count - 1, 1))
-
-
-def _line(
-    line: pd.DataFrame, key: tuple[str, str, str], margin: pd.Series, unit: str, series: str = ""
-) -> pd.DataFrame:
-    middle = line["smooth"] if "smooth" in line else line["value"]
-    ends = {"smooth": middle, "low": middle - margin, "high": middle + margin}
-    names = dict(zip(("model", "benchmark", "method"), key, strict=True))
-    line = line.assign(**ends, series=series, **names)
-    return line.assign(unit=np.where(line["low"].notna(), unit, "")).reset_index()
 
 
 def _joined(lines: list[pd.DataFrame]) -> pd.DataFrame:

@@ -36,7 +36,7 @@ def draw_note(title: str) -> Figure:
 def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Against = "clock") -> Figure:
     """avg@k against the training clock or step, with the band of its interval."""
     panels = Panels(title, results, frame)
-    base = results.bases.set_index(["model", "benchmark"])["avg_at_k"].to_dict()
+    base = results.bases.groupby(["model", "benchmark"])["avg_at_k"].mean().to_dict()
     unit = clock_unit(results)[0] if against == "clock" else 1.0
     averaged = set(frame["benchmark"]) == {AVERAGE}
     for axes, model, benchmark, here in panels:
@@ -144,7 +144,8 @@ def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figu
             if row == 0:
                 axes.set_title(f"up to {budget}")
         grid[row][0].set_ylabel("seconds per step")
-        name_row(grid[row][-1], results.experiment.models[model].title)
+        if len(models) > 1:
+            name_row(grid[row][-1], results.experiment.models[model].title)
         grid[row][0].set_ylim(0, grid[row][0].get_ylim()[1] * 1.08)
     handles = [Patch(facecolor=style.PHASE_COLOURS[p], label=p.replace("_", " ")) for p in PHASES]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

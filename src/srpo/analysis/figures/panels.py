@@ -75,9 +75,10 @@ class Panels:
             return
         for i, row in enumerate(self.rows):
             model, method = row if isinstance(row, tuple) else (row, None)
-            name = self.results.experiment.models[model].title
             self.grid[i][0].set_ylabel(label)
-            name_row(self.grid[i][-1], f"{name}\n{wrapped(method_title(self.results, method), 16)}" if method else name)
+            names = [self.results.experiment.models[model].title] if len(self.results.experiment.models) > 1 else []
+            names += [wrapped(method_title(self.results, method), 16)] if method else []
+            name_row(self.grid[i][-1], "\n".join(names))
 
     def scores_y(self) -> None:
         """Limit the y axes to the range of scores; intervals may reach beyond it."""

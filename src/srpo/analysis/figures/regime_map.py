@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,16 +15,16 @@ from srpo.analysis.figures.panels import wrapped
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.regimes import RIVALS, differences
 from srpo.analysis.results.scores import PROTOCOLS, Scores
-from srpo.analysis.results.titles import benchmark_title, budgets_listed, count_range, method_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, method_title
 
 PALE = 0.3
-"""Opacity of a difference that may be chance, so that its colour does not say more than its interval."""
+"""Opacity of a difference that may be chance."""
 
 _BEFORE = {"base": "untrained model, score in %", "routed": "rollouts routed to SDPO at the start, %"}
 
 
 def draw_regimes(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """What the base model does in the first row, then a row a budget: SRPO minus each rival."""
+    """What the base model does in the first row, then a row per budget: SRPO minus each rival."""
     models, benchmarks = (list(dict.fromkeys(frame[name])) for name in ("model", "benchmark"))
     rivals = [name for name in RIVALS if f"srpo-{name}" in set(frame["quantity"])]
     budgets = list(results.experiment.training.budget_seconds)
@@ -43,46 +44,50 @@ def draw_regimes(title: str, results: Results, frame: pd.DataFrame) -> Figure:
             panels.append((axes, f"srpo-{name}", budget, label, looks))
         for axes in row[len(rivals) :]:
             axes.set_visible(False)
+    rows = [wrapped(results.experiment.models[model].title, 14) for model in models]
+    columns = [wrapped(benchmark_title(results, benchmark), 12) for benchmark in benchmarks]
     for axes, quantity, budget, label, look in panels:
-        of_panel = frame[(frame["quantity"] == quantity) & (frame["budget"] == budget)]
-        records = {(r["model"], r["benchmark"]): r for r in of_panel.to_dict("records")}
-        cells = [[records.get((model, benchmark)) for benchmark in benchmarks] for model in models]
-        values = [[cell["value"] if cell else np.nan for cell in row] for row in cells]
-        shown = [[1.0 if not budget or _is_beside_0(cell) else PALE for cell in row] for row in cells]
-        axes.imshow(values, aspect="auto", alpha=shown, **look)
-        for i, row in enumerate(cells):
-            for j, cell in enumerate(row):
-                _write(axes, i, j, cell, signed=bool(budget), dark=look["vmax"])
+        here = frame[(frame["quantity"] == quantity) & (frame["budget"] == budget)]
+        value, low, high = (_grid(here, f"value{end}", models, benchmarks) for end in ("", "_low", "_high"))
+        signed = bool(budget)
+        notes = [
+            [_note(*ends, signed) for ends in zip(*row, strict=True)] for row in zip(value, low, high, strict=True)
+        ]
+        decided = (low > 0) | (high < 0) if signed else ~np.isnan(value)
+        # Two layers: a difference that may be chance is pale, so that its colour does not say more than its interval.
+        bold = "bold" if signed else "normal"
+        for shown, opacity, text in ((decided, 1.0, {"fontweight": bold}), (~decided, PALE, {"color": "#555555"})):
+            sns.heatmap(
+                np.nan_to_num(value),
+                mask=~shown,
+                annot=np.array(notes),
+                fmt="",
+                alpha=opacity,
+                annot_kws={"size": 7.5, "linespacing": 1.1} | text,
+                cbar=False,
+                xticklabels=columns if axes in grid[-1] else False,
+                yticklabels=rows if axes in grid[:, 0] else False,
+                ax=axes,
+                **look,
+            )
         axes.set_title(label, fontsize=8.5)
-        columns = [wrapped(benchmark_title(results, benchmark), 12) for benchmark in benchmarks]
-        rows = [wrapped(results.experiment.models[model].title, 14) if axes in grid[:, 0] else "" for model in models]
-        axes.set_xticks(range(len(benchmarks)), columns if axes in grid[-1] else [""] * len(benchmarks), size=7.5)
-        axes.set_yticks(range(len(models)), rows, size=7.5)
         axes.grid(visible=False)
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.tick_params(length=0, labelsize=7.5, rotation=0)
     return figure
 
 
-def _is_beside_0(cell: dict[str, Any] | None) -> bool:
-    return cell is not None and (cell["value_low"] > 0 or cell["value_high"] < 0)
+def _grid(frame: pd.DataFrame, column: str, models: list[str], benchmarks: list[str]) -> np.ndarray:
+    """A column as models x benchmarks; NaN where the map has no cell."""
+    return frame.pivot(index="model", columns="benchmark", values=column).reindex(models, columns=benchmarks).to_numpy()
 
 
-def _write(axes: Axes, row: int, column: int, cell: dict[str, Any] | None, signed: bool, dark: float) -> None:
-    """A cell's number with its interval; a difference is bold where the interval lies beside 0, grey elsewhere."""
-    if cell is None or np.isnan(cell["value"]):
-        axes.text(column, row, "–", ha="center", va="center", color="#777777", size=8)
-        return
-    decided = not signed or _is_beside_0(cell)
-    look = {"fontweight": "bold" if signed and decided else "normal", "color": "#111111" if decided else "#555555"}
-    if decided and abs(cell["value"]) > 0.6 * dark:
-        look["color"] = "white"
-    number = f"{cell['value']:+.1f}" if signed else f"{cell['value']:.0f}"
-    ends = ""
-    if signed and cell["value_unit"]:
-        ends = f"\n[{cell['value_low']:.1f}, {cell['value_high']:.1f}]"
-    axes.text(column, row, f"{number}{ends}", ha="center", va="center", size=7.5, linespacing=1.1, **look)
+def _note(value: float, low: float, high: float, signed: bool) -> str:
+    """A cell's number; a difference has its sign and its interval."""
+    if np.isnan(value):
+        return MISSING
+    if not signed:
+        return f"{value:.0f}"
+    return f"{value:+.1f}" + ("" if np.isnan(low) else f"\n[{low:.1f}, {high:.1f}]")
 
 
 def regime_caption(results: Results, frame: pd.DataFrame) -> str:
@@ -104,5 +109,5 @@ def regime_caption(results: Results, frame: pd.DataFrame) -> str:
         "rollouts that are wrong with a correct sibling in the first tenth of SRPO's training. Below, by budget: "
         f"SRPO's score minus that of its rivals ({PROTOCOLS[Scores.of(results).protocol]}); violet: SRPO is above, "
         f"orange: below. {brackets if units else 'No intervals. '}"
-        f"{count_range(gains['seeds'])} seeds a method. Budgets: {budgets_listed(results)}."
+        f"{count_range(gains['seeds'])} seeds per method. Budgets: {budgets_listed(results)}."
     )

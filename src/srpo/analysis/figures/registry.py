@@ -5,6 +5,7 @@ Each figure has a frame (``curves.py``), a function that draws it (``drawing.py`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,7 +25,14 @@ from srpo.analysis.figures.captions import (
     step_seconds_caption,
     sweep_curves_caption,
 )
-from srpo.analysis.figures.curves import Series, average_curves, metric_curves, sweep_curves, validation_curves
+from srpo.analysis.figures.curves import (
+    Series,
+    average_curves,
+    clock_curves,
+    metric_curves,
+    sweep_curves,
+    validation_curves,
+)
 from srpo.analysis.figures.drawing import (
     LinesByMethod,
     LinesBySeries,
@@ -34,14 +42,17 @@ from srpo.analysis.figures.drawing import (
     draw_step_seconds,
     draw_sweep_curves,
 )
+from srpo.analysis.figures.forest import draw_forest, forest_caption, primary_differences
 from srpo.analysis.figures.panels import Against
 from srpo.analysis.figures.regime_map import draw_regimes, regime_caption
 from srpo.analysis.outline import figures_of
+from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import ABLATIONS, ablated, main_methods
 from srpo.analysis.results.regimes import regime_frame
 from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.results.sweeps import sweep_frame
+from srpo.analysis.results.titles import is_toy
 from srpo.files import write_text
 
 Methods = Callable[[Results], list[str]]
@@ -103,8 +114,8 @@ def figure_csv(frame: pd.DataFrame) -> str:
 
 
 def _title(spec: FigureSpec, results: Results) -> str:
-    """The figure's title with that of the experiment, so that the file can be read alone."""
-    return f"{spec.title} · {results.experiment.title}"
+    """The figure's title; a toy's figure says so, because a picture travels without its page."""
+    return f"{spec.title} · toy" if is_toy(results) else spec.title
 
 
 # ---------------------------------------------------------------- which methods
@@ -116,7 +127,7 @@ def _ablations(results: Results) -> list[str]:
 
 def _ablation_curves(results: Results) -> pd.DataFrame:
     """The curves of the models that have an ablation."""
-    frame = validation_curves(results, _ablations(results))
+    frame = clock_curves(results, _ablations(results))
     models = [model for model in results.experiment.models if ablated(results, model)]
     return frame[frame["model"].isin(models)]
 
@@ -157,7 +168,8 @@ def _routed(results: Results) -> list[str]:
 
 
 def _scores(name: str, title: str, methods: Methods, what: str, against: Against = "clock") -> FigureSpec:
-    data = lambda results: validation_curves(results, methods(results))  # noqa: E731
+    curves = clock_curves if against == "clock" else validation_curves
+    data = lambda results: curves(results, methods(results))  # noqa: E731
     draw, caption = partial(draw_scores, against=against), partial(score_caption, what, against=against)
     return FigureSpec(name, title, data, draw, caption)
 
@@ -175,7 +187,7 @@ def _metrics(name: str, title: str, methods: Methods, lines: LinesByMethod | Lin
 
 
 def _percent(metric: str) -> Series:
-    return Series(metric, 100.0)
+    return Series(metric, 100.0, bounds=PERCENT)
 
 
 _COMPARED = comparable_branches()
@@ -185,6 +197,9 @@ _SHARES = (-3.0, 103.0)
 FIGURES = {
     spec.name: spec
     for spec in (
+        FigureSpec(
+            "primary_differences", "The primary claims (table 1)", primary_differences, draw_forest, forest_caption
+        ),
         _scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
         _scores("scores_by_step", "Test score by training step", main_methods, "Table 1's methods", "step"),
         _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),
@@ -222,7 +237,9 @@ FIGURES = {
             LinesBySeries(
                 {
                     **{
-                        f"routed to {b.title}": Series(f"routing/{b.name}_fraction", 100.0, branch=b.name)
+                        f"routed to {b.title}": Series(
+                            f"routing/{b.name}_fraction", 100.0, branch=b.name, bounds=PERCENT
+                        )
                         for b in _COMPARED
                     },
                     "correct": _percent("routing/correct_fraction"),
@@ -268,8 +285,8 @@ FIGURES = {
             _with_teacher,
             LinesByMethod(
                 {
-                    "student": Series("student/top_k_mass", -1.0, 1.0),
-                    "teacher": Series("teacher/top_k_mass", -1.0, 1.0),
+                    "student": Series("student/top_k_mass", -1.0, 1.0, bounds=(0.0, 1.0)),
+                    "teacher": Series("teacher/top_k_mass", -1.0, 1.0, bounds=(0.0, 1.0)),
                 },
                 "probability of the tail",
                 log=True,
@@ -345,7 +362,7 @@ FIGURES = {
             LinesByMethod(
                 {
                     "effective share of tokens": _percent("weights/effective_fraction"),
-                    "weighted loss, % of unweighted": _percent("weights/loss_scale"),
+                    "weighted loss, % of unweighted": Series("weights/loss_scale", 100.0),
                 },
                 "percent",
             ),
@@ -364,7 +381,9 @@ FIGURES = {
             "rollout_weight",
             "Rollout correction",
             _all,
-            LinesByMethod({"": Series("actor/rollout_is_weight", 1.0, -1.0)}, "mean weight minus 1"),
+            LinesByMethod(
+                {"": Series("actor/rollout_is_weight", 1.0, -1.0, bounds=(-math.inf, math.inf))}, "mean weight minus 1"
+            ),
             "Mean of the truncated ratios of token probabilities, trainer to rollout engine, minus 1. It is 0 if both "
             "agree.",
         ),

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from srpo.analysis.report.claims import Finding, findings
 from srpo.analysis.report.page import css, environment
-from srpo.analysis.results.contrasts import Arm, Estimate, contrast, independent_difference
+from srpo.analysis.results.contrasts import Arm, contrast, independent_difference
+from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.matrix import BASE, planned
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import MISSING, benchmark_title, method_title
+from srpo.analysis.results.verdicts import Finding, findings
 from srpo.analysis.tables.grid import Cell, Grid, Row, markdown
 from srpo.analysis.tables.table import estimate_cell
 from srpo.errors import SrpoError

@@ -15,14 +15,15 @@ from urllib.parse import quote
 import jinja2
 import pandas as pd
 
-from srpo.analysis.figures.registry import FIGURES, FigureData, figure_csv, figure_data
+from srpo.analysis.figures.registry import FigureData, figure_csv, figure_data
 from srpo.analysis.outline import Section, sections_of
-from srpo.analysis.report.claims import Claim, Finding, Outcome, findings
-from srpo.analysis.report.summary import headlines, interim, remarks
-from srpo.analysis.results.contrasts import Estimate
+from srpo.analysis.report.summary import answers, background, interim, remarks, what_was_run
+from srpo.analysis.results.claims import Claim
+from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import BASE, planned
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title, original_title
+from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome, contains_the_papers, findings
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.grid import interval as interval_text
 from srpo.analysis.tables.grid import number
@@ -37,8 +38,8 @@ _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
 
 NO_DATA = "No data (yet)."
 
-FIRST = "learning_curves"
-"""The first figure of a report with a notice."""
+ZERO = 1e-6
+"""A figure of smaller numbers only is a sentence on the page."""
 
 
 @dataclass(frozen=True)
@@ -82,24 +83,17 @@ def write_report(results: Results, out_path: Path, figures_dir: Path | None = No
     """
     out_path = Path(out_path)
     write_text(out_path, render(results, figures_dir or out_path.parent / "figures"))
-    write_text(out_path.with_suffix(".rst"), "\n\n".join(headlines(results, findings(results))) + "\n")
+    found = findings(results)
+    sentences = [what_was_run(results), *answers(results, found), *background(results, found)]
+    write_text(out_path.with_suffix(".rst"), "\n\n".join(sentences) + "\n")
 
 
 def render(results: Results, figures_dir: Path) -> str:
     """The page as text."""
     found, tables, cost = findings(results), build_tables(results), cost_table(results)
-    command = f"srpo report --experiment results/{results.experiment.name}/experiment.yaml"
     script = (REPORTS / "sort.js").read_text()
     pictures = {name: _picture(drawn, figures_dir) for name, drawn in figure_data(results).items()}
     sections = _shown_sections(results, tables, pictures)
-    shown = {name for section in sections for name in (*section.tables, *section.figures)}
-    first = None
-    if results.experiment.notice:
-        first = pictures[FIRST]
-        sections = [
-            section.model_copy(update={"figures": tuple(name for name in section.figures if name != FIRST)})
-            for section in sorted(sections, key=lambda section: section.id == "claims")
-        ]
     page = (
         environment()
         .get_template("report.html.j2")
@@ -109,20 +103,18 @@ def render(results: Results, figures_dir: Path) -> str:
             script=jinja2.utils.markupsafe.Markup(script),
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             sections=sections,
-            shown=shown,
-            first=first,
+            shown={name for section in sections for name in (*section.tables, *section.figures)},
             not_comparable=None if results.experiment.comparable_with_paper else NOT_COMPARABLE,
-            headlines=headlines(results, [] if results.experiment.notice else found),
-            claims=[claim_row(finding, results) for finding in found if not finding.claim.ours],
-            questions=[claim_row(finding, results) for finding in found if finding.claim.ours],
+            what_was_run=what_was_run(results),
+            answers=[] if results.experiment.notice else answers(results, found),
+            background=background(results, found),
+            claims={section.block: _block(section, found, results) for section in sections if section.block},
             interim=interim(results),
-            primary=sum(finding.claim.primary for finding in found),
+            primary=sum(finding.claim.primary and finding.verdict != "not tested" for finding in found),
             remarks=remarks(results),
             tables=tables,
             pictures=pictures,
-            command=command,
-            commands=dict.fromkeys([*tables, cost.name], f"{command} --only tables")
-            | dict.fromkeys(set(FIGURES) - set(tables), f"{command} --only figures"),
+            command=f"srpo report --experiment results/{results.experiment.name}/experiment.yaml",
             cost=cost,
             cost_total=_cost_total(results),
             models=_models(results),
@@ -135,7 +127,10 @@ def render(results: Results, figures_dir: Path) -> str:
 
 
 def _shown_sections(results: Results, tables: dict[str, Table], pictures: dict[str, Picture]) -> list[Section]:
-    """The sections; when all runs are finished and evaluated, without tables and figures that are still empty."""
+    """The sections; when all runs are finished and evaluated, without tables and figures that are still empty.
+
+    A section with a block of claims stays: it says why they are not tested.
+    """
     sections = list(sections_of(results.experiment))
     done = len(results.evaluations[RUN_KEY].drop_duplicates()) == len(results.runs)
     if not done or not (results.runs["status"] == "finished").all():
@@ -146,7 +141,7 @@ def _shown_sections(results: Results, tables: dict[str, Table], pictures: dict[s
             "tables": tuple(name for name in section.tables if tables[name].grids),
             "figures": tuple(name for name in section.figures if pictures[name].missing != NO_DATA),
         }
-        if section.template or kept["tables"] or kept["figures"]:
+        if section.block or section.template or kept["tables"] or kept["figures"]:
             shown.append(section.model_copy(update=kept))
     return shown
 
@@ -183,6 +178,17 @@ def _table_csv(table: Table) -> str:
 # ---------------------------------------------------------------- claims
 
 
+def _block(section: Section, found: list[Finding], results: Results) -> dict[str, Any]:
+    """The claims of a section as rows, our questions apart; the verdicts on the paper's, without checks, counted."""
+    here = [finding for finding in found if finding.claim.block == section.block]
+    rows = {
+        ours: [claim_row(finding, results) for finding in here if finding.claim.ours is ours] for ours in (False, True)
+    }
+    verdicts = [finding.verdict for finding in here if not (finding.claim.ours or finding.claim.check)]
+    counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
+    return {"claims": rows[False], "questions": rows[True], "counts": counts}
+
+
 def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
     """A row of the table of claims, as text."""
     claim = finding.claim
@@ -194,7 +200,7 @@ def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
         "paper": _paper(claim),
         "here": _here(finding, results),
         "verdict": finding.verdict,
-        "primary": claim.primary,
+        "kind": claim.kind if claim.primary or claim.check else "",
         "interim": finding.interim,
         "evidence": f"{'table' if claim.evidence in TABLES else 'figure'}-{claim.evidence}",
         "evidence_name": claim.evidence,
@@ -210,13 +216,15 @@ def _paper(claim: Claim) -> str:
 def _here(finding: Finding, results: Results) -> list[dict[str, str]]:
     """One line per model, or a single line if all models have the same reason for not being tested."""
     reasons = {outcome.reason for outcome in finding.outcomes}
-    if finding.verdict == "not tested" and len(reasons) == 1:
-        return [{"model": "all models", "text": reasons.pop(), "interval": "", "over": "", "verdict": "not tested"}]
+    if finding.verdict in UNTESTED and len(reasons) == 1:
+        return [{"model": "all models", "text": reasons.pop(), "interval": "", "over": "", "verdict": finding.verdict}]
     return [_line(outcome, finding.claim, results) for outcome in finding.outcomes]
 
 
 def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
     model = results.experiment.models[outcome.model].title
+    if outcome.base_models:
+        model = f"{original_title(results, outcome.model)}, {outcome.base_models} base models"
     if outcome.estimate is None:
         return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
     estimate = outcome.estimate
@@ -228,9 +236,22 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
         "model": model,
         "text": f"{what}{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
         "interval": interval_text(estimate.low, estimate.high, claim.digits, claim.signed),
-        "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), outcome.reason))),
+        "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), *_beside(outcome, claim)))),
         "verdict": outcome.verdict,
     }
+
+
+def _beside(outcome: Outcome, claim: Claim) -> list[str]:
+    """The cross-fitted score, whether the interval contains the paper's values, and the reason of a verdict."""
+    found = []
+    if (cross := outcome.cross_fitted) is not None:
+        ends = interval_text(cross.low, cross.high, claim.digits, claim.signed)
+        found.append(f"cross-fitted {number(cross.value, claim.digits, claim.signed)} {ends}".rstrip())
+    papers = contains_the_papers(claim, outcome)
+    for inside, verb in ((True, "contains"), (False, "does not contain")):
+        if named := [model for model, contained in papers.items() if contained is inside]:
+            found.append(f"the interval {verb} the paper's value ({joined(named)})")
+    return [*found, outcome.reason]
 
 
 def _over(estimate: Estimate) -> str:
@@ -239,13 +260,17 @@ def _over(estimate: Estimate) -> str:
         return "no interval"
     count, spread = estimate.count, estimate.spread
     widened = f", widened by a run SD of {number(spread.sd)} ({spread.dof:g} degrees of freedom)" if spread else ""
+    runs = f"{plural(count, 'base model')} with one run of each method"
     units = {
+        "base model and question": f"over {runs}, and the test questions",
+        "base model": f"over {runs}",
+        "run": f"of {plural(count, 'run')}",
         "seed and question": f"over {count} seeds per method and the test questions",
         "seed": f"over {plural(count, 'seed')} per method",
         "question": f"over {plural(count, 'question')}, one seed",
         "benchmark": f"over {plural(count, 'benchmark')}, one seed",
     }
-    return units[estimate.unit] + widened
+    return units[estimate.meaning.removesuffix(", run SD")] + widened
 
 
 def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
@@ -266,6 +291,9 @@ def _picture(drawn: FigureData, folder: Path) -> Picture:
     spec, path = drawn.spec, folder / f"{drawn.spec.name}.png"
     if drawn.frame.empty:
         return Picture(spec.name, spec.title, drawn.caption, missing=NO_DATA)
+    if "value" in drawn.frame and (largest := drawn.frame["value"].abs().max()) < ZERO:
+        missing = f"every value is 0{f' (at most {largest:.0e})' if largest else ''}."
+        return Picture(spec.name, spec.title, drawn.caption, missing=missing)
     if not path.is_file():
         return Picture(spec.name, spec.title, drawn.caption, missing=f"{path.name} has not been drawn.")
     content = path.read_bytes()
@@ -309,15 +337,16 @@ def _example(results: Results, model: str, benchmark: str, budget: str) -> Examp
 
 def _models(results: Results) -> list[dict[str, Any]]:
     found = []
-    for name, spec in results.experiment.models.items():
+    for name, spec in results.experiment.every_base_model().items():
         base = results.models.get(name, {})
-        start = base.get("warm_start") or {}
+        start, made = base.get("warm_start") or {}, base.get("stored")
+        how = f"{start['steps']} steps, loss {number(start.get('loss'), 3)}" if start else MISSING
         found.append(
             {
                 "title": spec.title,
                 "kind": spec.kind,
                 "parameters": f"{base['parameters']:,}" if base.get("parameters") else MISSING,
-                "warm_start": f"{start['steps']} steps, loss {number(start.get('loss'), 3)}" if start else MISSING,
+                "warm_start": f"{how}; stored, made by commit {made['commit'][:12]}" if made else how,
             }
         )
     return found

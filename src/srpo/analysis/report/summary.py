@@ -3,78 +3,185 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
-from srpo.analysis.report.claims import VERDICTS, Finding, missing_runs
-from srpo.analysis.results.contrasts import Estimate
+from srpo.analysis.report.power_text import assumed_sentences, measured_sentences
+from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results
-from srpo.analysis.results.matrix import BASE, model_benchmarks, planned
-from srpo.analysis.results.power import power_sentences, sample_noise
-from srpo.analysis.results.scores import PROTOCOLS, Scores
-from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.results.matrix import is_paired, repeated_runs
+from srpo.analysis.results.power import sample_noise
+from srpo.analysis.results.scores import Scores
+from srpo.analysis.results.titles import benchmark_title, is_toy, method_title, original_title
+from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Subject, Verdict, missing_runs, subjects
 from srpo.analysis.tables.grid import interval, number
-from srpo.config import NOT_PART_OF_IDENTITY, Execution
-from srpo.text import plural
+from srpo.experiment.config import NOT_PART_OF_IDENTITY, Execution
+from srpo.text import joined, plural
+
+LONGEST = 240
+"""Characters of a sentence: two lines of the page on a wide screen."""
+
+_HOUR = 3600.0
 
 
-def headlines(results: Results, findings: list[Finding]) -> list[str]:
-    """What was run, which claims hold, and how certain this is."""
-    sentences = [
-        _verdicts([finding for finding in findings if not finding.claim.ours]),
-        *_best_scores(results),
-        _selection_bias(results),
-        _question_bias(results),
-        _progress(results),
-        _seeds(results),
-        clock_sentence(results),
-        power_sentence(results),
+def what_was_run(results: Results) -> str:
+    """Models, benchmarks, methods, seeds and clock, in one line."""
+    experiment = results.experiment
+    seeds = list(_planned_seeds(results).values())
+    methods = dict.fromkeys(method_title(results, run.method) for run in experiment.runs())
+    parts = [
+        f"{_models(results)} on {_benchmarks(results)}",
+        _few(list(methods), "method") if methods else "",
+        f"{_range(min(seeds), max(seeds))} {'seed' if max(seeds) == 1 else 'seeds'}" if seeds else "",
+        f"{_clock(max(experiment.training.budget_seconds.values()))} of {experiment.training.clock.kind} clock",
     ]
-    return [sentence for sentence in sentences if sentence]
+    return " · ".join(filter(None, parts))
 
 
-def _verdicts(findings: list[Finding]) -> str:
-    """How many of the paper's claims hold, and which do not."""
-    counts = {verdict: [f.claim for f in findings if f.verdict == verdict] for verdict in VERDICTS}
-    tested = len(findings) - len(counts["not tested"])
-    if not tested:
-        return "No claim of the paper is tested here (yet)." if findings else ""
-    against = counts["does not hold"]
-    named = f": {'; '.join(claim.statement for claim in against)}" if against else ""
-    said = [
-        _verb(len(counts["holds"]), "hold", "holds"),
-        *([_verb(n, "are suggestive", "is suggestive")] if (n := len(counts["suggestive"])) else []),
-        _verb(len(counts["undecided"]), "are undecided", "is undecided"),
-        _verb(len(against), "do not hold", "does not hold"),
-    ]
-    start = "Interim: of" if any(finding.interim for finding in findings) else "Of"
-    primary = [finding for finding in findings if finding.claim.primary and finding.verdict != "not tested"]
-    holding = sum(finding.verdict == "holds" for finding in primary)
-    among = f" Of the {len(primary)} primary claims, {_verb(holding, 'hold', 'holds')}." if len(primary) > 1 else ""
-    return (
-        f"{start} the paper's {plural(len(findings), 'claim')} listed below, {_verb(tested, 'are', 'is')} tested here: "
-        f"{', '.join(said)}{named}.{among}"
+def _models(results: Results) -> str:
+    models = results.experiment.models
+    if not is_toy(results):
+        return _few([model.title for model in models.values()], "model")
+    sizes = sorted({base["parameters"] for base in results.models.values() if base.get("parameters")})
+    said = f" of {' or '.join(f'{size / 1e6:.2f}' for size in sizes)} M parameters" if sizes else ""
+    return f"{'A toy model' if len(models) == 1 else f'{len(models)} toy models'}{said}"
+
+
+def _benchmarks(results: Results) -> str:
+    benchmarks = [results.experiment.benchmarks[name] for name in _trained_on(results)]
+    if all(benchmark.kind == "miniature" for benchmark in benchmarks):
+        return f"{plural(len(benchmarks), 'benchmark')} of invented questions"
+    return _few([benchmark.title for benchmark in benchmarks], "benchmark")
+
+
+def _trained_on(results: Results) -> list[str]:
+    """The benchmarks with training runs, or all of an experiment without any."""
+    return list(dict.fromkeys(run.benchmark for run in results.experiment.runs())) or list(
+        results.experiment.benchmarks
     )
+
+
+def _few(titles: list[str], noun: str) -> str:
+    """The titles, or their number if they are many."""
+    return joined(titles) if len(", ".join(titles)) <= 50 else plural(len(titles), noun)
+
+
+def _clock(seconds: float) -> str:
+    return f"{seconds / _HOUR:g} h" if seconds > 2 * _HOUR else f"{seconds:g} s"
+
+
+def _planned_seeds(results: Results) -> Counter[tuple[str, str, str]]:
+    return Counter((run.model, run.benchmark, run.method) for run in results.experiment.runs())
+
+
+# ---------------------------------------------------------------- the answer
+
+
+def answers(results: Results, findings: list[Finding]) -> list[str]:
+    """Three sentences: which primary claims hold, what does not, and for what this is said."""
+    papers = [finding for finding in findings if not (finding.claim.ours or finding.claim.check)]
+    reached = [finding for finding in papers if finding.verdict != "not tested"]
+    primary = [finding for finding in reached if finding.claim.primary]
+    if not primary:
+        return ["No primary claim is tested here (yet)."]
+    return [_holding(primary), _rest(primary, [f for f in reached if not f.claim.primary]), _target(results)]
+
+
+def _holding(primary: list[Finding]) -> str:
+    holding = [finding.claim.statement for finding in primary if finding.verdict == "holds"]
+    start = "Interim: of" if any(finding.interim for finding in primary) else "Of"
+    count = _verb(len(holding), "hold", "holds")
+    said = f"{start} {plural(len(primary), 'primary claim')}, {count} here"
+    return f"{said}: {_listed(holding, LONGEST - len(said))}." if holding else f"{said}."
+
+
+def _rest(primary: list[Finding], others: list[Finding]) -> str:
+    """The other verdicts on the primary claims, and the number of the other claims with the decisive ones."""
+    parts = []
+    for verdict in (verdict for verdict in VERDICTS if verdict != "holds"):
+        found = [finding.claim.statement for finding in primary if finding.verdict == verdict]
+        named = f" ({_listed(found, LONGEST // 2)})" if verdict == "does not hold" else ""
+        parts += [f"{_counted(verdict, len(found))}{named}"] if found else []
+    against = [finding.claim.statement for finding in others if finding.verdict == "does not hold"]
+    if others:
+        counts = Counter(finding.verdict for finding in others)
+        missing: tuple[Verdict, ...] = ("one seed", "not testable here")
+        shown = ["holds", "does not hold", *(verdict for verdict in missing if counts[verdict])]
+        said = joined([_counted(verdict, counts[verdict]) for verdict in shown])
+        parts.append(f"of {plural(len(others), 'other claim')} {said}")
+    said = "; ".join(parts)
+    named = f": {_listed(against, LONGEST - len(said))}" if against else ""
+    return f"{said[:1].upper()}{said[1:]}{named}."
+
+
+def _counted(verdict: str, count: int) -> str:
+    """``2 do not hold``, ``1 has one seed``, ``3 are undecided``."""
+    verbs = {"holds": ("hold", "holds"), "does not hold": ("do not hold", "does not hold")}
+    verbs["one seed"] = ("have one seed", "has one seed")
+    return _verb(count, *verbs.get(verdict, (f"are {verdict}", f"is {verdict}")))
+
+
+def _target(results: Results) -> str:
+    """What the verdicts are about, and what intervals cover."""
+    models, benchmarks = subjects(results), _trained_on(results)
+    drawn = all(_base_models(results, subject) > 1 for subject in models)
+    if len(models) == 1:
+        count = f"{_base_models(results, models[0])} base models" if drawn else "one base model"
+        about = f"{count} ({original_title(results, models[0].model)})"
+    else:
+        about = f"each of {len(models)} {'models, with several base models each,' if drawn else 'base models'}"
+    where = f"the average of {len(benchmarks)} benchmarks" if len(benchmarks) > 1 else _only(results, benchmarks)
+    if drawn:
+        covered = "other base models, training runs and test questions"
+    elif max(_planned_seeds(results).values()) > 1:
+        covered = "other training runs and test questions, not other base models"
+    else:
+        covered = "other test questions, not other runs or other base models"
+    return f"This is about {about} and {where}; intervals cover {covered}."
+
+
+def _base_models(results: Results, subject: Subject) -> int:
+    """The number of base models that were drawn for a model; 1 if all its runs start from the same weights."""
+    return len(subject.draws) or len(results.experiment.base_models(subject.model))
+
+
+def _checks(findings: list[Finding]) -> str:
+    """One line for what any method that learns fulfils."""
+    checks = [finding for finding in findings if finding.claim.check]
+    tested = [finding for finding in checks if finding.verdict not in (*UNTESTED, "one seed")]
+    failed = [finding.claim.statement for finding in tested if finding.verdict != "holds"]
+    if not tested:
+        return ""
+    named = f"; not shown: {'; '.join(failed)}" if failed else ""
+    passed = _verb(len(tested) - len(failed), "pass", "passes")
+    return f"Of {plural(len(tested), 'check')} that any learning method fulfils, {passed}{named}."
+
+
+def _listed(statements: list[str], longest: int) -> str:
+    """As many statements as fit, and the number of the others."""
+    shown = len(statements)
+    while shown > 1 and len("; ".join(statements[:shown])) > longest:
+        shown -= 1
+    rest = len(statements) - shown
+    return "; ".join(statements[:shown]) + (f"; and {rest} more" if rest else "")
 
 
 def _verb(count: int, several: str, one: str) -> str:
     return f"{count} {one if count == 1 else several}"
 
 
-def _best_scores(results: Results) -> list[str]:
-    """For each model, the average of every method at the last budget."""
-    budget, scores = list(results.experiment.training.budget_seconds)[-1], Scores.of(results)
-    sentences = []
-    for model, spec in results.experiment.models.items():
-        benchmarks = model_benchmarks(results, model)
-        base = scores.estimate(model, {(BASE, BASE): 1.0}, benchmarks)
-        found = {m: scores.estimate(model, {(m, budget): 1.0}, benchmarks) for m in planned(results, model)}
-        there = {method: estimate for method, estimate in found.items() if estimate}
-        if not there:
-            continue
-        listed = ", ".join(f"{method_title(results, m)} {_with_interval(e)}" for m, e in there.items())
-        start = f", from {number(base.value)} untrained" if base else ""
-        over = f"average of {len(benchmarks)} benchmarks" if len(benchmarks) > 1 else _only(results, benchmarks)
-        sentences.append(f"{spec.title} within {budget} ({over}, {PROTOCOLS[scores.protocol]}, %){start}: {listed}.")
-    return sentences
+def background(results: Results, findings: list[Finding]) -> list[str]:
+    """The checks, how far the experiment is, and what its scores and intervals cover."""
+    sentences = [
+        _checks(findings),
+        _progress(results),
+        _seeds(results),
+        clock_sentence(results),
+        _selection_bias(results),
+        _question_bias(results),
+        power_sentence(results, findings),
+    ]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _only(results: Results, benchmarks: list[str]) -> str:
@@ -104,7 +211,7 @@ def _question_bias(results: Results) -> str:
     if bias is None:
         return ""
     return (
-        "A checkpoint that is selected on the reported questions has a bias that new samples do not remove: the "
+        "A checkpoint that is selected on the reported questions has a bias that new samples do not remove. The "
         f"resampled score differs on average by {_with_interval(bias, sign=True)} points from the cross-fitted one, "
         "for which half of the test questions select and the other half measure."
     )
@@ -112,7 +219,7 @@ def _question_bias(results: Results) -> str:
 
 def _progress(results: Results) -> str:
     status = results.runs["status"].value_counts()
-    total, bases = len(results.runs), len(results.experiment.bases())
+    total, bases = len(results.runs), len(results.experiment.base_evaluations())
     rest = [f"{status[s]} {s}" for s in ("in progress", "not started") if status.get(s)]
     tail = f" ({', '.join(rest)})" if rest else ""
     return (
@@ -130,19 +237,22 @@ def _seeds(results: Results) -> str:
     if counts.max() == 1:
         covered = (
             "Every number comes from one training seed: intervals cover other questions and samples, not other "
-            "training runs. With one seed no claim holds; a claim can be suggestive."
+            "training runs. With one seed no claim is decided."
         )
     elif counts.min() == 1:
         covered = (
             f"Numbers come from 1 to {counts.max()} seeds. If a method has one seed, its interval is widened by the "
-            "spread between the seeds of the methods with several, and no claim about it holds; a claim can be "
-            "suggestive."
+            "spread between the seeds of the methods with several, and no claim about it is decided."
         )
     else:
         covered = (
             f"Numbers are means over {_range(counts.min(), counts.max())} seeds; intervals cover other training runs "
             "and other test questions."
         )
+    if counts.max() > 1 and all(is_paired(results, model) for model in results.experiment.models):
+        return f"{covered} Each seed starts all methods from another base model, so intervals also cover base models."
+    if counts.max() == 1:
+        return f"{covered} No interval covers another base model."
     return f"{covered} All runs of a model start from the same weights: no interval covers another base model."
 
 
@@ -167,13 +277,15 @@ def interim(results: Results) -> str:
     return f"{missing} of {plural(len(results.runs), 'planned run')} {'is' if missing == 1 else 'are'} not finished"
 
 
-def power_sentence(results: Results) -> str:
-    """Which differences the planned seeds can detect, with the measured run SD if there is one."""
+def power_sentence(results: Results, findings: Sequence[Finding] = ()) -> str:
+    """Which differences the seeds can detect: of the measured primary claims, or if nothing but runs varied."""
     experiment, scores = results.experiment, Scores.of(results)
     budget = list(experiment.training.budget_seconds)[-1]
     titles = {name: method_title(results, name) for name in experiment.methods}
     sentences = []
     for model, spec in experiment.models.items():
+        primary = [o for f in findings if f.claim.primary for o in f.outcomes if o.model == model]
+        known = [o.estimate for o in primary if o.estimate is not None and o.estimate.variance is not None]
         runs = [run for run in experiment.runs() if run.model == model]
         measured = scores.run_spread(model, budget)
         questions = scores.questions(model)
@@ -181,7 +293,8 @@ def power_sentence(results: Results) -> str:
             continue
         noise = sample_noise(questions, experiment.evaluation.rollouts)
         sentences += [f"{spec.title}."] * (len(experiment.models) > 1)
-        sentences += power_sentences(runs, titles, noise, measured.sd if measured else None)
+        assumed = assumed_sentences(runs, titles, noise, measured.sd if measured else None)
+        sentences += measured_sentences(known) or assumed
     return " ".join(sentences)
 
 
@@ -198,6 +311,9 @@ def remarks(results: Results) -> list[str]:
     if mixed := Scores.of(results).incomparable:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
         found.append(f"Runs have different test questions and are not compared on: {named}.")
+    if repeated := repeated_runs(results):
+        same = [f"{'/'.join(map(str, key[:3]))}/seed{key[3]} (as seed {seed})" for key, seed in repeated.items()]
+        found.append(f"These runs have the same logs as another seed and count as one run with it: {_first(same)}.")
     early = _early_ends(results)
     if early:
         found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")

@@ -28,43 +28,31 @@ there is no interval.
 With one run of a method V_runs is unknown: the interval covers other questions only, unless a :class:`Spread` of runs,
 measured on other methods of the experiment, replaces it. This is the better interval, but it assumes that the method
 varies as the others do, which one run cannot show. So no claim is decided on it either
-(:attr:`Estimate.several_seeds`). ``bench/verdicts.py`` computes the coverage.
+(:attr:`~srpo.analysis.results.estimates.Estimate.several_seeds`).
+
+If seed s of every method starts from base model s, methods are paired by base model, and the differences of one base
+model are one run of a single method. Its interval also covers other base models. They may shift
+all benchmarks alike, so there are two estimates of V_runs: with independent benchmarks, and from one number per base
+model, the mean over benchmarks. The interval is the widest of three: V with either, and the second alone, because two
+or three base models may vary too little by chance.
+
+``bench/verdicts.py`` and ``bench/coverage.py`` compute the coverage.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
 
+from srpo.analysis.results.estimates import LEVEL, Estimate, Spread, Unit, Variance
 from srpo.errors import SrpoError
 
-LEVEL = 0.95
 MIN_QUESTIONS = 8
 """Minimum number of questions, over all benchmarks, for an interval over questions."""
-
-PERCENT = (0.0, 100.0)
-"""Bounds of a score or another share in percent."""
-
-Unit = Literal["seed and question", "question", "seed", "benchmark", "none"]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The spread between training runs, measured on methods with several seeds.
-
-    Attributes:
-        sd: standard deviation of a run's mean over questions, without the noise of its samples, in the unit of the
-            values.
-        dof: degrees of freedom of ``sd``.
-    """
-
-    sd: float
-    dof: float
 
 
 @dataclass(frozen=True)
@@ -82,96 +70,25 @@ class Arm:
     spread: Spread | None = None
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """An estimate with its standard error, in the unit of the values.
-
-    Attributes:
-        unit: what the interval generalises over. ``benchmark``: numbers without questions, from one run each. The
-            differences between benchmarks include those between runs, so the interval is too wide, not too narrow.
-        count: runs of the method with the fewest, or questions, or benchmarks.
-        error, dof: standard error and its degrees of freedom; NaN without an interval.
-        bounds: least and largest possible value of a mean score; None for a difference.
-        spread: the spread between runs that was measured on other methods, if it is used.
-        reason: why there is no interval.
-    """
-
-    value: float
-    unit: Unit = "none"
-    count: int = 1
-    error: float = math.nan
-    dof: float = math.nan
-    bounds: tuple[float, float] | None = None
-    spread: Spread | None = None
-    reason: str = ""
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether ``low`` and ``high`` are numbers."""
-        return not math.isnan(self.error)
-
-    @property
-    def several_seeds(self) -> bool:
-        """Whether every method has several training seeds, so that its own runs say how much they differ."""
-        return self.unit in ("seed and question", "seed") and self.spread is None
-
-    @property
-    def meaning(self) -> str:
-        """The unit, or ``question, run SD`` if the spread between runs was measured on other methods."""
-        return f"{self.unit}, run SD" if self.spread is not None and self.has_interval else self.unit
-
-    @property
-    def low(self) -> float:
-        """Lower end of the 95 % interval; NaN without one."""
-        return self.interval()[0]
-
-    @property
-    def high(self) -> float:
-        """Upper end of the 95 % interval; NaN without one."""
-        return self.interval()[1]
-
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """The two-sided interval of another level."""
-        if not self.has_interval:
-            return math.nan, math.nan
-        quantile = float(special.stdtrit(self.dof, (1 + level) / 2))
-        if self.bounds is None:
-            return self.value - quantile * self.error, self.value + quantile * self.error
-        least, size = self.bounds[0], self.bounds[1] - self.bounds[0]
-        share, error = (self.value - least) / size, self.error / size
-        ratio = quantile**2 * error**2 / (share * (1 - share))  # quantile squared / effective number of questions
-        middle = (share + ratio / 2) / (1 + ratio)
-        half = math.sqrt(ratio * share * (1 - share) + ratio**2 / 4) / (1 + ratio)
-        return least + size * (middle - half), least + size * (middle + half)
-
-    def p_above(self, threshold: float) -> float:
-        """One-sided p-value against "the truth is at most ``threshold``"; NaN without an interval."""
-        if not self.has_interval:
-            return math.nan
-        error = self.error
-        if self.bounds is not None:  # the same inversion as the interval: the error that the threshold implies
-            low, high = self.bounds
-            error *= math.sqrt((threshold - low) * (high - threshold) / ((self.value - low) * (high - self.value)))
-        return float(special.stdtr(self.dof, (threshold - self.value) / error))
-
-    def p_below(self, threshold: float) -> float:
-        """One-sided p-value against "the truth is at least ``threshold``"; NaN without an interval."""
-        return 1 - self.p_above(threshold)
-
-
 # ---------------------------------------------------------------- the contrast
 
 
-def contrast(strata: Sequence[Sequence[Arm]], bounds: tuple[float, float] | None = None) -> Estimate:
+def contrast(
+    strata: Sequence[Sequence[Arm]], bounds: tuple[float, float] | None = None, paired: bool = False
+) -> Estimate:
     """The mean over ``strata`` (benchmarks) of the sum of their arms' means.
 
     Args:
         bounds: range of the values, if the contrast is a score and not a difference; the interval stays inside.
+        paired: row s of every arm of every stratum starts from base model s.
 
     Raises:
-        SrpoError: if there are no scores, or if arms of a stratum have different numbers of questions.
+        SrpoError: if there are no scores, or if arms of a stratum have different numbers of questions, or paired ones
+            different numbers of runs.
     """
-    _check(strata)
+    _check(strata, paired)
+    if paired and len(strata[0][0].values) > 1:
+        strata = [[Arm(np.sum([arm.values for arm in arms], axis=0))] for arms in strata]
     by_question = [np.sum([arm.values.mean(axis=0) for arm in arms], axis=0) for arms in strata]
     value = float(np.mean([scores.mean() for scores in by_question]))
     questions = min(map(len, by_question))
@@ -188,14 +105,20 @@ def contrast(strata: Sequence[Sequence[Arm]], bounds: tuple[float, float] | None
         unit, count = ("seed and question" if questions > 1 else "seed"), runs
     elif questions == 1:
         unit, count = "seed", runs
+    paired = paired and several
     if reason := _too_little(by_question) if questions > 1 else "":
-        return Estimate(value, unit, count, reason=reason)
-    error, dof = _error([_parts(arms, known, bounds) for arms in strata])
+        return Estimate(value, unit, count, reason=reason, paired=paired)
+    variance = _variance(strata, known, bounds)
+    errors = None
+    if paired:
+        variance, errors = _with_base_models(variance, [arms[0].values.mean(axis=1) for arms in strata])
+    error, dof = variance.error()
     if error == 0:
-        return Estimate(value, unit, count, reason="all runs agree exactly")
+        return Estimate(value, unit, count, reason="all runs agree exactly", paired=paired)
     if bounds is not None and not bounds[0] < value < bounds[1]:
-        return Estimate(value, unit, count, reason="every score is 0 or 100 %")
-    return Estimate(value, unit, count, error, dof, bounds, spread)
+        return Estimate(value, unit, count, reason="every score is 0 or 100 %", paired=paired)
+    parts = variance if several and spread is None else None
+    return Estimate(value, unit, count, error, dof, bounds, spread, paired=paired, errors=errors, variance=parts)
 
 
 def over_seeds(estimate: Estimate | None) -> Estimate | None:
@@ -214,13 +137,15 @@ def independent_difference(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(value, unit, count, math.sqrt(sum(variances)), dof)
 
 
-def _check(strata: Sequence[Sequence[Arm]]) -> None:
+def _check(strata: Sequence[Sequence[Arm]], paired: bool) -> None:
     if not strata or not all(strata) or any(0 in arm.values.shape for arms in strata for arm in arms):
         raise SrpoError("contrast without scores: give at least one run of each method on at least one benchmark")
     for arms in strata:
         questions = {arm.values.shape[1] for arm in arms}
         if len(questions) > 1:
             raise SrpoError(f"scores of {sorted(questions)} questions compared: runs of one benchmark share its split")
+    if paired and len({len(arm.values) for arms in strata for arm in arms}) > 1:
+        raise SrpoError("paired methods have different numbers of runs: give one run of each for every base model")
 
 
 def _over_benchmarks(value: float, by_question: list[np.ndarray]) -> Estimate:
@@ -242,52 +167,50 @@ def _too_little(by_question: list[np.ndarray]) -> str:
     return "every question gives the same value" if not any(map(np.ptp, by_question)) else ""
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Variances of the mean of one benchmark, each with its degrees of freedom."""
-
-    questions: tuple[float, float]
-    runs: list[tuple[float, float]]
-    both: float
-    added: list[tuple[float, float]]
-
-
-def _parts(arms: Sequence[Arm], use_spread: bool, bounds: tuple[float, float] | None) -> _Parts:
-    scores = np.sum([arm.values.mean(axis=0) for arm in arms], axis=0)
-    size = len(scores)
-    over_questions = (0.0, 1.0)
-    if size > 1:
-        over_questions = (_question_variance(scores, bounds) / size, _question_dof(scores))
-    both = 0.0
-    runs: list[tuple[float, float]] = []
+def _variance(strata: Sequence[Sequence[Arm]], use_spread: bool, bounds: tuple[float, float] | None) -> Variance:
+    """The parts of the variance of the mean over ``strata``; benchmarks are independent."""
+    questions: list[tuple[float, float]] = []
+    runs: list[tuple[float, int]] = []
     added: list[tuple[float, float]] = []
-    for arm in arms:
-        seeds = len(arm.values)
-        if arm.fixed:
-            continue
-        if seeds > 1:
-            runs.append((arm.values.mean(axis=1).var(ddof=1) / seeds, seeds - 1))
-            both += _residual_variance(arm.values) / (seeds * size)
-        elif use_spread and arm.spread is not None:
-            added.append((arm.spread.sd**2, arm.spread.dof))
-    return _Parts(over_questions, runs, both, added)
+    both, scale = 0.0, 1 / len(strata) ** 2
+    for arms in strata:
+        scores = np.sum([arm.values.mean(axis=0) for arm in arms], axis=0)
+        size = len(scores)
+        if size > 1:
+            questions.append((scale * _question_variance(scores, bounds) / size, _question_dof(scores)))
+        for arm in arms:
+            seeds = len(arm.values)
+            if arm.fixed:
+                continue
+            if seeds > 1:
+                runs.append((scale * arm.values.mean(axis=1).var(ddof=1) / seeds, seeds))
+                both += scale * _residual_variance(arm.values) / (seeds * size)
+            elif use_spread and arm.spread is not None:
+                added.append((scale * arm.spread.sd**2, arm.spread.dof))
+    return Variance(questions, runs, both, added)
 
 
-def _error(parts: list[_Parts]) -> tuple[float, float]:
-    """Standard error of the mean over benchmarks, and its degrees of freedom (Satterthwaite)."""
-    over_questions = sum(part.questions[0] for part in parts)
-    over_runs = sum(variance for part in parts for variance, _ in part.runs)
-    crossed = over_questions + over_runs - sum(part.both for part in parts)
-    added = [term for part in parts for term in part.added]
-    variance = max(crossed, over_questions, over_runs) + sum(term for term, _ in added)
-    if variance == 0:
-        return 0.0, math.nan
-    terms = [part.questions for part in parts] + [term for part in parts for term in part.runs] + added
-    # A spread that several arms share is one estimate: its terms are added before they are squared.
-    squared = sum(term**2 / dof for term, dof in terms)
-    if added:
-        squared += (sum(term for term, _ in added) ** 2 - sum(term**2 for term, _ in added)) / added[0][1]
-    return math.sqrt(variance) / len(parts), max(1.0, variance**2 / squared)
+def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> tuple[Variance, tuple[float, float]]:
+    """The variance that gives the widest interval, and the standard errors by benchmark and by base model.
+
+    By benchmark: ``variance``, as if base models moved each benchmark independently. By base model: the variance of one
+    number per base model, with one degree of freedom less than there are base models. It does not know other questions,
+    so the third variance has it in the place of V_runs. ``bench/coverage.py`` shows why the largest variance, with its
+    own degrees of freedom, would be too small.
+
+    Args:
+        means: of each benchmark, one mean per base model.
+    """
+    by_model = np.mean(means, axis=0)
+    between = float(by_model.var(ddof=1)) / len(by_model)
+    shared = Variance([], [(between, len(by_model))], 0.0)
+    errors = variance.error()[0], shared.error()[0]
+    return max(variance, shared, replace(variance, runs=shared.runs), key=_half_width), errors
+
+
+def _half_width(variance: Variance) -> float:
+    error, dof = variance.error()
+    return error * float(special.stdtrit(dof, (1 + LEVEL) / 2)) if error else 0.0
 
 
 def _question_variance(scores: np.ndarray, bounds: tuple[float, float] | None) -> float:
@@ -334,5 +257,9 @@ def run_spread(arms: Sequence[np.ndarray]) -> Spread | None:
     if not several:
         return None
     dof = np.array([len(values) - 1 for values in several])
-    variances = [values.mean(axis=1).var(ddof=1) - _residual_variance(values) / values.shape[1] for values in several]
-    return Spread(math.sqrt(max(0.0, np.average(variances, weights=dof))), float(dof.sum()))
+    raw = np.array([values.mean(axis=1).var(ddof=1) for values in several])
+    noise = np.array([_residual_variance(values) / values.shape[1] for values in several])
+    total = float(dof @ raw)
+    # Satterthwaite: cells whose runs vary most count most, so there are fewer degrees of freedom than runs
+    effective = total**2 / float(dof @ raw**2) if total else float(dof.sum())
+    return Spread(math.sqrt(max(0.0, float(np.average(raw - noise, weights=dof)))), effective)

@@ -18,6 +18,8 @@ import numpy as np
 
 from srpo.seeds import derive_seed
 
+MIN_QUESTIONS = 8
+"""With fewer questions, half of them neither select nor measure anything."""
 WINDOW = 3
 """Validations in a window; a single validation is noisy."""
 SPLITS = 10
@@ -58,23 +60,24 @@ def late_drop(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:
     return _cross_fitted(windows, drop)
 
 
-def area_under_curve(clock: np.ndarray, scores: np.ndarray, until: float) -> np.ndarray:
+def area_under_curve(clock: np.ndarray, scores: np.ndarray, until: float, untrained: np.ndarray) -> np.ndarray:
     """The mean score over training time up to ``until``, one per question, without any selection.
 
     Args:
-        clock: seconds of each validation, increasing.
+        clock: seconds of each validation, above 0 and increasing.
         scores: validations x questions.
         until: seconds of the budget; between the last validation and ``until`` the curve stays at its last score.
+        untrained: the base model's score of each question. The curve starts there, so that a method whose first
+            validation comes early is not measured from a lower point.
 
     Returns:
-        The integral by the trapezoid rule from the first validation on, divided by the time; with a single validation
-        its score.
+        The integral by the trapezoid rule from 0 on, divided by the time.
     """
     within = clock <= until
-    clock, scores = clock[within], scores[within]
+    clock, scores = np.append(0.0, clock[within]), np.vstack([untrained, scores[within]])
     if until > clock[-1]:
         clock, scores = np.append(clock, until), np.vstack([scores, scores[-1:]])
-    return np.trapezoid(scores, clock, axis=0) / (clock[-1] - clock[0]) if len(clock) > 1 else scores[0]
+    return np.trapezoid(scores, clock, axis=0) / clock[-1]
 
 
 def end_score(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:

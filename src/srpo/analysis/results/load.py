@@ -17,45 +17,27 @@ import pandas as pd
 import yaml
 
 from srpo.algorithm.branches import trained_branches
-from srpo.compose import load_experiment
-from srpo.config import Experiment, RunId
 from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Experiment
 from srpo.files import read_events
-from srpo.layout import Layout, RunFiles
+from srpo.layout import Layout, RunFiles, RunId
 from srpo.training.clock import PHASES
 
 RUN_KEY = ["model", "benchmark", "method", "seed"]
-# Metrics that are always columns, with missing values if no run has logged them. Other logged metrics become columns
-# too.
-METRICS = [
-    "reward/mean",
-    "response_length/mean",
-    "routing/sdpo_fraction",
-    "routing/grpo_fraction",
-    "routing/correct_fraction",
-    "routing/sibling_available_fraction",
-    "routing/all_wrong_groups",
-    "routing/all_correct_groups",
-    "teacher/entropy",
-    "teacher/top_k_mass",
-    "student/top_k_mass",
-    "actor/clip_fraction",
-    "actor/rollout_is_weight",
-    "actor/grad_norm",
-]
 # The report shows one question. Only a few are kept, because long responses take memory.
 SAMPLED_QUESTIONS = 3
 
 _COLUMNS = {
     "runs": ["status", "steps", "clock", "wall_seconds", "peak_memory_gb", "stopped_by", "evaluation_wall_seconds"],
-    "steps": ["step", "clock", "step_seconds", "wall_seconds", *(f"phase_seconds/{p}" for p in PHASES), *METRICS],
+    "steps": ["step", "clock", "step_seconds", "wall_seconds", *(f"phase_seconds/{p}" for p in PHASES)],
     "validations": ["step", "clock", "avg_at_k", "k", "questions", "response_length", "question_scores"],
     "budgets": ["budget", "seconds", "step", "clock", "avg_at_k", "checkpoint"],
     "evaluations": ["budget", "step", "avg_at_k", "k", "questions", "response_length", "question_scores"],
     "samples": ["budget", "question", "sample", "prompt", "response", "ground_truth", "reward"],
 }
 _TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "checkpoint", "question_scores"}
-_TEXT |= {"prompt", "response", "ground_truth", "in_training_questions", "resampled_questions"}
+_TEXT |= {"prompt", "response", "ground_truth"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +48,9 @@ class Results:
 
     Attributes:
         runs: one row per run of the matrix, started or not.
-        steps: one row per training step; metrics and phases as flat columns (``phase_seconds/generate``).
+        steps: one row per training step; phases and every logged metric as flat columns (``phase_seconds/generate``).
         validations: one row per in-training validation.
-        budgets: the checkpoint selected within each budget; missing values where there is none.
+        budgets: the checkpoint selected within each budget; missing values if there is none.
         evaluations: the resampled score of each selected checkpoint.
         bases: the same for the untrained models (method ``base``).
         samples: the first sample of the first few test questions.
@@ -117,11 +99,12 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
             specs[run], provenance[run] = record.get("spec") or {}, record.get("provenance") or {}
         _read_run(files, run.model_dump(), experiment, rows)
     for model, benchmark in experiment.bases():
-        key = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
-        files = layout.base_files(model, benchmark)
-        path = files.evaluation
-        rows["bases"] += _evaluation_rows(path, _read_json(path), key, ["base"])
-        rows["samples"] += _sample_rows(files.samples, key)
+        for seed, base in experiment.base_models(model).items():
+            key = {"model": model, "benchmark": benchmark, "method": "base", "seed": seed}
+            files = layout.base_files(base.name, benchmark)
+            path = files.evaluation
+            rows["bases"] += _evaluation_rows(path, _read_json(path), key, ["base"])
+            rows["samples"] += _sample_rows(files.samples, key)
     logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
     frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()} | logs
     return Results(
@@ -129,9 +112,11 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         experiment=experiment,
         **frames,
         statistics=_read_each({name: layout.statistics(name) for name in experiment.benchmarks}),
-        models=_read_each({name: layout.model_description(name) for name in experiment.models}),
+        models=_read_each({name: layout.model_description(name) for name in experiment.every_base_model()}),
         lengths={
-            (model, benchmark): _read_json(layout.lengths(benchmark, model)) for model, benchmark in experiment.bases()
+            (model, benchmark): _read_json(layout.lengths(benchmark, base.name))
+            for model, benchmark in experiment.bases()
+            for base in experiment.base_models(model).values()
         },
         specs=specs,
         provenance=provenance,
@@ -192,13 +177,15 @@ def _with_array(score: dict[str, Any], path: Path) -> dict[str, Any]:
     if not score.get("question_scores"):
         raise SrpoError(f"{path}: the score of step {score.get('step')} has no question_scores")
     scores = np.asarray(score["question_scores"], dtype=float)
+    if np.isnan(scores).any():
+        raise SrpoError(f"{path}: the score of step {score.get('step')} has a question that is not a number (NaN)")
     if not ((scores >= 0) & (scores <= 1)).all():
         raise SrpoError(f"{path}: the score of step {score.get('step')} has a question outside 0 to 1 (0 to 100 %)")
     return score | {"question_scores": scores}
 
 
 def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
-    kept = (s for s in _events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS)
+    kept = (s for s in read_events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS)
     return [key | _encodable(sample) for sample in kept]
 
 
@@ -214,7 +201,7 @@ def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, 
     """
     runs = [run for run in experiment.runs() if run.method in routed_methods(experiment)]
     for run in sorted(runs, key=lambda run: run.method != "srpo"):
-        for group in _events(Layout(root).run_files(run).groups):
+        for group in read_events(Layout(root).run_files(run).groups):
             if len(trained_branches(rollout["branch"] for rollout in group["rollouts"])) > 1:
                 return run, _encodable(group)
     return None
@@ -239,24 +226,11 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
     attempt had logged.
     """
     log: list[dict[str, Any]] = []
-    for event in _events(path):
+    for event in read_events(path):
         while log and log[-1]["step"] >= event["step"]:
             log.pop()
         log.append(event)
     return log
-
-
-def _events(path: Path) -> Iterable[dict[str, Any]]:
-    number = 0
-    try:
-        for number, event in enumerate(read_events(path), start=1):
-            if not isinstance(event, dict):
-                raise SrpoError(f"{path}, line {number}: not a JSON object")
-            yield event
-    except json.JSONDecodeError as error:
-        raise SrpoError(f"{path}, line {number + 1}: not JSON: {error.msg}") from error
-    except UnicodeDecodeError as error:
-        raise SrpoError(f"{path}: not UTF-8 after line {number}: {error.reason}") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
-from srpo.analysis.results.contrasts import Arm, Estimate, Spread, contrast, run_spread
+from srpo.analysis.results.contrasts import Arm, contrast, run_spread
+from srpo.analysis.results.estimates import Estimate, Spread
 from srpo.analysis.results.matrix import BASE
 
 Terms = Mapping[tuple[str, str], float]
@@ -19,12 +22,17 @@ Cells = Iterable[tuple[str, str]]
 """(benchmark, method) pairs."""
 
 
+Runs = dict[str, dict[int, np.ndarray]]
+"""Values of each method's runs by seed, one per question."""
+
+
 def combine(
     lookup: Lookup,
     terms: Terms,
     benchmarks: Iterable[str],
     bounds: tuple[float, float] | None = None,
     family: Cells = (),
+    paired: bool = False,
 ) -> Estimate | None:
     """The contrast of ``terms`` averaged over ``benchmarks``; None unless every benchmark has every term.
 
@@ -34,36 +42,48 @@ def combine(
     Args:
         bounds: range of the values, if ``terms`` is one mean score (:func:`~srpo.analysis.results.contrasts.contrast`).
         family: the cells from which the spread between runs is estimated for a method with one seed.
+        paired: seed s of every method starts from base model s, so runs of one seed are subtracted. Only base models
+            count for which every run is there.
     """
-    strata = []
-    weights_of = _weights_by_method(terms)
-    for benchmark in benchmarks:
-        arms = _arms(lookup, weights_of, benchmark)
-        if arms is None:
-            return None
-        strata.append(arms)
-    if not strata:
+    weights_of, benchmarks = _weights_by_method(terms), list(benchmarks)
+    found = [_runs_of_methods(lookup, weights_of, benchmark, paired) for benchmark in benchmarks]
+    strata = [runs for runs in found if runs is not None]
+    if not strata or len(strata) < len(benchmarks):
         return None
-    alone = any(len(runs) == 1 and method != BASE for arms in strata for method, runs in arms.items())
+    if paired:
+        complete = _shared_seeds([runs for stratum in strata for runs in stratum.values()])
+        if not complete:
+            return None
+        strata = [{m: {seed: runs[seed] for seed in complete} for m, runs in arms.items()} for arms in strata]
+    fixed = set() if paired else {BASE}
+    alone = any(len(runs) == 1 and method not in fixed for arms in strata for method, runs in arms.items())
     spreads = {}
     if alone and (family := list(family)):
-        spreads = {method: _spread(lookup, weights, family) for method, weights in weights_of.items()}
+        spreads = {m: _spread(lookup, weights, family, paired) for m, weights in weights_of.items()}
     return contrast(
-        [[Arm(runs, fixed=m == BASE, spread=spreads.get(m)) for m, runs in arms.items()] for arms in strata], bounds
+        [
+            [Arm(np.array([*runs.values()]), fixed=m in fixed, spread=spreads.get(m)) for m, runs in arms.items()]
+            for arms in strata
+        ],
+        bounds,
+        paired,
     )
 
 
-def available(lookup: Lookup, terms: Terms, benchmarks: Iterable[str]) -> list[str]:
-    """Those of ``benchmarks`` that have every term."""
+def available(lookup: Lookup, terms: Terms, benchmarks: Iterable[str], paired: bool = False) -> list[str]:
+    """Those of ``benchmarks`` that have every term; if ``paired``, of a base model that all of them share."""
     weights_of = _weights_by_method(terms)
-    return [benchmark for benchmark in benchmarks if _arms(lookup, weights_of, benchmark) is not None]
+    found = {benchmark: _runs_of_methods(lookup, weights_of, benchmark, paired) for benchmark in benchmarks}
+    there = {benchmark: runs for benchmark, runs in found.items() if runs is not None}
+    if paired and not _shared_seeds([runs for stratum in there.values() for runs in stratum.values()]):
+        return []
+    return list(there)
 
 
-def benchmark_means(lookup: Lookup, terms: Terms, benchmarks: Iterable[str]) -> list[float]:
+def benchmark_means(lookup: Lookup, terms: Terms, benchmarks: Iterable[str], paired: bool = False) -> list[float]:
     """The value of the contrast on each benchmark alone, without an interval; every benchmark must have every term."""
-    weights_of = _weights_by_method(terms)
-    found = [_arms(lookup, weights_of, benchmark) for benchmark in benchmarks]
-    return [float(np.sum([runs.mean(axis=0) for runs in arms.values()], axis=0).mean()) for arms in found if arms]
+    estimates = [combine(lookup, terms, [benchmark], paired=paired) for benchmark in benchmarks]
+    return [estimate.value for estimate in estimates if estimate is not None]
 
 
 def _weights_by_method(terms: Terms) -> dict[str, dict[str, float]]:
@@ -73,36 +93,55 @@ def _weights_by_method(terms: Terms) -> dict[str, dict[str, float]]:
     return weights
 
 
-def _arms(
-    lookup: Lookup, weights_of: Mapping[str, Mapping[str, float]], benchmark: str
-) -> dict[str, np.ndarray] | None:
-    """Runs x questions of each method; None if a method has no run, or the numbers of questions differ."""
-    arms = {}
+def _runs_of_methods(
+    lookup: Lookup, weights_of: Mapping[str, Mapping[str, float]], benchmark: str, paired: bool
+) -> Runs | None:
+    """The runs of each method; None if a method has none, if the numbers of questions differ, or nothing is paired."""
+    found: Runs = {}
     for method, weights in weights_of.items():
         runs = _runs(lookup, benchmark, method, weights)
-        if runs is None:
+        if not runs:
             return None
-        arms[method] = runs
-    return arms if len({runs.shape[1] for runs in arms.values()}) == 1 else None
+        found[method] = runs
+    if len({len(values) for runs in found.values() for values in runs.values()}) > 1:
+        return None
+    return found if not paired or _shared_seeds(found.values()) else None
 
 
-def _runs(lookup: Lookup, benchmark: str, method: str, weights: Mapping[str, float]) -> np.ndarray | None:
-    """Runs x questions of the weighted sum over ``when``; None if no run has all terms."""
+def _shared_seeds(found: Collection[Mapping[int, np.ndarray]]) -> list[int]:
+    """The seeds that all of these have."""
+    return sorted(set.intersection(*(set(runs) for runs in found))) if found else []
+
+
+def _runs(lookup: Lookup, benchmark: str, method: str, weights: Mapping[str, float]) -> dict[int, np.ndarray]:
+    """The weighted sum over ``when`` of each run that has all terms."""
     found = {when: lookup(benchmark, method, when) for when in weights}
     seeds = [seed for seed in next(iter(found.values())) if all(seed in of for of in found.values())]
-    if not seeds or len({len(by_seed[seed]) for by_seed in found.values() for seed in seeds}) > 1:
-        return None
-    return np.array([sum(weight * found[when][seed] for when, weight in weights.items()) for seed in seeds])
+    if len({len(by_seed[seed]) for by_seed in found.values() for seed in seeds}) > 1:
+        return {}
+    zero = np.zeros(1)
+    return {seed: sum((weight * found[when][seed] for when, weight in weights.items()), zero) for seed in seeds}
 
 
-def _spread(lookup: Lookup, weights: Mapping[str, float], family: Cells) -> Spread | None:
+def _spread(lookup: Lookup, weights: Mapping[str, float], family: Cells, paired: bool) -> Spread | None:
     """The spread between runs of the same quantity, pooled over the cells with several runs."""
-    found = [
-        _runs(lookup, benchmark, method, weights)
-        for benchmark, method in family
-        if all(lookup(benchmark, method, when) for when in weights)
-    ]
-    return run_spread([runs for runs in found if runs is not None])
+    by_benchmark: dict[str, list[dict[int, np.ndarray]]] = {}
+    for benchmark, method in family:
+        if runs := _runs(lookup, benchmark, method, weights):
+            by_benchmark.setdefault(benchmark, []).append(runs)
+    if paired:
+        by_benchmark = {name: _without_base_models(cells) for name, cells in by_benchmark.items()}
+    of_cells = [[*runs.values()] for cells in by_benchmark.values() for runs in cells]
+    return run_spread([np.array(runs) for runs in of_cells if len(set(map(len, runs))) == 1])
+
+
+def _without_base_models(cells: list[dict[int, np.ndarray]]) -> list[dict[int, np.ndarray]]:
+    """Differences of two methods' runs by base model over the square root of 2: what is left varies with the run."""
+    pairs = []
+    for one, other in itertools.pairwise(cells):
+        seeds = [seed for seed in _shared_seeds([one, other]) if len(one[seed]) == len(other[seed])]
+        pairs.append({seed: (one[seed] - other[seed]) / math.sqrt(2) for seed in seeds})
+    return pairs
 
 
 def estimate_columns(name: str, estimate: Estimate | None) -> dict[str, float | str]:

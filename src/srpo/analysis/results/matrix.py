@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.load import Results
+from srpo.analysis.results.load import RUN_KEY, Results
 
 CELL = ["model", "method", "benchmark", "budget"]
 AVERAGE = "average"
@@ -25,6 +26,11 @@ def planned(results: Results, model: str) -> Mapping[str, list[str]]:
         if run.model == model and run.benchmark not in plan.setdefault(run.method, []):
             plan[run.method].append(run.benchmark)
     return plan
+
+
+def is_paired(results: Results, model: str) -> bool:
+    """Whether seed s of every method of ``model`` starts from base model s, so that runs are paired by base model."""
+    return getattr(results.experiment.models[model], "draws", "shared") == "per_seed"
 
 
 def family(results: Results, model: str) -> list[tuple[str, str]]:
@@ -51,6 +57,26 @@ def mixed_questions(results: Results) -> dict[str, str]:
         if len(there) > 1:
             found[name] = f"{' and '.join(map(str, sorted(there)))} test questions"
     return {name: found[name] for name in results.experiment.benchmarks if name in found}
+
+
+@lru_cache(maxsize=2)
+def repeated_runs(results: Results) -> Mapping[tuple[str, str, str, int], int]:
+    """Runs whose logs are those of an earlier seed of the same cell, and that seed.
+
+    They are one run under several seeds, and count once: their agreement says nothing about other runs.
+    """
+    measured = [name for name in results.steps if name.startswith(("reward/", "loss/", "response_length/", "actor/"))]
+    steps = {key: log[["step", *measured]].to_numpy() for key, log in results.steps.groupby(RUN_KEY)}
+    scores = {key: np.concatenate([*log["question_scores"]]) for key, log in results.validations.groupby(RUN_KEY)}
+    found: dict[tuple[str, str, str, int], int] = {}
+    first: dict[tuple, int] = {}
+    for key in results.runs[RUN_KEY].itertuples(index=False, name=None):
+        if key in steps and key in scores:
+            *cell, seed = key
+            earlier = first.setdefault((*cell, steps[key].tobytes(), scores[key].tobytes()), seed)
+            if earlier != seed:
+                found[key] = earlier
+    return found
 
 
 def main_methods(results: Results) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from srpo.analysis.results.contrasts import Estimate
+from srpo.analysis.results.estimates import Estimate
 
 ALPHA = 0.025
 """One-sided level of a verdict: the side of a 95 % interval."""

@@ -7,7 +7,7 @@ from functools import cache
 import pandas as pd
 
 from srpo.analysis.results.matrix import AVERAGE, BASE, CELL
-from srpo.config import Experiment
+from srpo.experiment.config import Experiment
 from srpo.repository import REFERENCE
 
 _METHODS = {"srpo_no_dynamic_weighting": "srpo_without_weighting"}
@@ -25,7 +25,7 @@ def paper_scores(experiment: Experiment) -> pd.DataFrame:
     scores["budget"] = scores["budget_hours"].map(lambda hours: f"{hours:g}h" if hours else BASE)
     if not _same_benchmarks(experiment):
         scores = scores[scores["benchmark"] != AVERAGE]
-    return _for_models(scores.rename(columns={"avg_at_16": "paper"}), experiment)[[*CELL, "paper"]]
+    return for_models(scores.rename(columns={"avg_at_16": "paper"}), experiment)[[*CELL, "paper"]]
 
 
 def paper_step_seconds(experiment: Experiment) -> pd.DataFrame:
@@ -35,7 +35,7 @@ def paper_step_seconds(experiment: Experiment) -> pd.DataFrame:
         seconds = seconds.iloc[:0]
     seconds["budget"] = seconds["budget_hours"].map(lambda hours: f"{hours:g}h")
     seconds = seconds.rename(columns={"seconds_per_step": "paper"})
-    return _for_models(seconds, experiment)[["model", "method", "budget", "paper"]]
+    return for_models(seconds, experiment)[["model", "method", "budget", "paper"]]
 
 
 def paper_splits() -> pd.DataFrame:
@@ -47,7 +47,7 @@ def _same_benchmarks(experiment: Experiment) -> bool:
     return {*experiment.benchmarks} == {*paper_splits()["benchmark"]}
 
 
-def _for_models(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
+def for_models(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     """Keep the experiment's models, under the experiment's names."""
     names = {model.title.casefold(): name for name, model in experiment.models.items()}
     names |= {name.casefold(): name for name in experiment.models}

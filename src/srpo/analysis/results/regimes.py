@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from srpo.analysis.results.contrasts import PERCENT
+from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import combine, estimate_columns
-from srpo.analysis.results.matrix import BASE, planned
+from srpo.analysis.results.matrix import BASE, is_paired, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.scores import Scores
 
@@ -32,18 +32,18 @@ def regime_frame(results: Results) -> pd.DataFrame:
     Quantities are the score of the untrained model (``base``, percent), of SRPO's first tenth of training the share of
     rollouts that it routes to SDPO (``routed``, percent) and the mean length of a response (``length``, tokens), and by
     budget the score of each method (``grpo``, ``sdpo``, ``srpo``, percent) and by how much SRPO is above its rivals
-    (``srpo-grpo``, ``srpo-sdpo``, points). Each has a 95 % interval where there is one.
+    (``srpo-grpo``, ``srpo-sdpo``, points). Each has a 95 % interval if there is one.
     """
     scores, logs = Scores.of(results), RunLogs.of(results)
     rows = []
     for model in results.experiment.models:
-        plan = planned(results, model)
+        plan, paired = planned(results, model), is_paired(results, model)
         for benchmark in plan.get("srpo", []):
             there = [name for name in (*RIVALS, "srpo") if benchmark in plan.get(name, [])]
             found = [("base", "", scores.estimate(model, {(BASE, BASE): 1.0}, [benchmark], "resampled"), 0)]
             for name, metric, unit, bounds in (("routed", ROUTED, 100.0, PERCENT), ("length", LENGTH, 1.0, None)):
                 lookup = logs.metric(model, metric)
-                estimate = combine(lookup, {("srpo", "early"): unit}, [benchmark], bounds)
+                estimate = combine(lookup, {("srpo", "early"): unit}, [benchmark], bounds, paired=paired)
                 found.append((name, "", estimate, len(lookup(benchmark, "srpo", "early"))))
             for budget in results.experiment.training.budget_seconds:
                 seeds = {name: scores.seeds(model, benchmark, name, budget, scores.protocol) for name in there}

@@ -9,9 +9,10 @@ from functools import cache, lru_cache
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.cross_fit import WINDOW, late_drop
+from srpo.analysis.results.cross_fit import MIN_QUESTIONS, WINDOW, late_drop
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.lookups import Lookup
+from srpo.analysis.results.matrix import repeated_runs
 
 
 class RunLogs:
@@ -31,7 +32,7 @@ class RunLogs:
         self.clock = runs["clock"].to_dict()
         self._lookups: dict[tuple[str, ...], Lookup] = {}
         self._seeds: dict[tuple[str, str, str], list[int]] = {}
-        for *cell, seed in runs.index:
+        for *cell, seed in runs.index.difference(repeated_runs(results), sort=False):
             self._seeds.setdefault(tuple(cell), []).append(seed)
 
     @classmethod
@@ -80,7 +81,7 @@ class RunLogs:
     def late_drop(self, model: str) -> Lookup:
         """By how many points training ends below its best (:func:`~srpo.analysis.results.cross_fit.late_drop`).
 
-        For finished runs with more than two windows of validations.
+        For finished runs with more than two windows of validations and enough questions to halve.
         """
 
         def value(key: tuple, when: str) -> np.ndarray | None:
@@ -89,9 +90,20 @@ class RunLogs:
                 return None
             if log["question_scores"].map(len).nunique() > 1:
                 return None
-            return 100 * late_drop(np.vstack(log["question_scores"]))
+            scores = np.vstack(log["question_scores"])
+            return 100 * late_drop(scores) if scores.shape[1] >= MIN_QUESTIONS else None
 
         return self._lookup(model, value, "late drop")
+
+    def validations(self, model: str) -> Lookup:
+        """How many validations a run has within a budget."""
+        budgets = self.results.experiment.training.budget_seconds
+
+        def value(key: tuple, budget: str) -> np.ndarray | None:
+            log = self._validations.get(key)
+            return None if log is None else np.array([float((log["clock"] <= budgets[budget]).sum())])
+
+        return self._lookup(model, value, "validations")
 
     def _lookup(self, model: str, value: Callable[[tuple, str], np.ndarray | None], *quantity: str) -> Lookup:
         """Values of every seed; each is computed once and cached."""
@@ -105,16 +117,12 @@ class RunLogs:
         return self._lookups.setdefault((model, *quantity), lookup)
 
 
-def relative(lookup: Lookup, method: str) -> Lookup:
-    """Values in percent of ``method``'s mean over seeds on the same benchmark."""
+def logarithms(lookup: Lookup) -> Lookup:
+    """The logarithm of each value: a difference of two of them is a ratio in which both are uncertain."""
+    return lambda *key: {seed: np.log(values) for seed, values in lookup(*key).items()}
 
-    def percent(benchmark: str, name: str, when: str) -> dict[int, np.ndarray]:
-        reference = list(lookup(benchmark, method, when).values())
-        if not reference:
-            return {}
-        return {seed: 100 * v / np.mean(reference) for seed, v in lookup(benchmark, name, when).items()}
 
-    return percent
+_CASE_METRICS = ("sibling_available_fraction", "correct_fraction", "all_wrong_groups")
 
 
 def case_shares(steps: pd.DataFrame) -> pd.DataFrame:
@@ -124,9 +132,10 @@ def case_shares(steps: pd.DataFrame) -> pd.DataFrame:
     share of such groups is the share of wrong rollouts without a sibling. The other three follow from the share of
     correct rollouts and the share of rollouts with a correct sibling.
     """
-    wrong_without = steps["routing/all_wrong_groups"]
-    correct_without = 1 - steps["routing/sibling_available_fraction"] - wrong_without
-    correct_with = steps["routing/correct_fraction"] - correct_without
+    logged = steps.reindex(columns=[f"routing/{name}" for name in _CASE_METRICS]).astype(float)
+    available, correct, wrong_without = (logged[name] for name in logged)
+    correct_without = 1 - available - wrong_without
+    correct_with = correct - correct_without
     shares = {
         "correct_with_sibling": correct_with,
         "correct_without_sibling": correct_without,

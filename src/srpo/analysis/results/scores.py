@@ -19,11 +19,12 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.contrasts import PERCENT, Arm, Estimate, Spread, contrast, run_spread
-from srpo.analysis.results.cross_fit import area_under_curve, end_score, selected_scores
+from srpo.analysis.results.contrasts import Arm, contrast, run_spread
+from srpo.analysis.results.cross_fit import MIN_QUESTIONS, area_under_curve, end_score, selected_scores
+from srpo.analysis.results.estimates import PERCENT, Estimate, Spread
 from srpo.analysis.results.load import RUN_KEY, Results, tidy
 from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns
-from srpo.analysis.results.matrix import AVERAGE, BASE, CELL, family, mixed_questions, planned
+from srpo.analysis.results.matrix import AVERAGE, BASE, CELL, family, is_paired, mixed_questions, planned, repeated_runs
 
 Protocol = Literal["in_training", "resampled"]
 SCORES = ("in_training", "resampled", "selection_bias", "cross_fitted", "question_bias")
@@ -44,13 +45,14 @@ class Scores:
 
     def __init__(self, results: Results) -> None:
         self.results = results
-        self.runs, self._vectors = _run_scores(results)
+        self._vectors: dict[tuple[str, ...], dict[int, np.ndarray]] = {}
         self.incomparable = mixed_questions(results)
         for base in results.bases.itertuples():
             key = (base.model, base.benchmark, BASE, BASE)
             # Validation never sees the untrained model, so its resampled score is used for all.
             for score in ("in_training", "resampled", "cross_fitted", *SUMMARIES):
-                self._vectors.setdefault((score, *key), {})[0] = 100 * base.question_scores
+                self._vectors.setdefault((score, *key), {})[base.seed] = 100 * base.question_scores
+        self.runs = _run_scores(results, self._vectors)
         evaluated = self.runs["resampled"].notna().sum()
         complete = evaluated >= max(1, self.runs["in_training"].notna().sum())
         self.protocol: Protocol = "resampled" if complete else "in_training"
@@ -81,7 +83,8 @@ class Scores:
             return None
         alone = list(terms.values()) == [1.0] and score not in _BIASES
         bounds = PERCENT if alone else None
-        return combine(self.lookup(model, score), terms, benchmarks, bounds, family(self.results, model))
+        paired = is_paired(self.results, model)
+        return combine(self.lookup(model, score), terms, benchmarks, bounds, family(self.results, model), paired)
 
     def run_spread(self, model: str, budget: str) -> Spread | None:
         """The spread between training seeds of the scores at ``budget``, pooled over the methods with several."""
@@ -118,15 +121,20 @@ class Scores:
 PROTOCOLS = {"resampled": "selected checkpoint, resampled", "in_training": "in-training maximum"}
 
 
-def _run_scores(results: Results) -> tuple[pd.DataFrame, dict[tuple[str, ...], dict[int, np.ndarray]]]:
-    """One row per run and budget with both scores; and their per-question vectors, percent, by cell and seed."""
+def _run_scores(results: Results, vectors: dict[tuple[str, ...], dict[int, np.ndarray]]) -> pd.DataFrame:
+    """One row per run and budget with both scores.
+
+    Args:
+        vectors: per-question scores, percent, by cell and seed; has those of the base models, gets those of the runs.
+    """
     evaluated = results.evaluations.set_index([*RUN_KEY, "budget"])["question_scores"].to_dict()
     runs = results.runs.set_index(RUN_KEY)
     clock, finished = runs["clock"].to_dict(), (runs["status"] == "finished").to_dict()
     validations = dict(list(results.validations.groupby(RUN_KEY)))
     rows = []
-    vectors: dict[tuple[str, ...], dict[int, np.ndarray]] = {}
-    for key in runs.index:
+    for key in runs.index.difference(repeated_runs(results), sort=False):
+        of_base = vectors.get(("resampled", *key[:2], BASE, BASE), {})
+        untrained = of_base.get(key[3] if is_paired(results, key[0]) else 0)
         for budget, seconds in results.experiment.training.budget_seconds.items():
             found = {}
             # A run that is still within the budget has no score yet: it may improve.
@@ -134,7 +142,7 @@ def _run_scores(results: Results) -> tuple[pd.DataFrame, dict[tuple[str, ...], d
                 within = validations[key][validations[key]["clock"] <= seconds]
                 if len(within):
                     found["in_training"] = 100 * within.loc[within["avg_at_k"].idxmax(), "question_scores"]
-                    found |= _unselected(within, seconds)
+                    found |= _unselected(within, seconds, untrained)
             if (*key, budget) in evaluated:
                 found["resampled"] = 100 * evaluated[(*key, budget)]
             both = {"in_training", "resampled"} <= set(found)
@@ -147,19 +155,23 @@ def _run_scores(results: Results) -> tuple[pd.DataFrame, dict[tuple[str, ...], d
                 vectors.setdefault((score, *cell, budget), {})[seed] = vector
             means = {score: vector.mean() for score, vector in found.items() if score in SCORES}
             rows.append(dict(zip(RUN_KEY, key, strict=True)) | {"budget": budget} | means)
-    return tidy(rows, ["budget", *SCORES]), vectors
+    return tidy(rows, ["budget", *SCORES])
 
 
-def _unselected(within: pd.DataFrame, seconds: float) -> dict[str, np.ndarray]:
-    """Scores of a run within a budget that have no selection bias, percent, one per question."""
+def _unselected(within: pd.DataFrame, seconds: float, untrained: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Scores of a run within a budget that have no selection bias, percent, one per question.
+
+    Too few questions have no cross-fitted score, and without the base model's score there is no area.
+    """
     if within["question_scores"].map(len).nunique() > 1:
         return {}
     scores, clock = 100 * np.vstack(within["question_scores"]), within["clock"].to_numpy(dtype=float)
-    return {
-        "cross_fitted": selected_scores(scores),
-        "area": area_under_curve(clock, scores, seconds),
-        "end": end_score(scores),
-    }
+    found = {"end": end_score(scores)}
+    if scores.shape[1] >= MIN_QUESTIONS:
+        found["cross_fitted"] = selected_scores(scores)
+    if untrained is not None and len(untrained) == scores.shape[1]:
+        found["area"] = area_under_curve(clock, scores, seconds, untrained)
+    return found
 
 
 # ---------------------------------------------------------------- frames

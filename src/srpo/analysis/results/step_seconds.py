@@ -7,7 +7,7 @@ import pandas as pd
 from srpo.analysis.results.contrasts import over_seeds
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import available, combine, estimate_columns
-from srpo.analysis.results.matrix import planned
+from srpo.analysis.results.matrix import is_paired, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.training.clock import PHASES
 
@@ -24,7 +24,7 @@ def step_seconds(results: Results) -> pd.DataFrame:
     """
     logs, rows = RunLogs.of(results), []
     for model in results.experiment.models:
-        plan, total = planned(results, model), logs.seconds(model)
+        plan, total, paired = planned(results, model), logs.seconds(model), is_paired(results, model)
         for budget in results.experiment.training.budget_seconds:
             reached = {m: available(total, {(m, budget): 1.0}, benchmarks) for m, benchmarks in plan.items()}
             reached = {method: benchmarks for method, benchmarks in reached.items() if benchmarks}
@@ -33,7 +33,9 @@ def step_seconds(results: Results) -> pd.DataFrame:
                 row = {"model": model, "method": method, "budget": budget, "benchmarks": len(shared)}
                 row["seeds"] = min(len(total(b, method, budget)) for b in shared)
                 for name, column in SECONDS.items():
-                    estimate = over_seeds(combine(logs.seconds(model, column), {(method, budget): 1.0}, shared))
+                    estimate = over_seeds(
+                        combine(logs.seconds(model, column), {(method, budget): 1.0}, shared, paired=paired)
+                    )
                     found = estimate_columns(name, estimate)
                     row |= found if name == "step_seconds" else {name: found[name]}
                 rows.append(row)

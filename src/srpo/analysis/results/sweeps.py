@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.contrasts import PERCENT
 from srpo.analysis.results.cross_fit import WINDOW
+from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import Lookup, combine, estimate_columns
-from srpo.analysis.results.matrix import BASE, planned
+from srpo.analysis.results.matrix import BASE, is_paired, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import original_name
@@ -89,10 +89,13 @@ def sweep_frame(results: Results) -> pd.DataFrame:
         budgets = [*results.experiment.training.budget_seconds, LATE_DROP]
         for quantity in [BASE] if line.method == BASE else budgets:
             lookup = _lookup(results, names, quantity)
+            paired = all(is_paired(results, model) for _, model, _ in line.points)
             for i, (value, *_) in enumerate(line.points):
                 terms = {(str(i), quantity): 1.0}
-                score = combine(lookup, terms, line.benchmarks, None if quantity == LATE_DROP else PERCENT)
-                change = combine(lookup, terms | {("0", quantity): -1.0}, line.benchmarks) if i else None
+                bounds = None if quantity == LATE_DROP else PERCENT
+                score = combine(lookup, terms, line.benchmarks, bounds, paired=paired)
+                first = {("0", quantity): -1.0}
+                change = combine(lookup, terms | first, line.benchmarks, paired=paired) if i else None
                 seeds = min((len(lookup(b, str(i), quantity)) for b in line.benchmarks), default=0)
                 row = {"model": line.model, "method": line.method, "setting": value, "quantity": quantity}
                 row |= estimate_columns("score", score) | estimate_columns("change", change)

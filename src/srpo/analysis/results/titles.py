@@ -20,6 +20,11 @@ def benchmark_title(results: Results, name: str) -> str:
     return "Average" if name == AVERAGE else results.experiment.benchmarks[name].title
 
 
+def is_toy(results: Results) -> bool:
+    """Whether every model is a miniature: a toy, trained from scratch on invented questions."""
+    return all(model.kind == "miniature" for model in results.experiment.models.values())
+
+
 def budgets_listed(results: Results) -> str:
     """The budgets with their seconds."""
     training = results.experiment.training

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from srpo.analysis.results.aggregates import (
+    MIN_RUNS,
     interquartile_mean,
     performance_profile,
     probability_of_improvement,
@@ -16,14 +17,14 @@ from srpo.analysis.results.aggregates import (
 )
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import estimate_columns
-from srpo.analysis.results.matrix import main_methods, model_benchmarks, planned
+from srpo.analysis.results.matrix import is_paired, main_methods, model_benchmarks, planned
 from srpo.analysis.results.scores import PROTOCOLS, SUMMARIES, Scores
 from srpo.analysis.results.titles import method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table, comparability, intervals_note, record_cell
 
 THRESHOLDS = (50.0, 60.0, 70.0, 80.0, 90.0, 95.0)
-_SAMPLED = ("iqm", "improvement")
+_IMPROVEMENT = [f"{name}{end}" for name in ("iqm_difference", "improvement") for end in ("", "_low", "_high")]
 
 
 def aggregates_table(results: Results) -> Table:
@@ -42,12 +43,13 @@ def aggregates_table(results: Results) -> Table:
             if not runs[method]:
                 continue
             row = {"model": model, "method": method, "budget": budget, "benchmarks": len(runs[method])}
-            row |= _sampled("iqm", interquartile_mean, runs[method])
+            row |= {"iqm": interquartile_mean(runs[method])}
             rival = runs.get("srpo") if method != "srpo" else None
             if rival is not None and len(rival) == len(runs[method]):
-                row |= _sampled("improvement", _percent, rival, runs[method])
+                row |= _sampled("iqm_difference", _difference, is_paired(results, model), rival, runs[method])
+                row |= _sampled("improvement", _percent, is_paired(results, model), rival, runs[method])
             else:
-                row |= _sampled("improvement")
+                row |= dict.fromkeys(_IMPROVEMENT, math.nan)
             for name in SUMMARIES:
                 over = model_benchmarks(results, model)
                 row |= estimate_columns(name, scores.estimate(model, {(method, budget): 1.0}, over, name))
@@ -55,10 +57,17 @@ def aggregates_table(results: Results) -> Table:
             row |= {f"above_{level:g}": share for level, share in zip(THRESHOLDS, shares, strict=True)}
             rows.append(row)
             label = method_title(results, method)
-            body.append(Row(label, [record_cell(row, name) for name in (*_SAMPLED, *SUMMARIES)]))
+            names = ("iqm", "iqm_difference", "improvement", *SUMMARIES)
+            body.append(Row(label, [record_cell(row, name) for name in names]))
             profile.append(Row(label, [Cell(f"{share:.0f}") for share in shares]))
         if body:
-            heads = ["Interquartile mean", "SRPO is better, %", "Area under the curve", "Score at the end"]
+            heads = [
+                "Interquartile mean",
+                "SRPO's minus this",
+                "SRPO is better, %",
+                "Area under the curve",
+                "Score at the end",
+            ]
             grids.append(Grid("Method", [("", head) for head in heads], body, spec.title))
             levels = [("Runs above", f"{level:g} %") for level in THRESHOLDS]
             profiles.append(Grid("Method", levels, profile, f"{spec.title}, performance profile, % of runs"))
@@ -66,8 +75,9 @@ def aggregates_table(results: Results) -> Table:
     notes = [
         f"At {budget}; each benchmark counts the same. Interquartile mean: the mean of the middle half of all runs' "
         f"scores ({PROTOCOLS[scores.protocol]}). SRPO is better: the probability that a run of SRPO scores above one "
-        "of the method on the same benchmark (Agarwal et al. 2021). Their intervals (with several seeds) "
-        "resample runs within each benchmark, and cover other runs on the same questions. Area under the curve: mean "
+        "of the method on the same benchmark (Agarwal et al. 2021). The intervals of both comparisons "
+        f"resample runs within each benchmark, and cover other runs on the same questions. With fewer than {MIN_RUNS} "
+        "runs per benchmark they would cover too little and are left out. Area under the curve: mean "
         "score in the training time of the budget; score at the end: the mean of the last three validations. Neither "
         f"selects a checkpoint. {intervals_note([*frame['area_unit'], *frame['end_unit']])}",
         *comparability(results),
@@ -88,18 +98,20 @@ def _percent(one: list[np.ndarray], other: list[np.ndarray]) -> float:
     return 100 * probability_of_improvement(one, other)
 
 
-def _sampled(name: str, statistic: Callable[..., float] | None = None, *methods: list[np.ndarray]) -> dict[str, float]:
-    """A statistic with its interval as columns; missing without methods."""
-    if statistic is None or not methods:
-        return {name: math.nan, f"{name}_low": math.nan, f"{name}_high": math.nan}
-    low, high = stratified_interval(statistic, *methods)
+def _difference(one: list[np.ndarray], other: list[np.ndarray]) -> float:
+    return interquartile_mean(one) - interquartile_mean(other)
+
+
+def _sampled(name: str, statistic: Callable[..., float], paired: bool, *methods: list[np.ndarray]) -> dict[str, float]:
+    """A statistic with its interval as columns."""
+    low, high = stratified_interval(statistic, *methods, paired=paired)
     return {name: statistic(*methods), f"{name}_low": float(low), f"{name}_high": float(high)}
 
 
 _COLUMNS = [
     *("model", "method", "budget", "benchmarks"),
-    *_sampled("iqm"),
-    *_sampled("improvement"),
+    "iqm",
+    *_IMPROVEMENT,
     *(column for name in SUMMARIES for column in estimate_columns(name, None)),
     *(f"above_{level:g}" for level in THRESHOLDS),
 ]

@@ -9,8 +9,8 @@ from srpo.analysis.results.matrix import in_matrix_order, planned
 from srpo.analysis.results.paper import paper_step_seconds
 from srpo.analysis.results.step_seconds import SECONDS, step_seconds
 from srpo.analysis.results.titles import MISSING, benchmark_title, count_range, method_title, seconds_per_step
-from srpo.analysis.tables.grid import Cell, Grid, Row, interval, number, text_grid
-from srpo.analysis.tables.table import Table, comparability, intervals_note
+from srpo.analysis.tables.grid import Cell, Grid, Row, number, text_grid
+from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note
 
 
 def step_seconds_table(results: Results) -> Table:
@@ -20,20 +20,17 @@ def step_seconds_table(results: Results) -> Table:
         frame = frame.merge(paper_step_seconds(results.experiment), how="left")
     frame = in_matrix_order(frame, results)
     budgets = list(results.experiment.training.budget_seconds)
-    lookup = {(row["model"], row["method"], row["budget"]): row for row in frame.to_dict("records")}
     views = {"step_seconds": "Measured", "paper": "Published"} if "paper" in frame else {"step_seconds": ""}
+    keys = ["model", "method"]
+    grids = [grid_of(frame, keys, "budget", view, digits=3) for view in views]
+    counts = frame.groupby(keys)["benchmarks"].agg(count_range)
     rows = []
     for model, spec in results.experiment.models.items():
         rows.append(Row(spec.title, heading=True))
         for method in planned(results, model):
-            found = [lookup.get((model, method, budget), {}) for budget in budgets]
-            counts = count_range(row.get("benchmarks", 0) for row in found)
-            measured = [
-                Cell(number(row.get(view), 3), interval=interval(row.get(f"{view}_low"), row.get(f"{view}_high"), 3))
-                for view in views
-                for row in found
-            ]
-            rows.append(Row(method_title(results, method), [Cell(counts), *measured]))
+            key = (model, method)
+            cells = [cell for view in grids for cell in cells_at(view, key, budgets)]
+            rows.append(Row(method_title(results, method), [Cell(counts.get(key, MISSING)), *cells]))
     heads = [(head, f"up to {budget}") for head in views.values() for budget in budgets]
     grid = Grid("Method", [("", "Benchmarks"), *heads], rows)
     notes = [

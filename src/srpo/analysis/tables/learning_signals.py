@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from srpo.algorithm.branches import comparable_branches
-from srpo.analysis.results.contrasts import PERCENT, Estimate, over_seeds
+from srpo.analysis.results.contrasts import over_seeds
+from srpo.analysis.results.estimates import PERCENT, Estimate
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import available, combine, estimate_columns
-from srpo.analysis.results.matrix import planned
+from srpo.analysis.results.matrix import is_paired, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import method_title
 from srpo.analysis.tables.grid import Grid, Row
@@ -125,4 +126,4 @@ def _estimate(
     lookup = RunLogs.of(results).metric(model, diagnostic.metric)
     terms = {(method, when): diagnostic.factor}
     over = available(lookup, terms, planned(results, model)[method])
-    return over_seeds(combine(lookup, terms, over, diagnostic.bounds)), len(over)
+    return over_seeds(combine(lookup, terms, over, diagnostic.bounds, paired=is_paired(results, model))), len(over)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.regimes import RIVALS, differences, regime_frame
 from srpo.analysis.results.scores import PROTOCOLS, Scores
-from srpo.analysis.results.titles import benchmark_title, budgets_listed, count_range, method_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row
-from srpo.analysis.tables.table import Table, comparability, intervals_note, record_cell
+from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note
 from srpo.text import plural
 
 
@@ -15,18 +15,25 @@ def regime_table(results: Results) -> Table:
     """A row a point of the map: the base model, the start of SRPO's training, GRPO, and SRPO minus its rivals."""
     frame = regime_frame(results)
     budgets = list(results.experiment.training.budget_seconds)
-    records = {(r["model"], r["benchmark"], r["quantity"], r["budget"]): r for r in frame.to_dict("records")}
     rivals = [name for name in RIVALS if f"srpo-{name}" in set(frame["quantity"])]
+    rows, columns, compared = ["model", "benchmark"], ["quantity", "budget"], differences(frame)
+    cells = grid_of(frame.drop(compared.index), rows, columns, "value")
+    cells = cells.join(grid_of(compared, rows, columns, "value", sign=True, sided=True))
+    shown = [("base", ""), ("routed", ""), ("length", ""), *((name, budgets[-1]) for name in (*rivals, "srpo"))]
+    shown += [(f"srpo-{name}", budget) for name in rivals for budget in budgets]
+    seeds = compared[compared["budget"] == budgets[-1]].groupby(rows)["seeds"].agg(count_range)
     body = []
-    for model in dict.fromkeys(frame["model"]):
-        body.append(Row(results.experiment.models[model].title, heading=True))
-        for benchmark in dict.fromkeys(frame.loc[frame["model"] == model, "benchmark"]):
-            body.append(Row(benchmark_title(results, benchmark), _cells(records, model, benchmark, rivals, budgets)))
+    for model, points in frame.groupby("model", sort=False):
+        body.append(Row(results.experiment.models[str(model)].title, heading=True))
+        for benchmark in points["benchmark"].unique():
+            point = (model, benchmark)
+            label = benchmark_title(results, benchmark)
+            body.append(Row(label, [Cell(seeds.get(point, MISSING)), *cells_at(cells, point, shown)]))
     heads = [
         ("", "Seeds"),
         ("Untrained", "score"),
         ("First tenth of SRPO's training", "routed to SDPO, %"),
-        ("First tenth of SRPO's training", "tokens a response"),
+        ("First tenth of SRPO's training", "tokens per response"),
         *((f"Score at {budgets[-1]}", method_title(results, name)) for name in (*rivals, "srpo")),
         *((f"SRPO minus {method_title(results, name)}", budget) for name in rivals for budget in budgets),
     ]
@@ -42,22 +49,7 @@ def regime_table(results: Results) -> Table:
 
 
 def chance_note(number: int) -> str:
-    """How many of so many differences with an interval would have it on one side of 0 if there were none."""
+    """How many of this number of differences with an interval would have it on one side of 0 if none were real."""
     return (
         f"Of {plural(number, 'difference')} about {0.05 * number:.0f} would have an interval beside 0 by chance alone."
     )
-
-
-def _cells(records: dict, model: str, benchmark: str, rivals: list[str], budgets: list[str]) -> list[Cell]:
-    def record(quantity: str, budget: str = "") -> dict:
-        return records[model, benchmark, quantity, budget]
-
-    cells = [Cell(count_range(record(f"srpo-{name}", budgets[-1])["seeds"] for name in rivals))]
-    cells += [record_cell(record(name), "value") for name in ("base", "routed", "length")]
-    cells += [record_cell(record(name, budgets[-1]), "value") for name in (*rivals, "srpo")]
-    for name in rivals:
-        for budget in budgets:
-            found = record(f"srpo-{name}", budget)
-            cell = record_cell(found, "value", sign=True)
-            cells.append(Cell(cell.text, found["value_low"] > 0, found["value_high"] < 0, interval=cell.interval))
-    return cells

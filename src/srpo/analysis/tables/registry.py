@@ -15,7 +15,9 @@ from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import examples_table, splits_table
 from srpo.analysis.tables.regime_table import regime_table
+from srpo.analysis.tables.reproductions_table import reproductions_table
 from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
+from srpo.analysis.tables.run_tables import budgets_table, collapses_table
 from srpo.analysis.tables.score_tables import ablation_table, differences_table, main_table
 from srpo.analysis.tables.seed_table import seeds_table
 from srpo.analysis.tables.settings_table import settings_table
@@ -35,11 +37,14 @@ TABLES = {
     "table7": routing_table,
     "routing_cases": cases_table,
     "step_seconds": step_seconds_table,
+    "budgets": budgets_table,
+    "collapses": collapses_table,
     "diagnostics": diagnostics_table,
     "sweep": sweep_table,
     "seeds": seeds_table,
     "regimes": regime_table,
     "tuning": tuning_table,
+    "reproductions": reproductions_table,
 }
 
 

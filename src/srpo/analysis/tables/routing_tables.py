@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES
-from srpo.analysis.results.contrasts import PERCENT, over_seeds
+from srpo.analysis.results.contrasts import over_seeds
+from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.lookups import available, combine, estimate_columns
-from srpo.analysis.results.matrix import planned
+from srpo.analysis.results.matrix import is_paired, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
@@ -135,7 +136,8 @@ def cases_table(results: Results) -> Table:
                 lookup = logs.metric(model, f"cases/{case}")
                 for when in parts:
                     over = available(lookup, {(method, when): 100.0}, benchmarks)
-                    estimate = over_seeds(combine(lookup, {(method, when): 100.0}, over, PERCENT))
+                    paired = is_paired(results, model)
+                    estimate = over_seeds(combine(lookup, {(method, when): 100.0}, over, PERCENT, paired=paired))
                     found[case, when] = estimate
                     key = {"model": model, "method": method, "case": case, "part": when, "benchmarks": len(over)}
                     rows.append(key | estimate_columns("percent", estimate))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -23,8 +24,8 @@ from srpo.analysis.results.matrix import (
 from srpo.analysis.results.paper import paper_scores
 from srpo.analysis.results.scores import PROTOCOLS, SCORES, Scores, score_frame
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, listed, method_title
-from srpo.analysis.tables.grid import Cell, Grid, Row, interval, mark_best, number
-from srpo.analysis.tables.table import Table, comparability, estimate_cell, intervals_note
+from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
+from srpo.analysis.tables.table import Table, cells_at, comparability, estimate_cell, grid_of, intervals_note
 
 _BIASES = ("selection_bias", "question_bias")
 _SCORE_DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", "_high")} | {"paper": 1}
@@ -73,37 +74,33 @@ def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -
     # the average comes first: it is the most important, and the last columns may not fit on a screen
     shown = [b for b in (AVERAGE, *experiment.benchmarks) if b in set(frame["benchmark"])]
     heads = [(benchmark_title(results, b), budget) for b in shown for budget in budgets]
-    records = {tuple(row[name] for name in CELL): row for row in frame.to_dict("records")}
+    places = [(b, budget) for b in shown for budget in budgets]
+    keys, columns, bias = ["model", "method"], ["benchmark", "budget"], value in _BIASES
+    trained, untrained = frame[frame["method"] != BASE], frame[frame["method"] == BASE]
+    best = trained.groupby(["model", *columns])[value].transform(lambda v: pd.Series(mark_best([*v]), v.index))
+    cells = grid_of(trained.assign(best=best), keys, columns, value, sign=bias, best=None if bias else "best")
+    # Validation never sees the untrained model: its resampled score is shown in both views.
+    base = grid_of(untrained, "model", "benchmark", "paper" if value == "paper" else "resampled")
     rows = []
     for model, spec in experiment.models.items():
         rows.append(Row(spec.title, heading=True))
-        if value not in _BIASES:
-            # Validation never sees the untrained model: its resampled score is shown in both views.
-            source = "paper" if value == "paper" else "resampled"
-            base = [_cell(records.get((model, BASE, b, BASE)), source, span=len(budgets)) for b in shown]
-            rows.append(Row("Base", [Cell(""), *base]))
-        methods = [m for m in main_methods(results) if m in planned(results, model)]
-        keys = {m: [(model, m, b, budget) for b in shown for budget in budgets] for m in methods}
-        values = {m: [records.get(key, {}).get(value, math.nan) for key in keys[m]] for m in methods}
-        best = list(zip(*(mark_best(column) for column in zip(*values.values(), strict=True)), strict=True))
-        for i, method in enumerate(methods):
-            seeds = [records.get(key, {}).get(f"{value}_seeds", 0) for key in keys[method]]
-            trained = {*planned(results, model)[method], AVERAGE}
-            bold = best[i] if value not in _BIASES else [False] * len(best[i])
-            cells = [
-                _cell(records.get(key), value, best=b, sign=value in _BIASES) if key[2] in trained else Cell("")
-                for b, key in zip(bold, keys[method], strict=True)
-            ]
-            rows.append(
-                Row(method_title(results, method), [Cell("" if value == "paper" else count_range(seeds)), *cells])
-            )
+        if not bias:
+            spans = [replace(cell, span=len(budgets)) for cell in cells_at(base, model, shown)]
+            rows.append(Row("Base", [Cell(""), *spans]))
+        for method in (m for m in main_methods(results) if m in planned(results, model)):
+            there = {*planned(results, model)[method], AVERAGE}
+            found = zip(places, cells_at(cells, (model, method), places), strict=True)
+            texts = [cell if place[0] in there else Cell("") for place, cell in found]
+            rows.append(Row(method_title(results, method), [_seeds(frame, model, method, value, shown), *texts]))
     return Grid("Method", [("", "Seeds"), *heads], rows, title=title)
 
 
-def _cell(record: dict | None, value: str, best: bool = False, sign: bool = False, span: int = 1) -> Cell:
-    record = record or {}
-    ends = interval(record.get(f"{value}_low"), record.get(f"{value}_high"), sign=sign)
-    return Cell(number(record.get(value), sign=sign), best=best, span=span, interval=ends)
+def _seeds(frame: pd.DataFrame, model: str, method: str, value: str, benchmarks: list[str]) -> Cell:
+    """The number of seeds in a row's scores; empty for published numbers."""
+    if value == "paper":
+        return Cell("")
+    of_row = frame[(frame["model"] == model) & (frame["method"] == method) & frame["benchmark"].isin(benchmarks)]
+    return Cell(count_range(of_row[f"{value}_seeds"]))
 
 
 # ---------------------------------------------------------------- table 2
@@ -169,17 +166,16 @@ def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, 
 
 def _ablation_grid(results: Results, frame: pd.DataFrame, methods: dict, value: str, title: str) -> Grid:
     budgets = list(results.experiment.training.budget_seconds)
-    averages = frame[frame["benchmark"] == AVERAGE].to_dict("records")
-    records = {(row["model"], row["method"], row["budget"]): row for row in averages}
+    averages = frame[frame["benchmark"] == AVERAGE]
+    scores = grid_of(averages, ["model", "method"], "budget", value)
+    differences = grid_of(averages, ["model", "method"], "budget", f"{value}_difference", sign=True)
     rows = []
     for model, names in methods.items():
         rows.append(Row(results.experiment.models[model].title, heading=True))
         for method in names:
-            found = [records.get((model, method, budget)) for budget in budgets]
-            seeds = count_range((row or {}).get(f"{value}_seeds", 0) for row in found)
-            cells = [Cell("" if value == "paper" else seeds), *(_cell(row, value) for row in found)]
-            differences = [_cell(row, f"{value}_difference", sign=True) for row in found]
-            cells += differences if method in ABLATIONS else [Cell("")] * len(budgets)
+            cells = [_seeds(frame, model, method, value, [AVERAGE]), *cells_at(scores, (model, method), budgets)]
+            compared = cells_at(differences, (model, method), budgets)
+            cells += compared if method in ABLATIONS else [Cell("")] * len(budgets)
             rows.append(Row(method_title(results, method), cells))
     heads = [
         ("", "Seeds"),
@@ -221,7 +217,8 @@ def differences_table(results: Results) -> Table:
     frame = in_matrix_order(pd.DataFrame(rows, columns=names), results)
     notes = [
         f"Points ({PROTOCOLS[scores.protocol]}), on the same questions. Green: the interval lies above 0; "
-        "red italics: below 0. Averages are over the benchmarks that have both scores. "
+        "red italics: below 0; intervals are not corrected for their number. Averages are over the benchmarks that "
+        "have both scores. "
         f"{intervals_note(frame['difference_unit'])}"
     ]
     digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)

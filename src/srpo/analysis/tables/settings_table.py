@@ -8,15 +8,16 @@ from typing import Any
 import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES, Branch
+from srpo.algorithm.method import Method
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import MISSING, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table
-from srpo.config import Method, ModelledClock, Training
+from srpo.experiment.config import ModelledClock, Training
 
 
 def settings_table(results: Results) -> Table:
-    """Table 3: every method's settings, from its runs' ``run.yaml`` where there is one."""
+    """Table 3: every method's settings, from its runs' ``run.yaml`` if there is one."""
     specs = {name: method_spec(results, name) for name in results.experiment.methods}
     frame = pd.DataFrame(
         [(group, setting, *(read(*spec) for spec in specs.values())) for group, setting, read in _SETTINGS],
@@ -64,7 +65,7 @@ _SETTINGS: list[tuple[str, str, Callable[[Method, Training], str]]] = [
     ("Batch", "Questions per mini-batch", lambda m, t: f"{m.mini_batch_questions}"),
     ("Lengths", "Prompt, tokens at most", lambda m, t: f"{t.max_prompt_length}"),
     ("Lengths", "Response, tokens at most", lambda m, t: f"{t.max_response_length}"),
-    ("Lengths", "Teacher prompt, tokens at most", lambda m, t: f"{t.max_teacher_prompt_length}"),
+    ("Lengths", "Teacher prompt, tokens at most", lambda m, t: f"{t.max_reprompt_len}"),
     ("Rollouts", "Temperature", lambda m, t: f"{t.temperature:g}"),
     ("Validation", "Every, steps", lambda m, t: f"{t.validate_every}"),
     ("Validation", "Rollouts per question", lambda m, t: f"{t.validation.rollouts}"),
@@ -78,14 +79,14 @@ _SETTINGS: list[tuple[str, str, Callable[[Method, Training], str]]] = [
     ("GRPO loss", "Clip high", _when(_policy_gradient, lambda m: m.clip_ratio_high)),
     ("GRPO loss", "Dual clip", _when(_policy_gradient, lambda m: m.clip_ratio_c)),
     ("Either loss", "Rollout importance clip", lambda m, t: f"{m.rollout_is_threshold:g}"),
-    ("SDPO loss", "Top-K", _when(lambda b: b.uses_teacher, lambda m: m.top_k)),
+    ("SDPO loss", "Top-K", _when(lambda b: b.uses_teacher, lambda m: m.distillation_topk)),
     (
         "SDPO loss",
         "Divergence alpha (0.5: Jensen–Shannon)",
-        _when(lambda b: b.name == "sdpo", lambda m: m.divergence_alpha),
+        _when(lambda b: b.name == "sdpo", lambda m: m.distillation_alpha),
     ),
-    ("SDPO loss", "Distillation importance clip", _when(_distillation, lambda m: m.distillation_is_threshold)),
-    ("SDPO loss", "Teacher EMA rate", _when(lambda b: b.uses_teacher, lambda m: m.teacher_ema_rate)),
+    ("SDPO loss", "Distillation importance clip", _when(_distillation, lambda m: m.distillation_is_clip)),
+    ("SDPO loss", "Teacher EMA rate", _when(lambda b: b.uses_teacher, lambda m: m.teacher_update_rate)),
     ("SDPO loss", "Entropy weighting beta", _when(_distillation, lambda m: m.entropy_beta)),
     ("SDPO loss", "Mixing lambda", _when(lambda b: b.name == "mix", lambda m: m.mix_lambda)),
     ("Training clock", "Kind", lambda m, t: t.clock.kind),

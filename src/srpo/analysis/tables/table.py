@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.results.contrasts import Estimate
+from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import MISSING
 from srpo.analysis.tables.grid import Cell, Grid, interval, latex, markdown, number
@@ -82,16 +82,57 @@ def estimate_cell(estimate: Estimate | None, digits: int = 1, sign: bool = False
     return Cell(number(estimate.value, digits, sign), interval=ends, **emphasis)
 
 
-def record_cell(record: dict[str, Any], name: str, sign: bool = False, **emphasis: Any) -> Cell:
+def grid_of(
+    frame: pd.DataFrame,
+    rows: str | list[str],
+    columns: str | list[str],
+    value: str,
+    digits: int = 1,
+    sign: bool = False,
+    sided: bool = False,
+    best: str | None = None,
+) -> pd.DataFrame:
+    """The numbers ``value`` of a tidy frame as cells with their intervals, one row per ``rows``.
+
+    Args:
+        sided: highlight a difference if its interval lies on one side of 0.
+        best: the column that says which cells are bold.
+    """
+    cells = [_cell(record, value, digits, sign, sided, best) for record in frame.to_dict("records")]
+    return frame.assign(cell=cells).pivot(index=rows, columns=columns, values="cell")
+
+
+def cells_at(grid: pd.DataFrame, row: Any, columns: Iterable[Any]) -> list[Cell]:
+    """The cells of one row of :func:`grid_of`, in the order of ``columns``; a dash if there is none."""
+    found = grid.loc[row].to_dict() if row in grid.index else {}
+    cells = [found.get(column) for column in columns]
+    return [cell if isinstance(cell, Cell) else Cell(MISSING) for cell in cells]
+
+
+def record_cell(record: dict[str, Any], name: str) -> Cell:
     """The number ``name`` of a frame's row with its interval, or a dash."""
-    if math.isnan(record[name]):
-        return Cell(MISSING, **emphasis)
-    ends = interval(record[f"{name}_low"], record[f"{name}_high"], sign=sign)
-    return Cell(number(record[name], sign=sign), interval=ends, **emphasis)
+    return _cell(record, name)
+
+
+def _cell(
+    record: dict[str, Any],
+    name: str,
+    digits: int = 1,
+    sign: bool = False,
+    sided: bool = False,
+    best: str | None = None,
+) -> Cell:
+    low, high = record.get(f"{name}_low", math.nan), record.get(f"{name}_high", math.nan)
+    bold = bool(record[best]) if best else sided and low > 0
+    ends = interval(low, high, digits, sign)
+    return Cell(number(record[name], digits, sign), bold, sided and high < 0, interval=ends)
 
 
 _UNITS = {
     "seed and question": "over training seeds and test questions (another run, other questions and samples)",
+    "base model and question": "over base models, their training runs and test questions (another base model, another "
+    "run, other questions and samples)",
+    "base model": "over base models and their training runs (another base model, another run)",
     "seed": "over training seeds (another run)",
     "seed, run SD": "over training seeds, with the spread of the methods with several (another run)",
     "question, run SD": "over test questions, widened by the spread between training seeds of the methods with several "

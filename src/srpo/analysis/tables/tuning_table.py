@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from srpo.analysis.results.load import Results
-from srpo.analysis.tables.grid import Cell, Grid, Row
-from srpo.analysis.tables.table import Table
-from srpo.config import TrialResult, Tuned
+from srpo.analysis.tables.grid import Grid, Row
+from srpo.analysis.tables.table import Table, cells_at, grid_of
+from srpo.experiment.config import TrialResult, Tuned
 from srpo.text import plural
 
 
@@ -19,11 +19,8 @@ def tuning_table(results: Results) -> Table:
     chosen = {method: _setting(values) for method, values in tuned.methods.items()}
     rows = [(t.method, _setting(t.values), t.score, chosen.get(t.method) == _setting(t.values)) for t in tuned.trials]
     frame = pd.DataFrame(rows, columns=["method", "setting", "score", "chosen"])
-    records = {(row["method"], row["setting"]): row for row in frame.to_dict("records")}
-    body = [
-        Row(setting, [_cell(records.get((method, setting))) for method in chosen])
-        for setting in dict.fromkeys(_setting(trial.values) for trial in tuned.trials)
-    ]
+    cells = grid_of(frame, "setting", "method", "score", best="chosen")
+    body = [Row(setting, cells_at(cells, setting, chosen)) for setting in dict.fromkeys(frame["setting"])]
     grids = [Grid("Setting", [("", _title(results, method)) for method in chosen], body)] if body else []
     notes = [_what(tuned), *_edges(results, tuned)]
     return Table("tuning", "Search of hyperparameters", notes, frame, {"score": 1}, grids)
@@ -36,10 +33,6 @@ def _setting(values: dict[str, int | float]) -> str:
 def _title(results: Results, method: str) -> str:
     known = results.experiment.methods.get(method)
     return known.title if known else method
-
-
-def _cell(record: dict | None) -> Cell:
-    return Cell(f"{record['score']:.1f}", best=record["chosen"]) if record else Cell("–")
 
 
 def _what(tuned: Tuned) -> str:

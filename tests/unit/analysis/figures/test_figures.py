@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 
+import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from report_cases import EXPERIMENT
 from synthetic import tiny_experiment, write_results
 
-from srpo.analysis.figures.curves import validation_curves
+from srpo.analysis.figures import style
+from srpo.analysis.figures.curves import average_curves, clock_curves, validation_curves
 from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 
 @pytest.mark.parametrize(
@@ -103,3 +108,109 @@ def test_score_axes_end_where_scores_do(tmp_path):
     frame = frame.assign(low=frame["value"] - 90, high=frame["value"] + 90)
     figure = draw_scores("Scores", results, frame)
     assert all(-3 <= axes.get_ylim()[0] < axes.get_ylim()[1] <= 103 for axes in figure.axes)
+
+
+# ---------------------------------------------------------------- common clocks
+
+
+def _of_unequal_pace(tmp_path):
+    """Two seeds, of which the second is half as fast and stops early: validations at 4, 8 .. and 8, 16, 24."""
+    experiment = load_experiment(
+        tiny_experiment(
+            matrix=[{**tiny_experiment()["matrix"][0], "methods": ["grpo"], "seeds": [1, 2]}],
+            training={"clock": {"kind": "modelled"}, "budget_seconds": {"1h": 8, "5h": 16, "10h": 32}},
+        )
+    )
+    write_results(tmp_path, experiment)
+    results = load_results(tmp_path)
+    rows = [
+        results.validations[results.validations["benchmark"] == "physics"]
+        .iloc[[0]]
+        .assign(seed=seed, step=step, clock=clock, avg_at_k=score, question_scores=[np.full(32, score)])
+        for seed, pace in ((1, 4.0), (2, 8.0))
+        for step in range(1, 9 if seed == 1 else 4)
+        for clock, score in [(pace * step, (step if seed == 1 else 10 * step) / 100)]
+    ]
+    runs = results.runs.copy()
+    runs["clock"] = [33.0 if seed == 1 else 25.0 for seed in runs["seed"]]
+    return dataclasses.replace(results, validations=pd.concat(rows, ignore_index=True), runs=runs)
+
+
+def test_runs_are_averaged_at_equal_clock_to_the_end_of_the_longest(tmp_path):
+    results = _of_unequal_pace(tmp_path)
+    line = clock_curves(results, ["grpo"]).set_index("clock")
+    # seed 1: 1 % at 4, 2 % at 8 ..; seed 2: 10 % at 8, 20 % at 16, 30 % at 24, ends at 25
+    assert list(line.index) == [8, 12, 16, 20, 24, 28, 32]
+    assert list(line["value"]) == pytest.approx([6, 6.5, 12, 12.5, 18, 7, 8])
+    assert list(line["seeds"]) == [2, 2, 2, 2, 2, 1, 1]
+    spec = FIGURES["learning_curves"]
+    assert "Lines are means over 1–2 seeds" in spec.caption(results, clock_curves(results, ["grpo"]))
+    average = average_curves(results, ["grpo"])
+    assert average.empty  # chemistry has no validation
+
+
+# ---------------------------------------------------------------- bounds
+
+
+@pytest.fixture(scope="module")
+def wild(tmp_path_factory):
+    """Two seeds that differ as much as possible: a t interval over them reaches far beyond any bound."""
+    root = tmp_path_factory.mktemp("wild")
+    methods = ["grpo", "sdpo", "srpo", "srpo_without_weighting", "advantage_mix", "sdpo_failed_only"]
+    block = {**tiny_experiment()["matrix"][0], "methods": methods, "seeds": [1, 2]}
+    write_results(root, load_experiment(tiny_experiment(matrix=[block])))
+    results = load_results(root)
+    steps = results.steps.copy()
+    for name in {series.metric for series in _metrics_of_figures()} & {*steps.columns}:
+        share = np.where(steps["seed"] == 1, 0.02, 0.97) + 0.001 * (steps["step"] % 7)
+        steps[name] = np.where(steps[name].isna(), np.nan, share)
+    return dataclasses.replace(results, steps=steps)
+
+
+def _metrics_of_figures():
+    made = (spec.draw.__self__ for spec in FIGURES.values() if hasattr(spec.draw, "__self__"))
+    return [series for drawer in made for series in drawer.series.values()]
+
+
+@pytest.mark.parametrize("name", sorted(set(FIGURES) - {"regimes", "sweep_response", "sweep_curves"}))
+def test_what_a_figure_draws_stays_within_what_is_possible(wild, name):
+    """Percentages within 0 and 100, and other quantities that cannot be negative above 0, bands included."""
+    spec = FIGURES[name]
+    frame = spec.data(wild)
+    assert len(frame)
+    with mpl.rc_context(style.rc()):
+        figure = spec.draw(spec.title, wild, frame)
+    label = figure.axes[0].get_ylabel()
+    either_sign = name in ("primary_differences", "rollout_weight")
+    least = -math.inf if either_sign else 0.0
+    most = 100.0 if "%" in label else 1.0 if "probability" in label else math.inf
+    drawn = 0
+    for axes in figure.axes:
+        heights = [line.get_ydata() for line in axes.lines if line.get_transform() == axes.transData]
+        heights += [path.vertices[:, 1] for band in axes.collections for path in band.get_paths()]
+        for values in heights:
+            values = np.asarray(values, dtype=float)
+            values = values[~np.isnan(values)]
+            assert ((values >= least) & (values <= most + 1e-9)).all(), (name, values.min(), values.max())
+            drawn += len(values)
+        if axes.get_yscale() == "log":
+            assert all((values[~np.isnan(values)] > 0).all() for values in map(np.asarray, heights))
+    assert drawn
+
+
+def test_bands_of_wild_runs_are_there_and_hold_their_line(wild):
+    """Staying within bounds by having no band would be easy."""
+    for name in ("routing", "copying", "gradient_norm", "response_length", "top_k_mass"):
+        frame = FIGURES[name].data(wild)
+        assert frame["low"].notna().all(), name
+        assert ((frame["low"] <= frame["smooth"]) & (frame["smooth"] <= frame["high"])).all(), name
+        assert (frame["high"] - frame["low"] > 0.5 * frame["smooth"].abs()).all(), name
+
+
+def test_an_interval_of_close_positive_numbers_is_students(wild):
+    """Of 10 and 10.2 over two seeds: 10.1 ± 12.706 x 0.1, on the logarithm."""
+    steps = wild.steps.copy()
+    steps["actor/grad_norm"] = np.where(steps["seed"] == 1, 10.0, 10.2)
+    frame = FIGURES["gradient_norm"].data(dataclasses.replace(wild, steps=steps))
+    assert frame["low"].to_numpy() == pytest.approx(10.1 * math.exp(-12.706 * 0.1 / 10.1), rel=1e-4)
+    assert frame["high"].to_numpy() == pytest.approx(10.1 * math.exp(12.706 * 0.1 / 10.1), rel=1e-4)

@@ -15,16 +15,18 @@ from srpo.analysis.figures.curves import sweep_curves
 from srpo.analysis.figures.registry import FIGURES
 
 
-def test_curves_are_the_validations(swept):
+def test_curves_are_the_latest_validation_of_each_run(swept):
     results, runs = swept
     frame = sweep_curves(results)
     for (method, value), (model, name) in runs.items():
         same = frame["setting"].isna() if math.isnan(value) else frame["setting"] == value
         for benchmark in BENCHMARKS:
-            line = frame[same & (frame["method"] == method) & (frame["benchmark"] == benchmark)].set_index("step")
+            line = frame[same & (frame["method"] == method) & (frame["benchmark"] == benchmark)]
             logs = [read(results, run, "validations.jsonl") for run in runs_of(results, model, name, benchmark)]
-            at_four = [event["avg_at_k"] for log in logs for event in log if event["step"] == 4]
-            assert line.loc[4, "value"] == pytest.approx(100 * sum(at_four) / len(at_four))
+            point = line.iloc[len(line) // 2]
+            latest = [[e["avg_at_k"] for e in log if e["clock"] <= point["clock"] + 1e-9][-1] for log in logs]
+            assert point["value"] == pytest.approx(100 * sum(latest) / len(latest))
+            assert point["seeds"] == len(logs)
     assert set(frame["model"]) == {"miniature-small"}
 
 

@@ -9,7 +9,7 @@ from synthetic import tiny_experiment, write_results
 
 from srpo import cli
 from srpo.analysis.report.compare import as_html, as_markdown, compare
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 MODEL = "miniature-small"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
+from html import unescape
 from urllib.parse import unquote
 
 import pandas as pd
@@ -12,12 +14,13 @@ import pytest
 from report_cases import EXPERIMENT, make, parsed, report, verdicts
 from synthetic import paper_experiment, tiny_experiment, write_results
 
-from srpo.analysis.figures.registry import write_figures
+from srpo.analysis.figures.registry import FIGURES, write_figures
 from srpo.analysis.outline import figures_of
-from srpo.analysis.report.page import write_report
+from srpo.analysis.report.page import render, write_report
+from srpo.analysis.results.claims import load_claims
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import build_tables, write_tables
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 SHOWN = figures_of(EXPERIMENT)
 
@@ -138,7 +141,7 @@ def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
     assert "0 of 6 training runs are finished" in page
     assert page.count(": No data (yet).") == len(SHOWN)
     assert set(verdicts(tmp_path).values()) == {"not tested"}
-    assert "No claim of the paper is tested here (yet)." in page
+    assert "No primary claim is tested here (yet)." in page
 
 
 def test_base_models_alone_render(tmp_path):
@@ -178,6 +181,70 @@ def test_embedded_data_is_what_the_figure_was_drawn_from(tmp_path):
         assert embedded.encode() == (tmp_path / f"figures/{name}.csv").read_bytes()
     drawn = pd.read_csv(tmp_path / "figures/learning_curves.csv")
     logged = results.validations
-    merged = drawn.merge(logged, on=["model", "benchmark", "method", "step"])
-    assert len(merged) == len(logged)
-    assert (merged["value"] - 100 * merged["avg_at_k"]).abs().max() < 1e-3
+    # one run per line: a point for each validation, and one at the end of the run or of the last budget
+    within = logged[logged["clock"] < max(EXPERIMENT.training.budget_seconds.values())]
+    for line, points in drawn.groupby(["model", "benchmark", "method"]):
+        log = within.set_index(["model", "benchmark", "method"]).loc[line]
+        assert list(points["value"][:-1]) == pytest.approx(list(100 * log["avg_at_k"]), abs=1e-3)
+        assert points["value"].iloc[-1] == points["value"].iloc[-2]
+
+
+SENTENCES = re.compile(r"(?<=[.!?:;]) (?=[A-Z])")
+
+
+def test_no_sentence_is_longer_than_two_lines_of_a_wide_screen(tmp_path):
+    """About 130 letters fit into a line; notes of tables have a smaller font and are not counted."""
+    page = make(tmp_path)
+    texts = re.findall(r"<(p|li|dd|figcaption)(?: class=\"(?!note)[^\"]*\")?>(.*?)</\1>", page, flags=re.S)
+    assert len(texts) > 30
+    for _, text in texts:
+        plain = " ".join(unescape(re.sub("<[^>]*>", "", text)).split())
+        assert max(map(len, SENTENCES.split(plain))) <= 260, plain
+
+
+def test_a_figure_of_zeros_is_a_sentence(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    steps = results.steps.assign(**{"actor/rollout_is_truncated_fraction": 0.0})
+    steps["actor/rollout_is_weight"] = 1 + 1e-7 * (-1.0) ** steps["step"]
+    results = replace(results, steps=steps)
+    write_figures(results, tmp_path / "figures")
+    page = render(results, tmp_path / "figures")
+    assert "Truncated rollout corrections: every value is 0.</p>" in page
+    assert "Rollout correction: every value is 0 (at most 1e-07).</p>" in page
+    drawn = [attributes["alt"] for tag, attributes in parsed(page) if tag == "img"]
+    assert not [alt for alt in drawn if alt.startswith(("Truncated rollout", "Rollout correction"))]
+    assert [alt for alt in drawn if alt.startswith("Clipped tokens")]
+
+
+def test_each_block_begins_with_its_figure_and_differences_precede_scores(tmp_path):
+    page = make(tmp_path)
+    for block, figure in (("mechanism", "routing"), ("time", "step_seconds")):
+        start = page.index(f'<section id="{block}">')
+        assert page.index(f'id="figure-{figure}"') < page.index("<table", start)
+        assert start < page.index(f'id="figure-{figure}"')
+    assert page.index('id="table-differences"') < page.index('id="table-table1"')
+    first = page.split('<details class="section">')[0]
+    assert [name for name in SHOWN if f'id="figure-{name}"' in first] == ["primary_differences", "learning_curves"]
+    assert "<table" not in first
+
+
+def test_titles_and_commands_are_not_repeated(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    write_figures(load_results(tmp_path), tmp_path / "figures")
+    page = report(tmp_path)
+    assert page.count("srpo report --experiment") == 1
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, flags=re.S)
+    titles = tuple(f"{spec.title}{end}" for spec in FIGURES.values() for end in (".", "</b>"))
+    assert captions
+    assert not [caption for caption in captions if caption.removeprefix("<b>").startswith(titles)]  # the picture has it
+
+
+def test_each_claim_stands_in_the_section_of_its_block(tmp_path):
+    page = make(tmp_path)
+    ids = {"primary": "scores", "mechanism": "mechanism", "time": "time", "ablations": "ablations"}
+    parts = {
+        block: page.split(f'<section id="{name}">')[1].split("</section>\n</details>")[0] for block, name in ids.items()
+    }
+    for claim in load_claims():
+        assert [block for block, part in parts.items() if f'id="claim-{claim.id}"' in part] == [claim.block]

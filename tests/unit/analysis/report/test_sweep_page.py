@@ -6,9 +6,9 @@ from sweep_cases import OF_METHODS
 from synthetic import write_results
 
 from srpo.analysis.figures.registry import FIGURES
-from srpo.analysis.report.claims import findings
 from srpo.analysis.report.page import render
 from srpo.analysis.results.load import load_results
+from srpo.analysis.results.verdicts import findings
 
 
 def test_nothing_yet(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from report_cases import report, verdicts
 from synthetic import CURVES, tiny_experiment, write_results
 
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 
 def test_claims_follow_the_logs(tmp_path):
@@ -42,7 +42,11 @@ def test_our_questions_are_answered_where_the_controls_were_run(tmp_path):
     write_results(tmp_path, experiment)
     seen = verdicts(tmp_path, experiment)
     assert seen["srpo_over_grpo_at_its_settings"] == "holds"
-    assert {seen["weighting_at_equal_loss_scale"], seen["scale_explains_no_gain"]} <= {"holds", "undecided"}
+    assert {seen["weighting_at_equal_loss_scale"], seen["scale_explains_no_gain"]} <= {
+        "holds",
+        "suggestive",
+        "undecided",
+    }
     page = report(tmp_path, experiment)
     assert "SRPO minus grpo_at_srpo_settings" in page
 

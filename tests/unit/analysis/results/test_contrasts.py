@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up_scores import World, level, null_difference
+from made_up_scores import PairedWorld, World, level, null_difference, paired_nulls
 from scipy import stats
 
-from srpo.analysis.results.contrasts import Arm, Estimate, Spread, contrast, run_spread
+from srpo.analysis.results.contrasts import Arm, contrast, run_spread
+from srpo.analysis.results.estimates import Estimate, Spread
 from srpo.errors import SrpoError
 
 EXPERIMENTS = 200
@@ -68,8 +69,73 @@ def test_the_spread_of_runs_is_recovered():
     world = World(questions=100, seeds=5, run_sd=3.0)
     arms = [world.method(generator, world.questions_drawn(generator)) for _ in range(60)]
     assert run_spread(arms).sd == pytest.approx(3.0, abs=0.4)
-    assert run_spread(arms).dof == 240
+    assert 100 < run_spread(arms).dof < 240  # plugged-in variances differ by chance, which costs degrees of freedom
     assert run_spread([arms[0][:1]]) is None
+
+
+def test_the_degrees_of_freedom_of_a_spread_are_those_of_the_cells_that_vary():
+    """Four cells that do not vary and one that does know as much as the one: 2 degrees of freedom of 10."""
+    still = np.full((3, 1), 50.0) + np.array([[0.0], [1e-6], [-1e-6]])
+    moving = np.array([[40.0], [50.0], [60.0]])
+    spread = run_spread([still, still, still, still, moving])
+    assert spread.dof == pytest.approx(2)
+    assert spread.sd == pytest.approx(10 / math.sqrt(5))
+    assert run_spread([moving] * 5).dof == pytest.approx(10)
+
+
+# ---------------------------------------------------------------- paired by base model
+
+
+@pytest.mark.parametrize(("base_models", "base_sd"), [(3, 2.0), (5, 1.0), (8, 2.0)])
+def test_paired_differences_cover_other_base_models(base_models, base_sd):
+    rates = paired_nulls(rng(20, base_models), PairedWorld(base_models, base_sd), 150)
+    assert right(rates.coverage["the widest"])
+    assert rates.coverage["the widest"].half >= rates.coverage["by benchmark"].half
+    assert rates.false_family < 7
+
+
+def test_without_pairing_by_base_model_benchmarks_alone_cover_too_little():
+    """Why the second estimate is needed: a base model moves a difference on all benchmarks alike."""
+    rates = paired_nulls(rng(21), PairedWorld(8, 2.0, run_sd=1.0), 100)
+    assert rates.coverage["by benchmark"].coverage < 88
+    assert rates.coverage["the widest"].coverage > 88
+
+
+def test_both_estimates_of_a_paired_error_by_hand():
+    """What a base model adds to both methods cancels; the variance with the widest interval counts."""
+    generator = rng(22)
+    shared = generator.normal(0, 30, (3, 1))
+    moved = np.array([[4.0], [0.0], [-4.0]])  # the difference, on both benchmarks alike
+    strata, differences = [], []
+    for _ in range(2):
+        one, other = generator.normal(50, 5, (3, 40)), generator.normal(50, 5, (3, 40))
+        strata.append([Arm(one + moved + shared), Arm(-other - shared)])
+        differences.append(one + moved - other)
+    estimate = contrast(strata, paired=True)
+    questions = sum(d.mean(axis=0).var(ddof=1) / 40 for d in differences) / 4
+    residuals = [d - d.mean(axis=0) - d.mean(axis=1, keepdims=True) + d.mean() for d in differences]
+    both = sum((r**2).sum() / (2 * 39) / (3 * 40) for r in residuals) / 4
+    by_benchmark = sum(d.mean(axis=1).var(ddof=1) / 3 for d in differences) / 4
+    by_model = np.mean([d.mean(axis=1) for d in differences], axis=0).var(ddof=1) / 3
+    assert estimate.errors == pytest.approx([math.sqrt(questions - both + by_benchmark), math.sqrt(by_model)])
+    assert estimate.error == pytest.approx(estimate.errors[1])
+    assert estimate.value == pytest.approx(np.mean([d.mean() for d in differences]))
+    assert (estimate.unit, estimate.meaning, estimate.count) == ("seed and question", "base model and question", 3)
+    assert contrast(strata).error > 2 * estimate.error  # unpaired, base models count as noise
+    assert estimate.dof == 2
+
+
+def test_paired_numbers_without_questions_give_the_paired_t_interval():
+    one, other = np.array([[1.0], [2.0], [4.0]]), np.array([[3.0], [3.5], [5.0]])
+    estimate = contrast([[Arm(one), Arm(-other)]], paired=True)
+    paired = stats.ttest_rel(one[:, 0], other[:, 0]).confidence_interval()
+    assert (estimate.low, estimate.high) == pytest.approx((paired.low, paired.high))
+    assert estimate.meaning == "base model"
+
+
+def test_paired_methods_need_the_same_base_models():
+    with pytest.raises(SrpoError, match="different numbers of runs"):
+        contrast([[Arm(np.ones((2, 9))), Arm(np.ones((3, 9)))]], paired=True)
 
 
 # ---------------------------------------------------------------- by hand

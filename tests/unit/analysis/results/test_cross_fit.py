@@ -65,7 +65,8 @@ def test_one_checkpoint_is_reported_as_it_is():
 def test_area_under_the_curve_by_hand():
     clock = np.array([1.0, 2.0, 4.0, 6.0])
     scores = np.array([[0.0, 10.0], [10.0, 10.0], [20.0, 10.0], [0.0, 90.0]])
-    assert area_under_curve(clock, scores, 4.0) == pytest.approx([(5 + 30) / 3, 10])
-    assert area_under_curve(clock, scores, 5.0) == pytest.approx([(5 + 30 + 20) / 4, 10])
-    assert area_under_curve(clock, scores, 1.0) == pytest.approx([0, 10])
+    untrained = np.array([8.0, 10.0])
+    assert area_under_curve(clock, scores, 4.0, untrained) == pytest.approx([(4 + 5 + 30) / 4, 10])
+    assert area_under_curve(clock, scores, 5.0, untrained) == pytest.approx([(4 + 5 + 30 + 20) / 5, 10])
+    assert area_under_curve(clock, scores, 1.0, untrained) == pytest.approx([4, 10])
     assert end_score(scores, 2) == pytest.approx([10, 50])

@@ -16,7 +16,7 @@ from srpo.analysis.outline import figures_of, sections_of, tables_of
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.regimes import differences, regime_frame
 from srpo.analysis.tables.regime_table import regime_table
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 BLOCK = {
     "models": ["miniature-small"],
@@ -98,7 +98,7 @@ def test_the_figure_writes_every_difference_and_is_bold_only_beside_zero(results
         beside = row["value_low"] > 0 or row["value_high"] < 0
         assert text.get_fontweight() == ("bold" if beside else "normal")
     caption = regime_caption(results, frame)
-    assert "2 seeds a method" in caption
+    assert "2 seeds per method" in caption
     assert "training seeds and test questions" in caption
 
 

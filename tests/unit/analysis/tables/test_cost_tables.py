@@ -13,7 +13,7 @@ from srpo.analysis.results.load import load_results
 from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.tables.cost_tables import step_seconds_table
 from srpo.analysis.tables.registry import write_tables
-from srpo.config import CalibratedClock
+from srpo.experiment.config import CalibratedClock
 from srpo.files import read_events
 
 

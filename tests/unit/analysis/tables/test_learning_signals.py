@@ -11,7 +11,7 @@ from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import write_tables
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 
 @pytest.mark.parametrize("part", ["early", "late"])

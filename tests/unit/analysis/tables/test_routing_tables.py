@@ -11,7 +11,7 @@ from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import build_tables, write_tables
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 
 def test_table_6_is_the_first_logged_group_with_both_branches(finished):

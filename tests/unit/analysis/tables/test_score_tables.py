@@ -15,7 +15,7 @@ from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.grid import number
 from srpo.analysis.tables.registry import write_tables
 from srpo.analysis.tables.score_tables import differences_table, main_table
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 
 @pytest.mark.parametrize(("budget", "seconds"), [("1h", 3), ("5h", 10), ("10h", 20)])

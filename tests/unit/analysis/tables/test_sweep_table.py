@@ -15,7 +15,7 @@ from srpo.analysis.results.sweeps import sweep_frame
 from srpo.analysis.tables.score_tables import main_table
 from srpo.analysis.tables.seed_table import seeds_table
 from srpo.analysis.tables.sweep_table import sweep_table
-from srpo.compose import load_experiment
+from srpo.experiment.compose import load_experiment
 
 
 def test_the_table_says_the_same_as_its_data(swept):

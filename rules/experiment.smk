@@ -1,0 +1,42 @@
+# The experiment, checked before anything runs, and the options by which each job reads it.
+
+import hashlib
+import re
+
+from snakemake.exceptions import WorkflowError
+
+from srpo.errors import SrpoError
+from srpo.experiment.compose import experiment_file, load_experiment, resolved_text
+from srpo.files import write_text
+from srpo.layout import Layout, check_writable
+
+try:
+    EXPERIMENT = load_experiment(
+        CONFIG or experiment_file("embedded"),
+        where=" and ".join(map(str, workflow.overwrite_configfiles)) or "--config" if CONFIG else None,
+        also_known=SETTINGS,
+    )
+    LAYOUT = Layout(Path(RESULTS_ROOT) / EXPERIMENT.name)
+    check_writable(Path(with_prefix(LAYOUT.folder)))
+except SrpoError as error:
+    raise WorkflowError(str(error)) from None
+
+
+def resolved_experiment():
+    """Store the resolved experiment: its file, and the options by which a job finds it.
+
+    Every job reads it. It is not the output of a rule: then every job would be downstream of it, and Snakemake does not
+    check the parameters of jobs downstream of a job that runs, not even with ancient(), so a changed method would not be
+    trained again. `onstart` cannot write it either, because it does not run in a module. Instead it is stored here under
+    its hash, an environment variable names it, and each job copies it into the results folder (--resolved).
+    """
+    copy, text = with_prefix(LAYOUT.experiment), resolved_text(EXPERIMENT)
+    stored = Path(".snakemake", "srpo", f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml").absolute()
+    if not stored.exists():
+        write_text(stored, text)
+    variable = f"SRPO_EXPERIMENT_{re.sub(r'[^A-Za-z0-9]', '_', copy)}"
+    os.environ[variable] = str(stored)
+    return stored, f'--experiment {copy} --resolved "${variable}"'
+
+
+STORED, EXPERIMENT_OPTIONS = resolved_experiment()

@@ -1,0 +1,50 @@
+# What a job depends on, if that follows from its wildcards: input files, and the parameters of a run.
+
+import json
+
+import srpo
+from srpo.experiment.config import NOT_PART_OF_IDENTITY
+from srpo.layout import RunId
+
+
+def splits_of(benchmark):
+    """The splits of a benchmark: only the test split if nothing is trained on it."""
+    return ("train", "test") if benchmark in {run.benchmark for run in RUNS} else ("test",)
+
+
+def split_files(benchmark):
+    return [LAYOUT.split(benchmark, split) for split in splits_of(benchmark)]
+
+
+def warm_start_splits(model):
+    """The train splits that a base model's warm start reads, if its corpus is the splits."""
+    warm_start = getattr(BASE_MODELS[model], "warm_start", None)
+    if warm_start is None or warm_start.corpus != "splits":
+        return []
+    benchmarks = [benchmark for name, benchmark in BASES if name == model and "train" in splits_of(benchmark)]
+    return [LAYOUT.split(benchmark, "train") for benchmark in benchmarks]
+
+
+def evaluations_of(model):
+    """The evaluations of a model's runs and of the model itself."""
+    bases = {base.name for base in EXPERIMENT.base_models(model).values()}
+    runs = [LAYOUT.run_files(run).evaluation for run in RUNS if run.model == model]
+    return runs + [LAYOUT.base_files(*base).evaluation for base in BASES if base[0] in bases]
+
+
+def base_of(run):
+    """The name of the base model that a run starts from, from the run's wildcards."""
+    return EXPERIMENT.models[run.model].base_model(int(run.seed)).name
+
+
+def benchmark_spec(wildcards):
+    """What determines a benchmark's splits, as a parameter of the rules that make and describe them."""
+    return EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(exclude=NOT_PART_OF_IDENTITY["benchmark"])
+
+
+def run_spec(wildcards):
+    """Everything that determines a run's result. As a parameter, it makes Snakemake retrain only the affected runs."""
+    try:
+        return json.dumps({"srpo": srpo.__version__, **EXPERIMENT.run(RunId(**wildcards)).identity()})
+    except SrpoError as error:
+        raise WorkflowError(str(error)) from None

@@ -1,0 +1,85 @@
+"""Sentences on which differences the seeds of an experiment resolve: measured, or assumed before there are runs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from srpo.analysis.results.estimates import LEVEL, Estimate
+from srpo.analysis.results.power import ASSUMED_RUN_SD, EFFECT, MAX_SEEDS, assumed, half_width, seeds_needed
+from srpo.layout import RunId
+from srpo.text import joined, plural
+
+
+def measured_sentences(estimates: Sequence[Estimate]) -> list[str]:
+    """What the runs of these contrasts resolve, as a range over the contrasts, and what more runs would.
+
+    Args:
+        estimates: of the primary claims of one model, each with several runs of every method.
+    """
+    variances = [estimate.variance for estimate in estimates if estimate.variance is not None]
+    if not variances:
+        return []
+    seeds = min(estimate.count for estimate in estimates)
+    unit = "base models" if any(estimate.paired for estimate in estimates) else "seeds"
+    corrected = 1 - (1 - LEVEL) / len(variances)
+
+    def resolved(number: int, level: float = LEVEL) -> str:
+        return f"±{_range([half_width(variance, number, level) for variance in variances])}"
+
+    needed = [seeds_needed(variance, EFFECT) for variance in variances]
+    fewest, most = (f"{end:g}" for end in _ends([number or math.inf for number in needed]))
+    numbers = (fewest if fewest == most else f"{fewest} to {most}").replace("inf", f"more than {MAX_SEEDS}")
+    family = f" (at the first step of Holm's correction {resolved(seeds, corrected)})" if len(variances) > 1 else ""
+    return [
+        f"Measured on {plural(len(variances), 'primary difference')}: {seeds} {unit} resolve {resolved(seeds)} points"
+        f"{family}, {seeds + 1} would resolve {resolved(seeds + 1)}.",
+        f"An effect as small as the paper's +{EFFECT} for weighting would need {numbers} {unit} (80 % power).",
+    ]
+
+
+def assumed_sentences(
+    runs: Iterable[RunId], titles: Mapping[str, str], noise_sd: float, run_sd: float | None = None
+) -> list[str]:
+    """Which differences the planned seeds of one model's methods would resolve if nothing but runs and samples varied.
+
+    A method has as many seeds as on the benchmark with the fewest: there a comparison knows least about its runs.
+
+    Args:
+        runs: the planned runs, one or more.
+        titles: of the methods, by name.
+        noise_sd: what the samples add (:func:`~srpo.analysis.results.power.sample_noise`), points.
+        run_sd: the measured SD between seeds, points; None uses an assumption and says so.
+    """
+    seeds: dict[str, Counter[str]] = {}
+    for run in runs:
+        seeds.setdefault(run.method, Counter())[run.benchmark] += 1
+    methods: dict[int, list[str]] = {}
+    for method, by_benchmark in seeds.items():
+        methods.setdefault(min(by_benchmark.values()), []).append(titles[method])
+    benchmarks = len(set().union(*seeds.values()))
+    sd, known = (ASSUMED_RUN_SD, "assumed") if run_sd is None else (run_sd, "measured")
+    variance = assumed(sd, benchmarks, noise_sd)
+    sentences = []
+    for count, names in sorted(methods.items(), reverse=True):
+        said = f"{count} seeds would resolve ±{half_width(variance, count):.1f} points between two methods"
+        said = "one seed resolves nothing" if count == 1 else said
+        sentences.append(f"{joined(names)}: {said}, {count + 1} seeds ±{half_width(variance, count + 1):.1f}.")
+    over = "one benchmark" if benchmarks == 1 else f"an average over {benchmarks} benchmarks"
+    needed = seeds_needed(variance, EFFECT)
+    return [
+        *sentences,
+        f"This is for {over}, if runs have an SD of {sd:.1f} points ({known}) and methods find the same questions "
+        "hard; measured intervals are often a third wider. An effect as small as the paper's "
+        f"+{EFFECT} for weighting would need {needed or f'more than {MAX_SEEDS}'} seeds (80 % power).",
+    ]
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = (f"{end:.1f}" for end in _ends(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)

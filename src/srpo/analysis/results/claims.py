@@ -1,0 +1,197 @@
+"""The paper's claims, as ``reports/claims.yaml`` has them. No claim is named here."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from srpo.analysis.results.estimates import Estimate
+from srpo.analysis.results.matrix import BASE
+from srpo.analysis.results.multiple_testing import equivalence_p
+from srpo.errors import SrpoError
+from srpo.repository import REPORTS
+from srpo.schema import Config
+
+CLAIMS = REPORTS / "claims.yaml"
+
+_BUDGETS = {"first", "next_to_last", "last"}
+_WHEN = {
+    "score": _BUDGETS | {"base"},
+    "best_on_each": _BUDGETS,
+    "step_seconds": _BUDGETS,
+    "metric": {"early", "late", "all"},
+    "collapsed_runs": {"end"},
+}
+_ONLY_OF = {
+    "score": "score",
+    "metric": "metric",
+    "relative_to": "step_seconds",
+    "updates_per_batch": "step_seconds",
+}
+"""Keys of a quantity, and the kind that has them."""
+
+
+class Quantity(Config):
+    """What is computed for each model: a contrast of ``terms`` (weight, method, when)."""
+
+    kind: Literal["score", "best_on_each", "metric", "step_seconds", "collapsed_runs"]
+    terms: Annotated[list[tuple[float, str, str]], Field(min_length=1)]
+    score: Literal["in_training", "resampled", "cross_fitted"] | None = None
+    metric: str | None = None
+    relative_to: str | None = None
+    updates_per_batch: dict[str, int] | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Quantity:
+        for _, method, when in self.terms:
+            if when not in _WHEN[self.kind] or (method == BASE) != (when == BASE):
+                raise ValueError(f"term {method} {when}: kind {self.kind} allows {', '.join(sorted(_WHEN[self.kind]))}")
+        for key, kind in _ONLY_OF.items():
+            if getattr(self, key) is not None and self.kind != kind and (key, self.kind) != ("score", "best_on_each"):
+                raise ValueError(f"{key} belongs to kind {kind}")
+        if self.kind == "metric" and self.metric is None:
+            raise ValueError("kind metric needs metric")
+        if self.kind == "collapsed_runs" and [weight for weight, *_ in self.terms] != [1.0]:
+            raise ValueError("kind collapsed_runs needs one method of weight 1")
+        if self.relative_to and [(w, m == self.relative_to) for w, m, _ in self.terms] != [(1.0, False), (-1.0, True)]:
+            raise ValueError("relative_to needs a method of weight 1, then the method that it names of weight -1")
+        if self.kind == "best_on_each" and (len(self.terms) < 2 or {w for w, *_ in self.terms[1:]} != {-1.0}):
+            raise ValueError("kind best_on_each needs one method of weight 1, then its rivals of weight -1")
+        return self
+
+
+class Rule(Config):
+    """The true value is above or below a number, or within a margin around 0 (equivalence)."""
+
+    above: float | None = None
+    below: float | None = None
+    within: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Rule:
+        if [self.above, self.below, self.within].count(None) != 2:
+            raise ValueError("give above, below or within")
+        return self
+
+    def p_holds(self, estimate: Estimate) -> float:
+        """One-sided p-value against "the rule is not satisfied"; NaN without an interval."""
+        if self.within is not None:
+            return equivalence_p(estimate, self.within)
+        if self.above is not None:
+            return estimate.p_above(self.above)
+        assert self.below is not None  # one of the three is given
+        return estimate.p_below(self.below)
+
+    def p_violated(self, estimate: Estimate) -> float:
+        """One-sided p-value against "the rule is satisfied"; NaN without an interval."""
+        if self.within is not None:
+            nearer = estimate.p_above(self.within) if estimate.value > 0 else estimate.p_below(-self.within)
+            return min(nearer, 0.5) * 2  # either side violates it
+        if self.above is not None:
+            return estimate.p_below(self.above)
+        assert self.below is not None  # one of the three is given
+        return estimate.p_above(self.below)
+
+    def met(self, value: float) -> bool:
+        """Whether a number satisfies the rule."""
+        if self.within is not None:
+            return abs(value) < self.within
+        if self.above is not None:
+            return value > self.above
+        assert self.below is not None  # one of the three is given
+        return value < self.below
+
+    def in_words(self, unit: str) -> str:
+        """The rule for a number in ``unit``, a plural: ``below 1 point``, ``within 2 points of 0``."""
+        (where, limit), *_ = ((name, value) for name, value in self if value is not None)
+        unit = re.sub(r"s\b", "", unit, count=1) if limit == 1 else unit
+        return f"{where} {limit:g} {unit}{' of 0' if where == 'within' else ''}"
+
+
+class Given(Config):
+    """What must be shown first, so that a claim has a meaning: for example, that there is a gain."""
+
+    statement: str
+    terms: Annotated[list[tuple[float, str, str]], Field(min_length=1)]
+    rule: Rule
+
+
+class Claim(Config):
+    """One claim of the paper, or our question about one.
+
+    Attributes:
+        kind: ``primary`` claims are decided as a family. A ``check`` is fulfilled by any method that learns; it shows
+            that the runs are sound, and is no verdict on the paper. ``ours`` is a question that the paper does not ask.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+    statement: str
+    section: Annotated[str, Field(coerce_numbers_to_str=True)]
+    quantity: Quantity
+    unit: str
+    rule: Rule
+    paper: dict[str, float] | str
+    evidence: str
+    block: Literal["primary", "mechanism", "time", "ablations"] = "mechanism"
+    kind: Literal["primary", "exploratory", "check", "ours"] = "exploratory"
+    given: Given | None = None
+
+    @property
+    def primary(self) -> bool:
+        """Whether the claim belongs to the family that is decided together."""
+        return self.kind == "primary"
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is our question and not a claim of the paper."""
+        return self.kind == "ours"
+
+    @property
+    def check(self) -> bool:
+        """Whether any method that learns fulfils it."""
+        return self.kind == "check"
+
+    @property
+    def digits(self) -> int:
+        """Decimals to show."""
+        return 3 if self.unit == "nats" else 1
+
+    @property
+    def signed(self) -> bool:
+        """Whether the quantity is a difference, shown with its sign."""
+        return any(weight < 0 for weight, _, _ in self.quantity.terms)
+
+
+@cache
+def load_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
+    """Read and check a file of claims.
+
+    Raises:
+        SrpoError: naming the claim and key that is wrong.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text())
+        claims = TypeAdapter(tuple[Claim, ...]).validate_python(raw)
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise SrpoError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise SrpoError(f"{path}: {_place(raw, first['loc'])}: {first['msg'].removeprefix('Value error, ')}") from error
+    ids = [claim.id for claim in claims]
+    if len(set(ids)) < len(ids):
+        raise SrpoError(f"{path}: two claims share an id: {', '.join(sorted({i for i in ids if ids.count(i) > 1}))}")
+    return claims
+
+
+def _place(raw: Any, loc: tuple[Any, ...]) -> str:
+    """The place of an error in the file; a claim is named by its id, not by its number."""
+    if loc and isinstance(loc[0], int) and isinstance(raw[loc[0]], dict):
+        loc = (raw[loc[0]].get("id", loc[0]), *loc[1:])
+    return ".".join(map(str, loc)) or "top level"

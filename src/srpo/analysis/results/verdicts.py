@@ -1,0 +1,436 @@
+"""The verdict of an experiment on every claim of ``reports/claims.yaml``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from srpo.analysis.results.claims import Claim, Given, Quantity, load_claims
+from srpo.analysis.results.collapse import run_ends
+from srpo.analysis.results.estimates import PERCENT, Estimate, Proportion, Ratio, Smallest
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.lookups import Lookup, Terms, available, benchmark_means, combine
+from srpo.analysis.results.matrix import BASE, family, is_paired, model_benchmarks, planned
+from srpo.analysis.results.multiple_testing import ALPHA, holm
+from srpo.analysis.results.run_logs import RunLogs, logarithms
+from srpo.analysis.results.scores import Scores
+from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.text import joined, plural
+
+Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
+VERDICTS: tuple[Verdict, ...] = (
+    "holds",
+    "suggestive",
+    "does not hold",
+    "undecided",
+    "one seed",
+    "not testable here",
+    "not tested",
+)
+UNTESTED: tuple[Verdict, ...] = ("not testable here", "not tested")
+"""A model with one of these says nothing about a claim."""
+
+MIN_VALIDATIONS = 3
+"""With fewer validations within a budget, its score says when the validations were, not what a method learned."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What claims are about: a model, or the base models that were drawn for one (a sweep of the model's seed).
+
+    Drawn base models are a random factor: the claim is about their average, and they are paired over methods.
+    """
+
+    model: str
+    draws: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The models whose runs are read."""
+        return self.draws or (self.model,)
+
+    def lookup(self, of_model: Callable[[str], Lookup]) -> Lookup:
+        """The values of the model; of drawn base models the mean of each one's runs, numbered from 1."""
+        if not self.draws:
+            return of_model(self.model)
+        lookups = [of_model(model) for model in self.draws]
+
+        def pooled(*key: str) -> dict[int, np.ndarray]:
+            found = {number: list(lookup(*key).values()) for number, lookup in enumerate(lookups, 1)}
+            there = {number: runs for number, runs in found.items() if len(set(map(len, runs))) == 1}
+            return {number: np.mean(runs, axis=0) for number, runs in there.items()}
+
+        return pooled
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A claim's quantity for one model.
+
+    Attributes:
+        estimate: None if the claim is not tested.
+        cross_fitted: the same contrast of cross-fitted scores, which have no bias from selection; a claim about the
+            resampled score is decided by both.
+        benchmarks, of_benchmarks: number of measured and of planned benchmarks.
+        agreeing: on how many of ``benchmarks`` the estimate alone satisfies the rule.
+        on_each: the quantity on each measured benchmark; empty for ``best_on_each``.
+        p_holds, p_violated: one-sided p-values for and against the claim, adjusted by Holm's procedure for a primary
+            claim, and the second for the number of models; NaN if unknown.
+        several_seeds: whether every compared method has several training seeds.
+        base_models: number of drawn base models that are averaged; 0 if the model is one.
+        reason: why the claim is not tested or not decided.
+    """
+
+    model: str
+    verdict: Verdict
+    estimate: Estimate | None = None
+    cross_fitted: Estimate | None = None
+    benchmarks: int = 0
+    of_benchmarks: int = 0
+    agreeing: int = 0
+    p_holds: float = math.nan
+    p_violated: float = math.nan
+    several_seeds: bool = False
+    base_models: int = 0
+    reason: str = ""
+    on_each: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with its outcomes and the verdict on all of them; interim while a planned run is missing."""
+
+    claim: Claim
+    outcomes: list[Outcome]
+    verdict: Verdict
+    interim: bool = False
+
+
+def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[Finding]:
+    """The verdict of ``results`` on every claim, in the file's order."""
+    claims = claims if claims is not None else load_claims()
+    interim = missing_runs(results) > 0
+    by_subject = [_of_subject(results, subject, claims) for subject in subjects(results)]
+    found = []
+    for claim, outcomes in zip(claims, zip(*by_subject, strict=True), strict=True):
+        tested = sum(outcome.estimate is not None for outcome in outcomes)
+        decided = [_decided(_against_one_of(tested, outcome), claim, results) for outcome in outcomes]
+        verdict = overall([outcome.verdict for outcome in decided])
+        found.append(Finding(claim, decided, verdict, interim and verdict not in UNTESTED))
+    return found
+
+
+def subjects(results: Results) -> list[Subject]:
+    """The models; the variants of a sweep of a model's seed are drawn base models of one."""
+    sweep = results.experiment.sweep
+    if sweep is None or sweep.kind != "models" or sweep.key.rpartition(".")[2] != "seed":
+        return [Subject(model) for model in results.experiment.models]
+    draws: dict[str, list[str]] = {}
+    for model in results.experiment.models:
+        draws.setdefault(sweep.variants[model].of if model in sweep.variants else model, []).append(model)
+    return [Subject(models[0], tuple(models) if len(models) > 1 else ()) for models in draws.values()]
+
+
+def missing_runs(results: Results) -> int:
+    """Planned runs that are not finished."""
+    return int((results.runs["status"] != "finished").sum())
+
+
+def overall(verdicts: list[Verdict]) -> Verdict:
+    """A claim is about every model: one model can refute it; models that do not test it do not count."""
+    tested = [verdict for verdict in verdicts if verdict not in UNTESTED]
+    for verdict in ("does not hold", "undecided", "one seed", "suggestive", "holds"):
+        if verdict in tested:
+            return verdict
+    return "not testable here" if "not testable here" in verdicts else "not tested"
+
+
+def contains_the_papers(claim: Claim, outcome: Outcome) -> dict[str, bool]:
+    """Whether the interval contains the paper's value, by the paper's model; empty without a number or an interval."""
+    estimate = outcome.estimate
+    if isinstance(claim.paper, str) or estimate is None or not estimate.has_interval:
+        return {}
+    return {model: estimate.low <= value <= estimate.high for model, value in claim.paper.items()}
+
+
+# ---------------------------------------------------------------- from numbers to verdicts
+
+
+def _of_subject(results: Results, subject: Subject, claims: tuple[Claim, ...]) -> list[Outcome]:
+    """The numbers of every claim for one model, the p-values of its primary claims corrected together.
+
+    A claim that one seed keeps from being decided is not part of the family.
+    """
+    outcomes: list[Outcome] = []
+    told: dict[tuple, str] = {}  # from a claim's number to its statement
+    for claim in claims:
+        outcome = _measured(claim, results, subject)
+        if outcome.estimate is not None and not claim.ours:
+            number = _number(claim.quantity, results)
+            if number in told:
+                reason = f'the same number as "{told[number]}" with these budgets'
+                outcome = Outcome(subject.model, "not tested", reason=reason)
+            told.setdefault(number, claim.statement)
+        outcomes.append(replace(outcome, base_models=len(subject.draws)))
+    primary = [i for i, claim in enumerate(claims) if claim.primary and outcomes[i].several_seeds]
+    for key in ("p_holds", "p_violated"):
+        corrected = holm([getattr(outcomes[i], key) for i in primary])
+        for i, p in zip(primary, corrected, strict=True):
+            changed: dict[str, Any] = {key: float(p)}
+            outcomes[i] = replace(outcomes[i], **changed)
+    return outcomes
+
+
+def _against_one_of(models: int, outcome: Outcome) -> Outcome:
+    """One of several models refutes a claim: its p-value is multiplied by their number (Bonferroni)."""
+    return replace(outcome, p_violated=min(1.0, models * outcome.p_violated)) if models > 1 else outcome
+
+
+def _number(quantity: Quantity, results: Results) -> tuple:
+    """A key that is equal for two claims about the same number, or about a number and its negative."""
+    terms = sorted((method, str(budget_of(when, results)), weight) for weight, method, when in quantity.terms)
+    sign = math.copysign(1, terms[0][2])
+    kind = (quantity.kind, quantity.score, quantity.metric, quantity.relative_to)
+    return (*kind, *((method, when, sign * weight) for method, when, weight in terms))
+
+
+def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
+    """``outcome`` with its verdict; one that is not tested is unchanged.
+
+    With one seed of a compared method nothing is decided, however clear the interval is. Training runs differ, and one
+    run does not show by how much. An interval that is widened by the spread of other methods' runs assumes that this
+    method varies as they do.
+    """
+    estimate = outcome.estimate
+    if estimate is None or outcome.reason:
+        return outcome
+    if not estimate.has_interval:
+        return replace(outcome, reason=estimate.reason or "no interval")
+    for_it, against = outcome.p_holds < ALPHA, outcome.p_violated < ALPHA
+    if not outcome.several_seeds:
+        side = "the interval satisfies the rule" if for_it else "the interval violates the rule" if against else ""
+        return replace(outcome, verdict="one seed", reason=side)
+    if against:
+        return replace(outcome, verdict="does not hold")
+    if for_it:
+        if claim.given and (reason := _not_given(claim.given, claim, results, outcome)):
+            return replace(outcome, reason=reason)
+        return replace(outcome, verdict="holds")
+    alone, cross = claim.rule.p_holds(estimate), outcome.cross_fitted
+    if alone < ALPHA:
+        reason = "it would hold as a single claim, but not after Holm's correction for the primary claims"
+        if cross is not None and not claim.rule.p_holds(cross) < ALPHA:
+            reason = "the resampled score shows it, the cross-fitted score does not"
+        return replace(outcome, verdict="suggestive", reason=reason)
+    if claim.rule.p_violated(estimate) < ALPHA:
+        return replace(outcome, reason="the interval violates the rule, but not after correction")
+    return outcome
+
+
+def _not_given(given: Given, claim: Claim, results: Results, outcome: Outcome) -> str:
+    """Why the premise of a claim is not shown; empty if it is shown."""
+    before = Quantity(kind=claim.quantity.kind, score=claim.quantity.score, terms=given.terms)
+    (subject,) = (subject for subject in subjects(results) if subject.model == outcome.model)
+    premise = claim.model_copy(update={"quantity": before, "rule": given.rule})
+    return "" if _measured(premise, results, subject).p_holds < ALPHA else f"not shown that {given.statement}"
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+def _measured(claim: Claim, results: Results, subject: Subject) -> Outcome:
+    """The claim's estimate without a verdict, or the reason why there is none."""
+    quantity, model = claim.quantity, subject.model
+    methods = dict.fromkeys(method for _, method, _ in quantity.terms)
+    absent = [m for m in methods if m != BASE and m not in planned(results, model)]
+    if absent:
+        return Outcome(model, "not tested", reason=f"not run with {', '.join(absent)}")
+    terms = {
+        (method, budget): weight
+        for weight, method, when in quantity.terms
+        if (budget := budget_of(when, results)) is not None
+    }
+    if len(terms) < len(quantity.terms):  # a budget is missing, or two are the same
+        return Outcome(model, "not tested", reason="the experiment has too few budgets")
+    planned_on = model_benchmarks(results, model, methods)
+    mixed = Scores.of(results).incomparable if quantity.kind not in ("metric", "step_seconds") else {}
+    if refused := [f"{benchmark_title(results, name)}: {mixed[name]}" for name in planned_on if name in mixed]:
+        return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
+    if quantity.kind == "collapsed_runs":
+        return _collapsed_runs(claim, results, subject, planned_on)
+    if reason := _other_updates(quantity, results):
+        return Outcome(model, "not testable here", reason=reason)
+    comparison = _Comparison(claim, results, subject, terms)
+    benchmarks = comparison.available(planned_on)
+    if not benchmarks:
+        stopped = _Comparison(claim, results, subject, terms, reached_only=False).available(planned_on)
+        reason = "runs stopped before the budget" if stopped else "not measured yet"
+        return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
+    if quantity.kind in ("score", "best_on_each") and (reason := comparison.too_few_validations(benchmarks)):
+        return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
+    if quantity.kind == "best_on_each":
+        return _best_on_each(comparison, benchmarks, len(planned_on))
+    pair = comparison.estimates(terms, benchmarks)
+    estimate, cross_fitted = pair[0], (pair[1] if len(pair) > 1 else None)
+    on_each = dict(zip(benchmarks, comparison.means(benchmarks), strict=True))
+    agreeing = sum(map(claim.rule.met, on_each.values()))
+    p_values = comparison.p_holds(pair), comparison.p_violated(pair)
+    counts = len(benchmarks), len(planned_on), agreeing
+    several = estimate.several_seeds
+    return Outcome(model, "undecided", estimate, cross_fitted, *counts, *p_values, several, on_each=on_each)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """A claim's contrast for one subject: the score that decides it, and the cross-fitted one beside it."""
+
+    claim: Claim
+    results: Results
+    subject: Subject
+    terms: Terms
+    reached_only: bool = True
+
+    @property
+    def paired(self) -> bool:
+        return bool(self.subject.draws) or is_paired(self.results, self.subject.model)
+
+    @property
+    def lookups(self) -> list[Lookup]:
+        quantity, scores = self.claim.quantity, Scores.of(self.results)
+        if quantity.kind not in ("score", "best_on_each"):
+            return [self._at_budgets(self._logged)]
+        names = [quantity.score or scores.protocol]
+        if quantity.score is None and scores.protocol == "resampled":
+            names.append("cross_fitted")
+        return [self._at_budgets(partial(scores.lookup, score=name)) for name in names]
+
+    def available(self, benchmarks: Sequence[str]) -> list[str]:
+        return available(self.lookups[0], self.terms, benchmarks, self.paired)
+
+    def estimates(self, terms: Terms, benchmarks: Sequence[str]) -> list[Estimate]:
+        """The estimate by the score of the claim, and by the cross-fitted one if it is there."""
+        cells = family(self.results, self.subject.model)
+        quantity = self.claim.quantity
+        share = quantity.kind == "metric" and self.claim.unit == "percent" and len(terms) == 1
+        bounds = PERCENT if share else None
+        found = [combine(lookup, terms, benchmarks, bounds, cells, self.paired) for lookup in self.lookups]
+        there = [estimate for estimate in found if estimate is not None]
+        return [Ratio.of(estimate) for estimate in there] if quantity.relative_to else there
+
+    def means(self, benchmarks: Sequence[str]) -> list[float]:
+        """The value on each benchmark."""
+        found = benchmark_means(self.lookups[0], self.terms, benchmarks, self.paired)
+        return [100 * math.expm1(value) for value in found] if self.claim.quantity.relative_to else found
+
+    def p_holds(self, estimates: Sequence[Estimate]) -> float:
+        """Both scores must show it: the larger p-value counts."""
+        return float(np.max([self.claim.rule.p_holds(estimate) for estimate in estimates]))
+
+    def p_violated(self, estimates: Sequence[Estimate]) -> float:
+        """Both scores must refute it: the larger p-value counts."""
+        return float(np.max([self.claim.rule.p_violated(estimate) for estimate in estimates]))
+
+    def too_few_validations(self, benchmarks: Sequence[str]) -> str:
+        """Why a budget is too short for its score to mean anything; empty if it is long enough."""
+        lookup = self.subject.lookup(RunLogs.of(self.results).validations)
+        found = []
+        for method, budget in self.terms:
+            if budget in self.results.experiment.training.budget_seconds:
+                counts = [n[0] for b in benchmarks for n in lookup(b, method, budget).values()]
+                if counts and min(counts) < MIN_VALIDATIONS:
+                    said = plural(int(min(counts)), "validation")
+                    found.append(f"{budget} holds only {said} of a run of {method_title(self.results, method)}")
+        return joined(list(dict.fromkeys(found)))
+
+    def _logged(self, model: str) -> Lookup:
+        quantity, logs = self.claim.quantity, RunLogs.of(self.results)
+        if quantity.kind == "metric":
+            assert quantity.metric is not None  # Quantity demands it of this kind
+            return logs.metric(model, quantity.metric)
+        seconds = logs.seconds(model)
+        return logarithms(seconds) if quantity.relative_to else seconds
+
+    def _at_budgets(self, of_model: Callable[[str], Lookup]) -> Lookup:
+        """The values of the subject; at a budget only of runs whose clock reached it, for the others are unknown."""
+        budgets, clock = self.results.experiment.training.budget_seconds, RunLogs.of(self.results).clock
+
+        def reached(model: str) -> Lookup:
+            lookup = of_model(model)
+
+            def kept(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
+                found = lookup(benchmark, method, when)
+                if when not in budgets or not self.reached_only:
+                    return found
+                return {s: values for s, values in found.items() if clock[model, benchmark, method, s] >= budgets[when]}
+
+            return kept
+
+        return self.subject.lookup(reached)
+
+
+def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: int) -> Outcome:
+    """Whether the first method is above every rival on every benchmark.
+
+    Every comparison must be shown (an intersection-union test: the largest p-value counts). One comparison that shows
+    the opposite refutes the claim (the smallest p-value after Holm's correction). The estimate is the smallest lead.
+    """
+    first, *rivals = comparison.terms
+    leads = {(b, r): comparison.estimates({first: 1.0, r: -1.0}, [b]) for b in benchmarks for r in rivals}
+    smallest = Smallest.of([pair[0] for pair in leads.values()])
+    cross = [pair[1] for pair in leads.values() if len(pair) > 1]
+    ahead = sum(all(pair[0].value > 0 for (name, _), pair in leads.items() if name == b) for b in benchmarks)
+    against = holm([comparison.p_violated(pair) for pair in leads.values()])
+    p_values = max(map(comparison.p_holds, leads.values())), float(np.nanmin([*against, 1.0]))
+    if not smallest.has_interval:
+        p_values = math.nan, p_values[1]
+    beside = Smallest.of(cross) if len(cross) == len(leads) else None
+    counts, model = (len(benchmarks), planned_on, ahead), comparison.subject.model
+    several = smallest.several_seeds
+    return Outcome(model, "undecided", smallest, beside, *counts, *p_values, several_seeds=several)
+
+
+def _collapsed_runs(claim: Claim, results: Results, subject: Subject, planned_on: list[str]) -> Outcome:
+    """The share of a method's runs that collapsed, all benchmarks together."""
+    ((_, method, _),) = claim.quantity.terms
+    cells = {b: [run for m in subject.members for run in run_ends(results, m, method, b).values()] for b in planned_on}
+    runs = {benchmark: found for benchmark, found in cells.items() if found}
+    if not runs:
+        return Outcome(subject.model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
+    shares = {b: Proportion.of(sum(any(run.values()) for run in found), len(found)) for b, found in runs.items()}
+    estimate = Proportion.of(sum(s.successes for s in shares.values()), sum(s.count for s in shares.values()))
+    on_each = {benchmark: share.value for benchmark, share in shares.items()}
+    counts = len(runs), len(planned_on), sum(map(claim.rule.met, on_each.values()))
+    p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
+    several = min(map(len, runs.values())) > 1
+    return Outcome(subject.model, "undecided", estimate, None, *counts, *p_values, several, on_each=on_each)
+
+
+def _other_updates(quantity: Quantity, results: Results) -> str:
+    """Why seconds per step cannot be compared: updates per batch are not in the paper's ratio; empty if they are."""
+    papers = quantity.updates_per_batch
+    if papers is None:
+        return ""
+    batch, methods = results.experiment.training.questions_per_batch, results.experiment.methods
+    here = {name: max(1, batch // methods[name].mini_batch_questions) for name in papers}
+    first, *others = papers
+    if all(here[name] * papers[first] == here[first] * papers[name] for name in others):
+        return ""
+
+    def said(updates: Mapping[str, int]) -> str:
+        return " and ".join(f"{number} of {method_title(results, name)}" for name, number in updates.items())
+
+    return f"updates per batch: {said(here)} here, {said(papers)} in the paper"
+
+
+def budget_of(when: str, results: Results) -> str | None:
+    """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if the experiment has too few."""
+    budgets = list(results.experiment.training.budget_seconds)
+    places = {"first": 0, "next_to_last": -2, "last": -1}
+    if when not in places:
+        return when
+    return budgets[places[when]] if len(budgets) >= abs(places[when]) else None

@@ -1,0 +1,96 @@
+"""What each budget holds, and which runs collapsed."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from srpo.analysis.results.collapse import DROP, collapse_frame
+from srpo.analysis.results.cross_fit import WINDOW
+from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.matrix import AVERAGE, in_matrix_order
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
+from srpo.analysis.tables.grid import Cell, Grid, Row, interval
+from srpo.analysis.tables.table import Table
+
+COUNTS = {"steps": "Steps", "validations": "Validations", "questions_seen": "Questions seen"}
+
+
+def budgets_table(results: Results) -> Table:
+    """Steps, validations and questions within each budget, the fewest and the most of a method's runs."""
+    frame = _counts(results)
+    budgets = list(results.experiment.training.budget_seconds)
+    records = frame.set_index(["model", "method", "budget"]).to_dict("index")
+    body = []
+    for model, of_model in frame.groupby("model", sort=False):
+        body.append(Row(results.experiment.models[str(model)].title, heading=True))
+        for method in of_model["method"].unique():
+            found = [records.get((model, method, budget)) for budget in budgets]
+            cells = [Cell(_range(row, name)) for name in COUNTS for row in found]
+            body.append(Row(method_title(results, method), cells))
+    heads = [(title, budget) for title in COUNTS.values() for budget in budgets]
+    notes = [
+        f"The fewest and the most of a method's runs that have reached the budget. Budgets: {budgets_listed(results)}. "
+        "A step or a validation counts if it has ended by then. The score within a budget is that of one of its "
+        "validations, nothing is interpolated; so no claim is tested on a budget with fewer than three."
+    ]
+    grids = [Grid("Method", heads, body)] if body else []
+    return Table("budgets", "What each budget holds", notes if body else [], frame, {}, grids)
+
+
+def _counts(results: Results) -> pd.DataFrame:
+    runs = results.runs.set_index(RUN_KEY)
+    steps, validations = (
+        {key: log["clock"].to_numpy() for key, log in frame.groupby(RUN_KEY)}
+        for frame in (results.steps, results.validations)
+    )
+    batch, rows = results.experiment.training.questions_per_batch, []
+    for key, run in runs.iterrows():
+        for budget, seconds in results.experiment.training.budget_seconds.items():
+            if key in steps and (run["status"] == "finished" or run["clock"] >= seconds):
+                count = int((steps[key] <= seconds).sum())
+                held = int((validations[key] <= seconds).sum()) if key in validations else 0
+                row = dict(zip(RUN_KEY, key, strict=True)) | {"budget": budget, "steps": count, "validations": held}
+                rows.append(row | {"questions_seen": count * batch})
+    by_run = pd.DataFrame(rows, columns=[*RUN_KEY, "budget", *COUNTS])
+    grouped = by_run.groupby(["model", "method", "budget"], sort=False)
+    frame = grouped[[*COUNTS]].agg(["min", "max"])
+    frame.columns = pd.Index([f"{name}_{end}" for name, end in frame.columns])
+    frame.insert(0, "runs", grouped.size())
+    return in_matrix_order(frame.reset_index(), results)
+
+
+def _range(row: dict | None, name: str) -> str:
+    if row is None:
+        return MISSING
+    low, high = row[f"{name}_min"], row[f"{name}_max"]
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def collapses_table(results: Results) -> Table:
+    """Runs that ended below the untrained model or far below their best, by benchmark."""
+    frame = in_matrix_order(collapse_frame(results), results)
+    shown = [b for b in (AVERAGE, *results.experiment.benchmarks) if b in set(frame["benchmark"])]
+    records = frame.set_index(["model", "method", "benchmark"]).to_dict("index")
+    body = []
+    for model, of_model in frame.groupby("model", sort=False):
+        body.append(Row(results.experiment.models[str(model)].title, heading=True))
+        for method in of_model["method"].unique():
+            found = [records.get((model, method, benchmark)) for benchmark in shown]
+            body.append(Row(method_title(results, method), [_share(row) for row in found]))
+    heads = [("", "All benchmarks" if b == AVERAGE else benchmark_title(results, b)) for b in shown]
+    notes = [
+        f"Finished runs whose last {WINDOW} validations lie below the untrained model, or more than {DROP:g} points "
+        f"below their best {WINDOW} in a row. One half of the questions selects the best, the other half measures it. "
+        "In brackets the exact 95 % interval of the share in percent (Clopper and Pearson). It takes runs as "
+        "independent; those that share a base model are not quite."
+    ]
+    digits = dict.fromkeys(["percent", "percent_low", "percent_high"], 1)
+    grids = [Grid("Method", heads, body)] if body else []
+    return Table("collapses", "Runs that collapsed", notes if body else [], frame, digits, grids)
+
+
+def _share(row: dict | None) -> Cell:
+    if row is None:
+        return Cell(MISSING)
+    ends = interval(row["percent_low"], row["percent_high"], digits=0)
+    return Cell(f"{row['collapsed']} of {row['runs']}", interval=ends)

@@ -1,0 +1,1 @@
+"""What an experiment says: its types, and how YAML files become one."""

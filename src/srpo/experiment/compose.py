@@ -1,0 +1,595 @@
+"""Reads YAML files into an :class:`~srpo.experiment.config.Experiment`.
+
+An experiment file (``configs/experiments/*.yaml``) names methods, models and benchmarks; each name is
+one file under ``configs/``. :func:`load_experiment` adds what the experiment ``extends``, resolves the names,
+changes what ``overrides`` says and expands a sweep.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import yaml
+from pydantic import Field, FiniteFloat, ValidationError, field_validator
+
+from srpo.algorithm.method import Method
+from srpo.errors import SrpoError
+from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Model, Tuned, short_name
+from srpo.files import write_text
+from srpo.repository import CONFIGS
+from srpo.rewards import check_truths, find_reward, is_own
+from srpo.rows import parse_rows, read_file
+from srpo.schema import Config, Count
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+"""Valid names: they become folders and command-line arguments."""
+
+_NAMED = ("methods", "models", "benchmarks")
+"""Keys of the resolved experiment; an experiment file has only their names, in its matrix."""
+
+_INHERITED = ("scale", "tuned", "overrides", "training", "execution", "evaluation")
+"""Keys that an experiment inherits from the one that it extends. Name, title, matrix and sweep are not inherited."""
+
+_ALIASES = {
+    "alpha": "distillation_alpha",
+    "batch_size": "questions_per_batch",
+    "budgets": "budget_seconds",
+    "ema_rate": "teacher_update_rate",
+    "gpu_memory_utilization": "rollout_memory_fraction",
+    "gpus": "ranks",
+    "is_clip": "distillation_is_clip",
+    "lr": "learning_rate",
+    "max_completion_length": "max_response_length",
+    "n_gpus_per_node": "ranks",
+    "num_generations": "rollouts_per_question",
+    "ppo_mini_batch_size": "mini_batch_questions",
+    "tensor_model_parallel_size": "rollout_tensor_parallel",
+    "test_freq": "validate_every",
+    "top_k": "distillation_topk",
+    "train_batch_size": "questions_per_batch",
+}
+"""Names of verl, TRL and papers, and what they are called here; only messages use them."""
+
+
+def load_experiment(
+    source: Path | dict[str, Any],
+    config_root: Path = CONFIGS,
+    where: str | None = None,
+    also_known: Collection[str] = (),
+) -> Experiment:
+    """Read an experiment file, or the mapping that Snakemake read from it, and resolve its names.
+
+    ``extends: embedded`` inherits scale, tuned values, overrides, training, execution and evaluation of another
+    experiment. The file can replace single keys of the last three. Inherited overrides apply to the methods in this
+    experiment's matrix.
+    ``tuned: NAME`` takes the hyperparameters that a search has found (``configs/tuned/NAME.yaml``).
+    ``overrides`` in the file changes hyperparameters of a method for this experiment only, e.g.
+    ``overrides: {grpo: {learning_rate: 1.0e-4}}``, or gives it those of another, ``{advantage_mix: srpo}``.
+    ``search`` replaces every method by trials of several values. ``sweep`` replaces a method or model by variants, e.g.
+    ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
+    :meth:`Experiment.model_dump` made is already resolved and loads as it is.
+
+    Args:
+        source: the file, or its content.
+        config_root: the folder of experiments, methods, models and benchmarks.
+        where: the name of ``source`` in messages; by default its path.
+        also_known: other valid keys, which are suggested if a key is misspelt.
+
+    Raises:
+        SrpoError: on unknown keys or names, missing keys or impossible values, with one line for each.
+    """
+    where = where or (str(source) if isinstance(source, Path) else "experiment")
+    raw = _read_yaml(source) if isinstance(source, Path) else dict(source)
+    problems: dict[str, str] = {}
+    if raw.keys() & {"extends", "overrides"} or not {*_NAMED} <= raw.keys():
+        try:
+            raw = _resolve(_extended(raw, where, config_root, problems, also_known), where, config_root, problems)
+        except SrpoError as error:
+            raise SrpoError("\n".join(dict.fromkeys([*problems.values(), *str(error).splitlines()]))) from error
+    return _validate(Experiment, raw, where, problems)
+
+
+def resolved_text(experiment: Experiment) -> str:
+    """The resolved experiment as YAML: every name resolved, every default filled in."""
+    return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, width=120)
+
+
+def write_resolved(text: str, path: Path) -> None:
+    """Write the file that all commands read, unless it has this content already."""
+    if not path.exists() or path.read_text() != text:
+        write_text(path, text)
+
+
+def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
+    """The file of an experiment, from its name or its path.
+
+    Raises:
+        SrpoError: if there is no such file.
+    """
+    folder = config_root / "experiments"
+    for path in (Path(name), folder / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+    raise SrpoError(f"unknown experiment {name!r}; give a file or one of {known}")
+
+
+def _extended(
+    raw: dict[str, Any],
+    where: str,
+    config_root: Path,
+    problems: dict[str, str],
+    also_known: Collection[str] = (),
+    seen: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """An experiment with the keys that it inherits, directly or indirectly.
+
+    Args:
+        problems: to which unknown keys are added, as :func:`_validate` does.
+    """
+    known = [*(key for key in Experiment.model_fields if key not in _NAMED), "overrides", "extends"]
+    for key in map(str, raw):
+        if key in _NAMED:
+            problems[key] = f"{where}: unknown key {key}; put names into the matrix, changed values into overrides"
+        elif key not in known:
+            meant = _meant(key, [*known, *also_known])
+            problems[meant or key] = f"{where}: {key}: unknown key{_hint(meant)}"
+    raw = {key: value for key, value in raw.items() if key in known}
+    base_name = raw.pop("extends", None)
+    own = raw.get("overrides") or {}
+    if not isinstance(own, dict):
+        raise SrpoError(f"{where}: overrides = {own!r}: give a mapping of methods")
+    base: dict[str, Any] = {}
+    if base_name is not None:
+        path = config_root / "experiments" / f"{base_name}.yaml"
+        if base_name in seen:
+            raise SrpoError(f"{where}: extends: {' -> '.join((*seen, base_name))} is a circle")
+        if not path.is_file():
+            known = sorted(file.stem for file in path.parent.glob("*.yaml"))
+            hint = _hint(_meant(str(base_name), known)) or f"; there is {', '.join(known)}"
+            raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {path.parent}{hint}")
+        base = _extended(_read_yaml(path), str(path), config_root, problems, seen=(*seen, base_name))
+    merged = {key: base[key] for key in _INHERITED if key in base} | raw
+    for key in ("training", "execution", "evaluation"):
+        if isinstance(raw.get(key), dict) and isinstance(base.get(key), dict):
+            merged[key] = base[key] | raw[key]
+    inherited = base.get("overrides") or {}
+    if raw.get("tuned") is not None:
+        merged["tuned"] = read_tuned(str(raw["tuned"]), where, config_root).model_dump(mode="json")
+        inherited = _override(inherited, merged["tuned"]["methods"], where)
+    blocks = raw.get("matrix")
+    named = {
+        method
+        for block in (blocks if isinstance(blocks, list) else [])
+        for method in (isinstance(block, dict) and block.get("methods")) or []
+    }
+    changed = _override(inherited, own, where)
+    merged["overrides"] = {name: values for name, values in changed.items() if name in named or name in own}
+    return merged
+
+
+def _override(inherited: dict[str, Any], own: dict[str, Any], where: str) -> dict[str, Any]:
+    """Hyperparameters by method: the inherited ones, changed as ``own`` says; a name stands for that method's."""
+    merged = dict(inherited)
+    for name, values in own.items():
+        merged[name] = inherited.get(name, {}) | values if isinstance(values, dict) else values
+    for name, values in merged.items():
+        if isinstance(values, str):
+            if not isinstance(merged.get(values), dict):
+                known = ", ".join(other for other, given in merged.items() if isinstance(given, dict)) or "none"
+                what = f"that method has no overrides; there is {known}"
+                raise SrpoError(f"{where}: overrides.{name} = {values!r}: {what}")
+            merged[name] = merged[values]
+    return merged
+
+
+def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[str, str]) -> dict[str, Any]:
+    overrides = raw.pop("overrides", None) or {}
+    if "matrix" not in raw:
+        raise SrpoError(f"{where}: matrix is missing: give a list of blocks with models, benchmarks and methods")
+    blocks = raw["matrix"]
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise SrpoError(f"{where}: matrix = {blocks!r}: give a list of blocks with models, benchmarks and methods")
+    for kind, names in ((k, block.get(k)) for block in blocks for k in ("methods", "models", "benchmarks")):
+        if not isinstance(names, list | None):
+            raise SrpoError(f"{where}: matrix.{kind} = {names!r}: give a list of names")
+    for kind in _NAMED:
+        names = dict.fromkeys(str(name) for block in blocks for name in block.get(kind) or [])
+        raw[kind] = {}
+        for name in names:
+            try:
+                raw[kind][short_name(name)] = _load_named(kind, name, config_root, where)
+            except SrpoError as error:
+                problems[f"{kind}.{name}"] = str(error)
+        if len({*map(short_name, names)}) < len(names):
+            problems[kind] = f"{where}: two {kind} of one experiment share a name: {', '.join(names)}"
+    methods = dict.fromkeys(str(name) for block in blocks for name in block.get("methods") or [])
+    for name, values in overrides.items():
+        if name not in methods:
+            problems[f"overrides.{name}"] = (
+                f"{where}: overrides.{name}: not a method of the matrix ({', '.join(methods)})"
+            )
+        elif not isinstance(values, dict) or {"name", "title", "routing"} & values.keys():
+            problems[f"overrides.{name}"] = (
+                f"{where}: overrides.{name} = {values!r}: give hyperparameters of the method"
+            )
+        elif name in raw["methods"]:
+            raw["methods"][name] = {**raw["methods"][name], **values}
+    if problems:  # what does not depend on names is checked, too
+        _validate(Experiment, raw, where, problems, ("name", "training", "execution", "evaluation", "methods"))
+    if raw.get("search") is not None:
+        raw |= _expand_search(raw, where)
+    if raw.get("sweep") is not None:
+        raw |= _expand_sweep(raw, overrides, where)
+    return raw
+
+
+# ---------------------------------------------------------------- tuned hyperparameters and their search
+
+
+class SearchRequest(Config):
+    """A search as an experiment file asks for it: a grid of hyperparameters, the same for every method of the matrix.
+
+    ``held_out_questions`` of each benchmark's train split take the place of the test split, which is not touched.
+    """
+
+    held_out_questions: Count
+    grid: dict[str, Annotated[list[int | FiniteFloat], Field(min_length=1)]] = Field(min_length=1)
+
+
+class _Searched(Config):
+    """The file's key around a search, so that a mistake in it is named ``search.<key>``."""
+
+    search: SearchRequest
+
+
+def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
+    """What a search has found: a file of ``configs/tuned``.
+
+    Raises:
+        SrpoError: if there is no such file, or it is not one that ``srpo tune`` wrote.
+    """
+    path = config_root / "tuned" / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "no file"
+        raise SrpoError(f"{where}: tuned = {name!r}: unknown; {path.parent} has {known}")
+    return _validate(Tuned, _read_yaml(path), str(path))
+
+
+def _expand_search(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    """What a search changes of an experiment: every method becomes one for each point of the grid."""
+    if raw.get("sweep") is not None:
+        raise SrpoError(f"{where}: search: an experiment has a search or a sweep, not both")
+    request: SearchRequest = _validate(_Searched, {"search": raw["search"]}, where).search
+    points = [dict(zip(request.grid, values, strict=True)) for values in itertools.product(*request.grid.values())]
+    changed, made = _variants(raw, "methods", [*raw["methods"]], points, {}, where, ("search.grid", "search.grid"))
+    benchmarks = {
+        name: definition | {"held_out_questions": request.held_out_questions}
+        for name, definition in raw["benchmarks"].items()
+    }
+    trials = {name: {"of": of, "values": point} for name, (of, point) in made.items()}
+    # what an earlier search has found is not used
+    return changed | {"benchmarks": benchmarks, "search": {"trials": trials}, "tuned": None}
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+class SweepRequest(Config):
+    """The ``sweep`` of an experiment file: methods or models of the matrix, one of their keys, its values."""
+
+    of: list[str] = Field(min_length=1)
+    key: str
+    values: list[FiniteFloat] = Field(min_length=2)
+    label: str = Field(min_length=1)
+
+    @field_validator("of", mode="before")
+    @classmethod
+    def _one_or_several(cls, of: Any) -> Any:
+        return [of] if isinstance(of, str) else of
+
+
+class _Asked(Config):
+    """Wraps a sweep, so that error messages name ``sweep.<key>``."""
+
+    sweep: SweepRequest
+
+
+class _Swept(Config):
+    """Wraps methods and models in the same way."""
+
+    methods: dict[str, Method] = Field({})
+    models: dict[str, Model] = Field({})
+
+
+def _expand_sweep(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
+    """Replace the swept methods or models of an experiment by their variants.
+
+    All later code treats variants as ordinary methods and models. The report reads from ``sweep`` which ones belong
+    together.
+    """
+    request: SweepRequest = _validate(_Asked, {"sweep": raw["sweep"]}, where).sweep
+    kind = next((kind for kind in ("methods", "models") if {*request.of} <= raw[kind].keys()), None)
+    if kind is None or len({*request.of}) < len(request.of):
+        known = " or ".join(f"of the {kind} {', '.join(raw[kind])}" for kind in ("methods", "models") if raw[kind])
+        raise SrpoError(f"{where}: sweep.of = {', '.join(request.of)}: give one or more {known}, each once")
+    for of in request.of:
+        if request.key in overrides.get(of, {}):
+            raise SrpoError(f"{where}: overrides.{of}.{request.key}: the sweep sets it; change sweep.values")
+    points: list[dict[str, int | float]] = [{request.key: value} for value in request.values]
+    labels = {request.key: request.label}
+    changed, made = _variants(raw, kind, request.of, points, labels, where, ("sweep.key", "sweep.values"))
+    of_each = {name: {"of": of, "value": point[request.key]} for name, (of, point) in made.items()}
+    titles = {of: raw[kind][of]["title"] for of in request.of}
+    sweep = {"kind": kind, "key": request.key, "label": request.label, "titles": titles, "variants": of_each}
+    return changed | {"sweep": sweep}
+
+
+def _variants(
+    raw: dict[str, Any],
+    kind: str,
+    names: Sequence[str],
+    points: Sequence[dict[str, int | float]],
+    labels: Mapping[str, str],
+    where: str,
+    asked: tuple[str, str],
+) -> tuple[dict[str, Any], dict[str, tuple[str, dict[str, int | float]]]]:
+    """Replace methods or models by one variant for each point of a grid.
+
+    Args:
+        raw: the experiment.
+        kind: ``methods`` or ``models``.
+        names: those that are replaced.
+        points: values by key; a key of a nested mapping has dots.
+        labels: what titles call a key; default: its name.
+        asked: the file's keys that name the grid's keys and its values.
+
+    Returns:
+        The changed keys of the experiment; by variant, what it is a variant of and its point.
+    """
+    made: dict[str, tuple[str, dict[str, int | float]]] = {}
+    replaced: dict[str, Any] = {}
+    of_each: dict[str, list[str]] = {of: [of] for of in raw[kind]}
+    for of, original in raw[kind].items():
+        if of not in names:
+            replaced[of] = original
+            continue
+        definition, of_each[of] = original, []
+        for key in points[0]:
+            definition = _sweepable(original, kind, of, key, where, asked[0])
+        for point in points:
+            name = "-".join([of, *(f"{key.rsplit('.', 1)[-1]}-{value:.12g}" for key, value in point.items())])
+            setting = ", ".join(f"{labels.get(key, key)} = {value:.12g}" for key, value in point.items())
+            values = f"{asked[1]} = {', '.join(f'{value:.12g}' for value in point.values())}"
+            if name in made:
+                raise SrpoError(f"{where}: {values}: given twice")
+            if name in raw[kind]:
+                what = f"{asked[0].partition('.')[0]} makes a {kind[:-1]} {name}"
+                raise SrpoError(f"{where}: the {what}, and the matrix has another; rename it")
+            variant = definition | {"name": name, "title": f"{definition['title']}, {setting}"}
+            variant.pop("stored", None)  # base models of the original
+            for key, value in point.items():
+                variant = _with(variant, key, value)
+            try:
+                _Swept.model_validate({kind: {name: variant}})
+            except ValidationError as error:
+                reason = _reason(error.errors(include_url=False)[0])
+                raise SrpoError(f"{where}: {values} for {', '.join(point)} of {of}: {reason}") from error
+            made[name], replaced[name] = (of, point), variant
+            of_each[of].append(name)
+    blocks = [
+        block | {kind: [new for name in block.get(kind) or [] for new in of_each.get(str(name), [name])]}
+        for block in raw["matrix"]
+    ]
+    return {kind: replaced, "matrix": blocks}, made
+
+
+def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where: str, asked: str) -> dict[str, Any]:
+    """A method or model with its defaults, if ``key`` is one of its numbers; ``asked`` is the file's key that names it.
+
+    Raises:
+        SrpoError: if it is not; the message lists the keys that are numbers.
+    """
+    checked = getattr(_validate(_Swept, {kind: {name: definition}}, where), kind)[name].model_dump(mode="json")
+    numbers = _numbers(checked)
+    if key not in numbers:
+        what = f"a number of {kind[:-1]} {name}; " + (f"there is {', '.join(numbers)}" if numbers else "it has none")
+        raise SrpoError(f"{where}: {asked} = {key}: not {what}")
+    return checked
+
+
+def _numbers(definition: dict[str, Any], prefix: str = "") -> list[str]:
+    """The keys of all numbers; keys of nested mappings have dots."""
+    found = []
+    for key, value in definition.items():
+        if isinstance(value, dict):
+            found += _numbers(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append(f"{prefix}{key}")
+    return found
+
+
+def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy with another value of ``key``, a path with dots."""
+    first, _, rest = key.partition(".")
+    return definition | {first: _with(definition[first], rest, value) if rest else value}
+
+
+# ---------------------------------------------------------------- files and errors
+
+
+def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str, Any]:
+    folder = config_root / kind
+    own_file = kind == "benchmarks" and name.endswith(".yaml")  # anywhere; all others are in configs
+    path = Path(name).expanduser() if own_file else folder / f"{name}.yaml"
+    if "/" in name and kind != "benchmarks":
+        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: only benchmarks are in folders")
+    if not all(map(_NAME.fullmatch, [short_name(name)] if own_file else name.split("/"))):
+        raise SrpoError(
+            f"{where}: {kind[:-1]} {name!r}: a name has letters (A to Z), digits, points, hyphens and "
+            "underscores, and begins with a letter, digit or underscore"
+        )
+    if kind == "methods" and name == "base":
+        raise SrpoError(f"{where}: method 'base': this name is reserved for the untrained model; rename the file")
+    if not (own_file or path.is_file()):
+        known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+        hint = _hint(_meant(name, known))
+        raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{hint}; {folder} has {', '.join(known)}")
+    content = _read_yaml(path)
+    if content.setdefault("name", short_name(name)) != short_name(name):
+        raise SrpoError(
+            f"{path}: name = {content['name']!r}: a {kind[:-1]} has the name of its file; leave the key out"
+        )
+    return _with_own_data(content, path) if kind == "benchmarks" else content
+
+
+def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A benchmark's file, its own files of questions read and its own reward tried on their first answers."""
+    truths = []
+    if content.get("kind") == "files":
+        of_every_kind = FilesBenchmark.model_fields.keys() - Files.model_fields.keys() - {"contents"}
+        files: Files = _validate(Files, {k: v for k, v in content.items() if k not in of_every_kind}, str(path))
+        contents = {}
+        for split, file in (("train", files.train_file), ("test", files.test_file)):
+            found = (path.parent / file.expanduser()).resolve()
+            data = read_file(found)
+            rows = parse_rows(data, str(found), files.columns)
+            content = content | {f"{split}_file": str(found)}
+            contents[split] = FileContent(sha256=hashlib.sha256(data).hexdigest(), rows=len(rows)).model_dump()
+            truths.append(rows[0].ground_truth)
+        content = content | {"contents": contents}
+    reward = content.get("reward")
+    if isinstance(reward, str) and (truths or is_own(reward)):
+        try:
+            find_reward(reward)
+            check_truths(reward, truths)
+        except SrpoError as error:
+            raise SrpoError(f"{path}: {error}") from error
+    return content
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        return parse_mapping(path.read_text(), str(path))
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def parse_mapping(text: str, where: str) -> dict[str, Any]:
+    """A mapping from its YAML.
+
+    Raises:
+        SrpoError: if it is no YAML or no mapping; ``where`` names the text.
+    """
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SrpoError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise SrpoError(f"{where}: a mapping is expected, found {type(content).__name__}")
+    return content
+
+
+def _validate(
+    model: type[Config],
+    raw: dict[str, Any],
+    where: str,
+    problems: dict[str, str] | None = None,
+    only: Collection[str] = (),
+) -> Any:
+    """``raw`` as a ``model``.
+
+    Args:
+        problems: lines about mistakes found before, by the key that was probably meant. A key that such a line
+            explains is not missing.
+        only: keys of ``raw`` whose mistakes count; default: all.
+
+    Raises:
+        SrpoError: with one line for each mistake.
+    """
+    problems = problems or {}
+    explained = {*problems}
+    valid, errors = None, []
+    try:
+        valid = model.model_validate(raw)
+    except ValidationError as error:
+        # unknown keys first: they explain why the correctly spelt key is missing
+        errors = sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    for each in errors:
+        path, what, value = _path(raw, each), "", repr(each["input"])
+        key = ".".join(map(str, path))
+        if (only and not {*path[:1]} & {*only}) or (each["type"] == "missing" and key in explained):
+            continue
+        if each["type"] == "extra_forbidden":
+            near = _meant(str(path[-1]), _keys_beside(model, raw, path))
+            explained.add(".".join(map(str, (*path[:-1], near))))
+            what = f"unknown key{_hint(near)}"
+        elif key and each["type"] != "missing" and len(value) < 200:
+            key = f"{key} = {value}"
+        line = ": ".join(filter(None, [where, key, what or _reason(each)]))
+        problems.setdefault(str(path), line)
+    if problems:
+        raise SrpoError("\n".join(problems.values()))
+    return valid
+
+
+def _path(raw: Any, error: Mapping[str, Any]) -> tuple[int | str, ...]:
+    """The key that pydantic's error is about. Its ``loc`` has the kinds of unions among the keys."""
+    path: list[int | str] = []
+    for last, part in enumerate(error["loc"], 1 - len(error["loc"])):
+        if (isinstance(raw, Mapping) and part in raw) or (isinstance(raw, Sequence) and isinstance(part, int)):
+            raw = raw[part]
+            path.append(part)
+        elif not last and error["type"] == "missing":
+            path.append(part)
+    return tuple(path)
+
+
+def _hint(meant: str | None) -> str:
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def _meant(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant, in whatever case it was written."""
+    by_folded = {each.casefold(): each for each in known}
+    alias = _ALIASES.get(name.casefold())
+    near = [alias] if alias in by_folded else difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    return by_folded[near[0]] if near else None
+
+
+def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> list[str]:
+    """The keys of the configuration class that has the last key of ``path``; of several, the one most like ``raw``."""
+    classes = [model]
+    for part in path[:-1]:
+        raw = raw[part]
+        fields = [each.model_fields[part] for each in classes if part in each.model_fields]
+        classes = [found for field in fields for found in _classes(field.annotation)] or classes
+
+    def likeness(each: type[Config]) -> tuple[bool, int]:
+        kind = each.model_fields.get("kind")
+        return kind is not None and raw.get("kind") in get_args(kind.annotation), len(each.model_fields.keys() & raw)
+
+    return [*max(classes, key=likeness).model_fields]
+
+
+def _classes(annotation: Any) -> list[type[Config]]:
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _classes(part)]
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    """pydantic's error as one short sentence."""
+    if error["type"] == "union_tag_invalid":
+        return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
+    message = {"extra_forbidden": "unknown key", "union_tag_not_found": "the key kind is missing"}.get(
+        error["type"], error["msg"].removeprefix("Value error, ")
+    )
+    quote = "; quote it" if error["type"] == "string_type" and isinstance(error["input"], int | float) else ""
+    return f"{message[0].lower()}{message[1:]}{quote}"

@@ -1,0 +1,712 @@
+"""The types of an experiment's YAML files; values are checked before anything runs.
+
+:mod:`srpo.experiment.compose` makes one frozen :class:`Experiment` from an experiment file. All other code uses it
+and, for each training run, one :class:`RunSpec`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import AfterValidator, Field, model_validator
+
+from srpo.algorithm.method import Method
+from srpo.errors import SrpoError
+from srpo.layout import RunId
+from srpo.rewards import REWARDS, is_own
+from srpo.rows import Columns
+from srpo.schema import Config, Count, Fraction, Positive
+from srpo.step_times import TimedMethod, paper_step_seconds
+
+# ---------------------------------------------------------------- models
+
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Architecture(Config):
+    """Qwen3 sizes of a model that is built here."""
+
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    intermediate_size: Count
+    max_position_embeddings: Count = 512
+    vocab_size: Count = 400
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Architecture:
+        for whole, part in (("hidden_size", "num_attention_heads"), ("num_attention_heads", "num_key_value_heads")):
+            if getattr(self, whole) % getattr(self, part):
+                raise ValueError(f"{part} = {getattr(self, part)}: must divide {whole} = {getattr(self, whole)}")
+        return self
+
+
+FactsPerQuestion = Annotated[int, Field(ge=2, le=10)]
+Distractors = Annotated[int, Field(ge=0, le=10)]
+
+
+class WarmStart(Config):
+    """Supervised start of a model that is built here: it teaches the answer format and the use of a solution."""
+
+    corpus: Literal["families", "splits"]
+    families: tuple[str, ...] = ()
+    """The families of the corpus ``families``; empty: all of them."""
+    steps: Count
+    batch_size: Count = 64
+    learning_rate: Positive = 3e-3
+    informed_fraction: Fraction = 0.4
+    brevity: Fraction = 0.0
+    facts_per_question: tuple[FactsPerQuestion, ...] = ()
+    """Of the corpus ``families``: a question has one of these numbers of facts, each equally often; none: the
+    families' own."""
+    distractors: tuple[Distractors, ...] = ()
+    """Of the corpus ``families``: a question has one of these numbers of distractors, each equally often; empty:
+    questions have none."""
+    fact_errors: Annotated[float, Field(ge=0, le=1.25)] = 1.0
+    """Of the corpus ``families``: factor of the probability that a fact is stated wrongly. It sets how hard the
+    questions are for the base model: 0 leaves no mistake."""
+    seed: int = 0
+
+
+class _Model(Config):
+    """What every kind of model has."""
+
+    name: str
+    title: str
+
+    def base_model(self, seed: int) -> Self:
+        """The base model that runs with this training seed start from."""
+        return self
+
+
+class MiniatureModel(_Model):
+    """A tiny Qwen3 built and warm-started by the workflow, or read from the repository."""
+
+    kind: Literal["miniature"]
+    architecture: Architecture
+    warm_start: WarmStart
+    draws: Literal["shared", "per_seed"] = "shared"
+    """``per_seed``: runs with seed s start from base model s, whose warm start has seed s; a contrast of methods over
+    seeds then covers the draw of the base model. ``shared``: all runs start from one base model."""
+    stored: dict[int, Sha256] = Field(default_factory=dict)
+    """The base models that the repository has (``configs/models/stored``): by the seed of the warm start, the hash of
+    the file."""
+
+    def base_model(self, seed: int) -> Self:
+        """The base model that runs with this training seed start from."""
+        if self.draws == "shared":
+            return self
+        warm_start = self.warm_start.model_copy(update={"seed": seed})
+        stored = {seed: self.stored[seed]} if seed in self.stored else {}
+        name, title = f"{self.name}-{seed}", f"{self.title}, base model {seed}"
+        update = {"name": name, "title": title, "warm_start": warm_start, "draws": "shared", "stored": stored}
+        return self.model_copy(update=update)
+
+
+class TransformerShape(Config):
+    """Sizes of a Qwen3 or Llama, named as in ``config.json``; memory, disk and FLOPs are computed from them."""
+
+    model_type: Literal["qwen3", "llama"] = "qwen3"
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    intermediate_size: Count
+    vocab_size: Count
+    tie_word_embeddings: bool
+
+
+class HubModel(_Model):
+    """A pinned revision on the Hugging Face hub.
+
+    ``srpo plan`` computes with ``shape`` before anything is downloaded. After the download it is compared with the
+    checkpoint's ``config.json``.
+    """
+
+    kind: Literal["hub"]
+    repository: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    shape: TransformerShape | None = None
+
+
+class LocalModel(_Model):
+    """A checkpoint directory in Hugging Face format."""
+
+    kind: Literal["local"]
+    path: Path
+
+
+class GgufModel(_Model):
+    """A model in one GGUF file, in a folder or in an installed Python package; a warm start is optional.
+
+    ``path`` is relative to where ``package`` (``name==version``) is installed, if there is one. ``shape`` is held
+    against the file.
+    """
+
+    kind: Literal["gguf"]
+    package: Annotated[str, Field(pattern=r"^[\w.-]+==[\w.]+$")] | None = None
+    path: Path
+    sha256: Sha256
+    shape: TransformerShape
+    warm_start: WarmStart | None = None
+
+
+Model = Annotated[MiniatureModel | HubModel | LocalModel | GgufModel, Field(discriminator="kind")]
+
+
+# ---------------------------------------------------------------- benchmarks
+
+
+def _known_reward(kind: str) -> str:
+    if kind not in REWARDS and not is_own(kind):
+        raise ValueError(f"unknown; there is {', '.join(REWARDS)}; or give module:function")
+    return kind
+
+
+RewardName = Annotated[str, AfterValidator(_known_reward)]
+"""A key of :data:`srpo.rewards.REWARDS`, or ``module:function``."""
+
+
+class SourceFile(Config):
+    """One file of a data source, identified byte for byte; ``first`` limits how many of its rows are used."""
+
+    path: str
+    git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    rows: Count
+    first: Count | None = None
+
+    @model_validator(mode="after")
+    def _rows_exist(self) -> SourceFile:
+        if self.first is not None and self.first > self.rows:
+            raise ValueError(f"first = {self.first}: the file has {self.rows} rows")
+        return self
+
+
+class Source(Config):
+    """Where real splits come from."""
+
+    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    train: SourceFile
+    test: SourceFile
+
+
+class _Benchmark(Config):
+    """What every kind of benchmark has."""
+
+    name: str
+    title: str
+    reward: RewardName
+    held_out_questions: Annotated[int, Field(ge=0)] = 0
+    """A search of hyperparameters sets it: this number of questions of the train split is held out and takes the
+    place of the test split, which is not touched. 0: the splits as they are."""
+
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
+        raise NotImplementedError
+
+    def questions(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has."""
+        held_out = self.held_out_questions
+        if not held_out:
+            return self.published(split)
+        return held_out if split == "test" else self.published("train") - held_out
+
+    @model_validator(mode="after")
+    def _some_are_left(self) -> Self:
+        if self.held_out_questions >= self.published("train"):
+            raise ValueError(
+                f"held_out_questions = {self.held_out_questions}: more than the train split has, which is "
+                f"{self.published('train')}"
+            )
+        return self
+
+
+class MiniatureBenchmark(_Benchmark):
+    """A procedural family of questions."""
+
+    kind: Literal["miniature"]
+    family: str
+    facts_per_question: FactsPerQuestion | None = None
+    """The length of the reasoning: a question asks for the result of each of this number of facts, and one wrong fact
+    makes the answer wrong. None: the family's own questions, of two or three facts."""
+    distractors: Distractors = 0
+    """Further facts that a question names and a response states, but the answer does not need."""
+    train_questions: Count
+    test_questions: Count
+    seed: int = 0
+
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
+        return self.train_questions if split == "train" else self.test_questions
+
+
+class SourcedBenchmark(_Benchmark):
+    """Real splits, fetched and verified."""
+
+    kind: Literal["sourced"]
+    source: Source
+
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
+        file = self.source.train if split == "train" else self.source.test
+        return file.first or file.rows
+
+
+class FileContent(Config):
+    """What a file of questions contains."""
+
+    sha256: Sha256
+    rows: Count
+
+
+class Files(Config):
+    """Two files of questions, JSON lines or parquet, as a benchmark's file names them."""
+
+    train_file: Path
+    test_file: Path
+    columns: Columns = Columns()
+
+
+class FilesBenchmark(_Benchmark, Files):
+    """Questions in files of one's own.
+
+    :mod:`srpo.experiment.compose` makes the paths absolute and fills in ``contents``. The contents determine a run's
+    result, the paths do not.
+    """
+
+    kind: Literal["files"]
+    contents: dict[Literal["train", "test"], FileContent]
+
+    def file(self, split: Literal["train", "test"]) -> Path:
+        """The file of a split."""
+        return self.train_file if split == "train" else self.test_file
+
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
+        return self.contents[split].rows
+
+
+class HubSplit(Config):
+    """A split of a data set, or a part of one such as ``train[:512]``, and how many questions it has."""
+
+    split: str
+    rows: Count
+
+
+class HubDatasetBenchmark(_Benchmark):
+    """Questions of a data set of the Hugging Face hub, at a pinned revision."""
+
+    kind: Literal["hf_dataset"]
+    repository: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    subset: str | None = None
+    columns: Columns = Columns()
+    train: HubSplit
+    test: HubSplit
+
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
+        return self.train.rows if split == "train" else self.test.rows
+
+
+class ReasoningGymBenchmark(_Benchmark):
+    """Questions of a task of the package reasoning-gym, scored by the task's own scorer.
+
+    ``settings`` are those of the task, such as ``max_word_len`` of ``spell_backward``.
+    """
+
+    kind: Literal["reasoning_gym"]
+    reward: Literal["reasoning_gym"] = "reasoning_gym"
+    task: str
+    settings: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    train_questions: Count
+    test_questions: Count
+    seed: int = 0
+
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
+        return self.train_questions if split == "train" else self.test_questions
+
+
+Benchmark = Annotated[
+    MiniatureBenchmark | SourcedBenchmark | FilesBenchmark | HubDatasetBenchmark | ReasoningGymBenchmark,
+    Field(discriminator="kind"),
+]
+
+
+# ---------------------------------------------------------------- training
+
+
+class Sampling(Config):
+    """How validation and evaluation sample."""
+
+    rollouts: Count = 16
+    temperature: Positive = 0.6
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+
+
+class WallClock(Config):
+    """The training clock counts the measured seconds of a step's phases."""
+
+    kind: Literal["wall"]
+
+
+class ModelledClock(Config):
+    """It counts the FLOPs of a step's phases at nominal rates, so that results do not depend on the machine."""
+
+    kind: Literal["modelled"]
+    decode_flops_per_second: Positive = 1e10
+    dense_flops_per_second: Positive = 3e10
+
+
+class CalibratedClock(Config):
+    """It counts, for each step, the seconds that such a step took in the paper: budgets have equal steps on any GPU.
+
+    ``step_seconds`` has, by method of figure 4b and hours of training, the mean seconds per step up to then; other
+    methods count like the one whose passes they share (``step_times.timed_like``).
+    """
+
+    kind: Literal["calibrated"]
+    step_seconds: dict[TimedMethod, dict[Positive, Positive]] = Field(default_factory=paper_step_seconds)
+
+    @model_validator(mode="after")
+    def _steps_increase(self) -> CalibratedClock:
+        for method in get_args(TimedMethod):
+            means = self.step_seconds.get(method)
+            if not means:
+                raise ValueError(f"step_seconds.{method} is missing; give {', '.join(get_args(TimedMethod))}")
+            steps = [hours / mean for hours, mean in sorted(means.items())]
+            if any(a >= b for a, b in itertools.pairwise(steps)):
+                raise ValueError(f"step_seconds.{method} = {means}: more hours must be more steps")
+        return self
+
+
+Clock = Annotated[WallClock | ModelledClock | CalibratedClock, Field(discriminator="kind")]
+"""What a second of the training clock is."""
+
+
+class Training(Config):
+    """Settings that all methods of an experiment share (table 3)."""
+
+    questions_per_batch: Count = 32
+    rollouts_per_question: Annotated[int, Field(ge=2)] = 8
+    max_prompt_length: Count = 2048
+    max_response_length: Count = 8192
+    # what becomes of a question whose prompt is longer (benchmarks/lengths.py)
+    overlong_prompts: Literal["refuse", "leave_out"] = "refuse"
+    max_reprompt_len: Count = 10240
+    temperature: Positive = 1.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    warmup_steps: Annotated[int, Field(ge=0)] = 10
+    clip_grad: Positive = 1.0
+    micro_batch_size: Count = 64
+    validate_every: Count = 5
+    validation: Sampling = Sampling()
+    branch_gradients_every: Count = 50
+    clock: Clock
+    budget_seconds: dict[str, Positive]
+    max_steps: Count | None = None
+
+    @model_validator(mode="after")
+    def _budgets_increase(self) -> Training:
+        seconds = list(self.budget_seconds.values())
+        if not seconds or any(a >= b for a, b in itertools.pairwise(seconds)):
+            raise ValueError(
+                f"budget_seconds = {self.budget_seconds}: give at least one, in strictly increasing seconds"
+            )
+        return self
+
+
+# ---------------------------------------------------------------- execution
+
+
+class Execution(Config):
+    """Driver, devices, precision and memory of a run; they are not part of the method."""
+
+    driver: Literal["in_process", "ray"] = "in_process"
+    ranks: Count = 1
+    precision: Literal["float32", "bfloat16"] = "float32"
+    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
+    remove_padding: bool = False
+    max_tokens_per_rank: Count | None = None
+    gradient_checkpointing: bool = False
+    offload_teacher: bool = False
+    # sampling
+    rollout_engine: Literal["embedded", "sglang"] = "embedded"
+    rollout_tensor_parallel: Count = 1
+    rollout_memory_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.6
+    deterministic_rollouts: bool = False
+    # further settings of verl, by their Hydra keys (docs/verl.md); they are part of a run's identity
+    verl_overrides: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a prompt is computed once for all its responses (``policy/shared_prompts.py``).
+
+        With ``remove_padding`` each response has its own copy of the prompt, as in verl.
+        """
+        return self.attention == "sdpa" and not self.remove_padding
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Execution:
+        if self.attention == "flash_attention_2" and not self.remove_padding:
+            raise ValueError("attention = flash_attention_2: set remove_padding = true; only sdpa shares prompts")
+        if self.driver == "in_process":
+            for key, only in (("ranks", 1), ("rollout_engine", "embedded")):
+                if getattr(self, key) != only:
+                    raise ValueError(f"{key} = {getattr(self, key)}: the in-process driver has {only} only; use ray")
+        if self.ranks % self.rollout_tensor_parallel:
+            raise ValueError(
+                f"rollout_tensor_parallel = {self.rollout_tensor_parallel}: must divide ranks = {self.ranks}"
+            )
+        return self
+
+
+# ---------------------------------------------------------------- experiment
+
+SweptKind = Literal["methods", "models"]
+
+
+class Block(Config):
+    """A rectangle of the run matrix. Without methods it only evaluates the base models."""
+
+    models: list[str] = Field(min_length=1)
+    benchmarks: list[str] = Field(min_length=1)
+    methods: list[str] = Field(default_factory=list)
+    seeds: list[int] = Field([1], min_length=1)
+
+    def holds(self, run: RunId) -> bool:
+        """Whether a run is in the rectangle."""
+        return (
+            run.seed in self.seeds
+            and run.method in self.methods
+            and run.model in self.models
+            and run.benchmark in map(short_name, self.benchmarks)
+        )
+
+
+class Variant(Config):
+    """A variant of a method or model; it differs from the original only in the key of the sweep."""
+
+    of: str
+    value: float
+
+
+class Sweep(Config):
+    """A resolved sweep: its key, its label, and the generated methods or models by name.
+
+    ``titles`` are the titles of the original methods or models.
+    """
+
+    kind: SweptKind
+    key: str
+    label: str
+    titles: dict[str, str]
+    variants: dict[str, Variant]
+
+
+class Trial(Config):
+    """One trial of a search: a method with these values of its hyperparameters."""
+
+    of: str
+    values: dict[str, int | float]
+
+
+class Search(Config):
+    """What a search has become: the methods generated from it, by name. Every method has the same trials."""
+
+    trials: dict[str, Trial]
+
+
+class TrialResult(Config):
+    """A trial of a finished search: the method, its values, and its score on the held-out questions, percent."""
+
+    method: str
+    values: dict[str, int | float]
+    score: float
+
+
+class Tuned(Config):
+    """A finished search: a file of ``configs/tuned``, which ``srpo tune`` writes.
+
+    ``methods`` has the chosen hyperparameters. ``runs``, ``training_steps``, ``clock_seconds`` (of the training clock)
+    and ``wall_seconds`` are what the search cost.
+    """
+
+    search: str
+    models: list[str]
+    benchmarks: list[str]
+    questions: Count
+    seeds: list[int]
+    budget_seconds: dict[str, Positive]
+    runs: Count
+    training_steps: Count
+    clock_seconds: Positive
+    wall_seconds: Positive
+    methods: dict[str, dict[str, int | float]]
+    trials: list[TrialResult]
+
+
+CHANGEABLE_ON_RESUME = {
+    # refuse or leave_out: if a prompt is too long, one of them has no run, so that no run has another result
+    "training": {"micro_batch_size", "branch_gradients_every", "overlong_prompts"},
+    "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
+}
+"""Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""
+
+NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
+    "model": {"title"},
+    "benchmark": {"title", "train_file", "test_file"},
+    "method": {"title"},
+}
+"""Keys that change no result of a run, titles included."""
+
+
+class RunSpec(Config):
+    """Everything that determines a training run's result, resolved; ``model`` is the base model of the run's seed."""
+
+    experiment: str
+    scale: Literal["embedded", "paper"]
+    id: RunId
+    model: Model
+    benchmark: Benchmark
+    method: Method
+    training: Training
+    execution: Execution
+
+    def identity(self) -> dict[str, Any]:
+        """The specification without the keys that do not change the result (:data:`NOT_PART_OF_IDENTITY`)."""
+        return self.model_dump(mode="json", exclude=NOT_PART_OF_IDENTITY)
+
+
+class Experiment(Config):
+    """A resolved experiment."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    title: str
+    scale: Literal["embedded", "paper"]
+    comparable_with_paper: bool = False
+    matrix: list[Block] = Field(min_length=1)
+    training: Training
+    execution: Execution = Execution()
+    evaluation: Sampling = Sampling()
+    methods: dict[str, Method]
+    models: dict[str, Model]
+    benchmarks: dict[str, Benchmark]
+    sweep: Sweep | None = None
+    search: Search | None = None
+    # where the hyperparameters were searched for
+    tuned: Tuned | None = None
+    # a warning at the beginning of the report; such a report begins with a figure and ends with the claims
+    notice: str | None = None
+
+    @model_validator(mode="after")
+    def _mini_batches_divide(self) -> Experiment:
+        for name, method in self.methods.items():
+            if self.training.questions_per_batch % method.mini_batch_questions:
+                raise ValueError(
+                    f"methods.{name}.mini_batch_questions = {method.mini_batch_questions}: "
+                    f"must divide training.questions_per_batch = {self.training.questions_per_batch}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _titles_differ(self) -> Experiment:
+        for kind in ("methods", "models", "benchmarks"):
+            named: dict[str, str] = {}  # the first of each title; tables and figures tell them apart by it
+            for name, definition in getattr(self, kind).items():
+                first = named.setdefault(definition.title, name)
+                if first != name:
+                    raise ValueError(f"{kind}.{name}.title = {definition.title!r}: also that of {first}")
+        return self
+
+    @model_validator(mode="after")
+    def _batches_can_be_filled(self) -> Experiment:
+        for benchmark in dict.fromkeys(name for block in self.matrix if block.methods for name in block.benchmarks):
+            if short_name(benchmark) not in self.benchmarks:
+                raise ValueError(f"matrix: benchmark {benchmark} is not among benchmarks")
+            found, batch = self.benchmarks[short_name(benchmark)].questions("train"), self.training.questions_per_batch
+            if found < batch:
+                raise ValueError(
+                    f"training.questions_per_batch = {batch}: benchmark {benchmark} has {found} questions to train on"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _longest_sequence_fits(self) -> Experiment:
+        longest = self.training.max_reprompt_len + self.training.max_response_length
+        limit = self.execution.max_tokens_per_rank
+        if limit is not None and limit < longest:
+            raise ValueError(
+                f"execution.max_tokens_per_rank = {limit}: a teacher's prompt with its response takes up to {longest}"
+            )
+        return self
+
+    def runs(self) -> list[RunId]:
+        """The training runs, each once, in the matrix's order."""
+        ids = (
+            RunId(model=model, benchmark=short_name(benchmark), method=method, seed=seed)
+            for block in self.matrix
+            for model in block.models
+            for benchmark in block.benchmarks
+            for method in block.methods
+            for seed in block.seeds
+        )
+        return list(dict.fromkeys(ids))
+
+    def base_models(self, model: str) -> dict[int, Model]:
+        """The base models of a model by the training seed of the runs that start from them.
+
+        One base model that all runs share stands under the seed 0.
+        """
+        definition = self.models[model]
+        seeds = sorted({seed for block in self.matrix if model in block.models for seed in block.seeds})
+        drawn = {seed: definition.base_model(seed) for seed in seeds}
+        return {0: definition} if all(base is definition for base in drawn.values()) else drawn
+
+    def every_base_model(self) -> dict[str, Model]:
+        """All base models by name."""
+        return {base.name: base for model in self.models for base in self.base_models(model).values()}
+
+    def base_evaluations(self) -> list[tuple[str, str]]:
+        """The (base model, benchmark) pairs that are evaluated untrained, each once."""
+        return [
+            (base.name, benchmark) for model, benchmark in self.bases() for base in self.base_models(model).values()
+        ]
+
+    def bases(self) -> list[tuple[str, str]]:
+        """The (model, benchmark) pairs whose base models are evaluated, each once."""
+        pairs = ((m, short_name(b)) for block in self.matrix for m in block.models for b in block.benchmarks)
+        return list(dict.fromkeys(pairs))
+
+    @property
+    def sweep_label(self) -> str:
+        """The name of the swept setting in tables and figures; empty without a sweep."""
+        return self.sweep.label if self.sweep else ""
+
+    def run(self, run: RunId) -> RunSpec:
+        """Resolve one run."""
+        # not runs(): this is called for each of thousands of runs
+        if not any(block.holds(run) for block in self.matrix):
+            raise SrpoError(f"run {run.path} is not in the matrix of experiment {self.name}")
+        return RunSpec(
+            experiment=self.name,
+            scale=self.scale,
+            id=run,
+            model=self.models[run.model].base_model(run.seed),
+            benchmark=self.benchmarks[run.benchmark],
+            method=self.methods[run.method],
+            training=self.training,
+            execution=self.execution,
+        )
+
+
+def short_name(benchmark: str) -> str:
+    """``miniature/physics`` -> ``physics``, ``data/sums.yaml`` -> ``sums``: only the file's name is a benchmark's."""
+    return benchmark.rsplit("/", 1)[-1].removesuffix(".yaml")

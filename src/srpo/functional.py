@@ -1,0 +1,184 @@
+"""The method for your own training loop: routing, weights, branches and denominator of a mini-batch in one call.
+
+They need torch, and neither verl, Ray, Snakemake nor MLflow. The package exports them: ``srpo.loss``, ``srpo.route``,
+``srpo.load_method``, and ``srpo.teacher_messages`` for the teacher's prompt. ``examples/`` shows their use.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+import yaml
+from torch import Tensor
+
+from srpo.algorithm import routing
+from srpo.algorithm.advantage import group_advantages
+from srpo.algorithm.branches import BRANCHES
+from srpo.algorithm.diagnostics import weight_metrics
+from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, top_k_ids
+from srpo.algorithm.method import Method
+from srpo.algorithm.objective import branch_losses, objective
+from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
+from srpo.algorithm.weighting import dynamic_weights, preserve_loss_scale
+from srpo.repository import CONFIGS
+
+Values: TypeAlias = Tensor | Sequence[Tensor | None]
+"""By rollout and token: padded, [rollouts, tokens, ...]; or ragged, one [response, ...] for each rollout."""
+
+
+def load_method(name: str = "srpo", **changes: Any) -> Method:
+    """A method of ``configs/methods``, with the paper's hyperparameters (tables 3 and 7) except for ``changes``.
+
+    Raises:
+        ValueError: if there is no such method, or a change is impossible.
+    """
+    files = {path.stem: path for path in sorted((CONFIGS / "methods").glob("*.yaml"))}
+    if name not in files:
+        raise ValueError(f"no method {name!r}; use {', '.join(files)}")
+    return Method.model_validate({"name": name, **yaml.safe_load(files[name].read_text()), **changes})
+
+
+def route(
+    rewards: Tensor | Sequence[float], groups: Tensor | Sequence[int], method: str | Method = "srpo"
+) -> routing.Routes:
+    """Which branch each rollout takes, and which rollouts the teacher is asked about (section 3.1, table 7).
+
+    Call it before the teacher's pass. The teacher reads the rollouts in ``uses_teacher``, each after the student's
+    question enriched with the response of ``shown_sibling`` (:func:`srpo.benchmarks.prompts.teacher_messages`), or
+    after the question alone if that is ``NO_SIBLING`` (-1).
+
+    Args:
+        rewards: [rollouts] 1 for a correct rollout; every other value is wrong.
+        groups: [rollouts] an id for each question.
+        method: a name of ``configs/methods`` or a :class:`~srpo.algorithm.method.Method`.
+    """
+    return routing.route(*_on_cpu(rewards, groups), _method(method).routing)
+
+
+def loss(
+    logits: Values,
+    teacher_logits: Values | None,
+    response_ids: Values,
+    response_mask: Tensor | None,
+    rewards: Tensor | Sequence[float],
+    groups: Tensor | Sequence[int],
+    method: str | Method = "srpo",
+    *,
+    old_log_probs: Values | None = None,
+    rollout_log_probs: Values | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """The objective of section 3.3 on one whole mini-batch: minimise it.
+
+    Inside are the routing (3.1), the group advantages and the clipped loss (2.1), the top-K divergence from the
+    self-teacher (2.2), the dynamic weights of mean 1 (3.2), and the one denominator: all tokens that take a branch.
+    Advantages, weights and denominator are of the rollouts given here. So give all rollouts of a mini-batch in one
+    call, with every group whole; a loss of parts, summed, is another objective.
+
+    What the caller does:
+
+    - the teacher is an exponential moving average of the student: after each optimizer step, move it by the method's
+      ``teacher_update_rate`` (table 3);
+    - it reads the same response tokens after a prompt that shows a correct sibling, which :func:`route` chooses;
+    - logits are those that predict the response tokens, divided by the sampling temperature.
+
+    Args:
+        logits: [rollouts, tokens, vocabulary] of the student, any float dtype, with gradients; log-probs do as well. Or
+            ragged: a list with [response, vocabulary] for each rollout; then all other values by token are lists too.
+        teacher_logits: of the same tokens under the teacher's prompt; constants. Only rollouts in
+            ``route(...).uses_teacher`` are read; the others may be None in a list. None if no rollout uses it.
+        response_ids: int64 [rollouts, tokens], the sampled tokens.
+        response_mask: [rollouts, tokens], true or 1 for tokens of the response, the end of sequence included. None if
+            ragged.
+        rewards, groups, method: as in :func:`route`.
+        old_log_probs: [rollouts, tokens] log pi_old of the sampled tokens, from the trainer before the first update of
+            the batch; None if this is its only update. The top K are the student's at this update.
+        rollout_log_probs: likewise from the rollout engine, for the rollout correction; None: no correction.
+
+    Returns:
+        The loss, a float32 scalar with gradients, exactly 0 if no rollout takes a branch; and metrics: ``loss/BRANCH``
+        sum to the loss, ``routing/BRANCH_fraction`` of the rollouts, means over the tokens concerned of the clip
+        fraction, the rollout correction, the divergence and the teacher's entropy in nats, and the weights' quantiles.
+
+    Raises:
+        ValueError: if a group has one rollout, or a rollout that uses the teacher has no logits of the teacher.
+    """
+    method = _method(method)
+    rewards, groups = _on_cpu(rewards, groups)
+    routes = routing.route(rewards, groups, method.routing)
+    if teacher_logits is None and routes.uses_teacher.any():
+        raise ValueError(f"method {method.name}: the teacher's logits are missing")
+    every = torch.ones(len(rewards), dtype=torch.bool)
+    student, ids = _flat(logits, response_mask, every), _flat(response_ids, response_mask, every)
+    if response_mask is None:
+        lengths = torch.tensor([len(row) for row in response_ids if row is not None])
+    else:
+        lengths = response_mask.bool().sum(1).cpu()
+
+    def by_token(values: Tensor) -> Tensor:
+        return values.repeat_interleave(lengths).to(student.device)
+
+    asked, distilled = by_token(routes.uses_teacher), by_token(routes.distilled)
+    top = top_k_ids(student, method.distillation_topk, distilled)
+    log_prob, student_top = token_and_top_k_log_probs(student, ids, distilled, top)
+    teacher_log_prob = torch.full_like(log_prob, NOT_COMPUTED, requires_grad=False)
+    teacher_top, nats = student_top.detach(), student_top.new_zeros(0)
+    if teacher_logits is not None and routes.uses_teacher.any():
+        with torch.no_grad():
+            teacher = _flat(teacher_logits, response_mask, routes.uses_teacher)
+            teacher_log_prob[asked], teacher_top = token_and_top_k_log_probs(teacher, ids[asked], distilled[asked], top)
+            nats = entropy(teacher[distilled[asked]])
+    old = log_prob.detach() if old_log_probs is None else _flat(old_log_probs, response_mask, every).float()
+    sampled = old if rollout_log_probs is None else _flat(rollout_log_probs, response_mask, every).float()
+    unused = ids.new_zeros(len(top))  # only diagnostics of the workflow read it
+    targets = WorkerTargets(
+        old_log_prob=old,
+        rollout_log_prob=sampled,
+        teacher_log_prob=teacher_log_prob,
+        advantage=by_token(group_advantages(rewards, groups)),
+        branch=by_token(routes.branch),
+        divergence_weight=dynamic_weights(nats, method.entropy_beta),
+        part_and_quarter=unused,
+        copied=unused,
+        top_k_ids=top,
+        teacher_log_probs=teacher_top,
+    )
+    losses = branch_losses(method, targets, log_prob, student_top)
+    if method.preserve_loss_scale:
+        weights = preserve_loss_scale(targets.divergence_weight, losses.divergence)
+        targets = replace(targets, divergence_weight=weights)
+        losses = branch_losses(method, targets, log_prob, student_top)
+    kept = by_token(~routes.dropped)
+    denominator = kept.sum().clamp(min=1)
+    metrics = {f"loss/{name}": (value.detach() / denominator).item() for name, value in losses.by_branch.items()}
+    metrics |= {f"routing/{name}_fraction": routes.takes(name).float().mean().item() for name in BRANCHES}
+    if kept.any():
+        metrics["actor/rollout_is_weight"] = losses.rollout_is_weight[kept].mean().item()
+    if losses.policy_tokens > 0:
+        metrics["actor/clip_fraction"] = (losses.clipped / losses.policy_tokens).item()
+    if len(nats):
+        metrics |= weight_metrics(targets.divergence_weight)
+        metrics |= {"loss/divergence": losses.divergence.mean().item(), "teacher/entropy": nats.mean().item()}
+    return objective(losses, denominator), metrics
+
+
+def _method(method: str | Method) -> Method:
+    return load_method(method) if isinstance(method, str) else method
+
+
+def _on_cpu(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Routing and advantages are of few numbers, and are computed on the CPU."""
+    return torch.as_tensor(rewards).detach().float().cpu(), torch.as_tensor(groups).cpu()
+
+
+def _flat(values: Values, mask: Tensor | None, rollouts: Tensor) -> Tensor:
+    """[tokens, ...] of these rollouts, one after another."""
+    if isinstance(values, Tensor):
+        if mask is None:
+            raise ValueError("padded values need response_mask")
+        return values[mask.bool() & rollouts[:, None].to(mask.device)]
+    chosen = rollouts.nonzero().flatten().tolist()
+    for row in chosen:
+        if values[row] is None:
+            raise ValueError(f"rollout {row} has no logits")
+    return torch.cat([values[row] for row in chosen])

@@ -1,0 +1,1 @@
+"""What an experiment needs, computed before it starts: steps, hours, disk, memory. No torch."""

@@ -1,0 +1,101 @@
+"""Seconds of a training step on a GPU that was not measured, from the card's data sheet.
+
+Generating a token takes the time to read the weights, and the keys and values of all sequences at work, from memory.
+The other passes take the time of their FLOPs. Lengths and the share of the data sheet that a program reaches are
+assumed; ``tests/unit/plan/test_gpus.py`` compares the result for the paper's GPU, model and settings with the paper's
+step times. Arithmetic only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from srpo.algorithm.method import Method
+from srpo.cost import memory
+from srpo.cost.flops import model_cost
+from srpo.errors import SrpoError
+from srpo.experiment.config import Execution, Training, TransformerShape
+
+MEAN_PROMPT, MEAN_RESPONSE, LONGEST_RESPONSE = 512, 1024, 4096
+"""Assumed tokens of prompts and responses, if the experiment allows that many."""
+
+BANDWIDTH_SHARE, FLOPS_SHARE = 0.6, 0.6
+"""Assumed shares of a data sheet's memory bandwidth and bfloat16 FLOP/s that generation and the other passes reach."""
+
+TOKEN_SECONDS = 0.006
+"""Assumed least time to generate one token of every sequence at work: kernels, sampling and scheduling."""
+
+STEP_SECONDS = 6.0
+"""Assumed seconds of a step for all else: weights to the servers, Ray, rewards and copies."""
+
+TEACHER_SHARE = {"grpo": 0.0, "srpo": 0.5, "sdpo": 1.0}
+"""Assumed share of rollouts that the teacher scores, by the method whose passes a method shares."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A card, by its data sheet: bytes of memory, bytes per second, and dense bfloat16 FLOP/s without sparsity."""
+
+    memory: float
+    bandwidth: float
+    flops: float
+
+
+GPUS = {
+    "a10g": Gpu(24e9, 600e9, 70e12),
+    "l4": Gpu(24e9, 300e9, 121e12),
+    "rtx4090": Gpu(24e9, 1008e9, 165e12),
+    "l40s": Gpu(48e9, 864e9, 362e12),
+    "a100": Gpu(80e9, 2039e9, 312e12),
+    "h100": Gpu(80e9, 3350e9, 989e12),
+    "h20": Gpu(96e9, 4000e9, 148e12),
+    "h200": Gpu(141e9, 4800e9, 989e12),
+}
+"""Cards by the name that ``srpo plan --gpu`` takes."""
+
+PAPER_GPU = "h20"
+
+
+def find_gpu(name: str) -> Gpu:
+    """A card by its name.
+
+    Raises:
+        SrpoError: if it is not known.
+    """
+    if name not in GPUS:
+        raise SrpoError(f"--gpu {name}: unknown; there is {', '.join(GPUS)}")
+    return GPUS[name]
+
+
+def step_seconds(
+    gpu: Gpu, shape: TransformerShape, training: Training, execution: Execution, method: Method | None, like: str
+) -> tuple[float, float]:
+    """Seconds of a step on ``execution.ranks`` cards: generation, and all other phases.
+
+    Args:
+        method: None for the untrained model, which takes GRPO's passes.
+        like: the method of :data:`TEACHER_SHARE` whose passes it shares.
+    """
+    response = min(MEAN_RESPONSE, training.max_response_length)
+    prompt = min(MEAN_PROMPT, training.max_prompt_length)
+    rows = training.questions_per_batch * training.rollouts_per_question / execution.ranks
+    tensor_parallel = execution.rollout_tensor_parallel
+    token_bytes = memory.kv_bytes_per_token(shape) / tensor_parallel
+    room = memory.rollout_memory(shape, execution, gpu.memory)["keys and values"] / token_bytes
+    # a server works on its rollouts in several rounds if it has no room for the keys and values of all
+    rounds = max(1.0, rows * tensor_parallel * (prompt + response) / max(room, prompt + response))
+    tokens = rounds * min(LONGEST_RESPONSE, training.max_response_length)
+    weights = memory.BFLOAT16 * memory.parameters(shape) / tensor_parallel
+    cached = rows * tensor_parallel * response * (prompt + response / 2) * token_bytes
+    generation = max(tokens * TOKEN_SECONDS, (tokens * weights + cached) / (BANDWIDTH_SHARE * gpu.bandwidth))
+
+    cost = model_cost(shape)
+    score = cost.forward_flops([prompt + response])
+    teacher = TEACHER_SHARE[like] * cost.forward_flops([prompt + response + response])
+    several_updates = method is None or method.mini_batch_questions < training.questions_per_batch
+    before = (
+        score if several_updates else TEACHER_SHARE[like] * score
+    )  # old log-probs, or the student's top K of what the teacher scores
+    update = (4 if execution.gradient_checkpointing else 3) * score
+    passes = rows * (before + teacher + update) / (FLOPS_SHARE * gpu.flops)
+    return generation, passes + STEP_SECONDS

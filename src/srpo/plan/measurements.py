@@ -1,0 +1,130 @@
+"""What finished runs measured, for the plan of longer ones: seconds by phase, of a validation, and the disk's speed."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from srpo.algorithm.method import Method
+from srpo.cost import memory
+from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Experiment, ModelledClock
+from srpo.files import read_events
+from srpo.layout import Layout, RunFiles, RunId
+from srpo.step_times import timed_like
+
+SAME = (
+    *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),
+    *(f"training.{key}" for key in ("max_prompt_length", "max_response_length", "max_reprompt_len")),
+    *(f"execution.{key}" for key in ("driver", "ranks", "rollout_engine", "rollout_tensor_parallel")),
+    *(f"execution.{key}" for key in ("precision", "attention", "remove_padding", "deterministic_rollouts")),
+)
+"""Settings that a step's seconds depend on: the experiment that is planned must have those of the measured one."""
+
+Phases = Mapping[str, float]
+"""Mean seconds of a step by phase."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What was measured; nothing of it where nothing was.
+
+    Attributes:
+        folders: the results folders that were read.
+        phases: by model and method, mean wall seconds of each phase of a step.
+        validations: by model, seconds and rollouts of a validation.
+        write_bytes_per_second: of checkpoints, the slowest; None if none was timed.
+    """
+
+    folders: tuple[Path, ...] = ()
+    phases: Mapping[tuple[str, str], Phases] = field(default_factory=dict)
+    validations: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    write_bytes_per_second: float | None = None
+
+    def of(self, model: str, method: str | None, methods: Mapping[str, Method]) -> tuple[str, Phases] | None:
+        """The measured phases of a model's method, or of one with the same passes, and the name of that method.
+
+        Without a method those of the untrained model, which generates like GRPO's at first.
+        """
+        like = timed_like(methods[method] if method else None)
+        found = [name for of, name in self.phases if of == model and timed_like(methods[name]) == like]
+        name = method if method in found else next(iter(found), None)
+        return None if name is None else (name, self.phases[model, name])
+
+
+def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measurements:
+    """Read the finished runs of results folders, of the models and methods that are planned.
+
+    A run's first step, which compiles kernels, is left out if there is another.
+
+    Raises:
+        SrpoError: if a folder's clock is modelled, its settings are not those of the planned experiment (:data:`SAME`),
+            or none of its finished runs is of a model and method that are planned.
+    """
+    folders = tuple(folders)
+    steps: dict[tuple[str, str], list[Phases]] = defaultdict(list)
+    validations: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    speeds: list[float] = []
+    for folder in folders:
+        layout = Layout(folder)
+        measured = load_experiment(layout.experiment)
+        _check(folder, measured, planned)
+        found = [run for run in measured.runs() if layout.run_files(run).summary.exists() and _is_planned(run, planned)]
+        if not found:
+            raise SrpoError(
+                f"{folder}: no finished run of a model and method of {planned.name}; there is nothing to take over"
+            )
+        for run in found:
+            files = layout.run_files(run)
+            steps[run.model, run.method] += _steps(files)
+            summary = json.loads(files.summary.read_text())
+            if seconds := summary.get("validation_seconds"):
+                questions = measured.benchmarks[run.benchmark].questions("test")
+                validations[run.model].append((seconds, measured.training.validation.rollouts * questions))
+            if seconds := summary.get("checkpoint_seconds"):
+                speeds.append(_checkpoint_bytes(measured, run) / seconds)
+    return Measurements(
+        folders,
+        {key: _mean(phases) for key, phases in steps.items()},
+        {
+            model: (fmean(s for s, _ in found), round(fmean(n for _, n in found)))
+            for model, found in validations.items()
+        },
+        min(speeds, default=None),
+    )
+
+
+def _check(folder: Path, measured: Experiment, planned: Experiment) -> None:
+    if isinstance(measured.training.clock, ModelledClock):
+        raise SrpoError(
+            f"{folder}: training.clock.kind = modelled: it measured no seconds; give a folder of another clock"
+        )
+    for key in SAME:
+        part, name = key.split(".")
+        there, here = (getattr(getattr(experiment, part), name) for experiment in (measured, planned))
+        if there != here:
+            raise SrpoError(f"{folder}: {key} = {there}, but {here} in {planned.name}: its seconds are of other steps")
+
+
+def _is_planned(run: RunId, planned: Experiment) -> bool:
+    return run.model in planned.models and run.method in planned.methods
+
+
+def _steps(files: RunFiles) -> list[Phases]:
+    """The phases of a run's steps, without the first if there are several."""
+    phases = [event["phase_seconds"] for event in read_events(files.steps)]
+    return phases[1:] or phases
+
+
+def _mean(steps: list[Phases]) -> Phases:
+    return {phase: fmean(step[phase] for step in steps) for phase in steps[0]}
+
+
+def _checkpoint_bytes(experiment: Experiment, run: RunId) -> float:
+    shape, teacher = memory.shape_of(experiment.models[run.model]), experiment.methods[run.method].routing.needs_teacher
+    return memory.checkpoint_bytes(shape, experiment.execution, teacher).total

@@ -1,0 +1,324 @@
+"""An experiment's estimate (:mod:`srpo.plan`) as text: tables, and where their numbers come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import jinja2
+from tabulate import tabulate
+
+from srpo.cost import memory
+from srpo.experiment.config import Experiment
+from srpo.plan.gpus import BANDWIDTH_SHARE, FLOPS_SHARE, GPUS, LONGEST_RESPONSE, MEAN_PROMPT, MEAN_RESPONSE
+from srpo.plan.plan import (
+    COMPLETE_CHECKPOINTS,
+    CONCURRENT,
+    CONTEXT_TOKENS,
+    EVALUATION_START_SECONDS,
+    GENERATION_SHARE,
+    MODELLED_SECOND,
+    SAVED_VALIDATIONS,
+    SERVER_SECONDS,
+    START_SECONDS,
+    WRITE_BYTES_PER_SECOND,
+    Plan,
+    RunPlan,
+)
+from srpo.repository import CONFIGS, REPORTS
+from srpo.step_times import paper_step_seconds
+from srpo.text import duration, joined, plural
+from srpo.training.checkpoints import CHECKPOINT_SHARE
+
+GPU_SIZES = (80e9, 96e9)
+"""Bytes of the GPUs that the memory of a run is compared with, if the plan is not for one card."""
+
+
+def render(plan: Plan) -> str:
+    """The plan as text: tables, then where their numbers come from."""
+    parts = [_render_head(plan), _render_runs(plan), _render_time(plan), _render_seeds(plan), _render_disk(plan)]
+    if plan.experiment.execution.rollout_engine == "sglang":
+        parts.append(_render_memory(plan))
+    parts.append(_render_sources(plan))
+    return "\n\n".join(parts) + "\n"
+
+
+def _render_seeds(plan: Plan) -> str:
+    """What the planned seeds tell apart, what one more would, and what it takes."""
+    from srpo.analysis.report.power_text import assumed_sentences
+    from srpo.analysis.results.power import sample_noise
+
+    experiment = plan.experiment
+    models: dict[str, list[str]] = {}  # by what is said of them
+    titles = {name: method.title for name, method in experiment.methods.items()}
+    for model in experiment.models:
+        runs = [run.run for run in plan.runs if run.run.model == model]
+        if not runs:
+            continue
+        benchmarks = {run.benchmark for run in runs}
+        questions = sum(experiment.benchmarks[name].questions("test") for name in benchmarks) / len(benchmarks)
+        noise = sample_noise(questions, experiment.evaluation.rollouts)
+        said = "\n".join(f"- {sentence}" for sentence in assumed_sentences(runs, titles, noise))
+        models.setdefault(said, []).append(model)
+    if not models:
+        return "No run, and nothing to tell apart."
+    # methods may have different numbers of seeds
+    one_seed = {(run.run.model, run.run.benchmark, run.run.method): run.total_seconds for run in plan.runs}
+    seconds = sum(one_seed.values()) * experiment.execution.ranks
+    return "\n".join(
+        [
+            *(f"Seeds, {joined(names)}\n{said}" for said, names in models.items()),
+            f"One more seed of every run takes about {duration(seconds, _unit(experiment))}.",
+        ]
+    )
+
+
+def headline(plan: Plan, source: str) -> str:
+    """Two lines: how much there is to compute and how long that may take, and what that assumes.
+
+    Args:
+        source: what ``srpo plan`` takes for this experiment: a name or a file.
+    """
+    experiment = plan.experiment
+    counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
+    what = ", ".join(plural(count, name) for count, name in counts if count)
+    busy = duration(3600 * plan.device_hours, _unit(experiment))
+    from_what = (
+        "measured seconds per step"
+        if plan.measured.folders
+        else f"the data sheet of {plan.gpu}"
+        if plan.gpu
+        else "the paper's seconds per step"
+        if experiment.execution.rollout_engine == "sglang"
+        else "FLOPs at nominal rates, prompts and responses as long as they may be, cores idle otherwise"
+    )
+    return (
+        f"{experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
+        f"An estimate from {from_what}; srpo plan {source} says more."
+    )
+
+
+def shortages(experiment: Experiment, gpu: float) -> list[str]:
+    """One line for each way in which a model does not fit into a GPU, with what to change; none without SGLang.
+
+    Args:
+        gpu: bytes of a GPU.
+    """
+    execution, training = experiment.execution, experiment.training
+    if execution.rollout_engine != "sglang":
+        return []
+    longest = training.max_prompt_length + training.max_response_length
+    floor = training.max_reprompt_len + training.max_response_length
+    lower_tokens = f"lower execution.max_tokens_per_rank (to {floor} at least) or set execution.offload_teacher"
+    lines = []
+    for name, model in experiment.models.items():
+        shape = memory.shape_of(model)
+        rollout = memory.rollout_memory(shape, execution, gpu)
+        for what, items, remedy in (
+            ("an update", memory.update_memory(shape, execution, training), lower_tokens),
+            ("generation", rollout, "lower execution.rollout_memory_fraction"),
+        ):
+            if (needed := sum(items.values())) > gpu:
+                lines.append(
+                    f"{name}: {what} needs about {_gigabytes(needed)} of {_gigabytes(gpu)} GB per GPU; {remedy}"
+                )
+        per_token = memory.kv_bytes_per_token(shape) / execution.rollout_tensor_parallel
+        if rollout["keys and values"] < longest * per_token:
+            lines.append(
+                f"{name}: a server's share of {_gigabytes(gpu)} GB has no room for a sequence of {longest} tokens; "
+                "raise execution.rollout_memory_fraction or rollout_tensor_parallel"
+            )
+    return lines
+
+
+def _unit(experiment: Experiment) -> str:
+    return "GPU" if experiment.execution.rollout_engine == "sglang" else "core"
+
+
+_CLOCKS = {
+    "wall": "wall, budgets of measured seconds",
+    "modelled": "modelled, budgets of FLOPs at nominal rates",
+    "calibrated": "calibrated, budgets of steps: as many as the paper took in that time (figure 4b)",
+}
+
+
+def _render_head(plan: Plan) -> str:
+    experiment = plan.experiment
+    runs = f"{plural(len(plan.runs), 'run')} of {plural(experiment.execution.ranks, _unit(experiment))}"
+    return (
+        f"{experiment.name}: {experiment.title}\n"
+        f"{runs}, {plural(len(plan.base_seconds), 'evaluation')} of untrained models\n"
+        f"training clock: {_CLOCKS[experiment.training.clock.kind]}"
+    )
+
+
+def _render_runs(plan: Plan) -> str:
+    """One line for each model and method; a method's runs differ in their test split only.
+
+    Steps that follow from FLOPs are the fewest there can be (:func:`_computed`), and the head of their columns says so.
+    """
+    labels = [*plan.experiment.training.budget_seconds]
+    groups: dict[tuple[str, str], list[RunPlan]] = {}
+    for run in plan.runs:
+        groups.setdefault((run.run.model, run.run.method), []).append(run)
+    ranks, unit = plan.experiment.execution.ranks, _unit(plan.experiment)
+    rows = []
+    for (model, method), runs in groups.items():
+        seconds = [run.total_seconds for run in runs]
+        rows.append(
+            [
+                model,
+                method,
+                str(len(runs)),
+                f"{runs[0].step.seconds[labels[-1]]:.3g}",
+                runs[0].step.source,
+                *(str(runs[0].steps[label]) for label in labels),
+                _range(min(seconds), max(seconds)),
+                duration(sum(seconds) * ranks),
+            ]
+        )
+    at_least = ", at least," if any(run.step.source == "FLOPs" for run in plan.runs) else ""
+    steps = [f"steps{at_least} in {label}" for label in labels]
+    return _table(["model", "method", "runs", "s/step", "from", *steps, "time/run", f"{unit} time"], rows)
+
+
+def _range(low: float, high: float) -> str:
+    """Two durations in seconds as ``13 to 17.4 hours``, or as one if they look the same."""
+    first, last = duration(low), duration(high)
+    return last if first == last else f"{first.removesuffix(last.lstrip('.0123456789'))} to {last}"
+
+
+def _render_time(plan: Plan) -> str:
+    runs, ranks, unit = plan.runs, plan.experiment.execution.ranks, _unit(plan.experiment)
+    parts = {name: sum(run.seconds[name] for run in runs) for name in (runs[0].seconds if runs else [])}
+    parts["untrained models"] = sum(plan.base_seconds)
+    rows = [[name, duration(seconds * ranks)] for name, seconds in parts.items()]
+    if plan.model_seconds:
+        rows.append(["base models", duration(sum(plan.model_seconds))])
+    rows.append(["all", duration(3600 * plan.device_hours)])
+    return _table(["part", f"{unit} time"], rows) + f"\n{_duration(plan)}"
+
+
+def _duration(plan: Plan) -> str:
+    """How long the experiment takes with this number of runs at a time."""
+    days = plan.wall_seconds / 86400
+    takes = f"{days:.1f} days" if days > 2 else duration(plan.wall_seconds)
+    return f"{takes} with {plural(plan.nodes, 'run')} at a time"
+
+
+def _render_disk(plan: Plan) -> str:
+    rows = []
+    for model in plan.shapes:
+        for teacher in (False, True):
+            runs = [
+                run
+                for run in plan.runs
+                if run.run.model == model and plan.experiment.methods[run.run.method].routing.needs_teacher == teacher
+            ]
+            if runs:
+                sizes = memory.checkpoint_bytes(plan.shapes[model], plan.experiment.execution, teacher)
+                numbers = (sizes.model, sizes.optimizer, sizes.teacher, sizes.weights, sizes.total)
+                cells = (*numbers, max(run.disk_peak for run in runs), max(run.disk_end for run in runs))
+                rows.append([model, "yes" if teacher else "no", *map(_gigabytes, cells)])
+    columns = ["model", "teacher", "weights", "Adam", "EMA", "huggingface", "checkpoint", "run, peak", "run, end"]
+    return (
+        _table([f"disk, GB: {columns[0]}", *columns[1:]], rows)
+        + f"\nwhole experiment: {_gigabytes(plan.disk_end)} GB at the end, {_gigabytes(plan.disk_peak)} GB at its peak"
+    )
+
+
+def _render_memory(plan: Plan) -> str:
+    """Device memory of an update and of generation, for each model and size of GPU."""
+    execution, training = plan.experiment.execution, plan.experiment.training
+    shapes = plan.shapes.values()
+    update = [memory.update_memory(shape, execution, training) for shape in shapes]
+    sizes = (GPUS[plan.gpu].memory,) if plan.gpu else GPU_SIZES
+    rows = _render_items(update, sizes)
+    text = _table(["memory of a GPU in an update, GB", *plan.shapes], rows)
+    longest = training.max_prompt_length + training.max_response_length
+    servers = execution.ranks // execution.rollout_tensor_parallel
+    sequences = -(-training.questions_per_batch * training.rollouts_per_question // servers)
+    for size in sizes:
+        rollout = [memory.rollout_memory(shape, execution, size) for shape in shapes]
+        rows = _render_items(rollout, [size])
+        tokens = [
+            items["keys and values"] / memory.kv_bytes_per_token(shape) * execution.rollout_tensor_parallel
+            for items, shape in zip(rollout, shapes, strict=True)
+        ]
+        rows.append(["tokens that keys and values are for", *(f"{number:.0f}" for number in tokens)])
+        rows.append(
+            [
+                f"of {sequences} rollouts of full length",
+                *(f"{min(1.0, number / (sequences * longest)):.0%}" for number in tokens),
+            ]
+        )
+        text += "\n\n" + _table([f"memory of a GPU of {size / 1e9:.0f} GB in generation, GB", *plan.shapes], rows)
+    host = [_gigabytes(memory.host_memory(shape, execution)) for shape in shapes]
+    return text + "\n\n" + _table(["memory of the host, GB", *plan.shapes], [["all ranks together", *host]])
+
+
+def _render_items(models: Sequence[dict[str, float]], sizes: Sequence[float]) -> list[list[str]]:
+    """A line for each item that a model has, their sums, and what is left of GPUs of these sizes."""
+    rows = [
+        [name, *(_gigabytes(items[name]) for items in models)] for name in models[0] if any(m[name] for m in models)
+    ]
+    rows.append(["all", *(_gigabytes(sum(items.values())) for items in models)])
+    for size in sizes:
+        rows.append([f"left of {size / 1e9:.0f} GB", *(_gigabytes(size - sum(items.values())) for items in models)])
+    return rows
+
+
+def _render_sources(plan: Plan) -> str:
+    """What is measured, what is the paper's, what is computed and what is assumed (``reports/plan.txt.j2``)."""
+    experiment = plan.experiment
+    execution, training = experiment.execution, experiment.training
+    first, *_, last = paper_step_seconds()["grpo"].values()
+    counted = {run.run.method: run.step.source for run in plan.runs if run.step.source.startswith("paper, ")}
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    text = environment.from_string((REPORTS / "plan.txt.j2").read_text()).render(
+        plan=plan,
+        experiment=experiment,
+        execution=execution,
+        training=training,
+        measured=plan.measured,
+        has_rehearsal=(CONFIGS / "experiments" / f"{experiment.name}-rehearsal.yaml").exists(),
+        from_the_paper=any(run.step.source.startswith("paper") for run in plan.runs),
+        likes=[f"{name} like {source.removeprefix('paper, ')}" for name, source in counted.items()],
+        growth=last / first - 1,
+        card=GPUS[plan.gpu] if plan.gpu else None,
+        start=START_SECONDS[execution.driver],
+        evaluation_start=EVALUATION_START_SECONDS[execution.rollout_engine],
+        server=SERVER_SECONDS[execution.rollout_engine],
+        modelled_second=f"{MODELLED_SECOND:g}",
+        micro_batch_tokens=memory.micro_batch_tokens(execution, training),
+        checkpoint_share=CHECKPOINT_SHARE,
+        assumed={
+            "BANDWIDTH_SHARE": BANDWIDTH_SHARE,
+            "COMPLETE_CHECKPOINTS": COMPLETE_CHECKPOINTS,
+            "CONCURRENT": CONCURRENT,
+            "CONTEXT_TOKENS": CONTEXT_TOKENS,
+            "FLOPS_SHARE": FLOPS_SHARE,
+            "GENERATION_SHARE": GENERATION_SHARE,
+            "LONGEST_RESPONSE": LONGEST_RESPONSE,
+            "MEAN_PROMPT": MEAN_PROMPT,
+            "MEAN_RESPONSE": MEAN_RESPONSE,
+            "SAVED_VALIDATIONS": SAVED_VALIDATIONS,
+            "WRITE_BYTES_PER_SECOND": WRITE_BYTES_PER_SECOND,
+        },
+        memory=memory,
+        number=lambda value: f"{value:.3g}",
+        percent=lambda value: f"{value:.0%}",
+    )
+    joined_lines = re.sub(r"\n {2,}", " ", text)
+    return re.sub(r"\n{2,}(?=- )", "\n", re.sub(r"\n{3,}", "\n\n", joined_lines)).strip()
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.3g}" if abs(size) < 100e9 else f"{size / 1e9:.0f}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns: names to the left, numbers to the right."""
+    columns = list(zip(*rows, strict=True)) if rows else []
+    align = ["right" if all(cell[:1].isdigit() or cell[:1] == "-" for cell in column) else "left" for column in columns]
+    return tabulate(rows, header, tablefmt="simple", colalign=align or None, disable_numparse=True)

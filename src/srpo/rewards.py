@@ -1,0 +1,256 @@
+"""Verifiable rewards (paper, appendix; SDPO repository, ``reward_score/feedback``): 1.0 or 0.0.
+
+Responses come from a sampling model, so they can contain anything. Parsing takes time linear in the
+response's length, and a response that cannot be parsed is wrong, not an error. :data:`REWARDS` declares all of them;
+``module:function`` names another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import pkgutil
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from srpo.errors import SrpoError
+from srpo.imports import import_optional
+
+REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
+"""The package whose tasks score themselves, and where it and what it needs are pinned."""
+
+_DECODER = json.JSONDecoder()
+_OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_INPUT = re.compile(r"Action Input:\s*+(?={)")
+_NAME = re.compile(r"Action:\s*+(\S+)")
+_WORD_NAME = re.compile(r"Action:\s*+(\w+)")
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward function and the check of its ground truths.
+
+    Attributes:
+        is_correct: from a response and the ground truth, whether the response is right: True, False, 1 or 0. A
+            ValueError counts as wrong.
+        check_truth: raises ValueError for a ground truth that cannot be used for scoring.
+        truth_format: what a ground truth must be, for the error message.
+        reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
+            its reading does not differ.
+    """
+
+    is_correct: Callable[[str, str], object]
+    check_truth: Callable[[str], object] = str
+    truth_format: str = "text"
+    reference_scores: Callable[[str], bool] | None = None
+
+
+def is_own(kind: str) -> bool:
+    """Whether a name is written like a function of one's own, ``module:function``."""
+    return _OWN.fullmatch(kind) is not None
+
+
+def find_reward(kind: str) -> Reward:
+    """The reward of a name.
+
+    Args:
+        kind: a key of :data:`REWARDS`, or ``module:function``, a function of a response and its ground truth.
+
+    Raises:
+        SrpoError: if there is none, or the function cannot be imported or called.
+    """
+    if kind in REWARDS:
+        return REWARDS[kind]
+    if is_own(kind):
+        return Reward(_own_function(kind))
+    raise SrpoError(f"reward = {kind!r}: unknown; there is {', '.join(REWARDS)}; or give module:function")
+
+
+@cache
+def _own_function(kind: str) -> Callable[[str, str], object]:
+    try:
+        function = pkgutil.resolve_name(kind)
+    except Exception as error:  # the module may fail in any way
+        reason = f"cannot be imported ({' '.join(str(error).split()) or type(error).__name__})"
+        raise SrpoError(f"reward = {kind}: {reason}; install the module, or name its folder in PYTHONPATH") from error
+    try:
+        inspect.signature(function).bind("response", "ground truth")
+    except (TypeError, ValueError) as error:
+        raise SrpoError(f"reward = {kind}: cannot be called with a response and a ground truth ({error})") from error
+    return function
+
+
+def compute_reward(kind: str, response: str, ground_truth: str) -> float:
+    """Score a response.
+
+    Args:
+        kind: as :func:`find_reward` takes it.
+        response: what the model wrote; any text.
+        ground_truth: the answer; for tool use a JSON list of ``{"Action", "Action_Input"}``; for reasoning-gym its
+            entry in JSON.
+
+    Returns:
+        1.0 if right, otherwise 0.0, whatever the response and the truth are.
+
+    Raises:
+        SrpoError: if there is no such kind, or its function fails or gives something else.
+    """
+    is_correct = find_reward(kind).is_correct
+    try:
+        reward = is_correct(response, ground_truth)
+    except (ValueError, RecursionError):
+        # JSON that is malformed, too deep or has an integer of thousands of digits
+        return 0.0
+    except SrpoError:
+        raise
+    except Exception as error:
+        raise SrpoError(f"reward {kind}: {error!r:.200} for the response {response[:200]!r}") from error
+    with contextlib.suppress(TypeError, ValueError):  # if it is not a number
+        if (score := float(reward)) in (0.0, 1.0):  # type: ignore[arg-type]  # a reward may return anything
+            return score
+    raise SrpoError(f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}; routing knows 0 and 1")
+
+
+def check_truths(kind: str, ground_truths: Sequence[str]) -> None:
+    """Check that rewards of this kind can be computed with these ground truths.
+
+    Raises:
+        SrpoError: naming the question whose ground truth cannot be used, or the error of the reward function.
+    """
+    for index, truth in enumerate(ground_truths):
+        compute_reward(kind, truth, truth)
+        try:
+            find_reward(kind).check_truth(truth)
+        except ValueError as error:
+            line = f"reward = {kind}: question {index}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
+            raise SrpoError(line) from error
+
+
+def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:
+    """Number of truths that the reference's parser can never reward; None if its parser does not differ."""
+    scores = find_reward(kind).reference_scores
+    return None if scores is None else sum(not scores(truth) for truth in ground_truths)
+
+
+def render_tool_calls(ground_truth: str) -> str:
+    """Write a tool-use truth as a response with exactly its calls.
+
+    Raises:
+        ValueError: if it is not a JSON list of ``{"Action", "Action_Input"}``.
+    """
+    calls = _read_truth(ground_truth)
+    return "\n".join(f"Action: {name}\nAction Input: {json.dumps(arguments)}" for name, arguments in calls)
+
+
+def _matches_answer(response: str, truth: str) -> bool:
+    """Compare the content of the last ``<answer>...</answer>``, without surrounding white space."""
+    return _last_answer(response) == truth
+
+
+def _last_answer(response: str) -> str | None:
+    _, opening, rest = response.rpartition("<answer>")
+    answer, closing, _ = rest.partition("</answer>")
+    return answer.strip() if opening and closing else None
+
+
+def _matches_task(response: str, truth: str) -> bool:
+    """Whether the task's own scorer gives the answer its full score; a part of it counts as wrong."""
+    answer = _last_answer(response)
+    return answer is not None and _task_score(answer, truth) == 1.0
+
+
+def _check_task(truth: str) -> None:
+    """Check that a question still knows its own answer after it was written to a split."""
+    if (score := _task_score(json.loads(truth)["answer"], truth)) != 1.0:
+        raise ValueError(f"its own answer scores {score}")
+
+
+@cache
+def _task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
+    """The scorer of a task; making one reads the task's data, which takes longer than scoring."""
+    return import_optional(*REASONING_GYM).get_score_answer_fn(task)
+
+
+def _task_score(answer: str, truth: str) -> float:
+    entry = json.loads(truth)
+    scorer = _task_scorer(entry["metadata"]["source_dataset"])
+    try:
+        return float(scorer(answer, entry))
+    except Exception as error:  # the scorers of a hundred tasks, given any text
+        raise ValueError(f"the scorer fails: {error!r}") from error
+
+
+def _matches_calls(response: str, truth: str) -> bool:
+    return _same_calls(_NAME.findall(response), _read_inputs(response), truth)
+
+
+def _matches_calls_as_reference(response: str, truth: str) -> bool:
+    return _same_calls(_WORD_NAME.findall(response), _read_inputs_as_reference(response), truth)
+
+
+def _reference_scores(truth: str) -> bool:
+    """Whether ``tool_use_reference`` recognises a truth at least in its own rendering."""
+    return compute_reward("tool_use_reference", render_tool_calls(truth), truth) == 1.0
+
+
+REWARDS = {
+    "answer_match": Reward(_matches_answer),
+    "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores),
+    "tool_use_reference": Reward(_matches_calls_as_reference, render_tool_calls, "list of calls", _reference_scores),
+    "reasoning_gym": Reward(_matches_task, _check_task, "entry of a task of reasoning-gym"),
+}
+"""Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""
+
+
+def _same_calls(names: list[str], arguments: dict[str, Any], truth: str) -> bool:
+    """Compare the multiset of names and the union of arguments, in which a later call's key wins."""
+    calls = _read_truth(truth)
+    expected: dict[str, Any] = {}
+    for _, of_call in calls:
+        expected.update(of_call)
+    return Counter(names) == Counter(name for name, _ in calls) and arguments == expected
+
+
+def _read_truth(truth: str) -> list[tuple[str, dict[str, Any]]]:
+    calls = json.loads(truth)
+    if not isinstance(calls, list):
+        raise ValueError("a list of calls is expected")
+    return [_read_call(call) for call in calls]
+
+
+def _read_call(call: Any) -> tuple[str, dict[str, Any]]:
+    if not isinstance(call, dict) or not isinstance(call.get("Action"), str):
+        raise ValueError("a call has an Action and an Action_Input")
+    arguments = call.get("Action_Input")
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    if not isinstance(arguments, dict):
+        raise ValueError("an Action_Input is a JSON object")
+    return call["Action"], arguments
+
+
+def _read_inputs(response: str) -> dict[str, Any]:
+    """Merge the JSON objects after ``Action Input:``; one that is malformed makes the response wrong."""
+    merged: dict[str, Any] = {}
+    found = _INPUT.search(response)
+    while found:
+        arguments, end = _DECODER.raw_decode(response, found.end())
+        merged.update(arguments)
+        found = _INPUT.search(response, end)
+    return merged
+
+
+def _read_inputs_as_reference(response: str) -> dict[str, Any]:
+    """Merge the inputs as the reference does: each up to its first ``}``, skipping malformed ones."""
+    merged: dict[str, Any] = {}
+    found = _INPUT.search(response)
+    while found and (closing := response.find("}", found.end())) >= 0:
+        with contextlib.suppress(json.JSONDecodeError):
+            merged.update(json.loads(response[found.end() : closing + 1]))
+        found = _INPUT.search(response, closing + 1)
+    return merged

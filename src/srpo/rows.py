@@ -1,0 +1,117 @@
+"""Questions as people keep them: JSON lines, parquet or a data set, a row with prompt and answer for each question."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from srpo.errors import SrpoError
+from srpo.files import is_lfs_pointer
+from srpo.schema import Config
+
+_PARQUET = b"PAR1"
+
+
+class Columns(Config):
+    """The columns of a question's parts. The data need a column ``system`` only if it has another name here."""
+
+    prompt: str = "prompt"
+    answer: str = "answer"
+    system: str = "system"
+
+    def check(self, found: Collection[str], where: str) -> None:
+        """Check that data have the columns.
+
+        Raises:
+            SrpoError: naming a column that is missing, and those that there are.
+        """
+        needed = [self.prompt, self.answer, *({self.system} - {"system"})]
+        if missing := [column for column in needed if column not in found]:
+            raise SrpoError(f"{where}: no column {missing[0]}; there is {', '.join(found) or 'none'}")
+
+    def row(self, record: Mapping[str, Any], where: str) -> Row:
+        """A record as a question.
+
+        Raises:
+            SrpoError: if a column is missing or is not text.
+        """
+        self.check(record, where)
+        prompt, answer, system = record[self.prompt], record[self.answer], record.get(self.system)
+        for column, value in ((self.prompt, prompt), (self.answer, answer), (self.system, system or "")):
+            if not isinstance(value, str):
+                raise SrpoError(f"{where}: {column} = {value!r:.100}: must be text")
+        before = [{"role": "system", "content": system}] if system else []
+        return Row([*before, {"role": "user", "content": prompt}], answer)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question: its chat messages (a system message only if the row has one) and its answer."""
+
+    messages: list[dict[str, str]]
+    ground_truth: str
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file of questions.
+
+    Raises:
+        SrpoError: if it cannot be read, or is a pointer of Git LFS.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+    if is_lfs_pointer(content):
+        raise SrpoError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull in the repository")
+    return content
+
+
+def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> list[Row]:
+    """The questions of a file: parquet if it begins like one, otherwise JSON lines; empty lines do not count.
+
+    Args:
+        where: the file's name in messages.
+        columns: default: prompt, answer and system.
+
+    Raises:
+        SrpoError: naming the row, if one is no question; if there is none.
+    """
+    columns = columns or Columns()
+    records = _parquet(content, where, columns) if content.startswith(_PARQUET) else _json_lines(content, where)
+    rows = [columns.row(record, f"{where}:{number}") for number, record in records]
+    if not rows:
+        raise SrpoError(f"{where}: no questions")
+    return rows
+
+
+def _json_lines(content: bytes, where: str) -> Iterable[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise SrpoError(f"{where}:{number}: not JSON ({error}); give JSON lines or parquet") from error
+        if not isinstance(record, dict):
+            raise SrpoError(f"{where}:{number}: not a JSON object; give one per line")
+        yield number, record
+
+
+def _parquet(content: bytes, where: str, columns: Columns) -> Iterable[tuple[int, dict[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        found = file.schema_arrow.names
+        columns.check(found, where)
+        wanted = [column for column in (columns.prompt, columns.answer, columns.system) if column in found]
+        # with threads, a process that ends at once can abort
+        records = file.read(wanted, use_threads=False).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise SrpoError(f"{where}: not readable parquet ({' '.join(str(error).split())})") from error
+    return enumerate(records, 1)

@@ -1,0 +1,378 @@
+"""The documentation's commands name what there is, its links lead somewhere, its examples load.
+
+Every block of shell is run as it stands, by bash and by zsh, with programs that only note their arguments. So what is
+checked is what a reader's shell would pass on, comments, variables and quotation marks included.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import textwrap
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from command_line import parse
+from paths import ROOT
+
+import srpo
+from srpo import cli
+from srpo.cost.memory import parameters, shape_of
+from srpo.experiment.compose import experiment_file, load_experiment
+
+CONFIGS = ROOT / "configs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.search(r"^\.PHONY:(.*)", MAKEFILE, re.MULTILINE)[1].split())
+
+LANGUAGES = {"bash", "yaml", "python", "json", "bibtex", ""}
+
+NOTED = """
+note() { printf '%s\\0' "$@" '' >> "$LOG"; }
+source() { note source "$@"; }
+cd() { note cd "$@"; }
+command_not_found_handle() { note "$@"; }
+command_not_found_handler() { note "$@"; }
+"""
+"""Shell that notes each command's words, ended by a null, and ends each command by another.
+
+One ``printf`` is one write: the parts of a pipe run at one time, and their words must not mix.
+"""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The page's blocks of a language."""
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@cache
+def commands_of(block: str, shell: str = "bash") -> tuple[tuple[str, ...], ...]:
+    """The words of each command that a shell starts for a block.
+
+    Raises:
+        AssertionError: if the shell objects to the block.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        log.touch()
+        # an interactive zsh, as one pastes into, takes a comment for words unless told otherwise. A reader has the
+        # files that a pattern names, this folder has none
+        zsh = ["-f", "-o", "no_interactive_comments", "-o", "no_nomatch", "-s"]
+        options = zsh if shell == "zsh" else ["--norc", "-s"]
+        result = subprocess.run(
+            [shutil.which(shell), *options],
+            input=f"{NOTED}{block}\nwait\n",
+            cwd=folder,
+            env={"PATH": f"{folder}/nothing", "HOME": folder, "LOG": str(log)},
+            capture_output=True,
+            text=True,
+        )
+        assert not result.stderr.strip(), result.stderr
+        noted = log.read_text().replace(folder, "FOLDER")
+        return tuple(tuple(words.split("\0")) for words in noted.split("\0\0")[:-1])
+
+
+def commands() -> list:
+    """Each command of the pages' shell blocks and where it stands. In order: the parts of a pipe run at one time."""
+    return [
+        pytest.param(page.name, words, id=f"{page.name}-{number}-{part}")
+        for page in PAGES
+        for number, block in enumerate(blocks(page, "bash"), 1)
+        for part, words in enumerate(sorted(commands_of(block)), 1)
+    ]
+
+
+@pytest.mark.parametrize(("page", "words"), commands())
+def test_a_command_names_what_there_is(page: str, words: tuple[str, ...]) -> None:
+    program, *arguments = words
+    if program == "srpo":
+        parse([a for a in arguments if a != "--help"] or ["plan", "paper"])
+    elif program == "make":
+        assert {a for a in arguments if "=" not in a} <= TARGETS, page
+    elif program == "snakemake":
+        from snakemake.cli import get_argument_parser
+
+        options = get_argument_parser([]).parse_args(arguments)
+        for file in options.configfile or []:
+            assert (ROOT / file).is_file() or "NAME" in str(file), page
+        for profile in options.profile or []:
+            assert (ROOT / profile / "config.yaml").is_file(), page
+        for target in options.targets:
+            assert_made(options.configfile, target)
+    elif program in ("python", "torchrun"):
+        for script in (a for a in arguments if a.endswith((".py", ".in", ".txt"))):
+            assert (ROOT / script).is_file(), page
+        if "-c" in arguments:
+            compile(arguments[arguments.index("-c") + 1], page, "exec")
+
+
+def assert_made(configfile: list[Path] | None, target: str) -> None:
+    """A target below ``runs`` is of a run of the experiment."""
+    experiment = load_experiment(ROOT / configfile[0] if configfile else experiment_file("embedded"))
+    _, name, kind, *rest = Path(target).parts
+    assert name == experiment.name
+    assert kind == "runs"
+    assert "/".join(rest[:4]) in {run.path for run in experiment.runs()}
+
+
+def test_blocks_are_of_known_languages() -> None:
+    """A block that says another language, or a misspelt one, would be checked by nobody."""
+    for page in PAGES:
+        fences = re.findall(r"^ *```(\w*)$", page.read_text(), re.MULTILINE)
+        assert set(fences[::2]) <= LANGUAGES, page
+        assert not any(fences[1::2]), page
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_zsh_understands_the_pages_as_bash_does(page: Path) -> None:
+    """An interactive zsh takes a comment for words, so blocks have none."""
+    for block in blocks(page, "bash"):
+        assert sorted(commands_of(block, "zsh")) == sorted(commands_of(block))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_of_data_and_code_parse(page: Path) -> None:
+    for block in blocks(page, "yaml"):
+        yaml.safe_load(block)
+    for block in blocks(page, "python"):
+        compile(textwrap.dedent(block), page.name, "exec")  # a block in a list is indented
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/verl.md"])
+def test_the_loop_of_a_page_runs(page: str) -> None:
+    """Its first block of Python, with a table of logits for a model, changes the student and then the teacher."""
+    student, teacher = (torch.nn.Embedding(3, 5) for _ in range(2))
+    prompts = []
+
+    def logits_of(model: torch.nn.Embedding, questions: list, ids: torch.Tensor) -> torch.Tensor:
+        prompts.append([question[-1]["content"] for question in questions])
+        return model(ids)
+
+    names = {
+        "rewards": torch.tensor([1.0, 0, 0, 0]),
+        "groups": torch.tensor([0, 0, 1, 1]),
+        "questions": [[{"role": "user", "content": "q"}]] * 4,
+        "texts": ["a", "b", "c", "d"],
+        "response_ids": torch.tensor([[0, 1], [1, 2], [2, 2], [0, 0]]),
+        "response_mask": torch.tensor([[1, 1], [1, 0], [1, 1], [1, 1]]),
+        "student": student,
+        "teacher": teacher,
+        "optimizer": torch.optim.SGD(student.parameters(), 0.1),
+        "logits_of": logits_of,
+    }
+    before = teacher.weight.clone()
+    exec(textwrap.dedent(blocks(ROOT / page, "python")[0]), names)
+    of_teacher, of_student = prompts
+    assert [("Correct solution:\n\na" in prompt) for prompt in of_teacher] == [False, True, False, False]
+    assert of_student == ["q"] * 4
+    assert student.weight.grad.any()
+    assert torch.equal(teacher.weight, before) is (page == "README.md")
+
+
+# ---------------------------------------------------------------- examples of configuration
+
+CONFIGURATION = [(page, block) for page in PAGES for block in blocks(page, "yaml")]
+FILES = {
+    place[1]: block
+    for _, block in CONFIGURATION
+    if (place := re.match(r"# configs/((?:methods|models|benchmarks)/\S+)", block))
+}
+"""Examples that are a file: their first line says which."""
+EXPERIMENTS = [
+    pytest.param(content, id=f"{page.name}-{content['name']}")
+    for page, block in CONFIGURATION
+    if isinstance(content := yaml.safe_load(block), dict) and "name" in content
+]
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of ``configs`` with the pages' files, none of which takes the place of one that is shipped."""
+    copy = Path(shutil.copytree(CONFIGS, tmp_path_factory.mktemp("docs") / "configs"))
+    for place, block in FILES.items():
+        file = copy / place
+        assert not file.exists(), place
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(block)
+        content = yaml.safe_load(block)
+        if content.get("kind") == "files":
+            (question,) = blocks(ROOT / "docs" / "extending.md", "json")
+            for key in ("train_file", "test_file"):
+                (file.parent / content[key]).write_text(question)
+    return copy
+
+
+@pytest.mark.parametrize("place", FILES)
+def test_files_of_the_pages_load(place: str, configs: Path) -> None:
+    kind, _, name = place.removesuffix(".yaml").partition("/")
+    matrix = {"models": ["qwen3-4b"], "benchmarks": ["sdpo/physics"], "methods": ["grpo"]} | {kind: [name]}
+    if kind == "benchmarks":
+        del matrix["methods"]  # one that is only evaluated may have few questions
+    load_experiment({"name": "example", "title": "Example", "extends": "paper", "matrix": [matrix]}, configs, place)
+
+
+@pytest.mark.parametrize("content", EXPERIMENTS)
+def test_experiments_of_the_pages_load(content: dict, configs: Path) -> None:
+    """One whose page leaves the matrix to the reader has that of the experiment that it extends."""
+    if "matrix" not in content:
+        content = content | {"matrix": yaml.safe_load(experiment_file(content["extends"]).read_text())["matrix"]}
+    experiment = load_experiment(content, configs, content["name"])
+    for run in experiment.runs():
+        experiment.run(run)
+
+
+def test_every_example_of_extending_is_loaded() -> None:
+    examples = blocks(ROOT / "docs" / "extending.md", "yaml")
+    assert examples
+    for block in examples:
+        assert block in FILES.values() or "name" in yaml.safe_load(block), block
+
+
+# ---------------------------------------------------------------- links, names, pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name) if name else page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)", file.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_tests_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    for name in re.findall(
+        r"`((?:src/srpo|tests|bench|scripts|rules|reports|configs|envs|docs|examples)/[\w./-]*\w)`", text
+    ):
+        assert (ROOT / name).exists(), name
+    for file, test in re.findall(r"`(test_\w+\.py)(?:::(\w+))?`", text):
+        (found,) = (ROOT / "tests").rglob(file)
+        assert f"def {test}" in found.read_text(), f"{file}::{test}"
+
+
+def test_running_lists_every_experiment() -> None:
+    page = (ROOT / "docs" / "running.md").read_text()
+    for file in (CONFIGS / "experiments").glob("*.yaml"):
+        name = yaml.safe_load(file.read_text())["name"]
+        assert f"`{name}`" in page or f"`-{name.removeprefix('sweep-')}`" in page, name
+
+
+def test_readme_says_first_what_was_trained() -> None:
+    """Before the first command: a toy, its size, invented questions, no GPU; ten lines of text, two intervals."""
+    (toy,) = load_experiment(experiment_file("embedded")).models.values()
+    size = f"{parameters(shape_of(toy)) / 1e6:.2f} M parameters"
+    first, _, _ = (ROOT / "README.md").read_text().partition("## Try it")
+    for words in ("toy", size, "invented questions", "never run on a GPU"):
+        assert words in " ".join(first.split()), words
+    lines = [line for line in first.splitlines() if line and not line.startswith(("#", "!", "[!", "<!--"))]
+    assert len(lines) <= 10
+    assert len(re.findall(r"\[-?[\d.]+, -?[\d.]+\]", first)) <= 2
+
+
+def test_readme_leads_to_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for page in set(PAGES) - {ROOT / "README.md"}:
+        assert f"]({page.relative_to(ROOT)}" in readme, page
+
+
+def test_site_has_every_page() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    listed = re.findall(r"([\w-]+\.md)$", navigation, re.MULTILINE)
+    assert sorted(listed) == sorted({page.name for page in PAGES} - {"README.md"} | {"index.md"})
+
+
+@pytest.mark.skipif(not (ROOT / ".venv-docs").is_dir(), reason="make docs-site makes its environment")
+def test_site_builds(tmp_path: Path) -> None:
+    """Strictly: a link within the site that leads nowhere fails."""
+    command = [ROOT / ".venv-docs" / "bin" / "mkdocs", "build", "--quiet", "--site-dir", tmp_path]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "kl_coef" in (tmp_path / "verl" / "index.html").read_text()
+    assert "group_advantages" in (tmp_path / "api" / "algorithm" / "index.html").read_text()
+
+
+# ---------------------------------------------------------------- English
+
+HABITS = {
+    "say per": r"\b(?:line|row|token|step|update|number|seed|fact|sentence|response|question|rollout|second|[GMk]B)s? "
+    r"an? (?:line|row|token|step|batch|run|job|rank|update|seed|question|response|method|model|budget|second|minute|"
+    r"hour|number|size|sample|micro-batch|mini-batch|GPU|rollout|cell)\b(?! (?:has|have|can|may|asks|is)\b)",
+    "say if": r"\bwhere (?:there (?:is|are)|no|none|this is|that is|a method|the interval)\b",
+    "say this number of": r"\bso many\b",
+    "say its own, or nothing": r"\bof (?:its|their|your|our) own\b",
+    "say scored by the teacher": r"\btaught\b",
+}
+"""English that is correct but stops a reader whose first language is another."""
+
+
+def habits(text: str) -> list[str]:
+    """What is to be changed: the words as found, and the advice."""
+    plain = " ".join(re.sub(r"(?ms)^```.*?^```|`[^`]*`", "", text).split())
+    return [f"{found[0]}: {advice}" for advice, pattern in HABITS.items() for found in re.finditer(pattern, plain)]
+
+
+def test_habits_are_found() -> None:
+    text = "A row a budget, so many rows, a name of its own, where there is none, the taught tokens; `a row a budget`"
+    assert len(habits(text)) == len(HABITS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_english_of_pages(page: Path) -> None:
+    assert not habits(page.read_text())
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "src").rglob("*.py")), ids=lambda file: "-".join(file.parts[-2:]))
+def test_english_of_docstrings(file: Path) -> None:
+    strings = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
+    assert not [habit for text in strings if isinstance(text, str) for habit in habits(text)]
+
+
+# ---------------------------------------------------------------- make, CI, citation
+
+
+def test_make_alone_lists_every_target() -> None:
+    command = ["make", "--no-print-directory"]  # within `make test` it would name the directory
+    environment = {**os.environ, "MAKEFLAGS": ""}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    listed = set(re.findall(r"^make (\S+) +\S", result.stdout, re.MULTILINE))
+    assert listed == TARGETS
+    assert result.stdout.startswith("make help")
+
+
+def test_ci_calls_stages_that_there_are() -> None:
+    stages = set(re.findall(r"^    (\w+)\)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE))
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert workflows
+    for workflow in workflows:
+        jobs = yaml.safe_load(workflow.read_text())["jobs"]
+        for step in (step for job in jobs.values() for step in job["steps"]):
+            assert re.search("@[0-9a-f]{40}$", step.get("uses", "@" + 40 * "0")), f"{workflow}: {step}: by its commit"
+            for line in step.get("run", "").splitlines():
+                program, *arguments = line.split()
+                if program == ".ci/run":
+                    assert set(arguments) <= stages, workflow
+                elif program == "make":
+                    assert set(arguments) <= TARGETS, workflow
+                else:
+                    assert program == "sudo", f"{workflow}: {line}"
+
+
+def test_citation_changelog_and_command_line_name_this_version(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"srpo {srpo.__version__}\n"
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == srpo.__version__
+    assert f"## {srpo.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert citation["references"][0]["title"] in (ROOT / "README.md").read_text()

@@ -1,0 +1,103 @@
+"""The page in a real browser: what stands on its first screen, and what a phone shows."""
+
+from __future__ import annotations
+
+import re
+
+import matplotlib as mpl
+import pytest
+from browser import CHROMIUM, measure, printed_pages
+from null_experiment import Null, write
+
+from srpo.analysis.figures import style
+from srpo.analysis.figures.registry import FIGURES
+from srpo.analysis.report.page import render
+from srpo.analysis.results.load import load_results
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+
+BOXES = """Object.fromEntries(Object.entries({
+    run: ".lead", sentences: ".answers-in-short", forest: "#figure-primary_differences img",
+    curves: "#figure-learning_curves img"
+}).map(([name, selector]) => [name, (({left, right, top, bottom}) => ({left, right, top, bottom}))(
+    d.querySelector(selector).getBoundingClientRect())]))"""
+LINES = """[...d.querySelectorAll(".lead, .answers-in-short li, .legend dd, main > section > p, details p")].map(e => {
+    const range = d.createRange(); range.selectNodeContents(e);
+    return [e.textContent, new Set([...range.getClientRects()].map(r => Math.round(r.bottom / 8))).size]})"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Five benchmarks, three methods, three seeds, of which one method is ahead: drawn and rendered."""
+    root = tmp_path_factory.mktemp("screens")
+    write(root, Null(gain=(("srpo", 6.0),)))
+    results = load_results(root)
+    with mpl.rc_context(style.rc()):
+        for name in ("primary_differences", "learning_curves", "routing", "step_seconds"):
+            spec = FIGURES[name]
+            style.save(spec.draw(spec.title, results, spec.data(results)), root / "figures", name)
+    return render(results, root / "figures")
+
+
+def test_the_first_screen_has_the_run_the_answer_the_forest_and_the_curves(page, tmp_path):
+    boxes = measure(page, tmp_path, 1300, 900, BOXES)
+    for name, box in boxes.items():
+        assert 0 <= box["left"] < box["right"] <= 1300, name
+        assert 0 <= box["top"] < box["bottom"] <= 900, name
+    assert boxes["sentences"]["bottom"] <= boxes["forest"]["top"] < boxes["curves"]["top"]
+    assert boxes["forest"]["right"] - boxes["forest"]["left"] > 700
+
+
+def test_a_phone_shows_the_answer_first_and_scrolls_figures_not_the_page(page, tmp_path):
+    boxes = measure(page, tmp_path, 390, 844, BOXES)
+    assert boxes["sentences"]["right"] <= 390
+    assert boxes["sentences"]["bottom"] < boxes["forest"]["top"] < 844 - 200
+    assert boxes["forest"]["right"] - boxes["forest"]["left"] > 600  # legible, and so wider than the screen
+    unfold = "d.querySelectorAll('details').forEach(e => { e.open = true; })"
+    widths = measure(page, tmp_path, 390, 844, f"({unfold}, [d.documentElement.scrollWidth, d.body.scrollWidth])")
+    assert max(widths) <= 390
+
+
+def test_a_phone_shows_a_number_beside_the_fixed_names_of_every_table(page, tmp_path):
+    """The first column is neither wider than half of the screen nor narrower than a word."""
+    columns = """(d.querySelectorAll("details").forEach(e => { e.open = true; }),
+        [...d.querySelectorAll(".numeric tbody tr:not(.heading) th")].map(e => e.getBoundingClientRect().width)
+        .filter(width => width > 0))"""
+    widths = measure(page, tmp_path, 390, 844, columns)
+    assert len(widths) > 20
+    assert 60 < min(widths) <= max(widths) < 195
+
+
+def test_everything_else_is_folded_and_found_from_the_contents(page, tmp_path):
+    found = measure(
+        page,
+        tmp_path,
+        1300,
+        900,
+        "({open: d.querySelectorAll('details[open].section').length,"
+        " folded: [...d.querySelectorAll('details.section > section')].map(e => e.id),"
+        " linked: [...d.querySelectorAll('nav a')].map(e => e.hash.slice(1)),"
+        " beside: d.querySelector('nav').getBoundingClientRect().right"
+        "  <= d.querySelector('main').getBoundingClientRect().left})",
+    )
+    assert found["open"] == 0
+    assert found["beside"]
+    assert {"scores", "mechanism", "time", "ablations", "checks", "provenance"} <= {*found["folded"]}
+    assert found["linked"] == ["summary", *found["folded"]]
+
+
+def test_no_sentence_of_the_summary_is_longer_than_two_lines(page, tmp_path):
+    lines = dict(measure(page, tmp_path, 1300, 900, LINES))
+    run = next(text for text in lines if "clock" in text)
+    assert lines[run] == 1
+    short = re.findall(r'<ul class="answers-in-short">.*?</ul>', page, flags=re.S)[0].count("<li>")
+    assert short == 3
+    sentences = [text for text in lines if text.strip().startswith(("Of ", "This is about"))]
+    assert len(sentences) == 2
+    assert all(lines[text] <= 2 for text in sentences)
+
+
+def test_on_paper_the_summary_is_one_page_and_folded_sections_are_printed(page, tmp_path):
+    first = page[: page.index('<details class="section">')] + "</main></body></html>"
+    assert printed_pages(first, tmp_path) == 1
+    assert printed_pages(page, tmp_path) > 10

@@ -1,0 +1,60 @@
+"""Contrasts of runs that are paired by base model: which runs count."""
+
+import numpy as np
+import pytest
+
+from srpo.analysis.results.lookups import available, benchmark_means, combine
+
+ROOM = np.random.default_rng(1)
+QUESTIONS = ROOM.normal(50, 10, 20)
+RUNS = {
+    (benchmark, method): {seed: QUESTIONS + 10 * seed + shift + ROOM.normal(0, 1, 20) for seed in seeds}
+    for benchmark in ("x", "y")
+    for method, shift, seeds in (("a", 0.0, (1, 2, 3)), ("b", 3.0, (1, 2, 3)), ("base", -20.0, (1, 2, 3, 4)))
+}
+TERMS = {("b", "last"): 1.0, ("a", "last"): -1.0}
+
+
+def lookup(runs):
+    return lambda benchmark, method, when: runs.get((benchmark, method), {})
+
+
+def test_runs_of_one_seed_are_subtracted():
+    found, apart = (combine(lookup(RUNS), TERMS, ["x", "y"], paired=paired) for paired in (True, False))
+    assert found.value == pytest.approx(apart.value)
+    assert found.high - found.low < (apart.high - apart.low) / 5
+    assert found.errors is not None
+    assert found.meaning == "base model and question"
+
+
+def test_only_base_models_with_every_run_count():
+    runs = RUNS | {("y", "b"): {seed: RUNS["y", "b"][seed] for seed in (2, 3)}}
+    found = combine(lookup(runs), TERMS, ["x", "y"], paired=True)
+    assert found.count == 2
+    expected = [np.mean([runs[n, "b"][s] - runs[n, "a"][s] for s in (2, 3)]) for n in ("x", "y")]
+    assert found.value == pytest.approx(np.mean(expected))
+    nothing = runs | {("y", "a"): {1: RUNS["y", "a"][1]}}
+    assert combine(lookup(nothing), TERMS, ["x", "y"], paired=True) is None
+    assert available(lookup(nothing), TERMS, ["x", "y"], paired=True) == ["x"]
+    apart = {("x", "a"): {1: QUESTIONS}, ("x", "b"): {1: QUESTIONS}, ("y", "a"): {2: QUESTIONS}}
+    apart[("y", "b")] = {2: QUESTIONS}
+    assert available(lookup(apart), TERMS, ["x", "y"], paired=True) == []
+
+
+def test_the_untrained_model_is_paired_with_its_own_runs():
+    terms = {("a", "last"): 1.0, ("base", "base"): -1.0}
+    found = combine(lookup(RUNS), terms, ["x"], paired=True)
+    assert found.value == pytest.approx(20, abs=1)
+    assert found.count == 3
+    assert benchmark_means(lookup(RUNS), terms, ["x", "y"], paired=True) == pytest.approx([20, 20], abs=1)
+
+
+def test_one_base_model_borrows_the_spread_of_runs_without_that_of_base_models():
+    """Base models are ten points apart, runs of one base model much less than one."""
+    runs = RUNS | {(n, "c"): {1: QUESTIONS + ROOM.normal(5, 1, 20)} for n in ("x", "y")}
+    terms = {("c", "last"): 1.0, ("a", "last"): -1.0}
+    family = [(n, m) for n in ("x", "y") for m in ("a", "b")]
+    found, apart = (combine(lookup(runs), terms, ["x", "y"], family=family, paired=p) for p in (True, False))
+    assert found.spread.sd < 1
+    assert apart.spread.sd == pytest.approx(10, abs=1)
+    assert (found.count, found.several_seeds) == (40, False)

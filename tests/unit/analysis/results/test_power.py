@@ -1,0 +1,96 @@
+"""Power from the parts of a variance, against simulated experiments and against other numbers of runs."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_up_scores import World
+from scipy import stats
+
+from srpo.analysis.report.power_text import assumed_sentences, measured_sentences
+from srpo.analysis.results.contrasts import Arm, contrast
+from srpo.analysis.results.estimates import Estimate, Variance
+from srpo.analysis.results.power import assumed, half_width, power, sample_noise, seeds_needed
+from srpo.layout import RunId
+
+
+def test_power_is_what_simulated_experiments_find():
+    rng = np.random.default_rng(1)
+    runs = rng.normal(0, 2.0, (4000, 2, 5, 3))
+    runs[:, 0] += 1.8
+    differences = runs[:, 0].mean(axis=(1, 2)) - runs[:, 1].mean(axis=(1, 2))
+    errors = np.sqrt(runs.var(axis=3, ddof=1).mean(axis=(1, 2)) * 2 / 15)
+    found = np.mean(differences / errors > stats.t.ppf(0.975, 20))
+    assert power(assumed(2.0, benchmarks=5), 1.8, 3) == pytest.approx(found, abs=0.03)
+
+
+def test_what_seeds_resolve_if_only_runs_vary():
+    variance = assumed(2.0, 5, sample_noise(50, 16))
+    assert half_width(variance, 3) == pytest.approx(2.0, abs=0.15)
+    assert half_width(variance, 3, 0.99) > half_width(variance, 3)
+    needed = seeds_needed(variance, 1.8)
+    assert power(variance, 1.8, needed) >= 0.8 > power(variance, 1.8, needed - 1)
+    assert power(variance, 3.4, 3) > 0.9
+    assert math.isinf(half_width(variance, 1))
+    assert power(variance, 100.0, 1) == 0
+    assert seeds_needed(assumed(1000.0), 0.1) is None
+
+
+def test_parts_with_other_numbers_of_runs_by_hand():
+    """V(n) = V_runs 3/n + V_questions - V_both, where V_questions holds V_both."""
+    variance = Variance([(2.0, 40.0)], [(3.0, 3), (1.5, 3)], 0.6)
+    six = variance.with_runs(6)
+    assert [v for v, _ in six.runs] == pytest.approx([1.5, 0.75])
+    assert six.both == pytest.approx(0.3)
+    assert six.questions[0][0] == pytest.approx(2.0 - 0.6 + 0.3)
+    assert six.error()[0] ** 2 == pytest.approx(4.5 / 2 + 2.0 - 0.6)
+    assert six.error()[1] == pytest.approx((4.5 / 2 + 1.4) ** 2 / (1.5**2 / 5 + 0.75**2 / 5 + 1.7**2 / 40))
+    assert variance.with_runs(3).error() == pytest.approx(variance.error())
+
+
+def test_the_interval_of_more_runs_is_what_is_predicted_from_fewer():
+    """Runs, questions and methods that find other questions hard vary: 3 seeds predict the interval of 6."""
+    rng = np.random.default_rng(2)
+    three = World(questions=64, seeds=3, run_sd=2.5, taste=0.5)
+    predicted, found = [], []
+    for _ in range(150):
+        for world, into in ((three, predicted), (replace(three, seeds=6), found)):
+            drawn = [world.questions_drawn(rng) for _ in range(5)]
+            estimate = contrast([[Arm(sign * world.method(rng, d)) for sign in (1, -1)] for d in drawn])
+            into.append(half_width(estimate.variance, 6) if world is three else (estimate.high - estimate.low) / 2)
+    assert np.mean(predicted) == pytest.approx(np.mean(found), rel=0.06)
+
+
+def test_each_number_of_seeds_is_said_of_its_methods():
+    """A method has as many seeds as on the benchmark with the fewest: c has one, although two on the other."""
+    seeds = {("a", "x"): 3, ("a", "y"): 3, ("b", "x"): 3, ("b", "y"): 3, ("c", "x"): 2, ("c", "y"): 1, ("d", "x"): 1}
+    runs = [
+        RunId(model="m", benchmark=benchmark, method=method, seed=seed)
+        for (method, benchmark), count in seeds.items()
+        for seed in range(count)
+    ]
+    variance = assumed(1.5, benchmarks=2, noise_sd=1.0)
+    three, one, condition = assumed_sentences(runs, {name: name.upper() for name in "abcd"}, 1.0, 1.5)
+    resolved = {count: f"±{half_width(variance, count):.1f}" for count in (2, 3, 4)}
+    assert three == f"A and B: 3 seeds would resolve {resolved[3]} points between two methods, 4 seeds {resolved[4]}."
+    assert one == f"C and D: one seed resolves nothing, 2 seeds {resolved[2]}."
+    assert condition.startswith("This is for an average over 2 benchmarks, if runs have an SD of 1.5 points (measured)")
+    assert f" need {seeds_needed(variance, 1.8)} seeds " in condition
+
+
+def test_what_is_measured_is_said_as_a_range_over_the_contrasts():
+    variances = [Variance([(0.2, 40.0)], [(v, 3)], 0.1) for v in (1.0, 4.0)]
+    estimates = [Estimate(2.0, "seed and question", 3, 1.0, 5.0, variance=variance) for variance in variances]
+    measured, effect = measured_sentences(estimates)
+    low, high = (half_width(variance, 3) for variance in variances)
+    assert measured.startswith(
+        f"Measured on 2 primary differences: 3 seeds resolve ±{low:.1f} to {high:.1f} points (at "
+    )
+    assert f"Holm's correction ±{half_width(variances[0], 3, 0.975):.1f} to " in measured
+    few, many = (seeds_needed(variance, 1.8) for variance in variances)
+    assert f"need {few} to {many} seeds" in effect
+    assert "3 base models resolve" in measured_sentences([replace(e, paired=True) for e in estimates])[0]
+    stuck = replace(estimates[0], variance=Variance([(9.0, 40.0)], [(1.0, 3)], 0.1))  # questions alone hide it
+    assert f"need {few} to more than 1000 seeds" in measured_sentences([estimates[0], stuck])[1]
+    assert measured_sentences([]) == []

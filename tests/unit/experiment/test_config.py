@@ -1,0 +1,515 @@
+"""Experiments: every file that is shipped loads, every mistake is one line that names it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from synthetic import tiny_experiment
+
+from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Experiment
+from srpo.layout import RunId
+from srpo.repository import CONFIGS
+
+EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
+SHARED = tiny_experiment()["training"]
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_shipped_experiments_load(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert experiment.name == path.stem
+    for run in experiment.runs():
+        assert experiment.run(run).id == run
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "methods").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_methods_load(path: Path) -> None:
+    matrix = [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": [path.stem]}]
+    assert load_experiment(tiny_experiment(matrix=matrix)).methods[path.stem].name == path.stem
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_resolved_experiment_loads_as_itself(path: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(path)
+    resolved = tmp_path / "experiment.yaml"
+    resolved.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
+    assert load_experiment(resolved) == experiment
+
+
+def test_matrix_is_the_union_of_its_blocks() -> None:
+    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
+    experiment = load_experiment(
+        tiny_experiment(
+            matrix=[
+                {**block, "seeds": [1, 2]},
+                {**block, "methods": ["srpo", "grpo"]},
+                {"models": ["miniature-small"], "benchmarks": ["miniature/tooluse"]},
+            ]
+        )
+    )
+    assert [(run.method, run.seed) for run in experiment.runs()] == [("grpo", 1), ("grpo", 2), ("srpo", 1)]
+    assert experiment.bases() == [("miniature-small", "physics"), ("miniature-small", "tooluse")]
+
+
+def test_overrides_change_one_method() -> None:
+    experiment = load_experiment(tiny_experiment(overrides={"srpo": {"learning_rate": 0.25}}))
+    assert experiment.methods["srpo"].learning_rate == 0.25
+    assert experiment.methods["sdpo"].learning_rate == 1e-5
+
+
+BETA = {"of": "srpo", "key": "entropy_beta", "values": [0, 0.5, 1], "label": "β"}
+BREVITY = {"of": "miniature-small", "key": "warm_start.brevity", "values": [0, 0.3], "label": "teacher brevity"}
+
+
+def test_a_sweep_of_a_method_puts_variants_in_its_place() -> None:
+    overrides = {"srpo": {"learning_rate": 0.25}}
+    plain = load_experiment(tiny_experiment(overrides=overrides))
+    experiment = load_experiment(tiny_experiment(overrides=overrides, sweep=BETA))
+    names = ["srpo-entropy_beta-0", "srpo-entropy_beta-0.5", "srpo-entropy_beta-1"]
+    assert list(experiment.methods) == experiment.matrix[0].methods == ["grpo", "sdpo", *names]
+    assert {run.method for run in experiment.runs()} == {"grpo", "sdpo", *names}
+    assert [experiment.methods[name].entropy_beta for name in names] == [0, 0.5, 1]
+    assert [experiment.methods[name].title for name in names] == ["SRPO, β = 0", "SRPO, β = 0.5", "SRPO, β = 1"]
+    for name in names:  # nothing else differs
+        other = {"name", "title", "entropy_beta"}
+        assert experiment.methods[name].name == name
+        assert experiment.methods[name].model_dump(exclude=other) == plain.methods["srpo"].model_dump(exclude=other)
+    assert {name: (v.of, v.value) for name, v in experiment.sweep.variants.items()} == {
+        name: ("srpo", value) for name, value in zip(names, BETA["values"], strict=True)
+    }
+    assert experiment.models == plain.models
+
+
+def test_a_sweep_of_a_model_makes_base_models() -> None:
+    experiment = load_experiment(tiny_experiment(sweep=BREVITY))
+    names = ["miniature-small-brevity-0", "miniature-small-brevity-0.3"]
+    assert list(experiment.models) == names
+    assert [experiment.models[name].warm_start.brevity for name in names] == [0, 0.3]
+    assert experiment.models[names[0]].warm_start.steps == experiment.models[names[1]].warm_start.steps
+    assert {model for model, _ in experiment.bases()} == {run.model for run in experiment.runs()} == {*names}
+    assert len(experiment.runs()) == 2 * len(load_experiment(tiny_experiment()).runs())
+
+
+def test_a_sweep_of_several_methods_keeps_the_order_of_the_matrix() -> None:
+    sweep = {"of": ["srpo", "sdpo"], "key": "distillation_topk", "values": [5, 100], "label": "K"}
+    experiment = load_experiment(tiny_experiment(sweep=sweep))
+    assert list(experiment.methods) == [
+        "grpo",
+        "sdpo-distillation_topk-5",
+        "sdpo-distillation_topk-100",
+        "srpo-distillation_topk-5",
+        "srpo-distillation_topk-100",
+    ]
+    assert experiment.methods["sdpo-distillation_topk-5"].distillation_topk == 5
+
+
+def test_sweep_names_are_path_components() -> None:
+    values = [1e-7, 2.5, 1e20]
+    experiment = load_experiment(tiny_experiment(sweep=BETA | {"values": values}))
+    assert list(experiment.sweep.variants) == [f"srpo-entropy_beta-{v}" for v in ("1e-07", "2.5", "1e+20")]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"of": "ppo"}, ["sweep.of = ppo", "methods grpo, sdpo, srpo", "models miniature-small"]),
+        ({"of": "advantage_mix"}, ["sweep.of = advantage_mix", "grpo, sdpo, srpo"]),  # exists, is not in the matrix
+        ({"of": ["srpo", "miniature-small"]}, ["sweep.of = srpo, miniature-small"]),
+        ({"of": ["srpo", "srpo"]}, ["sweep.of = srpo, srpo", "once"]),
+        ({"of": []}, ["sweep.of", "at least 1"]),
+        ({"key": "beta"}, ["sweep.key = beta", "method srpo", "entropy_beta", "distillation_topk"]),
+        ({"key": "title"}, ["sweep.key = title", "entropy_beta"]),
+        ({"key": "routing.correct_with_sibling"}, ["sweep.key = routing.correct_with_sibling"]),
+        ({"of": "miniature-small"}, ["sweep.key = entropy_beta", "model miniature-small", "warm_start.brevity"]),
+        ({"values": [1]}, ["sweep.values = [1]", "at least 2"]),
+        ({"values": [0, 1, 1.0]}, ["sweep.values = 1: given twice"]),
+        ({"values": [0, -1]}, ["sweep.values = -1", "entropy_beta of srpo", "greater than or equal to 0"]),
+        ({"values": [0, "high"]}, ["sweep.values.1 = 'high'", "number"]),
+        ({"values": [0, float("nan")]}, ["sweep.values.1", "finite"]),
+        (
+            {"key": "distillation_topk", "values": [1, 1.5]},
+            ["sweep.values = 1.5 for distillation_topk of srpo", "integer"],
+        ),
+        ({"key": "mini_batch_questions", "values": [8, 7]}, ["mini_batch_questions = 7", "must divide"]),
+        ({"colour": "red"}, ["sweep.colour: unknown key"]),
+    ],
+)
+def test_mistakes_in_a_sweep_are_one_line(change: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(SrpoError) as caught:
+        load_experiment(tiny_experiment(sweep=BETA | change))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_an_override_does_not_contradict_the_sweep() -> None:
+    with pytest.raises(SrpoError, match=r"overrides\.srpo\.entropy_beta: the sweep sets it"):
+        load_experiment(tiny_experiment(sweep=BETA, overrides={"srpo": {"entropy_beta": 2.0}}))
+
+
+# ---------------------------------------------------------------- experiments that extend others
+
+MINE = {
+    "name": "mine",
+    "title": "Mine",
+    "extends": "embedded",
+    "matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["srpo"]}],
+}
+
+
+def test_an_experiment_takes_the_settings_of_the_one_that_it_extends() -> None:
+    base = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
+    mine = load_experiment({**MINE, "training": {"validate_every": 7}, "overrides": {"srpo": {"distillation_topk": 3}}})
+    assert mine.training == base.training.model_copy(update={"validate_every": 7})
+    assert (mine.scale, mine.execution, mine.evaluation) == (base.scale, base.execution, base.evaluation)
+    assert mine.methods == {
+        "srpo": base.methods["srpo"].model_copy(update={"distillation_topk": 3})
+    }  # not what it does not name
+    assert (mine.name, len(mine.runs()), mine.sweep) == ("mine", 1, None)
+
+
+def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
+    """A key of ``training`` as a whole, budgets too, and along a chain."""
+    (own / "experiments" / "mine.yaml").write_text(yaml.safe_dump({**MINE, "training": {"budget_seconds": {"2h": 6}}}))
+    child = load_experiment({**MINE, "extends": "mine", "name": "child", "training": {"warmup_steps": 0}}, own)
+    assert child.training.budget_seconds == {"2h": 6}
+    assert child.training.warmup_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
+        ("nowhere", ["extends = 'nowhere'", "controls, embedded, embedded-full, mine"]),
+        ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
+    ],
+)
+def test_mistakes_in_a_base_are_one_line(base: str, words: list[str], own: Path) -> None:
+    (own / "experiments" / "mine.yaml").write_text(yaml.safe_dump({**MINE, "extends": "mine"}))
+    with pytest.raises(SrpoError) as caught:
+        load_experiment({**MINE, "extends": base}, own)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_run_outside_the_matrix() -> None:
+    run = RunId(model="miniature-small", benchmark="physics", method="grpo", seed=7)
+    with pytest.raises(SrpoError, match="seed7 is not in the matrix"):
+        load_experiment(tiny_experiment()).run(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"colour": "red"}, ["colour", "unknown key"]),
+        ({"training": {**SHARED, "epochs": 3}}, ["training.epochs", "unknown key"]),
+        ({"traning": SHARED}, ["traning: unknown key; did you mean training?"]),
+        ({"training": {**SHARED, "validate_evry": 3}}, ["training.validate_evry", "did you mean validate_every?"]),
+        (
+            {"training": {**SHARED, "budgets": {"1h": 1}}},
+            ["training.budgets: unknown key; did you mean budget_seconds?"],
+        ),
+        ({"evaluation": {"rollout": 3}}, ["evaluation.rollout: unknown key; did you mean rollouts?"]),
+        ({"training": {key: SHARED[key] for key in SHARED if key != "clock"}}, ["training.clock", "required"]),
+        ({"training": {**SHARED, "Validate_Every": 3}}, ["training.Validate_Every", "did you mean validate_every?"]),
+        ({"execution": {"gpus": 8}}, ["execution.gpus: unknown key; did you mean ranks?"]),
+        (
+            {"training": {**SHARED, "clock": {"kind": "sundial"}}},
+            ["training.clock", "kind = sundial: give one of 'wall', 'modelled', 'calibrated'"],
+        ),
+        (
+            {"training": {**SHARED, "clock": {"kind": "wall", "dense_flops_per_second": 1}}},
+            ["training.clock.dense_flops_per_second: unknown key"],
+        ),
+        (
+            {"training": {**SHARED, "clock": {"kind": "calibrated", "step_seconds": {"grpo": {1: 71}}}}},
+            ["training.clock = ", "step_seconds.sdpo is missing; give grpo, sdpo, srpo"],
+        ),
+        ({"training": {**SHARED, "rollouts_per_question": 1}}, ["rollouts_per_question = 1", "2"]),
+        ({"training": {**SHARED, "budget_seconds": {"1h": 5, "5h": 5}}}, ["budget_seconds", "increasing"]),
+        ({"training": {**SHARED, "budget_seconds": {}}}, ["budget_seconds", "at least one"]),
+        ({"overrides": ["srpo"]}, ["overrides = ['srpo']", "a mapping"]),
+        ({"matrix": [{"methods": "grpo"}]}, ["matrix.methods = 'grpo'", "a list"]),
+        ({"matrix": [{"methods": ["grpo"], "models": 3}]}, ["matrix.models = 3", "a list"]),
+        (
+            {"overrides": {"sdpo": {"distillation_topk": 0}}},
+            ["methods.sdpo.distillation_topk = 0", "greater than or equal to 1"],
+        ),
+        ({"overrides": {"grpo": {"learning_rate": -1.0}}}, ["methods.grpo.learning_rate = -1.0", "greater than 0"]),
+        (
+            {"overrides": {"grpo": {"learning_rte": 1.0}}},
+            ["methods.grpo.learning_rte: unknown key; did you mean learning_rate?"],
+        ),
+        ({"overrides": {"ppo": {"learning_rate": 1.0}}}, ["overrides.ppo", "grpo, sdpo, srpo"]),
+        ({"overrides": {"grpo": {"routing": {}}}}, ["overrides.grpo", "hyperparameters"]),
+        ({"methods": ["grpo"]}, ["unknown key methods", "matrix"]),
+        ({"matrix": []}, ["matrix", "at least 1"]),
+        ({"matrix": "grpo"}, ["matrix = 'grpo'", "list of blocks"]),
+        ({"matrix": [{"models": ["big"], "benchmarks": ["miniature/physics"]}]}, ["unknown model 'big'", "miniature"]),
+        ({"matrix": [{"models": ["miniature-small"], "benchmarks": ["maths"]}]}, ["unknown benchmark 'maths'"]),
+        (
+            {"matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["ppo"]}]},
+            ["experiment: unknown method 'ppo'", "configs/methods has advantage_mix", "srpo"],
+        ),
+        (
+            {"matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics", "sdpo/physics"]}]},
+            ["share a name", "miniature/physics, sdpo/physics"],
+        ),
+        ({"name": "Not A Name"}, ["name = 'Not A Name'"]),
+        (
+            {"training": {**SHARED, "questions_per_batch": 1024}},
+            ["training.questions_per_batch = 1024", "miniature/chemistry", "to train on"],
+        ),
+    ],
+)
+def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(SrpoError) as caught:
+        load_experiment(tiny_experiment(**changes))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_every_mistake_of_a_file_has_its_line() -> None:
+    changes = {
+        "colour": "red",
+        "traning": SHARED,
+        "training": {**SHARED, "validate_evry": 3, "micro_batch_size": 0, "clock": {"kind": "wall", "flops": 1}},
+        "matrix": [{"models": ["big"], "benchmarks": ["miniature/physics"], "methods": ["SRPO", "grpo"]}],
+        "overrides": {"grpo": {"lr": 1.0, "learning_rate": -1.0}, "ppo": {}, "SRPO": {"entropy_beta": 1}},
+    }
+    with pytest.raises(SrpoError) as caught:
+        load_experiment(tiny_experiment(**changes))
+    lines = str(caught.value).splitlines()
+    expected = [
+        "colour: unknown key",
+        "traning: unknown key; did you mean training?",
+        "training.validate_evry: unknown key; did you mean validate_every?",
+        "training.micro_batch_size = 0: input should be greater than or equal to 1",
+        "training.clock.flops: unknown key",
+        "unknown model 'big'",
+        "unknown method 'SRPO'; did you mean srpo?",
+        "overrides.ppo: not a method of the matrix (SRPO, grpo)",
+        "methods.grpo.lr: unknown key; did you mean learning_rate?",
+        "methods.grpo.learning_rate = -1.0",
+    ]
+    assert len(lines) == len(expected)
+    for line in expected:
+        assert any(line in each for each in lines), line
+
+
+def test_a_misspelt_key_is_not_said_to_be_missing() -> None:
+    clock, rest = SHARED["clock"], {key: SHARED[key] for key in SHARED if key != "clock"}
+    with pytest.raises(SrpoError, match=r"^experiment: training\.clok: unknown key; did you mean clock\?$"):
+        load_experiment(tiny_experiment(training={**rest, "clok": clock}))
+
+
+def test_a_key_of_another_kind_is_not_suggested() -> None:
+    clock = {"kind": "wall", "dense_flops_per_second": 1}
+    with pytest.raises(SrpoError, match=r"dense_flops_per_second: unknown key$"):
+        load_experiment(tiny_experiment(training={**SHARED, "clock": clock}))
+
+
+@pytest.mark.parametrize(
+    ("routing", "word"),
+    [
+        (("grpo", "sdpo", "grpo", "grpo"), "no sibling"),
+        (("dropped", "dropped", "dropped", "dropped"), "nothing"),
+        (("mix", "mix", "sdpo", "dropped"), "exclude"),
+        (("grpo", "grpo", "ppo", "grpo"), "wrong_with_sibling"),
+    ],
+)
+def test_impossible_routing(routing: tuple[str, ...], word: str) -> None:
+    experiment = load_experiment(tiny_experiment()).model_dump(mode="json")
+    cells = ("correct_with_sibling", "correct_without_sibling", "wrong_with_sibling", "wrong_without_sibling")
+    experiment["methods"]["srpo"]["routing"] = dict(zip(cells, routing, strict=True))
+    with pytest.raises(SrpoError, match=word):
+        load_experiment(experiment)
+
+
+@pytest.mark.parametrize(
+    ("content", "word"), [("- a\n", "a mapping is expected"), ("a: [\n", "not valid YAML"), (None, "cannot be read")]
+)
+def test_unreadable_file(tmp_path: Path, content: str | None, word: str) -> None:
+    path = tmp_path / "broken.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SrpoError, match=word) as caught:
+        load_experiment(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# ---------------------------------------------------------------- one's own methods, models and benchmarks
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A copy of the configuration to which a test adds files."""
+    return Path(shutil.copytree(CONFIGS, tmp_path / "configs"))
+
+
+def refusal(own: Path, kind: str, name: str, content: dict[str, Any], **changes: Any) -> str:
+    """What is said to an experiment with a file of one's own."""
+    path = own / kind / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
+    block[kind] = [*block[kind], name]
+    with pytest.raises(SrpoError) as caught:
+        load_experiment(tiny_experiment(**{"matrix": [block]} | changes), own)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+GRPO = yaml.safe_load((CONFIGS / "methods" / "grpo.yaml").read_text())
+MODEL = yaml.safe_load((CONFIGS / "models" / "miniature-tiny.yaml").read_text())
+CALLS = yaml.safe_load((CONFIGS / "benchmarks" / "miniature" / "tooluse.yaml").read_text()) | {"title": "Calls"}
+SUMS = {
+    "kind": "sourced",
+    "title": "Sums",
+    "reward": "answer_match",
+    "source": {
+        "repository": "lab/sums",
+        "commit": "0" * 40,
+        "train": {"path": "train.jsonl", "git_blob": "a" * 40, "rows": 64},
+        "test": {"path": "test.jsonl", "git_blob": "b" * 40, "rows": 8},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content", "words"),
+    [
+        ("methods", "base", {**GRPO, "title": "Mine"}, ["method 'base'", "untrained", "rename"]),
+        ("methods", "own/x", {**GRPO, "title": "Mine"}, ["method 'own/x'", "only benchmarks are in folders"]),
+        ("methods", "a b", {**GRPO, "title": "Mine"}, ["method 'a b'", "letters"]),
+        ("methods", "-x", {**GRPO, "title": "Mine"}, ["method '-x'", "begins with a letter, digit or underscore"]),
+        ("models", "own/x", {**MODEL, "title": "Mine"}, ["model 'own/x'", "only benchmarks are in folders"]),
+        ("benchmarks", "own/a b", SUMS, ["benchmark 'own/a b'", "letters"]),
+        (
+            "methods",
+            "mine",
+            {**GRPO, "title": "Mine", "name": "grpo"},
+            ["mine.yaml: name = 'grpo'", "leave the key out"],
+        ),
+        ("methods", "mine", GRPO, ["methods.mine.title = 'GRPO'", "also that of grpo"]),
+        ("benchmarks", "own/sums", {**SUMS, "title": "Physics"}, ["benchmarks.sums.title", "also that of physics"]),
+        ("benchmarks", "own/sums", {**SUMS, "reward": "guess"}, ["benchmarks.sums.reward = 'guess'", "answer_match"]),
+        ("benchmarks", "own/sums", {**SUMS, "kind": "source"}, ["benchmarks.sums", "kind = source", "'sourced'"]),
+        ("benchmarks", "own/sums", {k: v for k, v in SUMS.items() if k != "kind"}, ["sums", "the key kind is missing"]),
+        (
+            "benchmarks",
+            "own/sums",
+            {**SUMS, "source": {**SUMS["source"], "commit": 0}},
+            ["benchmarks.sums.source.commit = 0", "quote it"],
+        ),
+        ("benchmarks", "own/calls", {**CALLS, "facts_per_question": 11}, ["facts_per_question = 11", "equal to 10"]),
+        (
+            "models",
+            "mine",
+            {**MODEL, "title": "Mine", "warm_start": {**MODEL["warm_start"], "fact_errors": 2}},
+            ["models.mine.warm_start.fact_errors = 2", "1.25"],
+        ),
+        (
+            "models",
+            "mine",
+            {**MODEL, "title": "Mine", "architecture": {**MODEL["architecture"], "num_key_value_heads": 3}},
+            ["models.mine.architecture", "num_key_value_heads = 3", "num_attention_heads = 4"],
+        ),
+        (
+            "models",
+            "mine",
+            {**MODEL, "title": "Mine", "architecture": {**MODEL["architecture"], "num_attention_heads": 3}},
+            ["num_attention_heads = 3: must divide hidden_size = 64"],
+        ),
+    ],
+)
+def test_mistakes_in_files_of_ones_own_are_one_line(own, kind, name, content, words) -> None:
+    message = refusal(own, kind, name, content)
+    for word in words:
+        assert word in message
+
+
+def test_a_sweep_does_not_replace_a_method_of_its_variants_name(own) -> None:
+    message = refusal(own, "methods", "srpo-entropy_beta-1", {**GRPO, "title": "Mine"}, sweep=BETA)
+    assert "the sweep makes a method srpo-entropy_beta-1, and the matrix has another" in message
+
+
+def test_the_clock_with_its_seconds_is_part_of_a_runs_identity() -> None:
+    run, *_ = load_experiment(tiny_experiment()).runs()
+    clocks = [
+        {"kind": "wall"},
+        {"kind": "calibrated"},
+        {"kind": "calibrated", "step_seconds": {key: {1: 60.0} for key in ("grpo", "sdpo", "srpo")}},
+    ]
+    identities = [
+        load_experiment(tiny_experiment(training={**SHARED, "clock": clock})).run(run).identity()["training"]["clock"]
+        for clock in clocks
+    ]
+    assert identities[0] == {"kind": "wall"}
+    assert identities[1]["step_seconds"]["grpo"] == {"1.0": 71.0, "5.0": 82.4, "10.0": 91.5}
+    assert identities[2]["step_seconds"]["grpo"] == {"1.0": 60.0}
+
+
+def test_a_title_changes_no_result() -> None:
+    experiment = load_experiment(tiny_experiment())
+    renamed = experiment.model_dump(mode="json")
+    for kind in ("methods", "models", "benchmarks"):
+        for definition in renamed[kind].values():
+            definition["title"] += " of old"
+    for run in experiment.runs():
+        assert load_experiment(renamed).run(run).identity() == experiment.run(run).identity()
+
+
+# ---------------------------------------------------------------- base models
+
+
+def _with_draws(draws: str, **matrix: Any) -> Experiment:
+    raw = yaml.safe_load((CONFIGS / "experiments" / "embedded.yaml").read_text())
+    experiment = load_experiment(raw | {"matrix": [raw["matrix"][0] | matrix], "overrides": {}})
+    model = experiment.models["miniature-large"].model_copy(update={"draws": draws})
+    return experiment.model_copy(update={"models": {"miniature-large": model}})
+
+
+def test_runs_of_one_seed_start_from_one_base_model():
+    experiment = _with_draws("per_seed", seeds=[1, 2, 5])
+    bases = experiment.base_models("miniature-large")
+    assert {seed: (base.name, base.warm_start.seed) for seed, base in bases.items()} == {
+        seed: (f"miniature-large-{seed}", seed) for seed in (1, 2, 5)
+    }
+    for run in experiment.runs():
+        spec = experiment.run(run)
+        assert spec.model == bases[run.seed]
+        assert spec.id == run  # its folder has the model's name, not the base model's
+    assert len(experiment.base_evaluations()) == 3 * len(experiment.bases())
+    assert set(experiment.every_base_model()) == {name for name, _ in experiment.base_evaluations()}
+
+
+def test_a_shared_base_model_serves_all_seeds():
+    experiment = _with_draws("shared", seeds=[1, 2, 5])
+    model = experiment.models["miniature-large"]
+    assert experiment.base_models("miniature-large") == {0: model}
+    assert {experiment.run(run).model.name for run in experiment.runs()} == {"miniature-large"}
+    assert experiment.base_evaluations() == experiment.bases()
+
+
+def test_the_base_model_is_part_of_a_runs_identity():
+    run = _with_draws("per_seed").runs()[0]
+    assert _with_draws("per_seed").run(run).identity() != _with_draws("shared").run(run).identity()
+
+
+def test_a_swept_model_has_no_stored_base_models():
+    """They were made with the original's warm start."""
+    sweep = load_experiment(CONFIGS / "experiments" / "sweep-brevity.yaml")
+    assert sweep.models
+    assert not any(base.stored for base in sweep.every_base_model().values())

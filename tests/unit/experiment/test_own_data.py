@@ -1,0 +1,166 @@
+"""Own files of questions and own rewards: read and tried when the experiment is composed, before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from synthetic import tiny_experiment
+
+from srpo.benchmarks.splits import build_split, read_split, split_statistics, write_split
+from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Experiment, FilesBenchmark
+from srpo.rewards import compute_reward
+
+SUMS = {"kind": "files", "title": "Sums", "reward": "answer_match", "train_file": "train.jsonl", "test_file": "t.jsonl"}
+REWARDS = """
+def close(response, truth):
+    return abs(float(response) - float(truth)) < 0.1
+
+def half(response, truth):
+    return 0.5
+
+def alone(response):
+    return True
+
+number = 7
+"""
+
+
+def lines(count: int) -> str:
+    return "".join(json.dumps({"prompt": f"{i}+{i}?", "answer": str(2 * i)}) + "\n" for i in range(count))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with 40 and 6 questions, which is the working directory, and a module that can be imported."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text(lines(40))
+    (tmp_path / "data" / "t.jsonl").write_text(lines(6))
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "own_rewards.py").write_text(REWARDS)
+    (tmp_path / "modules" / "own_broken.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def experiment(**changes: Any) -> Experiment:
+    """An experiment on ``data/sums.yaml``, which is written with these changes; a key set to None is left out."""
+    content = {key: value for key, value in (SUMS | changes).items() if value is not None}
+    Path("data/sums.yaml").write_text(yaml.safe_dump(content))
+    matrix = [{"models": ["miniature-small"], "benchmarks": ["data/sums.yaml"], "methods": ["grpo"]}]
+    return load_experiment(tiny_experiment(matrix=matrix))
+
+
+def sums(**changes: Any) -> FilesBenchmark:
+    return experiment(**changes).benchmarks["sums"]
+
+
+def test_the_files_are_read_when_the_experiment_is_composed(folder: Path):
+    found = sums()
+    assert (found.questions("train"), found.questions("test")) == (40, 6)
+    assert found.train_file == folder / "data" / "train.jsonl"
+    assert found.contents["test"].sha256 == hashlib.sha256(lines(6).encode()).hexdigest()
+    assert sums(train_file=str(folder / "data" / "train.jsonl"), test_file="../data/t.jsonl") == found
+
+
+def test_a_batch_needs_enough_questions(folder: Path):
+    with pytest.raises(SrpoError, match=r"questions_per_batch = 32: benchmark data/sums\.yaml has 6 questions"):
+        sums(train_file="t.jsonl")
+
+
+def test_splits_are_written_and_read(folder: Path):
+    found = sums(columns={"prompt": "answer", "answer": "prompt"})
+    for split, count in (("train", 40), ("test", 6)):
+        questions = build_split(found, split)
+        write_split(folder / f"{split}.parquet", questions, split)
+        assert read_split(folder / f"{split}.parquet") == questions
+        assert [q.messages for q in questions] == [[{"role": "user", "content": str(2 * i)}] for i in range(count)]
+        assert [q.ground_truth for q in questions] == [f"{i}+{i}?" for i in range(count)]
+    assert {q.data_source for q in questions} == {"files/sums"}
+    assert split_statistics(found, {"test": questions})["source"] == {"train": "train.jsonl", "test": "t.jsonl"}
+
+
+def test_a_resolved_experiment_needs_no_files_until_a_split_is_made(folder: Path):
+    composed = experiment()
+    Path("experiment.yaml").write_text(yaml.safe_dump(composed.model_dump(mode="json"), sort_keys=False))
+    (folder / "data" / "t.jsonl").write_text(lines(7))
+    loaded = load_experiment(Path("experiment.yaml"))
+    assert loaded == composed
+    with pytest.raises(SrpoError, match=r"/t\.jsonl: it has changed since the experiment was read; start again$"):
+        build_split(loaded.benchmarks["sums"], "test")
+    (folder / "data" / "t.jsonl").unlink()
+    assert load_experiment(Path("experiment.yaml")) == composed
+
+
+def test_the_content_of_the_files_determines_a_run_and_their_place_does_not(folder: Path):
+    def identity(**changes: Any) -> dict[str, Any]:
+        composed = experiment(**changes)
+        return composed.run(composed.runs()[0]).identity()
+
+    before = identity()
+    os.rename("data/train.jsonl", "moved.jsonl")
+    assert identity(train_file="../moved.jsonl") == before
+    Path("moved.jsonl").write_text(lines(40).replace("1+1", "1 + 1"))
+    assert identity(train_file="../moved.jsonl") != before
+
+
+def test_a_search_holds_questions_of_a_file_out(folder: Path):
+    held_out = sums().model_copy(update={"held_out_questions": 8})
+    assert (len(build_split(held_out, "train")), len(build_split(held_out, "test"))) == (32, 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train_file": "absent.jsonl"}, "data/absent.jsonl: cannot be read (No such file or directory)"),
+        ({"train_file": None}, "data/sums.yaml: train_file: field required"),
+        ({"train_file": 7}, "data/sums.yaml: train_file = 7: "),
+        ({"train_files": "train.jsonl"}, "data/sums.yaml: train_files: unknown key; did you mean train_file?"),
+        ({"contents": {}}, "data/sums.yaml: contents: unknown key"),
+        ({"columns": {"prompt": "question"}}, "data/train.jsonl:1: no column question; there is prompt, answer"),
+        ({"columns": {"question": "q"}}, "data/sums.yaml: columns.question: unknown key"),
+        ({"reward": "tool_use"}, "data/sums.yaml: reward = tool_use: question 0: '0' is not a list of calls"),
+        ({"reward": "judge"}, "data/sums.yaml: reward = 'judge': unknown; there is answer_match"),
+        ({"reward": "own_rewards:half"}, "data/sums.yaml: reward own_rewards:half: 0.5 for the response '0'"),
+        ({"reward": "own_rewards:alone"}, "reward = own_rewards:alone: cannot be called with a response and a ground"),
+        ({"reward": "own_rewards:number"}, "reward = own_rewards:number: cannot be called"),
+        ({"reward": "own_rewards:none"}, "reward = own_rewards:none: cannot be imported (module 'own_rewards' has no"),
+        (
+            {"reward": "own_broken:f"},
+            "reward = own_broken:f: cannot be imported (division by zero); install the module",
+        ),
+        ({"reward": "not_there:f"}, "reward = not_there:f: cannot be imported (No module named 'not_there'); install"),
+    ],
+)
+def test_a_mistake_is_one_line(folder: Path, changes: dict, words: str):
+    with pytest.raises(SrpoError) as caught:
+        sums(**changes)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(folder: Path):
+    matrix = [{"models": ["miniature-small"], "benchmarks": ["data/nowhere.yaml"], "methods": ["grpo"]}]
+    with pytest.raises(SrpoError, match=r"^data/nowhere\.yaml: cannot be read \(No such file or directory\)$"):
+        load_experiment(tiny_experiment(matrix=matrix))
+
+
+def test_an_own_reward_scores(folder: Path):
+    reward = sums(reward="own_rewards:close").reward
+    assert [compute_reward(reward, response, "2") for response in ("2.05", "3", "two")] == [1.0, 0.0, 0.0]
+
+
+def test_an_own_reward_of_questions_that_are_generated_is_checked_too(folder: Path):
+    physics = {"kind": "miniature", "family": "physics", "train_questions": 64, "test_questions": 8, "title": "Own"}
+    Path("own.yaml").write_text(yaml.safe_dump(physics | {"reward": "not_there:f"}))
+    matrix = [{"models": ["miniature-small"], "benchmarks": ["own.yaml"], "methods": ["grpo"]}]
+    with pytest.raises(SrpoError, match=r"^own\.yaml: reward = not_there:f: cannot be imported"):
+        load_experiment(tiny_experiment(matrix=matrix))

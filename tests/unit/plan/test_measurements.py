@@ -1,0 +1,156 @@
+"""A plan from what a rehearsal measured: numbers by hand, where they go, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from srpo import cli
+from srpo.cost import memory
+from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment, resolved_text
+from srpo.experiment.config import Experiment
+from srpo.files import append_event, write_json, write_text
+from srpo.layout import Layout
+from srpo.plan import plan
+from srpo.plan import text as plan_text
+from srpo.plan.measurements import Measurements, read_measurements
+from srpo.repository import CONFIGS
+from srpo.training.clock import PHASES
+
+PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
+REHEARSAL = load_experiment(CONFIGS / "experiments" / "paper-rehearsal.yaml")
+GRPO, SRPO = (36.0, 1.0, 2.0, 0.0, 11.0), (36.0, 1.0, 3.0, 2.0, 8.0)
+"""Seconds of the phases of the second step: generate, reward, log_prob, teacher, update."""
+
+
+def rehearse(folder: Path, experiment: Experiment = REHEARSAL, without: str = "") -> Path:
+    """Results of a rehearsal whose first steps took long; the runs of the method ``without`` have not finished."""
+    layout = Layout(folder)
+    write_text(layout.experiment, resolved_text(experiment))
+    for run in experiment.runs():
+        files, second = layout.run_files(run), GRPO if run.method == "grpo" else SRPO
+        files.folder.mkdir(parents=True)
+        for step, seconds in enumerate([(500.0,) * 5, second], 1):
+            append_event(files.steps, {"step": step, "phase_seconds": dict(zip(PHASES, seconds, strict=True))})
+        if run.method != without:
+            write_json(files.summary, {"validation_seconds": 40.0, "checkpoint_seconds": 50.0})
+    return folder
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Measurements:
+    return read_measurements([rehearse(tmp_path)], PAPER)
+
+
+def run_of(planned: plan.Plan, **what: str) -> plan.RunPlan:
+    (found,) = [run for run in planned.runs if what.items() <= run.run.model_dump().items()]
+    return found
+
+
+def test_what_is_read(measured: Measurements) -> None:
+    assert measured.phases["qwen3-4b", "grpo"] == dict(zip(PHASES, GRPO, strict=True))
+    assert {method for _, method in measured.phases} == {"grpo", "sdpo", "srpo"}
+    questions = PAPER.benchmarks["physics"].questions("test")
+    assert measured.validations == {"qwen3-4b": (40.0, 2 * questions)}
+    slowest = memory.checkpoint_bytes(memory.shape_of(PAPER.models["qwen3-4b"]), PAPER.execution, teacher=False).total
+    assert measured.write_bytes_per_second == slowest / 50
+
+
+def test_measured_seconds_take_the_place_of_the_papers(measured: Measurements) -> None:
+    planned = plan.make_plan(PAPER, measured=measured)
+    grpo = run_of(planned, model="qwen3-4b", benchmark="physics", method="grpo")
+    assert grpo.step.source == "measured"
+    assert grpo.steps == {"1h": 72, "5h": 360, "10h": 720}  # 50 s each
+    assert grpo.seconds["generation"] == pytest.approx(36000 * 36 / 50)
+    assert grpo.validations == 144
+    # eight times the rollouts of the measured validation, in larger batches: between one and eight times its seconds
+    assert 144 * 40 < grpo.seconds["validation"] < 144 * 8 * 40
+    size = memory.checkpoint_bytes(planned.shapes["qwen3-4b"], PAPER.execution, teacher=False)
+    speed = measured.write_bytes_per_second
+    complete = size.total / speed + 0.05 * (36000 + grpo.seconds["validation"])
+    assert grpo.seconds["checkpoints"] == pytest.approx(complete + 0.25 * 144 * size.weights / speed)
+
+
+def test_what_was_not_measured_stays_the_papers_and_says_so(measured: Measurements) -> None:
+    planned = plan.make_plan(PAPER, measured=measured)
+    sources = {(run.run.model, run.run.method): run.step.source for run in planned.runs}
+    assert sources["qwen3-4b", "srpo"] == "measured"
+    assert sources["qwen3-8b", "srpo"] == "paper"
+    assert sources["qwen3-8b", "advantage_mix"] == "paper, sdpo"
+    text = plan_text.render(planned)
+    assert (
+        "qwen3-4b, srpo: 50 s per step (generate 36, reward 1, log_prob 3, teacher 2, update 8); generation 72%" in text
+    )
+    assert "those of figure 4b" in text.partition("\nFrom the paper\n")[2]
+    assert "Nothing." not in text
+    assert "Nothing. After a rehearsal: srpo plan paper --from results/paper-rehearsal." in plan_text.render(
+        plan.make_plan(PAPER)
+    )
+
+
+def test_an_experiment_without_a_rehearsal_is_measured_by_its_own_runs() -> None:
+    """The paper's rehearsal has other settings, and ``--from`` would refuse it."""
+    one_gpu = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
+    assert "srpo plan one-gpu --from results/one-gpu." in plan_text.render(plan.make_plan(one_gpu))
+
+
+def test_a_method_is_counted_like_the_measured_one_with_its_passes(tmp_path: Path) -> None:
+    block = {"models": ["qwen3-4b"], "benchmarks": ["physics"], "methods": ["srpo"]}
+    only = REHEARSAL.model_copy(update={"matrix": [type(REHEARSAL.matrix[0])(**block)]})
+    measured = read_measurements([rehearse(tmp_path, only)], PAPER)
+    assert measured.of("qwen3-4b", "srpo_without_weighting", PAPER.methods)[0] == "srpo"
+    assert measured.of("qwen3-4b", "advantage_mix", PAPER.methods) is None
+    assert measured.of("qwen3-4b", None, PAPER.methods) is None
+    assert measured.of("qwen3-8b", "srpo", PAPER.methods) is None
+
+
+def test_a_calibrated_budget_costs_what_its_steps_take_here(measured: Measurements) -> None:
+    raw = PAPER.model_dump(mode="json")
+    raw["training"]["clock"] = {"kind": "calibrated"}
+    calibrated = load_experiment(raw)
+    run = run_of(plan.make_plan(calibrated, measured=measured), model="qwen3-4b", benchmark="physics", method="grpo")
+    assert run.steps == {"1h": 50, "5h": 218, "10h": 393}
+    training = run.seconds["generation"] + run.seconds["log-probs, teacher, update"]
+    assert training == pytest.approx(36000 / 91.5 * 50)
+    assert "budgets of steps" in plan_text.render(plan.make_plan(calibrated))
+
+
+def test_unfinished_runs_do_not_count(tmp_path: Path) -> None:
+    measured = read_measurements([rehearse(tmp_path, without="sdpo")], PAPER)
+    assert {method for _, method in measured.phases} == {"grpo", "srpo"}
+
+
+def test_the_verb_reads_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = load_experiment(CONFIGS / "experiments" / "paper-rehearsal-8b.yaml")
+    folders = [rehearse(tmp_path / "4b"), rehearse(tmp_path / "8b", large)]
+    assert cli.main(["plan", "paper", "--from", str(folders[0]), "--from", str(folders[1])]) == 0
+    printed = capsys.readouterr().out
+    assert "those of figure 4b" not in printed
+    assert f"In {folders[0]}, {folders[1]};" in printed
+    assert "generation 72%" in printed
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clock": {"kind": "modelled"}}, r"training.clock.kind = modelled: it measured no seconds"),
+        ({"questions_per_batch": 64}, r"training.questions_per_batch = 64, but 32 in paper: its seconds are of other"),
+    ],
+)
+def test_other_settings_are_refused(changes: dict, message: str, tmp_path: Path) -> None:
+    raw = REHEARSAL.model_dump(mode="json")
+    raw["training"] |= changes
+    with pytest.raises(SrpoError, match=message):
+        read_measurements([rehearse(tmp_path, load_experiment(raw))], PAPER)
+
+
+def test_nothing_to_take_over_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = rehearse(tmp_path / "rehearsal")
+    for summary in folder.rglob("summary.json"):
+        summary.unlink()
+    with pytest.raises(SrpoError, match="no finished run of a model and method of paper"):
+        read_measurements([folder], PAPER)
+    assert cli.main(["plan", "paper", "--from", str(tmp_path)]) == 2
+    assert "no experiment.yaml here; give results/NAME" in capsys.readouterr().err

@@ -1,0 +1,346 @@
+"""What an experiment takes: the plan's arithmetic, the verb, and the page that shows it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+
+import pytest
+from paths import ROOT
+
+from srpo import cli
+from srpo.cost import memory
+from srpo.experiment.compose import load_experiment
+from srpo.plan import plan
+from srpo.plan import text as plan_text
+from srpo.repository import CONFIGS
+from srpo.text import duration
+
+EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
+PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
+EMBEDDED = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
+_LARGE = EMBEDDED.models["miniature-large"].model_copy(update={"stored": {}})
+BUILT = EMBEDDED.model_copy(update={"models": {"miniature-large": _LARGE}})
+"""The same with base models that are built."""
+TOY_MODELS = (ROOT / "docs" / "toy-models.md").read_text()
+
+
+REST = "log-probs, teacher, update"
+
+
+def changed(**execution):
+    """The paper's experiment with other execution settings."""
+    return PAPER.model_copy(update={"execution": PAPER.execution.model_copy(update=execution)})
+
+
+def run_of(planned: plan.Plan, **what: str) -> plan.RunPlan:
+    """The only run that is ``what``."""
+    (found,) = [run for run in planned.runs if what.items() <= run.run.model_dump().items()]
+    return found
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_steps_follow_figure_4b() -> None:
+    run = run_of(plan.make_plan(PAPER), model="qwen3-8b", benchmark="physics", method="srpo")
+    assert run.steps == {"1h": int(3600 / 83.4), "5h": int(18000 / 78.3), "10h": int(36000 / 75.8)}
+    assert run.validations == -(-run.steps["10h"] // 5)
+    assert run.seconds["generation"] + run.seconds[REST] == pytest.approx(36000)
+    assert run.seconds["generation"] == pytest.approx(0.72 * 36000)
+
+
+@pytest.mark.parametrize(
+    ("method", "like"),
+    [("grpo", "grpo"), ("srpo_without_weighting", "srpo"), ("advantage_mix", "sdpo"), ("sdpo_failed_only", "sdpo")],
+)
+def test_a_method_that_is_not_in_the_figure(method: str, like: str) -> None:
+    assert plan.timed_like(PAPER.methods[method]) == like
+
+
+def test_steps_that_are_not_like_the_papers_follow_from_a_data_sheet() -> None:
+    small = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
+    planned = {gpu: plan.make_plan(small, gpu=gpu) for gpu in (None, "h20", "a10g")}
+    seconds = {gpu: found.runs[0].step.seconds["10h"] for gpu, found in planned.items()}
+    assert planned[None].gpu == "h20"  # the paper's card
+    assert seconds[None] == seconds["h20"] < seconds["a10g"]
+    for found in planned.values():
+        assert {run.step.source for run in found.runs} == {found.gpu}
+        for run in found.runs:
+            assert run.steps["10h"] == int(7200 // run.step.seconds["10h"])
+    assert plan.make_plan(PAPER).gpu is None
+    assert plan.make_plan(EMBEDDED).gpu is None
+
+
+def test_the_paper_on_another_card() -> None:
+    planned = plan.make_plan(PAPER, gpu="h100")
+    run = run_of(planned, model="qwen3-8b", benchmark="physics", method="srpo")
+    assert run.step.source == "h100"
+    assert run.step.seconds["10h"] < 75.8
+    text = plan_text.render(planned)
+    assert "the data sheet of h100 (80 GB, 3350 GB/s, 989 TFLOP/s in bfloat16)" in text
+    assert "left of 80 GB" in text
+    assert "left of 96 GB" not in text
+
+
+def test_a_card_that_is_not_known_is_one_line(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["plan", "one-gpu", "--gpu", "gtx480"]) == 2
+    assert "--gpu gtx480: unknown; there is a10g" in capsys.readouterr().err
+    assert cli.main(["plan", "one-gpu", "--gpu", "a10g"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert cli.main(["plan", "one-gpu-48gb", "--gpu", "a10g"]) == 0
+    assert "qwen3-1.7b: an update needs about" in capsys.readouterr().err
+
+
+def test_hours_add_up() -> None:
+    planned = plan.make_plan(PAPER)
+    assert len(planned.runs) == len(PAPER.runs()) == 42
+    assert planned.device_hours == pytest.approx(8 * planned.wall_seconds / 3600)
+    assert planned.device_hours > 42 * 10 * 8
+    more = plan.make_plan(PAPER, nodes=4)
+    assert planned.wall_seconds / 4 <= more.wall_seconds < planned.wall_seconds / 3
+    longest = max(run.total_seconds for run in planned.runs)
+    assert plan.make_plan(PAPER, nodes=1000).wall_seconds == longest
+
+
+def test_a_larger_test_split_takes_longer() -> None:
+    planned = plan.make_plan(PAPER)
+    chemistry, biology = (
+        run_of(planned, model="qwen3-8b", benchmark=name, method="srpo").seconds for name in ("chemistry", "biology")
+    )
+    assert chemistry["validation"] > 2 * biology["validation"]
+    assert (chemistry["generation"], chemistry[REST]) == (biology["generation"], biology[REST])
+
+
+def test_a_limit_of_steps_ends_a_run() -> None:
+    training = PAPER.training.model_copy(update={"max_steps": 4})
+    run = plan.make_plan(PAPER.model_copy(update={"training": training})).runs[0]
+    assert set(run.steps.values()) == {4}
+    assert run.seconds["generation"] + run.seconds[REST] == pytest.approx(4 * run.step.seconds["10h"])
+
+
+def test_base_models_take_what_was_measured() -> None:
+    """The row "warm start" of docs/toy-models.md has Miniature-S and Miniature-L."""
+    (row,) = re.findall(r"^\| warm start \|.*$", TOY_MODELS, re.MULTILINE)
+    measured = [float(seconds) for seconds in re.findall(r"(\d+) CPU s", row)]
+    experiments = {
+        "miniature-small": load_experiment(CONFIGS / "experiments" / "controls.yaml"),
+        "miniature-large": BUILT,
+    }
+    assert [[*experiment.models] for experiment in experiments.values()] == [[name] for name in experiments]
+    planned = [plan.make_plan(experiment).model_seconds for experiment in experiments.values()]
+    assert [len(each) for each in planned] == [1, 3]  # one that all seeds share, and one for each seed
+    assert [seconds for each in planned for seconds in {*each}] == pytest.approx(measured, rel=0.02)
+
+
+def test_stored_base_models_take_no_time() -> None:
+    assert plan.make_plan(EMBEDDED).model_seconds == []
+
+
+def test_base_models_come_before_the_rest_and_count() -> None:
+    planned = plan.make_plan(BUILT)
+    assert planned.device_hours * 3600 == pytest.approx(planned.busy_seconds + sum(planned.model_seconds))
+    assert planned.wall_seconds == pytest.approx(planned.device_hours * 3600)
+    many = plan.make_plan(BUILT, nodes=1000)
+    assert many.wall_seconds == max(planned.model_seconds) + max(run.total_seconds for run in planned.runs)
+    assert plan.make_plan(PAPER).model_seconds == []
+
+
+def test_the_embedded_experiment_takes_what_was_measured() -> None:
+    """docs/toy-models.md: "The 36 minutes of `make report` are 64 CPU minutes"; the number is edited there alone."""
+    (measured,) = re.findall(r"`make report` are (\d+) CPU minutes", TOY_MODELS)
+    assert plan.make_plan(EMBEDDED).device_hours * 60 == pytest.approx(float(measured), rel=0.15)
+
+
+def test_sweeps_take_as_long_as_their_documentation_says() -> None:
+    """On two cores, below 20 minutes with one base model and below 40 with four (docs/extending.md)."""
+    sweeps = [name for name in EXPERIMENTS if name.startswith("sweep-")]
+    assert len(sweeps) == 6
+    for name in sweeps:
+        experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+        minutes = {1: 20, 4: 40}[len(experiment.models)]
+        assert plan.make_plan(experiment, nodes=2).wall_seconds < minutes * 60, name
+
+
+def test_headline() -> None:
+    lines = plan_text.headline(plan.make_plan(EMBEDDED, nodes=2), "lab.yaml").splitlines()
+    assert re.fullmatch(
+        r"embedded: 55 runs; from nothing about [\d.]+ core-(minutes|hours), \d\d(\.\d)? minutes "
+        r"with 2 runs at a time",
+        lines[0],
+    )
+    assert lines[1].startswith("An estimate from FLOPs")
+    paper = plan_text.headline(plan.make_plan(PAPER), "paper").splitlines()
+    assert paper[0].startswith("paper: 42 runs; from nothing about 4861 GPU-hours, 25.3 days with 1 run")
+    assert "the paper's seconds per step" in paper[1]
+
+
+def test_jobs_of_a_minute_are_not_printed_as_parts_of_an_hour() -> None:
+    text = plan_text.render(plan.make_plan(EMBEDDED))
+    row = re.search(r"^miniature-large +grpo +.*$", text, re.MULTILINE)[0]
+    assert re.search(r" \d\d\.\d seconds +1\d\.\d minutes$", row)
+    assert not re.search(r"\b0\.\d+ (core-)?(minutes|hours)", text)
+    assert " 13 to 17.4 hours " in plan_text.render(plan.make_plan(PAPER))
+
+
+def test_only_estimated_steps_are_printed_without_at_least() -> None:
+    assert "  steps, at least, in 10h  " in plan_text.render(plan.make_plan(EMBEDDED))
+    assert "  steps in 10h  " in plan_text.render(plan.make_plan(PAPER))
+
+
+def test_one_is_not_several() -> None:
+    seeds = load_experiment(CONFIGS / "experiments" / "sweep-seeds.yaml")
+    assert "\n15 runs of 1 core, 5 evaluations of untrained models\n" in plan_text.render(plan.make_plan(seeds))
+    shared = {name: model.model_copy(update={"draws": "shared"}) for name, model in seeds.models.items()}
+    one = seeds.model_copy(update={"models": shared})
+    assert "\n15 runs of 1 core, 1 evaluation of untrained models\n" in plan_text.render(plan.make_plan(one))
+
+
+def test_each_number_of_seeds_is_said_of_its_methods() -> None:
+    lines = plan_text.render(plan.make_plan(EMBEDDED)).splitlines()
+    seeds = lines.index("Seeds, miniature-large")
+    assert lines[seeds + 1].startswith("- GRPO, SDPO and SRPO: 3 seeds would resolve ±")
+    assert lines[seeds + 2].startswith("- SRPO w/o dynamic weighting and Advantage mix: one seed resolves nothing, ")
+    same = load_experiment(CONFIGS / "experiments" / "regimes.yaml")
+    assert "\nSeeds, miniature-easy and miniature-hard\n" in plan_text.render(plan.make_plan(same))
+
+
+def test_one_more_seed_is_one_more_of_every_method() -> None:
+    """The ablations have one seed, the other methods three."""
+    planned = plan.make_plan(EMBEDDED)
+    seconds = sum(run.total_seconds for run in planned.runs if run.run.seed == 1)
+    assert f"One more seed of every run takes about {duration(seconds, 'core')}.\n" in plan_text.render(planned)
+
+
+# ---------------------------------------------------------------- disk and memory
+
+
+def test_disk_of_a_run() -> None:
+    parameters = memory.parameters(memory.shape_of(PAPER.models["qwen3-8b"]))
+    planned = plan.make_plan(PAPER)
+    srpo, grpo = (run_of(planned, model="qwen3-8b", benchmark="physics", method=method) for method in ("srpo", "grpo"))
+    assert (srpo.disk_peak, srpo.disk_end) == ((3 * 18 + 3 * 2) * parameters, (18 + 3 * 2) * parameters)
+    assert (grpo.disk_peak, grpo.disk_end) == ((3 * 14 + 3 * 2) * parameters, (14 + 3 * 2) * parameters)
+
+
+def test_disk_of_the_experiment() -> None:
+    one, all_at_once = plan.make_plan(PAPER), plan.make_plan(PAPER, nodes=1000)
+    assert one.disk_end == one.base_bytes + sum(run.disk_end for run in one.runs)
+    assert one.disk_peak == one.disk_end + max(run.disk_peak - run.disk_end for run in one.runs)
+    assert all_at_once.disk_peak == one.base_bytes + sum(run.disk_peak for run in one.runs)
+
+
+def test_memory_follows_the_settings() -> None:
+    shape = memory.shape_of(PAPER.models["qwen3-8b"])
+
+    def update(**execution) -> float:
+        return sum(memory.update_memory(shape, changed(**execution).execution, PAPER.training).values())
+
+    usual = update()
+    assert usual - update(offload_teacher=True) == memory.parameters(shape) / 2
+    assert update(attention="sdpa") - usual == 2 * 20_480**2
+    assert update(gradient_checkpointing=False) > 3 * usual
+    assert update(max_tokens_per_rank=18_432) < usual
+    rollout = memory.rollout_memory(shape, PAPER.execution, 80e9)
+    state = memory.trainer_state(shape, PAPER.execution)
+    free = 80e9 - memory.DEVICE_RUNTIME - state["weights, float32"] - state["EMA teacher, float32"]
+    assert rollout["server's weights, bfloat16"] + rollout["keys and values"] == pytest.approx(0.6 * free)
+
+
+def test_a_shortage_is_one_line_that_says_what_to_change() -> None:
+    assert plan_text.shortages(PAPER, 80e9) == []
+    assert plan_text.shortages(EMBEDDED, 1e9) == []
+    lines = plan_text.shortages(PAPER, 40e9)
+    assert lines
+    assert all(re.fullmatch(r"qwen3-\db: .* 40 GB.*(lower|raise) execution\..*", line) for line in lines)
+    (line,) = plan_text.shortages(changed(rollout_memory_fraction=0.95), 80e9)[-1:]
+    assert "lower execution.rollout_memory_fraction" in line
+    assert plan_text.shortages(PAPER, 30e9)[-1].startswith("qwen3-8b: a server's share")
+
+
+# ---------------------------------------------------------------- the verb
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_a_plan(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", name, "--nodes", "3"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    source = "figure 4b" if name.startswith("paper") else "data sheet" if name.startswith("one-") else "nominal rates"
+    assert [words for words in ("figure 4b", "data sheet", "nominal rates") if words in printed.out] == [source]
+    assert ("memory of a GPU" in printed.out) == (source != "nominal rates")
+    assert cli.main(["plan", str(CONFIGS / "experiments" / f"{name}.yaml"), "--nodes", "3"]) == 0
+    assert capsys.readouterr().out == printed.out
+
+
+def test_a_shortage_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "paper", "--gpu-memory", "60"]) == 0
+    assert capsys.readouterr().err.startswith("srpo: warning: qwen3-8b: an update needs about ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["papers"], "unknown experiment 'papers'; give a file or one of controls, embedded, "),
+        (["paper", "--nodes", "0"], "--nodes 0: at least 1"),
+        (["paper", "--gpu-memory", "nan"], "--gpu-memory nan: above 0"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_an_experiment_without_runs_has_a_plan() -> None:
+    matrix = [block.model_copy(update={"methods": []}) for block in PAPER.matrix]
+    assert "0 runs" in plan_text.render(plan.make_plan(PAPER.model_copy(update={"matrix": matrix})))
+
+
+def test_a_plan_needs_no_torch() -> None:
+    code = (
+        "import sys, srpo.cli; srpo.cli.main(['plan', 'paper']); "
+        "sys.exit(bool({'torch', 'pandas', 'transformers'} & sys.modules.keys()))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_holds_what_is_computed() -> None:
+    spec = importlib.util.spec_from_file_location("paper_scale", ROOT / "scripts" / "paper_scale.py")
+    paper_scale = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(paper_scale)
+    page = paper_scale.PAGE.read_text()
+    assert page == paper_scale.current(page), "run: python scripts/paper_scale.py"
+    stale = (
+        page.replace("Assumed\n", "").replace("That frees", "It frees").replace("| qwen3-4b | 1,024", "| 4b | 1,024")
+    )
+    assert stale != page
+    assert paper_scale.current(stale) == page
+
+
+def test_the_price_list_of_the_papers_scale_is_the_plans() -> None:
+    """The table "What GPU-hours buy" of docs/paper-scale.md."""
+    text = (ROOT / "docs" / "paper-scale.md").read_text()
+    rows = dict(re.findall(r"^\| (\d+) \| .*?`([\w-]+)`", text, re.MULTILINE))
+    prices = {}
+    for name in ("paper-rehearsal", "paper-rehearsal-8b", "paper-controls", "paper-calibrated", "paper"):
+        experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+        prices[name] = plan.make_plan(experiment, gpu="h100")
+    hours = {name: round(price.device_hours) for name, price in prices.items()}
+    first = load_experiment(CONFIGS / "experiments" / "paper-controls.yaml").matrix[0].methods
+    runs = [run for run in prices["paper-controls"].runs if run.run.method in first]
+    pair = sum(run.total_seconds for run in runs) * 8 / 3600
+    found = {int(number): name for number, name in rows.items()}
+    assert found == {
+        hours["paper-rehearsal"] + hours["paper-rehearsal-8b"]: "paper-rehearsal",
+        round(pair): "paper-controls",
+        hours["paper-controls"]: "paper-controls",
+        hours["paper-calibrated"]: "paper-calibrated",
+        hours["paper"]: "paper",
+    }

@@ -1,0 +1,150 @@
+"""The functions for other people's loops: value and gradient of section 3.3, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from helpers import METHODS, Sample, first_correct_sibling, load_method, slow_objective
+from torch import Tensor
+
+import srpo
+from srpo.benchmarks import prompts
+
+ROLLOUTS, TOKENS, VOCABULARY = 16, 4, 7
+GROUPS = torch.arange(ROLLOUTS) % 4  # the rollouts of a question need not be adjacent
+REWARDS = torch.zeros(ROLLOUTS)
+REWARDS[[4, 8, 9, 3, 7, 11, 15]] = 1  # of the four groups: two correct, a single one, none, all
+MASK = torch.arange(TOKENS) < torch.tensor([1 + (3 * i) % TOKENS for i in range(ROLLOUTS)])[:, None]
+
+
+class World:
+    """Logits of student and teacher, NaN wherever nothing may be read, and the sampled tokens."""
+
+    def __init__(self, method: srpo.functional.Method, several_updates: bool) -> None:
+        generator = torch.Generator().manual_seed(5)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        shape = (ROLLOUTS, TOKENS, VOCABULARY)
+        self.ids = torch.randint(VOCABULARY, shape[:2], generator=generator)
+        student, teacher = 2 * normal(*shape), 2 * normal(*shape)
+        before = student + 0.8 * normal(*shape) if several_updates else student
+        self.old = self.sampled(before)
+        self.rollout = self.old + 0.9 * normal(*shape[:2])
+        own_prompt = method.name == "grpo_with_anchor"
+        samples = [self.sample(i, before[i], teacher[i], True) for i in range(ROLLOUTS)]
+        self.samples = [
+            self.sample(i, before[i], teacher[i], own_prompt or first_correct_sibling(samples, i) is not None)
+            for i in range(ROLLOUTS)
+        ]
+        self.slow_logits = student.double().requires_grad_()
+        self.logits = student.masked_fill(~MASK[..., None], math.nan).requires_grad_()
+        unread = ~(MASK & srpo.route(REWARDS, GROUPS, method).uses_teacher[:, None])
+        self.teacher = teacher.masked_fill(unread[..., None], math.nan)
+
+    def sampled(self, logits: Tensor) -> Tensor:
+        return logits.log_softmax(-1).gather(-1, self.ids[..., None])[..., 0]
+
+    def sample(self, i: int, old: Tensor, teacher: Tensor, asked: bool) -> Sample:
+        own = MASK[i]
+        log_old, log_q = (x[own].double().log_softmax(-1) for x in (old, teacher))
+        values = GROUPS[i].item(), REWARDS[i].item(), self.ids[i][own].tolist(), self.rollout[i][own].tolist(), log_old
+        return Sample(*values, log_q if asked else None)
+
+    def slow_loss(self, method: srpo.functional.Method) -> Tensor:
+        log_probs = {i: self.slow_logits[i][MASK[i]].log_softmax(-1) for i in range(ROLLOUTS)}
+        return slow_objective(method, self.samples, log_probs, range(ROLLOUTS)).total
+
+
+@pytest.mark.parametrize("ragged", [False, True], ids=["padded", "ragged"])
+@pytest.mark.parametrize("several_updates", [False, True], ids=["only-update", "later-update"])
+@pytest.mark.parametrize("name", METHODS)
+def test_loss_and_gradient_equal_the_slow_ones(name: str, several_updates: bool, ragged: bool) -> None:
+    if several_updates and name == "srpo_equal_loss_scale":
+        pytest.skip("its scale is of the start of the batch; here it is of the update")
+    # of a later update, the slow objective has the top K of the batch's start: all of them are the same everywhere
+    method = load_method(name, distillation_topk=VOCABULARY if several_updates else 3)
+    world = World(method, several_updates)
+    old = world.old if several_updates else None
+    values = [world.logits, world.teacher, world.ids, old, world.rollout]
+    mask = MASK
+    if ragged:
+        values = [x if x is None else [row[own] for row, own in zip(x, MASK, strict=True)] for x in values]
+        asked = srpo.route(REWARDS, GROUPS, method).uses_teacher
+        values[1] = [row if wanted else None for row, wanted in zip(values[1], asked, strict=True)]
+        mask = None
+    logits, teacher, ids, old, rollout = values
+    loss, metrics = srpo.loss(
+        logits, teacher, ids, mask, REWARDS, GROUPS, method, old_log_probs=old, rollout_log_probs=rollout
+    )
+    expected = world.slow_loss(method)
+    assert loss.item() == pytest.approx(expected.item(), abs=2e-6)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(world.logits.grad.double(), world.slow_logits.grad, rtol=1e-5, atol=1e-6)
+    assert world.slow_logits.grad.abs().sum() > 0.1
+    parts = [value for key, value in metrics.items() if key.startswith("loss/") and key != "loss/divergence"]
+    assert sum(parts) == pytest.approx(expected.item(), abs=2e-6)
+    assert all(map(math.isfinite, metrics.values()))
+
+
+def test_the_default_is_the_papers_srpo_and_log_probs_do_as_well_as_logits() -> None:
+    world = World(load_method("srpo"), several_updates=False)
+    loss, metrics = srpo.loss(world.logits, world.teacher, world.ids, MASK, REWARDS, GROUPS)
+    again, _ = srpo.loss(world.logits.log_softmax(-1), world.teacher, world.ids, MASK.int(), REWARDS, GROUPS, "srpo")
+    torch.testing.assert_close(loss, again)
+    # wrong rollouts of the two groups that have a correct one: 2 and 3 of 16
+    assert metrics["routing/sdpo_fraction"] == 5 / 16
+    assert metrics["actor/rollout_is_weight"] == 1
+    assert metrics["weights/p10"] < metrics["weights/median"] < metrics["weights/max"]
+
+
+def test_half_precision_logits_give_a_float32_loss_and_gradients_of_their_own_dtype() -> None:
+    world = World(load_method("srpo"), several_updates=False)
+    logits = world.logits.detach().bfloat16().requires_grad_()
+    loss, _ = srpo.loss(logits, world.teacher.bfloat16(), world.ids, MASK, REWARDS, GROUPS)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert logits.grad.dtype == torch.bfloat16
+    assert logits.grad.abs().sum() > 0
+
+
+def test_a_mini_batch_without_a_branch_is_an_exact_zero_that_can_be_differentiated() -> None:
+    world = World(load_method("sdpo"), several_updates=False)
+    loss, metrics = srpo.loss(world.logits, None, world.ids, MASK, torch.zeros(ROLLOUTS), GROUPS, "sdpo")
+    loss.backward()
+    assert (loss.item(), metrics["routing/dropped_fraction"]) == (0, 1)
+    assert not world.logits.grad.any()
+
+
+def test_lists_of_numbers_will_do() -> None:
+    routes = srpo.route([0, 1, 1, 0.5], [7, 7, 7, 7])
+    assert routes.names == ["sdpo", "grpo", "grpo", "sdpo"]
+    assert routes.shown_sibling.tolist() == [1, 2, 1, 1]
+    assert routes.uses_teacher.tolist() == [True, False, False, True]
+
+
+def test_what_is_refused() -> None:
+    world = World(load_method("srpo"), several_updates=False)
+    with pytest.raises(ValueError, match="method srpo: the teacher's logits are missing"):
+        srpo.loss(world.logits, None, world.ids, MASK, REWARDS, GROUPS)
+    ragged = [list(x) for x in (world.logits, world.ids)]
+    with pytest.raises(ValueError, match="rollout 0 has no logits"):
+        srpo.loss(ragged[0], [None] * ROLLOUTS, ragged[1], None, REWARDS, GROUPS)
+    with pytest.raises(ValueError, match="padded values need response_mask"):
+        srpo.loss(world.logits, world.teacher, world.ids, None, REWARDS, GROUPS)
+    with pytest.raises(ValueError, match="a group of one rollout"):
+        srpo.loss(world.logits, world.teacher, world.ids, MASK, torch.zeros(ROLLOUTS), torch.arange(ROLLOUTS), "grpo")
+    with pytest.raises(ValueError, match=r"no method 'SRPO'; use .*grpo, .*srpo"):
+        srpo.load_method("SRPO")
+    with pytest.raises(AttributeError, match="no attribute 'losses'"):
+        _ = srpo.losses
+
+
+def test_methods_are_those_of_the_repository() -> None:
+    assert srpo.load_method("grpo") == load_method("grpo")
+    assert srpo.load_method(entropy_beta=2.0).entropy_beta == 2
+    assert srpo.teacher_messages is prompts.teacher_messages

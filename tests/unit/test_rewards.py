@@ -1,0 +1,228 @@
+"""Rewards: hand-made examples, the reference's reading, and text that no one would write."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srpo import rewards
+from srpo.errors import SrpoError
+from srpo.rewards import Reward, check_truths, compute_reward, count_reference_cannot_score, render_tool_calls
+
+KINDS = ("answer_match", "tool_use", "tool_use_reference")
+
+
+def truth(*calls: tuple[str, dict]) -> str:
+    return json.dumps([{"Action": name, "Action_Input": json.dumps(arguments)} for name, arguments in calls])
+
+
+ONE = truth(("search", {"color": "wild", "page": 1}))
+TWO = truth(("search", {"size": "small"}), ("facts", {"limit": 3}))
+CLASH = truth(("search", {"size": "small", "page": 1}), ("search", {"size": "large", "page": 1}))
+NESTED = truth(("update", {"user": "u1", "profile": {"picture": "x.jpg"}}))
+
+
+@pytest.mark.parametrize(
+    ("response", "reward"),
+    [
+        ("<reasoning>\nbecause\n</reasoning>\n<answer>\nB\n</answer>", 1.0),
+        ("<answer>A</answer> no: <answer>B</answer>", 1.0),
+        ("<answer>B</answer> no: <answer>A</answer>", 0.0),
+        ("<answer><answer>B</answer></answer>", 1.0),
+        ("<answer>B</answer> and trailing words", 1.0),
+        ("<answer>b</answer>", 0.0),
+        ("<answer>B.</answer>", 0.0),
+        ("<answer></answer>", 0.0),
+        ("<answer>B", 0.0),
+        ("<answer>B</answer><answer>", 0.0),
+        ("B</answer>", 0.0),
+        ("B", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_answer_match(response, reward):
+    assert compute_reward("answer_match", response, "B") == reward
+
+
+@pytest.mark.parametrize(
+    ("response", "ground_truth", "reward"),
+    [
+        ('Thought: look\nAction: search\nAction Input: {"page": 1, "color": "wild"}', ONE, 1.0),
+        ('Action: search\nAction Input:\n{"page": 1,\n "color": "wild"}\nDone.', ONE, 1.0),
+        ('Action: search\nAction Input: {"page": 2, "color": "wild"}', ONE, 0.0),
+        ('Action: search\nAction Input: {"page": "1", "color": "wild"}', ONE, 0.0),
+        ('Action: find\nAction Input: {"page": 1, "color": "wild"}', ONE, 0.0),
+        ('Action Input: {"page": 1, "color": "wild"}', ONE, 0.0),
+        ("Action: search", ONE, 0.0),
+        ("Action: list", truth(("list", {})), 1.0),
+        ("Action: list\nAction Input: {}", truth(("list", {})), 1.0),
+        # several actions: their order is free, their number is not
+        ('Action: facts\nAction Input: {"limit": 3}\nAction: search\nAction Input: {"size": "small"}', TWO, 1.0),
+        ('Action: facts\nAction: search\nAction Input: {"limit": 3, "size": "small"}', TWO, 1.0),
+        ('Action: facts\nAction Input: {"limit": 3, "size": "small"}', TWO, 0.0),
+        ('Action: search\nAction: search\nAction: facts\nAction Input: {"limit": 3, "size": "small"}', TWO, 0.0),
+        # clashing keys: the later call's value stays
+        ('Action: search\nAction: search\nAction Input: {"size": "large", "page": 1}', CLASH, 1.0),
+        ('Action: search\nAction: search\nAction Input: {"size": "small", "page": 1}', CLASH, 0.0),
+        # several on one line
+        ('Action: facts Action Input: {"limit": 3} Action: search Action Input: {"size": "small"}', TWO, 1.0),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_tool_use(kind, response, ground_truth, reward):
+    assert compute_reward(kind, response, ground_truth) == reward
+
+
+@pytest.mark.parametrize(
+    ("response", "ground_truth", "proper", "reference"),
+    [
+        (render_tool_calls(NESTED), NESTED, 1.0, 0.0),
+        ('Action: say\nAction Input: {"text": "a } b"}', truth(("say", {"text": "a } b"})), 1.0, 0.0),
+        ('Action: [Optional]go\nAction Input: {"a": 1}', truth(("[Optional]go", {"a": 1})), 1.0, 0.0),
+        # a malformed input is wrong, while the reference only ignores it
+        ("Action: list\nAction Input: {oops}", truth(("list", {})), 0.0, 1.0),
+        ("Action: list\nAction Input: {", truth(("list", {})), 0.0, 1.0),
+        ('Action: search\nAction Input: {"a": 1', truth(("search", {"a": 1})), 0.0, 0.0),
+    ],
+)
+def test_where_the_reference_reads_otherwise(response, ground_truth, proper, reference):
+    assert compute_reward("tool_use", response, ground_truth) == proper
+    assert compute_reward("tool_use_reference", response, ground_truth) == reference
+
+
+def test_questions_the_reference_cannot_score_are_counted():
+    truths = [ONE, NESTED, TWO, CLASH, NESTED]
+    assert [count_reference_cannot_score(kind, truths) for kind in KINDS] == [None, 2, 2]
+
+
+@pytest.mark.parametrize("bad", ["", "null", "7", "[7]", "[{}]", '[{"Action": "a"}]', "{", "[" * 50_000, "9" * 10_000])
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_an_unreadable_truth_rewards_nothing(kind, bad):
+    assert compute_reward(kind, "Action: a\nAction Input: {}", bad) == 0.0
+
+
+def test_an_unknown_kind_is_a_mistake_and_not_a_zero():
+    with pytest.raises(SrpoError, match=r"^reward = 'judge': unknown; there is answer_match"):
+        compute_reward("judge", "", "")
+
+
+MEGABYTE = 1_000_000
+NASTIES = {
+    "opening tags": "<answer>" * (MEGABYTE // 8),
+    "closing tags": "</answer>" * (MEGABYTE // 9),
+    "half a tag": "<answer" * (MEGABYTE // 7),
+    "blanks in an answer": "<answer>" + " " * MEGABYTE,
+    "names without an end": "Action:" + " " * MEGABYTE,
+    "many names": "Action: a\n" * (MEGABYTE // 10),
+    "empty names": "Action:" * (MEGABYTE // 7),
+    "inputs without an end": "Action Input: {" * (MEGABYTE // 15),
+    "inputs that never close": 'Action Input: {"a":"' * (MEGABYTE // 20),
+    "blanks before an input": "Action Input:" + " " * MEGABYTE,
+    "many empty inputs": "Action Input: {}" * (MEGABYTE // 16),
+    "inputs in inputs": 'Action Input: {"a":' * (MEGABYTE // 19) + "1" + "}" * (MEGABYTE // 19),
+    "deep objects": "Action Input: " + '{"a":' * (MEGABYTE // 5),
+    "deep lists": 'Action Input: {"a":' + "[" * MEGABYTE,
+    "balanced depth": 'Action Input: {"a":' + "[" * 100_000 + "]" * 100_000 + "}",
+    "huge integer": 'Action Input: {"a":' + "9" * MEGABYTE + "}",
+    "huge exponent": 'Action Input: {"a":1e' + "9" * MEGABYTE + "}",
+    "many blocks with a huge integer": ('Action Input: {"a":' + "9" * 4000 + "}") * 250,
+    "long string": 'Action Input: {"a":"' + "x" * MEGABYTE + '"}',
+    "escapes": 'Action Input: {"a":"' + "\\" * MEGABYTE + '"}',
+    "surrogates": "\ud800" * MEGABYTE,
+    "control characters": "\x00\x1b\x7f" * (MEGABYTE // 3),
+    "control characters in an input": 'Action Input: {"a":"' + "\x00" * MEGABYTE + '"}',
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nasty", NASTIES)
+def test_a_megabyte_of_nonsense_is_wrong_and_ends(kind, nasty):
+    start = time.process_time()
+    assert compute_reward(kind, NASTIES[nasty], "B" if kind == "answer_match" else ONE) == 0.0
+    assert time.process_time() - start < 30  # seconds; quadratic work would take hours
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        "<answer>",
+        "</answer>",
+        "Action:",
+        "Action Input:",
+        "B",
+        "1",
+        "NaN",
+        "1e999",
+        "null",
+        '"a"',
+        "\ud83d",
+        *'{}[]:,"\\ \n',
+    ]
+)
+RESPONSES = st.one_of(
+    st.text(st.characters(exclude_categories=[]), max_size=60), st.lists(FRAGMENTS, max_size=25).map("".join)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(kind=st.sampled_from(KINDS), response=RESPONSES, ground_truth=st.one_of(st.just(ONE), st.just("B"), RESPONSES))
+def test_any_text_scores_zero_or_one(kind, response, ground_truth):
+    assert compute_reward(kind, response, ground_truth) in (0.0, 1.0)
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=8)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
+    max_leaves=8,
+)
+CALLS = st.lists(
+    st.tuples(st.text("abcXYZ_0", min_size=1, max_size=6), st.dictionaries(st.text(max_size=4), JSON, max_size=3)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(calls=CALLS)
+def test_making_exactly_the_calls_is_right(calls):
+    assert compute_reward("tool_use", render_tool_calls(truth(*calls)), truth(*calls)) == 1.0
+
+
+@settings(max_examples=100, deadline=None)
+@given(calls=CALLS)
+def test_one_call_too_many_is_wrong(calls):
+    response = render_tool_calls(truth(*calls)) + "\nAction: again\nAction Input: {}"
+    assert compute_reward("tool_use", response, truth(*calls)) == 0.0
+
+
+# ---------------------------------------------------------------- one's own
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (lambda response: True, "reward own: TypeError"),
+        (lambda response, truth: {}[response], "reward own: KeyError"),
+        (lambda response, truth: None, "reward own: None"),
+        (lambda response, truth: float("nan"), "reward own: nan"),
+        (lambda response, truth: 0.5, "reward own: 0.5"),
+    ],
+)
+def test_a_mistake_in_a_reward_is_one_line_before_training(monkeypatch, own, says):
+    monkeypatch.setitem(rewards.REWARDS, "own", Reward(own))
+    for fails in (lambda: compute_reward("own", "4" * 1000, "4"), lambda: check_truths("own", ["4"])):
+        with pytest.raises(SrpoError) as failure:
+            fails()
+        message = str(failure.value)
+        assert message.startswith(says)
+        assert "for the response '4" in message
+        assert "\n" not in message
+        assert len(message) < 500
+
+
+def test_truths_that_are_no_calls_are_named():
+    check_truths("tool_use", [ONE, TWO])
+    check_truths("answer_match", ["B"])
+    with pytest.raises(SrpoError, match=r"^reward = tool_use: question 1: 'B' is not a list of calls$"):
+        check_truths("tool_use", [ONE, "B"])
