@@ -148,12 +148,12 @@ def loss(
         weights = preserve_loss_scale(targets.divergence_weight, losses.divergence)
         targets = replace(targets, divergence_weight=weights)
         losses = branch_losses(method, targets, log_prob, student_top)
-    kept = by_token(~routes.dropped)
-    denominator = kept.sum().clamp(min=1)
+    trained = by_token(~routes.dropped)
+    denominator = trained.sum().clamp(min=1)
     metrics = {f"loss/{name}": (value.detach() / denominator).item() for name, value in losses.by_branch.items()}
     metrics |= {f"routing/{name}_fraction": routes.takes(name).float().mean().item() for name in BRANCHES}
-    if kept.any():
-        metrics["actor/rollout_is_weight"] = losses.rollout_is_weight[kept].mean().item()
+    if trained.any():
+        metrics["actor/rollout_is_weight"] = losses.rollout_is_weight[trained].mean().item()
     if losses.policy_tokens > 0:
         metrics["actor/clip_fraction"] = (losses.clipped / losses.policy_tokens).item()
     if len(nats):

@@ -26,12 +26,12 @@ class CheckedSplit:
 
     Attributes:
         tokens: length of each question's prompt, in the split's order.
-        kept: the questions to use.
+        used: the questions that are short enough.
         left_out: the other questions with their tokens.
     """
 
     tokens: list[int]
-    kept: list[Question]
+    used: list[Question]
     left_out: list[tuple[Question, int]]
 
 

@@ -14,8 +14,8 @@ from srpo.rewards import compute_reward
 from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.seeds import derive_seed
 
-KEPT_SAMPLES = 4
-"""Number of samples recorded for each recorded question."""
+SAVED_SAMPLES = 4
+"""Number of samples of each question that are written to ``samples.jsonl``."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def evaluate_questions(
     max_prompt_length: int,
     max_response_length: int,
     seed_key: tuple[str | int, ...],
-    keep: int = 0,
+    save: int = 0,
 ) -> EvaluationResult:
     """Sample ``sampling.rollouts`` responses to each question and score them.
 
@@ -65,7 +65,7 @@ def evaluate_questions(
         max_prompt_length: in tokens.
         max_response_length: in tokens.
         seed_key: what the samples are for, e.g. ``("validation", run_seed, step)``.
-        keep: record the first ``KEPT_SAMPLES`` samples of this many questions, from the first on.
+        save: of this many questions, from the first on, the result has the first ``SAVED_SAMPLES`` samples.
 
     Raises:
         SrpoError: if there is no question, or a prompt is refused.
@@ -84,7 +84,7 @@ def evaluate_questions(
         responses = texts[i * sampling.rollouts : (i + 1) * sampling.rollouts]
         rewards = [compute_reward(question.reward, response, question.ground_truth) for response in responses]
         scores.append(fmean(rewards))
-        if i < keep:
+        if i < save:
             prompt = tokenizer.decode(prompts[i])
             samples += [
                 {
@@ -95,7 +95,7 @@ def evaluate_questions(
                     "ground_truth": question.ground_truth,
                     "reward": rewards[j],
                 }
-                for j in range(min(KEPT_SAMPLES, sampling.rollouts))
+                for j in range(min(SAVED_SAMPLES, sampling.rollouts))
             ]
     return EvaluationResult(
         k=sampling.rollouts,

@@ -19,8 +19,8 @@ from srpo.files import write_json, write_text
 from srpo.layout import WEIGHTS, Layout, RunFiles, RunId
 from srpo.rollout.interface import RolloutEngine
 
-KEPT_QUESTIONS = 8
-"""Number of questions whose samples are kept in ``samples.jsonl``."""
+SAVED_QUESTIONS = 8
+"""Number of questions whose samples are written to ``samples.jsonl``."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _evaluate(
     start = time.perf_counter()
     tokenizer = open_tokenizer(layout.model(base_model))
     limits = experiment.training
-    questions = check_lengths(tokenizer, read_split(layout.split(run["benchmark"], "test")), "test", limits).kept
+    questions = check_lengths(tokenizer, read_split(layout.split(run["benchmark"], "test")), "test", limits).used
 
     def evaluate(path: Path) -> EvaluationResult:
         with serving(experiment, path, files.server_log) as engine:
@@ -129,7 +129,7 @@ def _evaluate(
                 limits.max_prompt_length,
                 limits.max_response_length,
                 seed_key=("evaluation", *run.values()),
-                keep=KEPT_QUESTIONS,
+                save=SAVED_QUESTIONS,
             )
 
     budgets, samples = score_budgets(checkpoints, evaluate)

@@ -68,7 +68,7 @@ def _render_seeds(plan: Plan) -> str:
     return "\n".join(
         [
             *(f"Seeds, {joined(names)}\n{said}" for said, names in models.items()),
-            f"One more seed of every run takes about {duration(seconds, _unit(experiment))}.",
+            f"One more seed of every run takes about {duration(seconds, _device(experiment))}.",
         ]
     )
 
@@ -82,7 +82,7 @@ def headline(plan: Plan, source: str) -> str:
     experiment = plan.experiment
     counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
     what = ", ".join(plural(count, name) for count, name in counts if count)
-    busy = duration(3600 * plan.device_hours, _unit(experiment))
+    busy = duration(3600 * plan.device_hours, _device(experiment))
     from_what = (
         "measured seconds per step"
         if plan.measured.folders
@@ -131,7 +131,7 @@ def shortages(experiment: Experiment, gpu: float) -> list[str]:
     return lines
 
 
-def _unit(experiment: Experiment) -> str:
+def _device(experiment: Experiment) -> str:
     return "GPU" if experiment.execution.rollout_engine == "sglang" else "core"
 
 
@@ -144,7 +144,7 @@ _CLOCKS = {
 
 def _render_head(plan: Plan) -> str:
     experiment = plan.experiment
-    runs = f"{plural(len(plan.runs), 'run')} of {plural(experiment.execution.ranks, _unit(experiment))}"
+    runs = f"{plural(len(plan.runs), 'run')} of {plural(experiment.execution.ranks, _device(experiment))}"
     return (
         f"{experiment.name}: {experiment.title}\n"
         f"{runs}, {plural(len(plan.base_seconds), 'evaluation')} of untrained models\n"
@@ -161,7 +161,7 @@ def _render_runs(plan: Plan) -> str:
     groups: dict[tuple[str, str], list[RunPlan]] = {}
     for run in plan.runs:
         groups.setdefault((run.run.model, run.run.method), []).append(run)
-    ranks, unit = plan.experiment.execution.ranks, _unit(plan.experiment)
+    ranks, device = plan.experiment.execution.ranks, _device(plan.experiment)
     rows = []
     for (model, method), runs in groups.items():
         seconds = [run.total_seconds for run in runs]
@@ -179,7 +179,7 @@ def _render_runs(plan: Plan) -> str:
         )
     at_least = ", at least," if any(run.step.source == "FLOPs" for run in plan.runs) else ""
     steps = [f"steps{at_least} in {label}" for label in labels]
-    return _table(["model", "method", "runs", "s/step", "from", *steps, "time/run", f"{unit} time"], rows)
+    return _table(["model", "method", "runs", "s/step", "from", *steps, "time/run", f"{device} time"], rows)
 
 
 def _range(low: float, high: float) -> str:
@@ -189,14 +189,14 @@ def _range(low: float, high: float) -> str:
 
 
 def _render_time(plan: Plan) -> str:
-    runs, ranks, unit = plan.runs, plan.experiment.execution.ranks, _unit(plan.experiment)
+    runs, ranks, device = plan.runs, plan.experiment.execution.ranks, _device(plan.experiment)
     parts = {name: sum(run.seconds[name] for run in runs) for name in (runs[0].seconds if runs else [])}
     parts["untrained models"] = sum(plan.base_seconds)
     rows = [[name, duration(seconds * ranks)] for name, seconds in parts.items()]
     if plan.model_seconds:
         rows.append(["base models", duration(sum(plan.model_seconds))])
     rows.append(["all", duration(3600 * plan.device_hours)])
-    return _table(["part", f"{unit} time"], rows) + f"\n{_duration(plan)}"
+    return _table(["part", f"{device} time"], rows) + f"\n{_duration(plan)}"
 
 
 def _duration(plan: Plan) -> str:

@@ -53,7 +53,7 @@ class Run:
         self.train_questions, self.test_questions = (
             check_lengths(
                 policy.tokenizer, read_split(layout.split(spec.id.benchmark, split)), split, spec.training
-            ).kept
+            ).used
             for split in ("train", "test")
         )
         self.horizon = max(self.training.budget_seconds.values())

@@ -54,7 +54,7 @@ def test_lengths_are_those_of_the_prompts_that_the_policy_sees(prepared):
     spec, _, tokenizer, questions = prepared
     checked = check_lengths(tokenizer, questions, "train", spec.training)
     assert checked.tokens == lengths_of(tokenizer, questions)
-    assert checked.kept == questions
+    assert checked.used == questions
     assert checked.left_out == []
 
 
@@ -77,7 +77,7 @@ def test_left_out_questions_keep_the_others_and_their_indices(prepared):
     limit = sorted(lengths)[len(lengths) // 2]
     training = limited(spec.training, max_prompt_length=limit, overlong_prompts="leave_out")
     checked = check_lengths(tokenizer, questions, "train", training)
-    assert [q.index for q in checked.kept] == [q.index for q, n in zip(questions, lengths, strict=True) if n <= limit]
+    assert [q.index for q in checked.used] == [q.index for q, n in zip(questions, lengths, strict=True) if n <= limit]
     assert {q.index: n for q, n in checked.left_out} == {
         q.index: n for q, n in zip(questions, lengths, strict=True) if n > limit
     }
@@ -103,7 +103,7 @@ def test_the_verb_writes_what_it_found_or_one_line(prepared, capsys, tmp_path):
     assert "of 40 that are too long" in error
 
 
-def test_a_run_trains_and_validates_on_the_kept_questions_only(prepared, monkeypatch):
+def test_a_run_trains_and_validates_on_the_short_enough_questions_only(prepared, monkeypatch):
     spec, layout, tokenizer, questions = prepared
     lengths = lengths_of(tokenizer, questions)
     training = limited(
@@ -113,12 +113,12 @@ def test_a_run_trains_and_validates_on_the_kept_questions_only(prepared, monkeyp
     take = loop.Step.take
     monkeypatch.setattr(loop.Step, "take", lambda self, asked: seen.extend(asked) or take(self, asked))
     loop.train(spec.model_copy(update={"training": training}), layout)
-    kept = {q.index for q in check_lengths(tokenizer, questions, "train", training).kept}
+    used = {q.index for q in check_lengths(tokenizer, questions, "train", training).used}
     assert seen
-    assert {question.index for question in seen} <= kept
+    assert {question.index for question in seen} <= used
     tests = read_split(layout.split("physics", "test"))
     validation = json.loads(layout.run_files(spec.id).validations.read_text().splitlines()[-1])
-    assert validation["questions"] == len(check_lengths(tokenizer, tests, "test", training).kept) < len(tests)
+    assert validation["questions"] == len(check_lengths(tokenizer, tests, "test", training).used) < len(tests)
 
 
 def test_the_policy_leaves_a_runs_identity_alone(prepared):

@@ -80,7 +80,7 @@ SCRIPT = [
 def test_hand_worked(tokenizer):
     engine = ScriptedEngine(tokenizer, SCRIPT)
     questions = make_questions()
-    result = evaluate_questions(engine, tokenizer, questions, SAMPLING, 64, 48, ("validation", 1, 5), keep=1)
+    result = evaluate_questions(engine, tokenizer, questions, SAMPLING, 64, 48, ("validation", 1, 5), save=1)
 
     assert result.k == 4
     assert result.question_scores == [0.5, 0.0, 0.75]
@@ -113,10 +113,10 @@ def test_seeds_belong_to_questions_not_to_their_place(tokenizer):
     assert result.samples == []
 
 
-def test_few_samples_are_kept(tokenizer):
+def test_few_samples_are_saved(tokenizer):
     many = Sampling(rollouts=16)
     engine = ScriptedEngine(tokenizer, [[WRONG] * 16] * 3)
-    result = evaluate_questions(engine, tokenizer, make_questions(), many, 64, 48, ("evaluation",), keep=2)
+    result = evaluate_questions(engine, tokenizer, make_questions(), many, 64, 48, ("evaluation",), save=2)
     assert [(s["question"], s["sample"]) for s in result.samples] == [(i, j) for i in range(2) for j in range(4)]
 
 

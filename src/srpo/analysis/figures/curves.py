@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,9 @@ from scipy import stats
 
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import LEVEL, PERCENT, Estimate
-from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.load import Results, RunKey
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
+from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.sweeps import sweep_lines
 
 POINTS = 120
@@ -61,7 +63,7 @@ def _band(benchmarks: list[list[np.ndarray]]) -> dict[str, float | str]:
     if any(len({len(run) for run in runs}) > 1 for runs in benchmarks):
         return {"low": np.nan, "high": np.nan, "unit": ""}
     estimate = contrast([[Arm(100 * np.array(runs))] for runs in benchmarks], PERCENT)
-    return {"low": estimate.low, "high": estimate.high, "unit": estimate.unit if estimate.has_interval else ""}
+    return {"low": estimate.low, "high": estimate.high, "unit": estimate.sampling_unit if estimate.has_interval else ""}
 
 
 def sweep_curves(results: Results) -> pd.DataFrame:
@@ -89,12 +91,11 @@ def clock_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     run has a validation. It goes on to the end of the longest run; ``seeds`` counts the runs that are in each point.
     Intervals are those of :func:`validation_curves`.
     """
-    logs = _validation_logs(results)
-    cells: dict[tuple[str, str, str], list[tuple]] = {}
-    for key in logs:
-        cells.setdefault(key[:3], []).append(key)
-    chosen = {*methods}
-    lines = [_clock_line(results, logs, [keys], *cell) for cell, keys in cells.items() if cell[2] in chosen]
+    logs, chosen = RunLogs.of(results), {*methods}
+    by_arm: dict[tuple[str, str, str], list[RunKey]] = {}
+    for run in logs.validations:
+        by_arm.setdefault(run[:3], []).append(run)
+    lines = [_clock_line(logs, [runs], *arm) for arm, runs in by_arm.items() if arm[2] in chosen]
     return _joined([line for line in lines if len(line)])
 
 
@@ -104,56 +105,47 @@ def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     A line starts when every run on every benchmark has a validation. It ends where the runs of a benchmark have
     stopped.
     """
-    logs = _validation_logs(results)
-    lines = []
+    logs, lines = RunLogs.of(results), []
     for model in results.experiment.models:
         plan = planned(results, model)
         there = [method for method in methods if method in plan]
         benchmarks = [b for b in results.experiment.benchmarks if there and all(b in plan[m] for m in there)]
         for method in there:
-            cells = [[key for key in logs if key[:3] == (model, benchmark, method)] for benchmark in benchmarks]
-            if cells and all(cells):
-                lines.append(_clock_line(results, logs, cells, model, AVERAGE, method))
+            runs = [[run for run in logs.validations if run[:3] == (model, b, method)] for b in benchmarks]
+            if runs and all(runs):
+                lines.append(_clock_line(logs, runs, model, AVERAGE, method))
     return _joined([line for line in lines if len(line)])
 
 
-def _validation_logs(results: Results) -> dict[tuple, pd.DataFrame]:
-    """The validations of each run, by :data:`RUN_KEY`."""
-    return dict(list(results.validations.groupby(RUN_KEY, sort=False)))
-
-
-def _clock_line(
-    results: Results, logs: Mapping, cells: list[list[tuple]], model: str, benchmark: str, method: str
-) -> pd.DataFrame:
-    """The mean over ``cells`` (the runs of each benchmark) at the times of their validations and at the end."""
-    ends = results.runs.set_index(RUN_KEY)["clock"].to_dict()
-    last = max(results.experiment.training.budget_seconds.values())
-    end = min(last, *(max(ends[key] for key in keys) for keys in cells))
-    times = np.unique(np.concatenate([logs[key]["clock"].to_numpy() for keys in cells for key in keys]))
+def _clock_line(logs: RunLogs, runs: list[list[RunKey]], model: str, benchmark: str, method: str) -> pd.DataFrame:
+    """The mean over the runs of each benchmark at the times of their validations and at the end."""
+    last = max(logs.results.experiment.training.budget_seconds.values())
+    end = min(last, *(max(logs.clock[run] for run in of_benchmark) for of_benchmark in runs))
+    times = np.unique(np.concatenate([logs.validations[run]["clock"] for of_benchmark in runs for run in of_benchmark]))
     times = times[times < end]
     shown = [*times[:: max(1, -(-len(times) // POINTS))], end]
-    rows = [_moment(time, cells, logs, ends) for time in shown]
+    rows = [_moment(time, runs, logs) for time in shown]
     names = {"model": model, "benchmark": benchmark, "method": method, "series": ""}
     return pd.DataFrame([row | names for row in rows if row])
 
 
-def _moment(moment: float, cells: list[list[tuple]], logs: Mapping, ends: Mapping) -> dict | None:
+def _moment(moment: float, runs: list[list[RunKey]], logs: RunLogs) -> dict | None:
     """The mean at one time of the clock; None if a run has no validation yet, or all of a benchmark's have ended."""
-    groups = []
-    for keys in cells:
+    scores: list[list[np.ndarray]] = []
+    for of_benchmark in runs:
         found = []
-        for key in (key for key in keys if moment <= ends[key]):
-            place = np.searchsorted(logs[key]["clock"].to_numpy(), moment, side="right") - 1
+        for log in (logs.validations[run] for run in of_benchmark if moment <= logs.clock[run]):
+            place = int(np.searchsorted(log["clock"].to_numpy(), moment, side="right")) - 1
             if place < 0:
                 return None
-            found.append(logs[key]["question_scores"].iloc[place])
+            found.append(log["question_scores"].iloc[place])
         if not found:
             return None
-        groups.append(found)
-    if any(len({len(run) for run in runs}) > 1 for runs in groups):
+        scores.append(found)
+    if any(len({len(run) for run in found}) > 1 for found in scores):
         return None  # different test splits
-    value = float(np.mean([100 * np.mean([run.mean() for run in runs]) for runs in groups]))
-    return {"clock": moment, "value": value, "smooth": value, **_band(groups), "seeds": min(map(len, groups))}
+    value = float(np.mean([100 * np.mean([run.mean() for run in found]) for found in scores]))
+    return {"clock": moment, "value": value, "smooth": value, **_band(scores), "seeds": min(map(len, scores))}
 
 
 def metric_curves(
@@ -231,7 +223,8 @@ def _over_seeds(
 def _lines(log: pd.DataFrame, methods: Iterable[str]) -> Iterable[tuple[tuple[str, str, str], pd.DataFrame]]:
     """The rows of each model, benchmark and method, with all seeds."""
     there = log[log["method"].isin(list(methods))]
-    return there.groupby(["model", "benchmark", "method"], sort=False)
+    grouped = there.groupby(["model", "benchmark", "method"], sort=False)
+    return cast(Iterable[tuple[tuple[str, str, str], pd.DataFrame]], grouped)
 
 
 def _of_all_seeds(line: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from srpo.analysis.figures import style
 from srpo.analysis.figures.curves import Series
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
-from srpo.analysis.results.load import Results
+from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.sweeps import LATE_DROP, sweep_values
 from srpo.analysis.results.titles import benchmark_title, method_title, original_title
@@ -160,14 +160,14 @@ def _stack(axes: Axes, frame: pd.DataFrame, methods: list[str]) -> None:
         colour = style.PHASE_COLOURS[phase]
         axes.bar(range(len(methods)), heights, 0.72, bottom=bottom, color=colour, edgecolor="white", linewidth=0.4)
         bottom += heights
-    for i, row in enumerate(seconds.itertuples()):
-        if pd.isna(row.step_seconds):
+    for i, row in enumerate(records(seconds)):
+        mean, low, high = (row[f"step_seconds{end}"] for end in ("", "_low", "_high"))
+        if pd.isna(mean):
             continue
-        if row.step_seconds_unit:
-            ends = [[row.step_seconds - row.step_seconds_low], [row.step_seconds_high - row.step_seconds]]
-            axes.errorbar(i, row.step_seconds, ends, color="#333333", linewidth=1, capsize=2)
-        text = f"{row.step_seconds:.{2 if row.step_seconds < 10 else 1}f}"
-        place = (i, row.step_seconds_high if row.step_seconds_unit else bottom.iloc[i])
+        if row["step_seconds_unit"]:
+            axes.errorbar(i, mean, [[mean - low], [high - mean]], color="#333333", linewidth=1, capsize=2)
+        place = (i, high if row["step_seconds_unit"] else bottom.iloc[i])
+        text = f"{mean:.{2 if mean < 10 else 1}f}"
         axes.annotate(text, place, (0, 2), textcoords="offset points", ha="center", size=8)
 
 

@@ -109,8 +109,8 @@ def write_figures(results: Results, out_dir: Path) -> list[Path]:
 
 def figure_csv(frame: pd.DataFrame) -> str:
     """A figure's data with six significant digits, without empty columns."""
-    kept = [c for c in frame.columns if frame.empty or (frame[c].notna() & (frame[c].astype(str) != "")).any()]
-    return frame[kept].to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    full = [c for c in frame.columns if frame.empty or (frame[c].notna() & (frame[c].astype(str) != "")).any()]
+    return frame[full].to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
 
 def _title(spec: FigureSpec, results: Results) -> str:

@@ -70,15 +70,15 @@ def method_styles(methods: Iterable[str], variants: Mapping[str, str]) -> dict[s
         variants: the methods that a sweep generated, each with the method that it is a variant of. A variant has the
             dash pattern of its method and a shade of its colour. Shades go from light to dark, which everyone can see.
     """
-    families: dict[str, list[str]] = {}
+    by_original: dict[str, list[str]] = {}
     for method in methods:
-        families.setdefault(variants.get(method, method), []).append(method)
+        by_original.setdefault(variants.get(method, method), []).append(method)
     spare = iter(_SPARE_COLOURS * 10)
     styles = {}
-    for family, members in families.items():
-        colour = _METHOD_COLOURS.get(family) or next(spare)
-        dashes = _METHOD_DASHES.get(family, (6, 1.5, 1, 1.5))
-        marker = _METHOD_MARKERS.get(family, "P")
+    for original, members in by_original.items():
+        colour = _METHOD_COLOURS.get(original) or next(spare)
+        dashes = _METHOD_DASHES.get(original, (6, 1.5, 1, 1.5))
+        marker = _METHOD_MARKERS.get(original, "P")
         for i, method in enumerate(members):
             swept = method in variants
             styles[method] = {

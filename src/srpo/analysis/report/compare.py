@@ -115,11 +115,12 @@ def _scores(sides: list[Results], labels: list[str]) -> Iterator[Grid]:
             continue
         rows = []
         for benchmark in a.experiment.benchmarks:
-            cells = [cell for cell in _cells(a, model, benchmark) if cell in _cells(b, model, benchmark)]
-            if cells:
+            there = _planned_scores(b, model, benchmark)
+            shared = [score for score in _planned_scores(a, model, benchmark) if score in there]
+            if shared:
                 rows.append(Row(benchmark_title(a, benchmark), heading=True))
             paired = _same_questions(sides, model, benchmark)
-            for method, budget in cells:
+            for method, budget in shared:
                 runs = [Scores.of(side).lookup(model, "resampled")(benchmark, method, budget) for side in sides]
                 estimates = [
                     Scores.of(side).estimate(model, {(method, budget): 1.0}, [benchmark], "resampled") for side in sides
@@ -133,7 +134,7 @@ def _scores(sides: list[Results], labels: list[str]) -> Iterator[Grid]:
             yield Grid("Score", heads, rows, a.experiment.models[model].title)
 
 
-def _cells(results: Results, model: str, benchmark: str) -> list[tuple[str, str]]:
+def _planned_scores(results: Results, model: str, benchmark: str) -> list[tuple[str, str]]:
     """(method, budget) pairs planned on a benchmark, the base model first."""
     base = [(BASE, BASE)] if (model, benchmark) in results.experiment.bases() else []
     methods = [m for m, benchmarks in planned(results, model).items() if benchmark in benchmarks]

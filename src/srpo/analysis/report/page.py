@@ -137,12 +137,12 @@ def _shown_sections(results: Results, tables: dict[str, Table], pictures: dict[s
         return sections
     shown = []
     for section in sections:
-        kept = {
+        filled = {
             "tables": tuple(name for name in section.tables if tables[name].grids),
             "figures": tuple(name for name in section.figures if pictures[name].missing != NO_DATA),
         }
-        if section.block or section.template or kept["tables"] or kept["figures"]:
-            shown.append(section.model_copy(update=kept))
+        if section.block or section.template or filled["tables"] or filled["figures"]:
+            shown.append(section.model_copy(update=filled))
     return shown
 
 

@@ -22,7 +22,7 @@ def measured_sentences(estimates: Sequence[Estimate]) -> list[str]:
     if not variances:
         return []
     seeds = min(estimate.count for estimate in estimates)
-    unit = "base models" if any(estimate.paired for estimate in estimates) else "seeds"
+    runs = "base models" if any(estimate.paired for estimate in estimates) else "seeds"
     corrected = 1 - (1 - LEVEL) / len(variances)
 
     def resolved(number: int, level: float = LEVEL) -> str:
@@ -31,11 +31,11 @@ def measured_sentences(estimates: Sequence[Estimate]) -> list[str]:
     needed = [seeds_needed(variance, EFFECT) for variance in variances]
     fewest, most = (f"{end:g}" for end in _ends([number or math.inf for number in needed]))
     numbers = (fewest if fewest == most else f"{fewest} to {most}").replace("inf", f"more than {MAX_SEEDS}")
-    family = f" (at the first step of Holm's correction {resolved(seeds, corrected)})" if len(variances) > 1 else ""
+    at_holm = f" (at the first step of Holm's correction {resolved(seeds, corrected)})" if len(variances) > 1 else ""
     return [
-        f"Measured on {plural(len(variances), 'primary difference')}: {seeds} {unit} resolve {resolved(seeds)} points"
-        f"{family}, {seeds + 1} would resolve {resolved(seeds + 1)}.",
-        f"An effect as small as the paper's +{EFFECT} for weighting would need {numbers} {unit} (80 % power).",
+        f"Measured on {plural(len(variances), 'primary difference')}: {seeds} {runs} resolve {resolved(seeds)} points"
+        f"{at_holm}, {seeds + 1} would resolve {resolved(seeds + 1)}.",
+        f"An effect as small as the paper's +{EFFECT} for weighting would need {numbers} {runs} (80 % power).",
     ]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from srpo.analysis.report.power_text import assumed_sentences, measured_sentences
 from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import is_paired, repeated_runs
 from srpo.analysis.results.power import sample_noise
 from srpo.analysis.results.scores import Scores
@@ -16,6 +17,7 @@ from srpo.analysis.results.titles import benchmark_title, is_toy, method_title, 
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Subject, Verdict, missing_runs, subjects
 from srpo.analysis.tables.grid import interval, number
 from srpo.experiment.config import NOT_PART_OF_IDENTITY, Execution
+from srpo.layout import RUN_PATH
 from srpo.text import joined, plural
 
 LONGEST = 240
@@ -312,7 +314,8 @@ def remarks(results: Results) -> list[str]:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
         found.append(f"Runs have different test questions and are not compared on: {named}.")
     if repeated := repeated_runs(results):
-        same = [f"{'/'.join(map(str, key[:3]))}/seed{key[3]} (as seed {seed})" for key, seed in repeated.items()]
+        keys = (dict(zip(RUN_KEY, key, strict=True)) for key in repeated)
+        same = [f"{_place(key)} (as seed {seed})" for key, seed in zip(keys, repeated.values(), strict=True)]
         found.append(f"These runs have the same logs as another seed and count as one run with it: {_first(same)}.")
     early = _early_ends(results)
     if early:
@@ -348,13 +351,15 @@ def _first(names: list[str], shown: int = 3) -> str:
     return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
+def _place(run: dict[str, Any]) -> str:
+    """The place of a frame's run below ``runs``."""
+    return RUN_PATH.format(**run)
+
+
 def _early_ends(results: Results) -> list[str]:
     last = max(results.experiment.training.budget_seconds.values())
     runs = results.runs[(results.runs["stopped_by"] == "max_steps") & (results.runs["clock"] < last)]
-    return [
-        f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed} ({r.steps:.0f} steps, {r.clock:.1f} s)"
-        for r in runs.itertuples()
-    ]
+    return [f"{_place(r)} ({r['steps']:.0f} steps, {r['clock']:.1f} s)" for r in records(runs)]
 
 
 def _disagreements(results: Results) -> list[str]:
@@ -362,14 +367,14 @@ def _disagreements(results: Results) -> list[str]:
     merged = Scores.of(results).runs.merge(results.budgets, on=[*RUN_KEY, "budget"])
     apart = (merged["in_training"] - 100 * merged["avg_at_k"]).abs() > 1e-6
     apart |= merged["in_training"].isna() != merged["avg_at_k"].isna()
-    return [f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed} ({r.budget})" for r in merged[apart].itertuples()]
+    return [f"{_place(r)} ({r['budget']})" for r in records(merged[apart])]
 
 
 def _inconsistent(results: Results) -> list[str]:
     """Runs whose avg@k is not the mean of the per-question scores."""
     return [
-        f"{r.model}/{r.benchmark}/{r.method}/seed{r.seed}"
+        _place(r)
         for log in (results.validations, results.evaluations, results.bases)
-        for r in log.itertuples()
-        if not math.isclose(r.avg_at_k, r.question_scores.mean(), abs_tol=1e-6)
+        for r in records(log)
+        if not math.isclose(r["avg_at_k"], r["question_scores"].mean(), abs_tol=1e-6)
     ]

@@ -31,7 +31,7 @@ def run_ends(results: Results, model: str, method: str, benchmark: str) -> dict[
     last = list(results.experiment.training.budget_seconds)[-1]
     ends = scores.lookup(model, "end")(benchmark, method, last)
     drops = logs.late_drop(model)(benchmark, method, "end")
-    counted = logs.validations(model)(benchmark, method, last)
+    counted = logs.number_of_validations(model)(benchmark, method, last)
     found = {}
     for seed, end in ends.items():
         untrained = base.get(seed if is_paired(results, model) else 0)
@@ -45,16 +45,18 @@ def collapse_frame(results: Results) -> pd.DataFrame:
     """Runs, and how many of them collapsed, by model, method and benchmark, and over all benchmarks of a method.
 
     Returns:
-        One row per cell: the numbers of ``runs``, of those that end ``below`` the untrained model, that have
-        ``dropped``, and that have ``collapsed`` (either); ``percent`` collapsed with its exact interval.
+        One row per model, method and benchmark: the numbers of ``runs``, of those that end ``below`` the untrained
+        model, that have ``dropped``, and that have ``collapsed`` (either); ``percent`` collapsed with its exact
+        interval.
     """
     rows = []
     for model in results.experiment.models:
         for method, benchmarks in planned(results, model).items():
             by_benchmark = {b: [*run_ends(results, model, method, b).values()] for b in benchmarks}
             together = [run for runs in by_benchmark.values() for run in runs]
-            cells = by_benchmark | ({AVERAGE: together} if len(benchmarks) > 1 else {})
-            for benchmark, runs in cells.items():
+            if len(benchmarks) > 1:
+                by_benchmark |= {AVERAGE: together}
+            for benchmark, runs in by_benchmark.items():
                 if runs:
                     key = {"model": model, "method": method, "benchmark": benchmark, "runs": len(runs)}
                     rows.append(key | _counted(runs))

@@ -48,7 +48,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from srpo.analysis.results.estimates import LEVEL, Estimate, Spread, Unit, Variance
+from srpo.analysis.results.estimates import LEVEL, Estimate, SamplingUnit, Spread, Variance
 from srpo.errors import SrpoError
 
 MIN_QUESTIONS = 8
@@ -95,46 +95,47 @@ def contrast(
     sampled = [arm for arms in strata for arm in arms if not arm.fixed]
     runs = min((len(arm.values) for arm in sampled), default=0)
     several, count = runs > 1, sum(map(len, by_question))
-    unit: Unit = "question"
+    over: SamplingUnit = "question"
     borrowed = [arm.spread for arm in sampled if len(arm.values) == 1 and arm.spread is not None]
     known = all(len(arm.values) > 1 or arm.spread is not None for arm in sampled)
     spread = borrowed[0] if borrowed and known else None
     if questions == 1 and not several and spread is None:
         return _over_benchmarks(value, by_question)
     if several:
-        unit, count = ("seed and question" if questions > 1 else "seed"), runs
+        over, count = ("seed and question" if questions > 1 else "seed"), runs
     elif questions == 1:
-        unit, count = "seed", runs
+        over, count = "seed", runs
     paired = paired and several
     if reason := _too_little(by_question) if questions > 1 else "":
-        return Estimate(value, unit, count, reason=reason, paired=paired)
+        return Estimate(value, over, count, reason=reason, paired=paired)
     variance = _variance(strata, known, bounds)
     errors = None
     if paired:
         variance, errors = _with_base_models(variance, [arms[0].values.mean(axis=1) for arms in strata])
     error, dof = variance.error()
     if error == 0:
-        return Estimate(value, unit, count, reason="all runs agree exactly", paired=paired)
+        return Estimate(value, over, count, reason="all runs agree exactly", paired=paired)
     if bounds is not None and not bounds[0] < value < bounds[1]:
-        return Estimate(value, unit, count, reason="every score is 0 or 100 %", paired=paired)
+        return Estimate(value, over, count, reason="every score is 0 or 100 %", paired=paired)
     parts = variance if several and spread is None else None
-    return Estimate(value, unit, count, error, dof, bounds, spread, paired=paired, errors=errors, variance=parts)
+    return Estimate(value, over, count, error, dof, bounds, spread, paired=paired, errors=errors, variance=parts)
 
 
 def over_seeds(estimate: Estimate | None) -> Estimate | None:
     """``estimate`` without an interval over benchmarks: their spread is not the uncertainty of their average."""
-    return estimate if estimate is None or estimate.unit != "benchmark" else Estimate(estimate.value)
+    return estimate if estimate is None or estimate.sampling_unit != "benchmark" else Estimate(estimate.value)
 
 
 def independent_difference(one: Estimate, other: Estimate) -> Estimate:
     """``one`` minus ``other`` if questions and runs are different: the variances are added."""
-    value, unit = one.value - other.value, one.unit if one.unit == other.unit else "question"
-    count = min(one.count, other.count)
+    same = one.sampling_unit == other.sampling_unit
+    over: SamplingUnit = one.sampling_unit if same else "question"
+    value, count = one.value - other.value, min(one.count, other.count)
     if not (one.has_interval and other.has_interval):
-        return Estimate(value, unit, count, reason=one.reason or other.reason)
+        return Estimate(value, over, count, reason=one.reason or other.reason)
     variances = [one.error**2, other.error**2]
     dof = sum(variances) ** 2 / (variances[0] ** 2 / one.dof + variances[1] ** 2 / other.dof)
-    return Estimate(value, unit, count, math.sqrt(sum(variances)), dof)
+    return Estimate(value, over, count, math.sqrt(sum(variances)), dof)
 
 
 def _check(strata: Sequence[Sequence[Arm]], paired: bool) -> None:
@@ -260,6 +261,6 @@ def run_spread(arms: Sequence[np.ndarray]) -> Spread | None:
     raw = np.array([values.mean(axis=1).var(ddof=1) for values in several])
     noise = np.array([_residual_variance(values) / values.shape[1] for values in several])
     total = float(dof @ raw)
-    # Satterthwaite: cells whose runs vary most count most, so there are fewer degrees of freedom than runs
+    # Satterthwaite: arms whose runs vary most count most, so there are fewer degrees of freedom than runs
     effective = total**2 / float(dof @ raw**2) if total else float(dof.sum())
     return Spread(math.sqrt(max(0.0, float(np.average(raw - noise, weights=dof)))), effective)

@@ -14,7 +14,7 @@ LEVEL = 0.95
 PERCENT = (0.0, 100.0)
 """Bounds of a score or another share in percent."""
 
-Unit = Literal["seed and question", "question", "seed", "run", "benchmark", "none"]
+SamplingUnit = Literal["seed and question", "question", "seed", "run", "benchmark", "none"]
 
 
 @dataclass(frozen=True)
@@ -78,21 +78,21 @@ class Estimate:
     """An estimate with its standard error, in the unit of the values.
 
     Attributes:
-        unit: what the interval generalises over. ``run``: a share of runs. ``benchmark``: numbers without questions,
-            from one run each. The differences between benchmarks include those between runs, so the interval is too
-            wide, not too narrow.
+        sampling_unit: what the interval generalises over; tables have it in the columns ``_unit``. ``run``: a share of
+            runs. ``benchmark``: numbers without questions, from one run each. The differences between benchmarks
+            include those between runs, so the interval is too wide, not too narrow.
         count: runs of the method with the fewest, or base models, or questions, or benchmarks.
         error, dof: standard error and its degrees of freedom; NaN without an interval.
         bounds: least and largest possible value of a mean score; None for a difference.
         spread: the spread between runs that was measured on other methods, if it is used.
         reason: why there is no interval.
-        paired: whether the unit of the runs is the base model, which every method starts from.
+        paired: whether the sampling unit of the runs is the base model, which every method starts from.
         errors: if paired, the standard error with independent benchmarks, and with one number per base model.
         variance: the parts of ``error`` squared, if methods have several runs.
     """
 
     value: float
-    unit: Unit = "none"
+    sampling_unit: SamplingUnit = "none"
     count: int = 1
     error: float = math.nan
     dof: float = math.nan
@@ -111,13 +111,13 @@ class Estimate:
     @property
     def several_seeds(self) -> bool:
         """Whether every method has several training seeds, so that its own runs say how much they differ."""
-        return self.unit in ("seed and question", "seed", "run") and self.spread is None
+        return self.sampling_unit in ("seed and question", "seed", "run") and self.spread is None
 
     @property
     def meaning(self) -> str:
-        """The unit, with ``base model`` for a paired contrast, and ``run SD`` if other methods' runs measured it."""
-        unit = self.unit.replace("seed", "base model") if self.paired else self.unit
-        return f"{unit}, run SD" if self.spread is not None and self.has_interval else unit
+        """The sampling unit; ``base model`` for a paired contrast, ``run SD`` if other methods' runs measured it."""
+        sampled = self.sampling_unit.replace("seed", "base model") if self.paired else self.sampling_unit
+        return f"{sampled}, run SD" if self.spread is not None and self.has_interval else sampled
 
     @property
     def low(self) -> float:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,9 @@ from srpo.layout import Layout, RunFiles, RunId
 from srpo.training.clock import PHASES
 
 RUN_KEY = ["model", "benchmark", "method", "seed"]
-# The report shows one question. Only a few are kept, because long responses take memory.
+RunKey = tuple[str, str, str, int]
+"""The values of :data:`RUN_KEY`. Without the seed they are an arm of the experiment."""
+# The report shows one question. Only a few are read, because long responses take memory.
 SAMPLED_QUESTIONS = 3
 
 _COLUMNS = {
@@ -148,9 +150,9 @@ def _run_row(steps: list[dict], summary: dict, evaluation: dict) -> dict[str, An
     so_far = {"steps": last.get("step"), "clock": last.get("clock")}
     if steps:
         so_far["wall_seconds"] = sum(step.get("wall_seconds") or 0.0 for step in steps)
-    kept = {name: summary[name] for name in _COLUMNS["runs"] if name in summary}
+    in_summary = {name: summary[name] for name in _COLUMNS["runs"] if name in summary}
     status = "finished" if summary else "in progress" if steps else "not started"
-    return so_far | kept | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
+    return so_far | in_summary | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
 
 
 def _flat_step(event: dict[str, Any]) -> dict[str, Any]:
@@ -168,9 +170,9 @@ def _budget_rows(summary: dict, key: dict[str, Any], budgets: dict[str, float]) 
 
 
 def _evaluation_rows(path: Path, evaluation: dict, key: dict[str, Any], budgets: Iterable[str]) -> list[dict[str, Any]]:
-    cells = evaluation.get("budgets") or {}
+    scores = evaluation.get("budgets") or {}
     shared = {"k": evaluation.get("k"), "questions": evaluation.get("questions")}
-    return [key | shared | _with_array(cells[name], path) | {"budget": name} for name in budgets if cells.get(name)]
+    return [key | shared | _with_array(scores[name], path) | {"budget": name} for name in budgets if scores.get(name)]
 
 
 def _with_array(score: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -185,8 +187,8 @@ def _with_array(score: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
-    kept = (s for s in read_events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS)
-    return [key | _encodable(sample) for sample in kept]
+    shown = (s for s in read_events(path) if s["sample"] == 0 and s["question"] < SAMPLED_QUESTIONS)
+    return [key | _encodable(sample) for sample in shown]
 
 
 def routed_methods(experiment: Experiment) -> list[str]:
@@ -268,3 +270,13 @@ def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     frame = frame.reindex(columns=[*known, *(c for c in frame.columns if c not in known)])
     types = dict.fromkeys([c for c in ("model", "benchmark", "method", "budget") if c in frame], "str")
     return frame.astype(types | {c: float for c in columns if c not in _TEXT} | {"seed": int})
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as mappings."""
+    return cast(list[dict[str, Any]], frame.to_dict("records"))
+
+
+def by_run(log: pd.DataFrame) -> dict[RunKey, pd.DataFrame]:
+    """The rows of each run that has any."""
+    return cast(dict[RunKey, pd.DataFrame], dict(list(log.groupby(RUN_KEY, sort=False))))

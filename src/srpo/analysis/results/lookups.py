@@ -17,11 +17,6 @@ Terms = Mapping[tuple[str, str], float]
 Lookup = Callable[[str, str, str], Mapping[int, np.ndarray]]
 """From (benchmark, method, when) to the values of each seed, one per question; empty if there are none."""
 
-
-Cells = Iterable[tuple[str, str]]
-"""(benchmark, method) pairs."""
-
-
 Runs = dict[str, dict[int, np.ndarray]]
 """Values of each method's runs by seed, one per question."""
 
@@ -31,7 +26,7 @@ def combine(
     terms: Terms,
     benchmarks: Iterable[str],
     bounds: tuple[float, float] | None = None,
-    family: Cells = (),
+    pooled: Iterable[tuple[str, str]] = (),
     paired: bool = False,
 ) -> Estimate | None:
     """The contrast of ``terms`` averaged over ``benchmarks``; None unless every benchmark has every term.
@@ -41,7 +36,7 @@ def combine(
 
     Args:
         bounds: range of the values, if ``terms`` is one mean score (:func:`~srpo.analysis.results.contrasts.contrast`).
-        family: the cells from which the spread between runs is estimated for a method with one seed.
+        pooled: (benchmark, method) pairs, from whose runs the spread is estimated for a method with one seed.
         paired: seed s of every method starts from base model s, so runs of one seed are subtracted. Only base models
             count for which every run is there.
     """
@@ -58,8 +53,8 @@ def combine(
     fixed = set() if paired else {BASE}
     alone = any(len(runs) == 1 and method not in fixed for arms in strata for method, runs in arms.items())
     spreads = {}
-    if alone and (family := list(family)):
-        spreads = {m: _spread(lookup, weights, family, paired) for m, weights in weights_of.items()}
+    if alone and (pooled := list(pooled)):
+        spreads = {m: _spread(lookup, weights, pooled, paired) for m, weights in weights_of.items()}
     return contrast(
         [
             [Arm(np.array([*runs.values()]), fixed=m in fixed, spread=spreads.get(m)) for m, runs in arms.items()]
@@ -123,22 +118,24 @@ def _runs(lookup: Lookup, benchmark: str, method: str, weights: Mapping[str, flo
     return {seed: sum((weight * found[when][seed] for when, weight in weights.items()), zero) for seed in seeds}
 
 
-def _spread(lookup: Lookup, weights: Mapping[str, float], family: Cells, paired: bool) -> Spread | None:
-    """The spread between runs of the same quantity, pooled over the cells with several runs."""
+def _spread(
+    lookup: Lookup, weights: Mapping[str, float], pooled: Iterable[tuple[str, str]], paired: bool
+) -> Spread | None:
+    """The spread between runs of the same quantity, pooled over (benchmark, method) pairs with several runs."""
     by_benchmark: dict[str, list[dict[int, np.ndarray]]] = {}
-    for benchmark, method in family:
+    for benchmark, method in pooled:
         if runs := _runs(lookup, benchmark, method, weights):
             by_benchmark.setdefault(benchmark, []).append(runs)
     if paired:
-        by_benchmark = {name: _without_base_models(cells) for name, cells in by_benchmark.items()}
-    of_cells = [[*runs.values()] for cells in by_benchmark.values() for runs in cells]
-    return run_spread([np.array(runs) for runs in of_cells if len(set(map(len, runs))) == 1])
+        by_benchmark = {name: _without_base_models(arms) for name, arms in by_benchmark.items()}
+    of_arms = [[*runs.values()] for arms in by_benchmark.values() for runs in arms]
+    return run_spread([np.array(runs) for runs in of_arms if len(set(map(len, runs))) == 1])
 
 
-def _without_base_models(cells: list[dict[int, np.ndarray]]) -> list[dict[int, np.ndarray]]:
+def _without_base_models(arms: list[dict[int, np.ndarray]]) -> list[dict[int, np.ndarray]]:
     """Differences of two methods' runs by base model over the square root of 2: what is left varies with the run."""
     pairs = []
-    for one, other in itertools.pairwise(cells):
+    for one, other in itertools.pairwise(arms):
         seeds = [seed for seed in _shared_seeds([one, other]) if len(one[seed]) == len(other[seed])]
         pairs.append({seed: (one[seed] - other[seed]) / math.sqrt(2) for seed in seeds})
     return pairs

@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.load import Results, RunKey, by_run
 
-CELL = ["model", "method", "benchmark", "budget"]
+SCORE_KEY = ["model", "method", "benchmark", "budget"]
 AVERAGE = "average"
 BASE = "base"
 
@@ -33,8 +33,8 @@ def is_paired(results: Results, model: str) -> bool:
     return getattr(results.experiment.models[model], "draws", "shared") == "per_seed"
 
 
-def family(results: Results, model: str) -> list[tuple[str, str]]:
-    """The (benchmark, method) cells of ``model``; the spread between runs is estimated from them."""
+def arms(results: Results, model: str) -> list[tuple[str, str]]:
+    """The (benchmark, method) pairs of ``model``; the spread between runs is pooled over them."""
     return [(benchmark, method) for method, benchmarks in planned(results, model).items() for benchmark in benchmarks]
 
 
@@ -60,21 +60,22 @@ def mixed_questions(results: Results) -> dict[str, str]:
 
 
 @lru_cache(maxsize=2)
-def repeated_runs(results: Results) -> Mapping[tuple[str, str, str, int], int]:
-    """Runs whose logs are those of an earlier seed of the same cell, and that seed.
+def repeated_runs(results: Results) -> Mapping[RunKey, int]:
+    """Runs whose logs are those of an earlier seed of the same arm, and that seed.
 
     They are one run under several seeds, and count once: their agreement says nothing about other runs.
     """
-    measured = [name for name in results.steps if name.startswith(("reward/", "loss/", "response_length/", "actor/"))]
-    steps = {key: log[["step", *measured]].to_numpy() for key, log in results.steps.groupby(RUN_KEY)}
-    scores = {key: np.concatenate([*log["question_scores"]]) for key, log in results.validations.groupby(RUN_KEY)}
-    found: dict[tuple[str, str, str, int], int] = {}
+    names = map(str, results.steps)
+    measured = [name for name in names if name.startswith(("reward/", "loss/", "response_length/", "actor/"))]
+    steps, validations = by_run(results.steps), by_run(results.validations)
+    found: dict[RunKey, int] = {}
     first: dict[tuple, int] = {}
-    for key in results.runs[RUN_KEY].itertuples(index=False, name=None):
-        if key in steps and key in scores:
-            *cell, seed = key
-            earlier = first.setdefault((*cell, steps[key].tobytes(), scores[key].tobytes()), seed)
-            if earlier != seed:
+    for key in by_run(results.runs):
+        if key in steps and key in validations:
+            *arm, seed = key
+            scores = np.concatenate([*validations[key]["question_scores"]])
+            same = (*arm, steps[key][["step", *measured]].to_numpy().tobytes(), scores.tobytes())
+            if (earlier := first.setdefault(same, seed)) != seed:
                 found[key] = earlier
     return found
 

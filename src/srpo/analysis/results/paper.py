@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from srpo.analysis.results.matrix import AVERAGE, BASE, CELL
+from srpo.analysis.results.matrix import AVERAGE, BASE, SCORE_KEY
 from srpo.experiment.config import Experiment
 from srpo.repository import REFERENCE
 
@@ -25,7 +25,7 @@ def paper_scores(experiment: Experiment) -> pd.DataFrame:
     scores["budget"] = scores["budget_hours"].map(lambda hours: f"{hours:g}h" if hours else BASE)
     if not _same_benchmarks(experiment):
         scores = scores[scores["benchmark"] != AVERAGE]
-    return for_models(scores.rename(columns={"avg_at_16": "paper"}), experiment)[[*CELL, "paper"]]
+    return for_models(scores.rename(columns={"avg_at_16": "paper"}), experiment)[[*SCORE_KEY, "paper"]]
 
 
 def paper_step_seconds(experiment: Experiment) -> pd.DataFrame:

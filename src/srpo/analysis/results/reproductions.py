@@ -15,6 +15,7 @@ One row per score. Columns; an empty field is unknown or does not apply:
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pandas as pd
 
@@ -23,7 +24,13 @@ from srpo.analysis.results.paper import for_models, paper_splits
 from srpo.experiment.config import Experiment
 from srpo.repository import REFERENCE
 
-NUMBERS = {"steps": "Int64", "score": float, "learning_rate": float, "updates_per_step": "Int64", "seeds": "Int64"}
+NUMBERS: dict[str, Any] = {
+    "steps": "Int64",
+    "score": float,
+    "learning_rate": float,
+    "updates_per_step": "Int64",
+    "seeds": "Int64",
+}
 SERIES = ["source", "reference", "run", "model", "method", "when"]
 """What rows have in common whose mean over the five benchmarks is an average."""
 

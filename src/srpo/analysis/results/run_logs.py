@@ -5,35 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache, lru_cache
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
 from srpo.analysis.results.cross_fit import MIN_QUESTIONS, WINDOW, late_drop
-from srpo.analysis.results.load import RUN_KEY, Results
+from srpo.analysis.results.load import RUN_KEY, Results, RunKey, by_run
 from srpo.analysis.results.lookups import Lookup
 from srpo.analysis.results.matrix import repeated_runs
 
 
 class RunLogs:
-    """The logs of an experiment by run; each method gives a :data:`Lookup` for one model.
+    """The logs of an experiment by run; each method with a model's name gives a :data:`Lookup` for it.
 
     Attributes:
-        clock: seconds of the training clock of each run, by :data:`~srpo.analysis.results.load.RUN_KEY`.
+        clock: seconds of the training clock of each run of the matrix.
+        runs: those that count, without the repeated ones (:func:`~srpo.analysis.results.matrix.repeated_runs`).
+        steps, validations: the logs of each run that has any.
     """
 
     def __init__(self, results: Results) -> None:
         self.results = results
-        steps = pd.concat([results.steps, case_shares(results.steps)], axis=1)
-        self._steps = dict(list(steps.groupby(RUN_KEY, sort=False)))
-        self._validations = dict(list(results.validations.groupby(RUN_KEY, sort=False)))
-        runs = results.runs.set_index(RUN_KEY)
-        self._finished = (runs["status"] == "finished").to_dict()
-        self.clock = runs["clock"].to_dict()
+        self.steps = by_run(pd.concat([results.steps, case_shares(results.steps)], axis=1))
+        self.validations = by_run(results.validations)
+        runs, repeated = results.runs.set_index(RUN_KEY), repeated_runs(results)
+        self._finished = cast(dict[RunKey, bool], (runs["status"] == "finished").to_dict())
+        self.clock = cast(dict[RunKey, float], runs["clock"].to_dict())
+        self.runs = [run for run in self.clock if run not in repeated]
         self._lookups: dict[tuple[str, ...], Lookup] = {}
         self._seeds: dict[tuple[str, str, str], list[int]] = {}
-        for *cell, seed in runs.index.difference(repeated_runs(results), sort=False):
-            self._seeds.setdefault(tuple(cell), []).append(seed)
+        for model, benchmark, method, seed in self.runs:
+            self._seeds.setdefault((model, benchmark, method), []).append(seed)
 
     @classmethod
     @lru_cache(maxsize=2)
@@ -41,16 +44,20 @@ class RunLogs:
         """The logs of ``results``, split by run once."""
         return cls(results)
 
+    def reached(self, run: RunKey, seconds: float) -> bool:
+        """Whether a run has finished or its clock has reached a time: what it has until then stays as it is."""
+        return self._finished[run] or self.clock[run] >= seconds
+
     def metric(self, model: str, name: str) -> Lookup:
         """Mean of a step metric over the ``early`` (first) or ``late`` (last) tenth of training, or ``all`` of it.
 
         Finished runs only: an unfinished run has no late part.
         """
 
-        def value(key: tuple, when: str) -> np.ndarray | None:
-            if not self._finished[key] or key not in self._steps or name not in self._steps[key]:
+        def value(run: RunKey, when: str) -> np.ndarray | None:
+            if not self._finished[run] or run not in self.steps or name not in self.steps[run]:
                 return None
-            logged = self._steps[key][name].dropna().to_numpy()
+            logged = self.steps[run][name].dropna().to_numpy()
             tenth = math.ceil(len(logged) / 10)
             chosen = {"early": logged[:tenth], "late": logged[-tenth:], "all": logged}[when] if len(logged) else logged
             return np.array([chosen.mean()]) if len(chosen) else None
@@ -68,12 +75,11 @@ class RunLogs:
         if column == "step_seconds" and training.clock.kind == "calibrated":
             column = "wall_seconds"
 
-        def value(key: tuple, budget: str) -> np.ndarray | None:
-            if key not in self._steps or not (self._finished[key] or self.clock[key] >= budgets[budget]):
+        def value(run: RunKey, budget: str) -> np.ndarray | None:
+            if run not in self.steps or not self.reached(run, budgets[budget]):
                 return None
-            steps = self._steps[key]
-            within = steps.loc[steps["clock"] <= budgets[budget], column]
-            mean = within.mean()
+            steps = self.steps[run]
+            mean = steps.loc[steps["clock"] <= budgets[budget], column].mean()
             return None if math.isnan(mean) else np.array([mean])
 
         return self._lookup(model, value, "seconds", column)
@@ -84,28 +90,28 @@ class RunLogs:
         For finished runs with more than two windows of validations and enough questions to halve.
         """
 
-        def value(key: tuple, when: str) -> np.ndarray | None:
-            log = self._validations.get(key)
-            if not self._finished[key] or log is None or len(log) <= 2 * WINDOW:
+        def value(run: RunKey, when: str) -> np.ndarray | None:
+            log = self.validations.get(run)
+            if not self._finished[run] or log is None or len(log) <= 2 * WINDOW:
                 return None
             if log["question_scores"].map(len).nunique() > 1:
                 return None
-            scores = np.vstack(log["question_scores"])
+            scores = np.vstack([*log["question_scores"]])
             return 100 * late_drop(scores) if scores.shape[1] >= MIN_QUESTIONS else None
 
         return self._lookup(model, value, "late drop")
 
-    def validations(self, model: str) -> Lookup:
+    def number_of_validations(self, model: str) -> Lookup:
         """How many validations a run has within a budget."""
         budgets = self.results.experiment.training.budget_seconds
 
-        def value(key: tuple, budget: str) -> np.ndarray | None:
-            log = self._validations.get(key)
+        def value(run: RunKey, budget: str) -> np.ndarray | None:
+            log = self.validations.get(run)
             return None if log is None else np.array([float((log["clock"] <= budgets[budget]).sum())])
 
         return self._lookup(model, value, "validations")
 
-    def _lookup(self, model: str, value: Callable[[tuple, str], np.ndarray | None], *quantity: str) -> Lookup:
+    def _lookup(self, model: str, value: Callable[[RunKey, str], np.ndarray | None], *quantity: str) -> Lookup:
         """Values of every seed; each is computed once and cached."""
         computed = cache(value)
 

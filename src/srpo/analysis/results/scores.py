@@ -22,9 +22,10 @@ import pandas as pd
 from srpo.analysis.results.contrasts import Arm, contrast, run_spread
 from srpo.analysis.results.cross_fit import MIN_QUESTIONS, area_under_curve, end_score, selected_scores
 from srpo.analysis.results.estimates import PERCENT, Estimate, Spread
-from srpo.analysis.results.load import RUN_KEY, Results, tidy
+from srpo.analysis.results.load import RUN_KEY, Results, records, tidy
 from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns
-from srpo.analysis.results.matrix import AVERAGE, BASE, CELL, family, is_paired, mixed_questions, planned, repeated_runs
+from srpo.analysis.results.matrix import AVERAGE, BASE, SCORE_KEY, arms, is_paired, mixed_questions, planned
+from srpo.analysis.results.run_logs import RunLogs
 
 Protocol = Literal["in_training", "resampled"]
 SCORES = ("in_training", "resampled", "selection_bias", "cross_fitted", "question_bias")
@@ -47,11 +48,11 @@ class Scores:
         self.results = results
         self._vectors: dict[tuple[str, ...], dict[int, np.ndarray]] = {}
         self.incomparable = mixed_questions(results)
-        for base in results.bases.itertuples():
-            key = (base.model, base.benchmark, BASE, BASE)
+        for base in records(results.bases):
+            key = (base["model"], base["benchmark"], BASE, BASE)
             # Validation never sees the untrained model, so its resampled score is used for all.
             for score in ("in_training", "resampled", "cross_fitted", *SUMMARIES):
-                self._vectors.setdefault((score, *key), {})[base.seed] = 100 * base.question_scores
+                self._vectors.setdefault((score, *key), {})[base["seed"]] = 100 * base["question_scores"]
         self.runs = _run_scores(results, self._vectors)
         evaluated = self.runs["resampled"].notna().sum()
         complete = evaluated >= max(1, self.runs["in_training"].notna().sum())
@@ -84,12 +85,12 @@ class Scores:
         alone = list(terms.values()) == [1.0] and score not in _BIASES
         bounds = PERCENT if alone else None
         paired = is_paired(self.results, model)
-        return combine(self.lookup(model, score), terms, benchmarks, bounds, family(self.results, model), paired)
+        return combine(self.lookup(model, score), terms, benchmarks, bounds, arms(self.results, model), paired)
 
     def run_spread(self, model: str, budget: str) -> Spread | None:
         """The spread between training seeds of the scores at ``budget``, pooled over the methods with several."""
         lookup = self.lookup(model, self.protocol)
-        found = [lookup(benchmark, method, budget) for benchmark, method in family(self.results, model)]
+        found = [lookup(benchmark, method, budget) for benchmark, method in arms(self.results, model)]
         same = [list(runs.values()) for runs in found if len({len(scores) for scores in runs.values()}) == 1]
         return run_spread([np.array(runs) for runs in same])
 
@@ -103,7 +104,7 @@ class Scores:
 
         Budgets are averaged within runs, runs within benchmarks.
         """
-        arms: dict[str, list[np.ndarray]] = {}
+        by_benchmark: dict[str, list[np.ndarray]] = {}
         budgets = list(self.results.experiment.training.budget_seconds)
         for model in self.results.experiment.models:
             lookup = self.lookup(model, kind)
@@ -113,9 +114,9 @@ class Scores:
                     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in found))) if found else []
                     if seeds and len({len(by_seed[seed]) for by_seed in found for seed in seeds}) == 1:
                         runs = [np.mean([by_seed[seed] for by_seed in found], axis=0) for seed in seeds]
-                        arms.setdefault(benchmark, []).append(np.array(runs))
-        arms = {name: those for name, those in arms.items() if len({runs.shape[1] for runs in those}) == 1}
-        return contrast([[Arm(runs / len(those)) for runs in those] for those in arms.values()]) if arms else None
+                        by_benchmark.setdefault(benchmark, []).append(np.array(runs))
+        strata = [those for those in by_benchmark.values() if len({runs.shape[1] for runs in those}) == 1]
+        return contrast([[Arm(runs / len(those)) for runs in those] for those in strata]) if strata else None
 
 
 PROTOCOLS = {"resampled": "selected checkpoint, resampled", "in_training": "in-training maximum"}
@@ -125,36 +126,34 @@ def _run_scores(results: Results, vectors: dict[tuple[str, ...], dict[int, np.nd
     """One row per run and budget with both scores.
 
     Args:
-        vectors: per-question scores, percent, by cell and seed; has those of the base models, gets those of the runs.
+        vectors: per-question scores, percent, by arm and seed; has those of the base models, gets those of the runs.
     """
     evaluated = results.evaluations.set_index([*RUN_KEY, "budget"])["question_scores"].to_dict()
-    runs = results.runs.set_index(RUN_KEY)
-    clock, finished = runs["clock"].to_dict(), (runs["status"] == "finished").to_dict()
-    validations = dict(list(results.validations.groupby(RUN_KEY)))
-    rows = []
-    for key in runs.index.difference(repeated_runs(results), sort=False):
-        of_base = vectors.get(("resampled", *key[:2], BASE, BASE), {})
-        untrained = of_base.get(key[3] if is_paired(results, key[0]) else 0)
+    logs, rows = RunLogs.of(results), []
+    for run in logs.runs:
+        *arm, seed = run
+        of_base = vectors.get(("resampled", *arm[:2], BASE, BASE), {})
+        untrained = of_base.get(seed if is_paired(results, run[0]) else 0)
         for budget, seconds in results.experiment.training.budget_seconds.items():
-            found = {}
+            found: dict[str, np.ndarray] = {}
             # A run that is still within the budget has no score yet: it may improve.
-            if key in validations and (finished[key] or clock[key] >= seconds):
-                within = validations[key][validations[key]["clock"] <= seconds]
+            if run in logs.validations and logs.reached(run, seconds):
+                within = logs.validations[run][logs.validations[run]["clock"] <= seconds]
                 if len(within):
-                    found["in_training"] = 100 * within.loc[within["avg_at_k"].idxmax(), "question_scores"]
+                    best = int(within["avg_at_k"].to_numpy().argmax())
+                    found["in_training"] = 100 * within["question_scores"].iloc[best]
                     found |= _unselected(within, seconds, untrained)
-            if (*key, budget) in evaluated:
-                found["resampled"] = 100 * evaluated[(*key, budget)]
+            if (*run, budget) in evaluated:
+                found["resampled"] = 100 * evaluated[(*run, budget)]
             both = {"in_training", "resampled"} <= set(found)
             if both and len(found["in_training"]) == len(found["resampled"]):
                 found["selection_bias"] = found["in_training"] - found["resampled"]
                 if "cross_fitted" in found:
                     found["question_bias"] = found["resampled"] - found["cross_fitted"]
-            *cell, seed = key
             for score, vector in found.items():
-                vectors.setdefault((score, *cell, budget), {})[seed] = vector
+                vectors.setdefault((score, *arm, budget), {})[seed] = vector
             means = {score: vector.mean() for score, vector in found.items() if score in SCORES}
-            rows.append(dict(zip(RUN_KEY, key, strict=True)) | {"budget": budget} | means)
+            rows.append(dict(zip(RUN_KEY, run, strict=True)) | {"budget": budget} | means)
     return tidy(rows, ["budget", *SCORES])
 
 
@@ -165,7 +164,7 @@ def _unselected(within: pd.DataFrame, seconds: float, untrained: np.ndarray | No
     """
     if within["question_scores"].map(len).nunique() > 1:
         return {}
-    scores, clock = 100 * np.vstack(within["question_scores"]), within["clock"].to_numpy(dtype=float)
+    scores, clock = 100 * np.vstack([*within["question_scores"]]), within["clock"].to_numpy(dtype=float)
     found = {"end": end_score(scores)}
     if scores.shape[1] >= MIN_QUESTIONS:
         found["cross_fitted"] = selected_scores(scores)
@@ -180,14 +179,14 @@ def _unselected(within: pd.DataFrame, seconds: float, untrained: np.ndarray | No
 def score_frame(
     results: Results, methods: Mapping[str, list[str]], average_over: Mapping[str, list[str]]
 ) -> pd.DataFrame:
-    """Mean over seeds with its interval for every planned cell, base models (budget ``base``) first.
+    """Mean over seeds with its interval for every planned score, base models (budget ``base``) first.
 
     Args:
         methods: which methods of each model; :data:`BASE` is one.
         average_over: the benchmarks of each model's rows of benchmark ``average``; none if fewer than two.
 
     Returns:
-        One row per cell: each of :data:`SCORES` in percent or points with
+        One row per :data:`SCORE_KEY`: each of :data:`SCORES` in percent or points with
         ``_low``, ``_high``, the ``_unit`` of its interval and the number of its ``_seeds``. An average is missing
         unless all its benchmarks have a score.
     """
@@ -197,22 +196,22 @@ def score_frame(
         for method in names:
             benchmarks = _benchmarks_of(results, model, method)
             for budget in [BASE] if method == BASE else results.experiment.training.budget_seconds:
-                cells = [(benchmark, [benchmark]) for benchmark in benchmarks]
+                averaged = {benchmark: [benchmark] for benchmark in benchmarks}
                 if len(average_over.get(model, ())) > 1:
-                    cells.append((AVERAGE, average_over[model]))
-                for name, over in cells:
-                    row: dict[str, float | str] = dict(zip(CELL, (model, method, name, budget), strict=True))
+                    averaged[AVERAGE] = average_over[model]
+                for name, over in averaged.items():
+                    row: dict[str, float | str] = dict(zip(SCORE_KEY, (model, method, name, budget), strict=True))
                     for score in SCORES:
                         estimate = scores.estimate(model, {(method, budget): 1.0}, over, score)
                         seeds = [scores.seeds(model, b, method, budget, score) for b in over] if estimate else [0]
                         row |= estimate_columns(score, estimate) | {f"{score}_seeds": min(seeds)}
                     rows.append(row)
     values = [f"{score}{end}" for score in SCORES for end in ("", "_low", "_high", "_unit", "_seeds")]
-    frame = pd.DataFrame(rows, columns=[*CELL, *values])
+    frame = pd.DataFrame(rows, columns=[*SCORE_KEY, *values])
     base = frame["method"] == BASE  # the base score is not a maximum over validations
     for score in ("in_training", "selection_bias", "cross_fitted", "question_bias"):
         frame.loc[base, [score, f"{score}_low", f"{score}_high"]] = np.nan
-        frame.loc[base, [f"{score}_unit", f"{score}_seeds"]] = ["", 0]
+        frame.loc[base, f"{score}_unit"], frame.loc[base, f"{score}_seeds"] = "", 0
     return frame
 
 

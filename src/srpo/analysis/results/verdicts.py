@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from srpo.analysis.results.collapse import run_ends
 from srpo.analysis.results.estimates import PERCENT, Estimate, Proportion, Ratio, Smallest
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import Lookup, Terms, available, benchmark_means, combine
-from srpo.analysis.results.matrix import BASE, family, is_paired, model_benchmarks, planned
+from srpo.analysis.results.matrix import BASE, arms, is_paired, model_benchmarks, planned
 from srpo.analysis.results.multiple_testing import ALPHA, holm
 from srpo.analysis.results.run_logs import RunLogs, logarithms
 from srpo.analysis.results.scores import Scores
@@ -23,15 +23,7 @@ from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.text import joined, plural
 
 Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
-VERDICTS: tuple[Verdict, ...] = (
-    "holds",
-    "suggestive",
-    "does not hold",
-    "undecided",
-    "one seed",
-    "not testable here",
-    "not tested",
-)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 UNTESTED: tuple[Verdict, ...] = ("not testable here", "not tested")
 """A model with one of these says nothing about a claim."""
 
@@ -314,11 +306,11 @@ class _Comparison:
 
     def estimates(self, terms: Terms, benchmarks: Sequence[str]) -> list[Estimate]:
         """The estimate by the score of the claim, and by the cross-fitted one if it is there."""
-        cells = family(self.results, self.subject.model)
         quantity = self.claim.quantity
         share = quantity.kind == "metric" and self.claim.unit == "percent" and len(terms) == 1
         bounds = PERCENT if share else None
-        found = [combine(lookup, terms, benchmarks, bounds, cells, self.paired) for lookup in self.lookups]
+        pooled = arms(self.results, self.subject.model)
+        found = [combine(lookup, terms, benchmarks, bounds, pooled, self.paired) for lookup in self.lookups]
         there = [estimate for estimate in found if estimate is not None]
         return [Ratio.of(estimate) for estimate in there] if quantity.relative_to else there
 
@@ -337,7 +329,7 @@ class _Comparison:
 
     def too_few_validations(self, benchmarks: Sequence[str]) -> str:
         """Why a budget is too short for its score to mean anything; empty if it is long enough."""
-        lookup = self.subject.lookup(RunLogs.of(self.results).validations)
+        lookup = self.subject.lookup(RunLogs.of(self.results).number_of_validations)
         found = []
         for method, budget in self.terms:
             if budget in self.results.experiment.training.budget_seconds:
@@ -362,13 +354,13 @@ class _Comparison:
         def reached(model: str) -> Lookup:
             lookup = of_model(model)
 
-            def kept(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
+            def at_budget(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
                 found = lookup(benchmark, method, when)
                 if when not in budgets or not self.reached_only:
                     return found
                 return {s: values for s, values in found.items() if clock[model, benchmark, method, s] >= budgets[when]}
 
-            return kept
+            return at_budget
 
         return self.subject.lookup(reached)
 
@@ -397,8 +389,8 @@ def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: in
 def _collapsed_runs(claim: Claim, results: Results, subject: Subject, planned_on: list[str]) -> Outcome:
     """The share of a method's runs that collapsed, all benchmarks together."""
     ((_, method, _),) = claim.quantity.terms
-    cells = {b: [run for m in subject.members for run in run_ends(results, m, method, b).values()] for b in planned_on}
-    runs = {benchmark: found for benchmark, found in cells.items() if found}
+    ends = {b: [run for m in subject.members for run in run_ends(results, m, method, b).values()] for b in planned_on}
+    runs = {benchmark: found for benchmark, found in ends.items() if found}
     if not runs:
         return Outcome(subject.model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
     shares = {b: Proportion.of(sum(any(run.values()) for run in found), len(found)) for b, found in runs.items()}

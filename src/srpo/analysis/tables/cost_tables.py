@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from srpo.analysis.results.load import Results
+from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import in_matrix_order, planned
 from srpo.analysis.results.paper import paper_step_seconds
 from srpo.analysis.results.step_seconds import SECONDS, step_seconds
@@ -50,18 +50,16 @@ def cost_table(results: Results) -> Table:
     frame = frame.astype({"steps": "Int64"})
     rows = [
         (
-            f"{results.experiment.models[r.model].title} · {benchmark_title(results, r.benchmark)} · "
-            f"{method_title(results, r.method)} · seed {r.seed}",
+            f"{results.experiment.models[r['model']].title} · {benchmark_title(results, r['benchmark'])} · "
+            f"{method_title(results, r['method'])} · seed {r['seed']}",
             [
-                r.status if pd.isna(r.stopped_by) else f"{r.status} ({r.stopped_by})",
-                MISSING if pd.isna(r.steps) else r.steps,
-                number(r.clock),
-                number(r.wall_seconds),
-                number(r.evaluation_wall_seconds),
-                number(r.peak_memory_gb, 2),
+                r["status"] if pd.isna(r["stopped_by"]) else f"{r['status']} ({r['stopped_by']})",
+                MISSING if pd.isna(r["steps"]) else r["steps"],
+                *(number(r[column]) for column in ("clock", "wall_seconds", "evaluation_wall_seconds")),
+                number(r["peak_memory_gb"], 2),
             ],
         )
-        for r in frame.itertuples(index=False)
+        for r in records(frame)
     ]
     heads = ["Status", "Steps", "Clock, s", "Training wall, s", "Evaluation wall, s", "Peak memory, GB"]
     digits = {"clock": 1, "wall_seconds": 1, "evaluation_wall_seconds": 1, "peak_memory_gb": 2}

@@ -28,7 +28,7 @@ def splits_table(results: Results) -> Table:
     def texts(name: str) -> list[str]:
         statistics = results.statistics.get(name, {})
         lengths = statistics.get("prompt_characters", {})
-        counts = [lookup.loc[(name, split), value] for value in values for split in ("train", "test")]
+        counts = [lookup[value][name, split] for value in values for split in ("train", "test")]
         source = statistics.get("source", {}).get("repository") or statistics.get("kind", MISSING)
         shown = [MISSING if pd.isna(count) else f"{count:,}" for count in counts]
         return [source, *shown, *(number(lengths.get(key), 0) for key in ("mean", "max"))]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.results.load import Results
+from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE
 from srpo.analysis.results.paper import paper_scores
 from srpo.analysis.results.reproductions import NUMBERS, averages, reproductions_for
@@ -33,10 +33,9 @@ def reproductions_table(results: Results) -> Table:
     grids = []
     for model, spec in experiment.models.items():
         rows: list[Row] = []
-        for (source, reference), reported in frame[frame["model"] == model].groupby(
-            ["source", "reference"], sort=False
-        ):
-            rows.append(Row(f"{source} ({reference})" if reference else source, heading=True))
+        of_model = frame[frame["model"] == model]
+        for (source, reference), reported in of_model.groupby(["source", "reference"], sort=False):
+            rows.append(Row(f"{source} ({reference})" if reference else str(source), heading=True))
             for key, series in reported.groupby(_SERIES, sort=False, dropna=False):
                 scores = series.set_index("benchmark")["score"]
                 label, *settings = _described(dict(zip(_SERIES, key, strict=True)), results)
@@ -57,17 +56,16 @@ def reproductions_table(results: Results) -> Table:
 def _ours(results: Results) -> pd.DataFrame:
     """This experiment's scores, like the published ones."""
     training = results.experiment.training
-    cell = ["model", "benchmark", "method", "budget"]
-    trained = Scores.of(results).runs.groupby(cell, sort=False)["in_training"].agg(["mean", "count"]).reset_index()
+    runs = Scores.of(results).runs.rename(columns={"budget": "when"})
+    names = ["model", "benchmark", "method", "when"]
+    trained = runs.groupby(names, sort=False)["in_training"].agg(score="mean", seeds="count").reset_index()
     rows: list[dict[str, Any]] = []
-    for base in results.bases.itertuples():
-        score = 100 * base.question_scores.mean()
-        rows.append({"model": base.model, "benchmark": base.benchmark, "method": BASE, "when": BASE, "score": score})
-    for run in trained[trained["count"] > 0].itertuples():
-        method = results.experiment.methods[run.method]
+    for base in records(results.bases):
+        score = 100 * base["question_scores"].mean()
+        rows.append({name: base[name] for name in ("model", "benchmark", "method")} | {"when": BASE, "score": score})
+    for row in records(trained[trained["seeds"] > 0]):
+        method = results.experiment.methods[row["method"]]
         updates = training.questions_per_batch // method.mini_batch_questions
-        row = {"model": run.model, "benchmark": run.benchmark, "method": run.method, "when": run.budget}
-        row |= {"score": run.mean, "seeds": run.count}
         rows.append(row | {"learning_rate": method.learning_rate, "updates_per_step": updates})
     frame = pd.DataFrame(rows, columns=_COLUMNS).assign(source=_OURS, reference="", run="")
     return pd.concat([averages(frame), frame], ignore_index=True)

@@ -8,6 +8,7 @@ from srpo.analysis.results.collapse import DROP, collapse_frame
 from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import AVERAGE, in_matrix_order
+from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, interval
 from srpo.analysis.tables.table import Table
@@ -38,23 +39,21 @@ def budgets_table(results: Results) -> Table:
 
 
 def _counts(results: Results) -> pd.DataFrame:
-    runs = results.runs.set_index(RUN_KEY)
-    steps, validations = (
-        {key: log["clock"].to_numpy() for key, log in frame.groupby(RUN_KEY)}
-        for frame in (results.steps, results.validations)
-    )
-    batch, rows = results.experiment.training.questions_per_batch, []
-    for key, run in runs.iterrows():
+    logs, rows = RunLogs.of(results), []
+    batch = results.experiment.training.questions_per_batch
+    for run in logs.clock:
         for budget, seconds in results.experiment.training.budget_seconds.items():
-            if key in steps and (run["status"] == "finished" or run["clock"] >= seconds):
-                count = int((steps[key] <= seconds).sum())
-                held = int((validations[key] <= seconds).sum()) if key in validations else 0
-                row = dict(zip(RUN_KEY, key, strict=True)) | {"budget": budget, "steps": count, "validations": held}
-                rows.append(row | {"questions_seen": count * batch})
+            if run in logs.steps and logs.reached(run, seconds):
+                steps, validations = (
+                    int((log[run]["clock"] <= seconds).sum()) if run in log else 0
+                    for log in (logs.steps, logs.validations)
+                )
+                counts = {"steps": steps, "validations": validations, "questions_seen": steps * batch}
+                rows.append(dict(zip(RUN_KEY, run, strict=True)) | {"budget": budget} | counts)
     by_run = pd.DataFrame(rows, columns=[*RUN_KEY, "budget", *COUNTS])
     grouped = by_run.groupby(["model", "method", "budget"], sort=False)
     frame = grouped[[*COUNTS]].agg(["min", "max"])
-    frame.columns = pd.Index([f"{name}_{end}" for name, end in frame.columns])
+    frame.columns = frame.columns.map("_".join)
     frame.insert(0, "runs", grouped.size())
     return in_matrix_order(frame.reset_index(), results)
 

@@ -14,7 +14,7 @@ from srpo.analysis.results.matrix import (
     ABLATIONS,
     AVERAGE,
     BASE,
-    CELL,
+    SCORE_KEY,
     ablated,
     in_matrix_order,
     main_methods,
@@ -141,7 +141,7 @@ def ablation_table(results: Results) -> Table:
 def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, list[str]]) -> pd.DataFrame:
     """Each variant minus the one that it ablates, question by question."""
     scores, rows = Scores.of(results), []
-    for model, method, benchmark, budget in frame[CELL].itertuples(index=False, name=None):
+    for model, method, benchmark, budget in frame[SCORE_KEY].itertuples(index=False, name=None):
         other = ABLATIONS.get(method)
         terms = {(method, budget): 1.0, (other, budget): -1.0}
         over = covered[model] if benchmark == AVERAGE else [benchmark]
@@ -158,7 +158,7 @@ def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, 
     ]
     frame = pd.concat([frame, pd.DataFrame(rows, index=frame.index, columns=names)], axis=1)
     if "paper" in frame:
-        known = frame.set_index(CELL)["paper"].to_dict()
+        known = frame.set_index(SCORE_KEY)["paper"].to_dict()
         keys = zip(frame["model"], frame["compared_with"], frame["benchmark"], frame["budget"], strict=True)
         frame["paper_difference"] = frame["paper"] - [known.get(key, math.nan) for key in keys]
     return frame
@@ -213,7 +213,7 @@ def differences_table(results: Results) -> Table:
         if body:
             heads = [(benchmark_title(results, place), budget) for place in places for budget in budgets]
             grids.append(Grid("", heads, body, title=spec.title))
-    names = [*CELL, "benchmarks", *estimate_columns("difference", None)]
+    names = [*SCORE_KEY, "benchmarks", *estimate_columns("difference", None)]
     frame = in_matrix_order(pd.DataFrame(rows, columns=names), results)
     notes = [
         f"Points ({PROTOCOLS[scores.protocol]}), on the same questions. Green: the interval lies above 0; "
@@ -237,4 +237,4 @@ def _with_paper(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     """Add the published numbers in the column ``paper``, if the experiment may be compared with the paper."""
     if not results.experiment.comparable_with_paper:
         return frame
-    return frame.merge(paper_scores(results.experiment), how="left", on=CELL)
+    return frame.merge(paper_scores(results.experiment), how="left", on=SCORE_KEY)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.load import Results
+from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.titles import MISSING
 from srpo.analysis.tables.grid import Cell, Grid, interval, latex, markdown, number
 from srpo.files import write_text
@@ -98,8 +98,9 @@ def grid_of(
         sided: highlight a difference if its interval lies on one side of 0.
         best: the column that says which cells are bold.
     """
-    cells = [_cell(record, value, digits, sign, sided, best) for record in frame.to_dict("records")]
-    return frame.assign(cell=cells).pivot(index=rows, columns=columns, values="cell")
+    cells = [record_cell(record, value, digits, sign, sided, best) for record in records(frame)]
+    shown = frame.assign(cell=pd.Series(cells, frame.index, dtype=object))
+    return shown.pivot(index=rows, columns=columns, values="cell")
 
 
 def cells_at(grid: pd.DataFrame, row: Any, columns: Iterable[Any]) -> list[Cell]:
@@ -109,12 +110,7 @@ def cells_at(grid: pd.DataFrame, row: Any, columns: Iterable[Any]) -> list[Cell]
     return [cell if isinstance(cell, Cell) else Cell(MISSING) for cell in cells]
 
 
-def record_cell(record: dict[str, Any], name: str) -> Cell:
-    """The number ``name`` of a frame's row with its interval, or a dash."""
-    return _cell(record, name)
-
-
-def _cell(
+def record_cell(
     record: dict[str, Any],
     name: str,
     digits: int = 1,
@@ -122,6 +118,7 @@ def _cell(
     sided: bool = False,
     best: str | None = None,
 ) -> Cell:
+    """The number ``name`` of a frame's row with its interval, or a dash; emphasis as in :func:`grid_of`."""
     low, high = record.get(f"{name}_low", math.nan), record.get(f"{name}_high", math.nan)
     bold = bool(record[best]) if best else sided and low > 0
     ends = interval(low, high, digits, sign)

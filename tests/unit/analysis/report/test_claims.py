@@ -90,7 +90,7 @@ def test_the_papers_numbers_make_its_claims_hold(paper):
     for name, finding in found.items():
         for outcome in finding.outcomes:
             if outcome.estimate:
-                assert outcome.estimate.unit in ("seed and question", "seed", "run"), name
+                assert outcome.estimate.sampling_unit in ("seed and question", "seed", "run"), name
                 assert not finding.interim
     assert {outcome.agreeing for outcome in found["srpo_best_on_each"].outcomes} == {5}
     for name in EXACTLY_ZERO:  # both budgets selected the same checkpoint of every run

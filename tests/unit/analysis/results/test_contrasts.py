@@ -120,7 +120,11 @@ def test_both_estimates_of_a_paired_error_by_hand():
     assert estimate.errors == pytest.approx([math.sqrt(questions - both + by_benchmark), math.sqrt(by_model)])
     assert estimate.error == pytest.approx(estimate.errors[1])
     assert estimate.value == pytest.approx(np.mean([d.mean() for d in differences]))
-    assert (estimate.unit, estimate.meaning, estimate.count) == ("seed and question", "base model and question", 3)
+    assert (estimate.sampling_unit, estimate.meaning, estimate.count) == (
+        "seed and question",
+        "base model and question",
+        3,
+    )
     assert contrast(strata).error > 2 * estimate.error  # unpaired, base models count as noise
     assert estimate.dof == 2
 
@@ -152,7 +156,7 @@ def test_the_variance_is_that_of_the_crossed_decomposition():
         (residual**2).sum() / (2 * 39) / (3 * 40),
     ]
     assert estimate.error**2 == pytest.approx(parts[0] + parts[1] - parts[2])
-    assert estimate.unit == "seed and question"
+    assert estimate.sampling_unit == "seed and question"
     assert estimate.high - estimate.value == pytest.approx(stats.t.ppf(0.975, estimate.dof) * estimate.error)
 
 
@@ -161,7 +165,7 @@ def test_numbers_without_questions_give_welchs_interval():
     estimate = contrast([[Arm(one), Arm(-other)]])
     welch = stats.ttest_ind(one[:, 0], other[:, 0], equal_var=False).confidence_interval()
     assert (estimate.low, estimate.high) == pytest.approx((welch.low, welch.high))
-    assert estimate.unit == "seed"
+    assert estimate.sampling_unit == "seed"
 
 
 def test_one_seed_gives_the_paired_t_interval_where_scores_are_not_heavy_tailed():
@@ -170,7 +174,7 @@ def test_one_seed_gives_the_paired_t_interval_where_scores_are_not_heavy_tailed(
     estimate = contrast([[Arm(one), Arm(-other)]])
     paired = stats.ttest_rel(one[0], other[0]).confidence_interval()
     assert (estimate.low, estimate.high) == pytest.approx((paired.low, paired.high))
-    assert (estimate.unit, estimate.several_seeds) == ("question", False)
+    assert (estimate.sampling_unit, estimate.several_seeds) == ("question", False)
 
 
 def test_a_score_stays_within_its_bounds_and_its_p_value_agrees_with_its_interval():
@@ -243,7 +247,7 @@ def test_what_agrees_exactly_or_is_too_little_has_no_interval_and_says_why(strat
 
 def test_numbers_of_one_run_each_vary_over_benchmarks():
     estimate = contrast([[Arm(np.array([[value]]))] for value in (1.0, 2.0, 4.0)])
-    assert (estimate.unit, estimate.count, estimate.several_seeds) == ("benchmark", 3, False)
+    assert (estimate.sampling_unit, estimate.count, estimate.several_seeds) == ("benchmark", 3, False)
 
 
 def test_the_same_data_gives_the_same_interval():

@@ -53,8 +53,8 @@ def test_one_base_model_borrows_the_spread_of_runs_without_that_of_base_models()
     """Base models are ten points apart, runs of one base model much less than one."""
     runs = RUNS | {(n, "c"): {1: QUESTIONS + ROOM.normal(5, 1, 20)} for n in ("x", "y")}
     terms = {("c", "last"): 1.0, ("a", "last"): -1.0}
-    family = [(n, m) for n in ("x", "y") for m in ("a", "b")]
-    found, apart = (combine(lookup(runs), terms, ["x", "y"], family=family, paired=p) for p in (True, False))
+    pooled = [(n, m) for n in ("x", "y") for m in ("a", "b")]
+    found, apart = (combine(lookup(runs), terms, ["x", "y"], pooled=pooled, paired=p) for p in (True, False))
     assert found.spread.sd < 1
     assert apart.spread.sd == pytest.approx(10, abs=1)
     assert (found.count, found.several_seeds) == (40, False)
