@@ -1,10 +1,12 @@
 # What a job depends on, if that follows from its wildcards: input files, and the parameters of a run.
 
+import hashlib
 import json
 
 import srpo
 from srpo.experiment.config import NOT_PART_OF_IDENTITY
 from srpo.layout import RunId
+from srpo.repository import REPORTS
 
 
 def splits_of(benchmark):
@@ -40,6 +42,12 @@ def base_of(run):
 def benchmark_spec(wildcards):
     """What determines a benchmark's splits, as a parameter of the rules that make and describe them."""
     return EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(exclude=NOT_PART_OF_IDENTITY["benchmark"])
+
+
+def report_definition():
+    """The report's sections and claims. As a parameter, a new figure or claim makes Snakemake write the report again."""
+    files = [REPORTS / name for name in ("outline.yaml", "claims.yaml")]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def run_spec(wildcards):

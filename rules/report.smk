@@ -27,6 +27,7 @@ rule write_report:
     params:
         options=EXPERIMENT_OPTIONS,
         resolved=EXPERIMENT.model_dump_json(),
+        definition=report_definition(),
     message:
         "Write the tables, the figures and the report {output.report}"
     shell:

@@ -401,3 +401,12 @@ def test_another_title_of_anything_costs_a_report(finished: Path) -> None:
     source.write_text(yaml.safe_dump(renamed, sort_keys=False))
     jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
     assert {rule: count for rule, count in jobs.items() if rule != "total"} == REPORT
+
+
+@pytest.mark.slow
+def test_a_figure_that_is_not_there_costs_a_report(finished: Path) -> None:
+    """A figure that was added to the outline after the report was made is not there."""
+    source = write_experiment(finished, matrix=matrix(["grpo", "srpo"], [1]))
+    next(finished.glob("results/*/figures/*.png")).unlink()
+    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
+    assert {rule: count for rule, count in jobs.items() if rule != "total"} == REPORT
