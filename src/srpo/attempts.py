@@ -7,8 +7,6 @@ under the same number. To Snakemake this is one job that waits, so its retries a
 Each attempt leaves two lines in the run's ``attempts.jsonl`` and its own log.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

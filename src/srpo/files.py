@@ -1,18 +1,79 @@
-"""Atomic writes and append-only logs: a kill leaves no half-written file."""
+"""Files: errors of reading that name them, and atomic writes and append-only logs, of which a kill leaves no half."""
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
 from filelock import FileLock, Timeout
 
 from srpo.errors import SrpoError
 
 _PARTIAL = ".partial"
 """End of the name of a file that is being written."""
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        SrpoError: if it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        SrpoError: if it cannot be read, or has anything else.
+    """
+    return _json_object(read_bytes(path), str(path))
+
+
+def _json_object(content: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except UnicodeDecodeError as error:
+        raise SrpoError(f"{where}: not UTF-8: {error.reason}") from error
+    except json.JSONDecodeError as error:
+        raise SrpoError(f"{where}: not JSON: {error.msg}") from error
+    if not isinstance(value, dict):
+        raise SrpoError(f"{where}: not a JSON object")
+    return value
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file has.
+
+    Raises:
+        SrpoError: if it cannot be read, or is no YAML.
+    """
+    return parse_yaml(read_bytes(path), str(path))
+
+
+def parse_yaml(text: str | bytes, where: str) -> Any:
+    """What YAML says; ``where`` names it in the error.
+
+    Raises:
+        SrpoError: if it is no YAML.
+    """
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SrpoError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
+
+
+# ---------------------------------------------------------------- writing
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -61,6 +122,9 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
+# ---------------------------------------------------------------- event logs
+
+
 def append_event(path: Path, event: dict[str, Any]) -> None:
     """Append one JSON line and flush it to the operating system. It replaces a last line that a kill cut off.
 
@@ -100,19 +164,19 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(log, 1):
             if not line.endswith(b"\n"):
                 return
-            yield _event(line, f"{path}, line {number}")
+            yield _json_object(line, f"{path}, line {number}")
 
 
-def _event(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except UnicodeDecodeError as error:
-        raise SrpoError(f"{where}: not UTF-8: {error.reason}") from error
-    except json.JSONDecodeError as error:
-        raise SrpoError(f"{where}: not JSON: {error.msg}") from error
-    if not isinstance(event, dict):
-        raise SrpoError(f"{where}: not a JSON object")
-    return event
+def write_events(path: Path, events: Iterable[dict[str, Any]]) -> None:
+    """Replace a log, atomically."""
+    write_text(path, "".join(json.dumps(event, allow_nan=False) + "\n" for event in events))
+
+
+def rewind(path: Path, step: int) -> list[dict[str, Any]]:
+    """Truncate a log at a checkpoint's step, and return the remaining events."""
+    events = [event for event in read_events(path) if event["step"] <= step]
+    write_events(path, events)
+    return events
 
 
 def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
@@ -132,8 +196,11 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
             # the first line is complete only if this is the start of the file, the last one only if it was not cut off
             lines = log.read(size).split(b"\n")[0 if size >= total else 1 : -1]
             if lines or size >= total:
-                return [_event(line, f"{path}, one of the last lines") for line in lines]
+                return [_json_object(line, f"{path}, one of the last lines") for line in lines]
             size *= 2
+
+
+# ---------------------------------------------------------------- others
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Pinned revisions of the Hugging Face hub: downloaded once, afterwards from the hub's cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal

@@ -1,11 +1,10 @@
 """Imports of large packages, and of packages that only some experiments need."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 from srpo.errors import SrpoError
@@ -17,20 +16,8 @@ EXTRAS = {
     ),
     "workflow": ("jinja2", "mlflow", "snakemake", "tabulate", "typer"),
     "verl": (
-        *(
-            "cachetools",
-            "fastapi",
-            "httpx",
-            "numpy",
-            "psutil",
-            "pyarrow",
-            "ray",
-            "scipy",
-            "tensordict",
-            "tqdm",
-            "transfer_queue",
-        ),
-        *("transformers", "typer", "uvicorn", "verl"),
+        *("cachetools", "fastapi", "httpx", "numpy", "psutil", "pyarrow", "ray", "scipy", "tensordict", "tqdm"),
+        *("transfer_queue", "transformers", "typer", "uvicorn", "verl"),
         *("datasets", "huggingface_hub", "hydra", "omegaconf", "safetensors", "tokenizers"),
     ),
 }
@@ -51,6 +38,15 @@ def gc_paused() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package is installed, in whatever version; ``package`` may be pinned (``name==version``)."""
+    try:
+        version(package.partition("==")[0])
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:

@@ -4,8 +4,6 @@ In a checkout they are at the top level, where people edit them. A built package
 beside its modules; ``setup.py`` puts it there.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent

@@ -5,8 +5,6 @@ response's length, and a response that cannot be parsed is wrong, not an error. 
 ``module:function`` names another.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import json
@@ -198,15 +196,6 @@ def _reference_scores(truth: str) -> bool:
     return compute_reward("tool_use_reference", render_tool_calls(truth), truth) == 1.0
 
 
-REWARDS = {
-    "answer_match": Reward(_matches_answer),
-    "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores),
-    "tool_use_reference": Reward(_matches_calls_as_reference, render_tool_calls, "list of calls", _reference_scores),
-    "reasoning_gym": Reward(_matches_task, _check_task, "entry of a task of reasoning-gym"),
-}
-"""Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""
-
-
 def _same_calls(names: list[str], arguments: dict[str, Any], truth: str) -> bool:
     """Compare the multiset of names and the union of arguments, in which a later call's key wins."""
     calls = _read_truth(truth)
@@ -254,3 +243,12 @@ def _read_inputs_as_reference(response: str) -> dict[str, Any]:
             merged.update(json.loads(response[found.end() : closing + 1]))
         found = _INPUT.search(response, closing + 1)
     return merged
+
+
+REWARDS = {
+    "answer_match": Reward(_matches_answer),
+    "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores),
+    "tool_use_reference": Reward(_matches_calls_as_reference, render_tool_calls, "list of calls", _reference_scores),
+    "reasoning_gym": Reward(_matches_task, _check_task, "entry of a task of reasoning-gym"),
+}
+"""Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""

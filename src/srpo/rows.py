@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from srpo.errors import SrpoError
-from srpo.files import is_lfs_pointer
+from srpo.files import is_lfs_pointer, read_bytes
 from srpo.schema import Config
 
 _PARQUET = b"PAR1"
@@ -61,10 +61,7 @@ def read_file(path: Path) -> bytes:
     Raises:
         SrpoError: if it cannot be read, or is a pointer of Git LFS.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+    content = read_bytes(path)
     if is_lfs_pointer(content):
         raise SrpoError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull in the repository")
     return content

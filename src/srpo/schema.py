@@ -1,8 +1,7 @@
-"""What every typed YAML file is made of: a frozen base class that refuses unknown keys, and bounded numbers."""
+"""What typed YAML files are made of: a frozen base class that refuses unknown keys, bounded numbers; dotted keys."""
 
-from __future__ import annotations
-
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,3 +14,12 @@ class Config(BaseModel):
     """Base of every configuration class: unknown keys are errors, and objects are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def flattened(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+    """The values of a nested mapping by the path of their keys, ``training.clock.kind``."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        inner = flattened(value, separator) if isinstance(value, Mapping) else {"": value}
+        flat |= {f"{key}{separator}{path}" if path else key: each for path, each in inner.items()}
+    return flat

@@ -4,8 +4,6 @@
 take seconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -120,17 +118,14 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
     horizon = max(training.budget_seconds.values())
     files = _files(layout.run(run))
     if not files:
-        gone = "its folder is gone; delete report.html and snakemake makes the run again"
-        return RunStatus(run.path, "waiting", horizon=horizon, error=gone if _was_made(layout, run) else None)
+        # it was made, but its logs are not there; the report may be older than what became of it
+        lost = layout.report.exists() and layout.run_log(run, "train").exists()
+        gone = "its folder is gone; delete report.html and snakemake makes the run again" if lost else None
+        return RunStatus(run.path, "waiting", horizon=horizon, error=gone)
     try:
         return _read_files(run, files, training, horizon, layout)
     except SrpoError as error:
         return RunStatus(run.path, "failed", horizon=horizon, last_change=max(files.values()), error=str(error))
-
-
-def _was_made(layout: Layout, run: RunId) -> bool:
-    """Whether a run has logs: they are not in its folder. The report may be older than what became of it."""
-    return layout.report.exists() and layout.run_log(run, "train").exists()
 
 
 def _version(origin: Path) -> str | None:
@@ -244,18 +239,8 @@ def _last_error(log: Path, certain: bool) -> str | None:
 # ---------------------------------------------------------------- showing
 
 _HEADERS = (
-    "run",
-    "stage",
-    "step",
-    "clock",
-    "budgets",
-    "avg@k",
-    "clock/s",
-    "steps/h",
-    "left",
-    "tries",
-    "updated",
-    "error",
+    *("run", "stage", "step", "clock", "budgets", "avg@k"),
+    *("clock/s", "steps/h", "left", "tries", "updated", "error"),
 )
 
 

@@ -1,7 +1,5 @@
 """How long a training step took in the paper: figure 4b, which the plan and the calibrated clock use."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -11,7 +9,7 @@ from srpo.algorithm.branches import trained_branches
 from srpo.algorithm.method import Method
 from srpo.repository import REFERENCE
 
-STEP_SECONDS = REFERENCE / "fig4b_step_seconds.csv"
+FIGURE_4B = REFERENCE / "fig4b_step_seconds.csv"
 
 TimedMethod = Literal["grpo", "sdpo", "srpo"]
 """A method of figure 4b."""
@@ -20,7 +18,7 @@ TimedMethod = Literal["grpo", "sdpo", "srpo"]
 def paper_step_seconds() -> dict[TimedMethod, dict[float, float]]:
     """Figure 4b (Qwen3-8B, 8 H20): by method and hours of training, the mean seconds per step up to then."""
     seconds: dict[TimedMethod, dict[float, float]] = {}
-    with STEP_SECONDS.open(newline="") as file:
+    with FIGURE_4B.open(newline="") as file:
         for row in csv.DictReader(file):
             seconds.setdefault(cast(TimedMethod, row["method"]), {})[float(row["budget_hours"])] = float(
                 row["seconds_per_step"]

@@ -1,7 +1,5 @@
 """Text for people: numbers of things, lists, durations; and untrusted text, made short and safe to show."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +13,11 @@ def plural(count: int, noun: str) -> str:
 def joined(names: Sequence[str]) -> str:
     """Names as a sentence lists them, ``GRPO, SDPO and SRPO``."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def span(low: object, high: object) -> str:
+    """A range, ``2 to 3``, or its one value if both ends look the same."""
+    return f"{low}" if f"{low}" == f"{high}" else f"{low} to {high}"
 
 
 def duration(seconds: float, of: str = "") -> str:

@@ -4,9 +4,6 @@ A trial's score is avg@k on the questions that were held out from the train spli
 budget, as in table 1, averaged over budgets, benchmarks, models and seeds.
 """
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +12,7 @@ import yaml
 
 from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, TrialResult, Tuned
-from srpo.files import write_text
+from srpo.files import read_json, write_text
 from srpo.layout import Layout, RunId
 
 HEADER = """\
@@ -70,7 +67,7 @@ def write(tuned: Tuned, path: Path) -> None:
 def _summary(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise SrpoError(f"{path}: missing; finish the search's runs with srpo train or snakemake")
-    return json.loads(path.read_text())
+    return read_json(path)
 
 
 def _score(run: RunId, summary: dict[str, Any]) -> float:

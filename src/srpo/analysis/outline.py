@@ -1,7 +1,5 @@
 """The report's sections (``reports/outline.yaml``): one list for the workflow's outputs and the page's layout."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Literal
 

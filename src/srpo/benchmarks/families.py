@@ -362,26 +362,8 @@ class Biology(Family):
     name = "biology"
     worlds = ("human", "yeast", "virus", "plant")
     keys = (
-        "atg",
-        "gca",
-        "ttc",
-        "cgt",
-        "tac",
-        "gga",
-        "ccg",
-        "aag",
-        "ctt",
-        "tgt",
-        "gac",
-        "cat",
-        "agc",
-        "gtt",
-        "acg",
-        "caa",
-        "tgg",
-        "att",
-        "ggc",
-        "tca",
+        *("atg", "gca", "ttc", "cgt", "tac", "gga", "ccg", "aag", "ctt", "tgt"),
+        *("gac", "cat", "agc", "gtt", "acg", "caa", "tgg", "att", "ggc", "tca"),
     )
 
     def alternatives(self, key: str, rng: random.Random) -> list[str]:
@@ -473,7 +455,10 @@ class ToolUse(Family):
         return f"{problem.keys[position]} is {value}"
 
     def answer(self, problem: Problem, values: Sequence[str]) -> str:
-        return f"Action: {values[0]}\nAction Input: {_compact(self._arguments(problem, values))}"
+        # without optional spaces, each of which would be a token
+        return (
+            f"Action: {values[0]}\nAction Input: {json.dumps(self._arguments(problem, values), separators=(',', ':'))}"
+        )
 
     def ground_truth(self, problem: Problem) -> str:
         needed = problem.without_distractors
@@ -494,11 +479,6 @@ class ToolUse(Family):
             return self._described(values)
         _, size, color = values
         return {"size": size, "color": color}
-
-
-def _compact(value: dict[str, str]) -> str:
-    """JSON without optional spaces, each of which would be a token."""
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _listed(terms: Sequence[str]) -> str:

@@ -1,7 +1,5 @@
 """Data sets of the Hugging Face hub as questions."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from srpo.errors import SrpoError

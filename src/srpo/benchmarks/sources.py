@@ -3,8 +3,6 @@
 Every file is pinned by its git blob id, so neither a mirror, nor a cache, nor the network has to be trusted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import os
@@ -13,7 +11,7 @@ from pathlib import Path
 
 from srpo.errors import SrpoError
 from srpo.experiment.config import Source, SourceFile
-from srpo.files import is_lfs_pointer, write_bytes
+from srpo.files import is_lfs_pointer, read_bytes, write_bytes
 from srpo.rows import Row, parse_rows
 
 _RAW_HOST = "https://raw.githubusercontent.com"
@@ -43,7 +41,7 @@ def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cac
         SrpoError: if the file cannot be read or downloaded, or its git blob id is not the expected one.
     """
     if mirror is not None:
-        return _verified(_read_mirror(mirror / file.path), file, str(mirror / file.path))
+        return _verified(read_bytes(mirror / file.path), file, str(mirror / file.path))
     cached = cache / source.repository / source.commit / file.path
     if cached.is_file() and git_blob_id(content := cached.read_bytes()) == file.git_blob:
         return content
@@ -70,13 +68,6 @@ def _verified(content: bytes, file: SourceFile, where: str) -> bytes:
     if found != file.git_blob:
         raise SrpoError(f"{where}: git blob {found} found, {file.git_blob} expected; not the pinned file")
     return content
-
-
-def _read_mirror(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SrpoError(f"{path}: cannot be read from the mirror ({error.strerror})") from error
 
 
 def _download(url: str, source: Source) -> bytes:

@@ -1,7 +1,5 @@
 """Splits on disk, in verl's row format, and how a benchmark's splits are built."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random
@@ -14,17 +12,16 @@ from srpo import rewards
 from srpo.benchmarks import families, hub_datasets, sources, tasks
 from srpo.errors import SrpoError
 from srpo.experiment.config import (
+    Benchmark,
     FilesBenchmark,
     HubDatasetBenchmark,
     MiniatureBenchmark,
     ReasoningGymBenchmark,
-    SourcedBenchmark,
 )
 from srpo.rows import Row, parse_rows, read_file
 from srpo.seeds import derive_seed
 
 SplitName = Literal["train", "test"]
-Benchmark = MiniatureBenchmark | SourcedBenchmark | FilesBenchmark | HubDatasetBenchmark | ReasoningGymBenchmark
 
 
 @dataclass(frozen=True)

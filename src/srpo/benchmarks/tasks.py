@@ -4,8 +4,6 @@ The package seeds question number i of a task with ``seed + i``. Both splits com
 distinct questions are the test split, the next ones the train split, so that no seed and no question is in both.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ cannot be computed are named constants. ``tests/unit/cost/test_memory.py`` check
 real ones.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """avg@k: the mean reward of k samples per question, averaged over the questions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -40,6 +38,11 @@ class EvaluationResult:
     def avg_at_k(self) -> float:
         """Mean of the questions' scores."""
         return fmean(self.question_scores)
+
+    def scores(self) -> dict[str, Any]:
+        """What ``validations.jsonl`` and ``evaluation.json`` have of it."""
+        names = ("avg_at_k", "response_length", "truncated_fraction", "question_scores")
+        return {name: getattr(self, name) for name in names}
 
 
 def evaluate_questions(

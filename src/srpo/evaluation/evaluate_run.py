@@ -1,21 +1,18 @@
 """The evaluate stage: resample the test split with the checkpoints of a run's budgets, or with the base model."""
 
-from __future__ import annotations
-
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.splits import read_split
-from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.experiment.config import Experiment
-from srpo.files import write_json, write_text
+from srpo.files import read_json, write_events, write_json
 from srpo.layout import WEIGHTS, Layout, RunFiles, RunId
 from srpo.rollout.interface import RolloutEngine
 
@@ -44,23 +41,15 @@ def score_budgets(
         The ``budgets`` of ``evaluation.json``, ``None`` if there is no checkpoint, and the records of
         ``samples.jsonl``; budgets that share a checkpoint share its result.
     """
-    results: dict[Path, EvaluationResult] = {}
+    evaluate_once = cache(evaluate)
     budgets: dict[str, dict[str, Any] | None] = {}
     samples: list[dict[str, Any]] = []
     for budget, checkpoint in checkpoints.items():
         if checkpoint is None:
             budgets[budget] = None
             continue
-        if checkpoint.path not in results:
-            results[checkpoint.path] = evaluate(checkpoint.path)
-        result = results[checkpoint.path]
-        budgets[budget] = {
-            "step": checkpoint.step,
-            "avg_at_k": result.avg_at_k,
-            "response_length": result.response_length,
-            "truncated_fraction": result.truncated_fraction,
-            "question_scores": result.question_scores,
-        }
+        result = evaluate_once(checkpoint.path)
+        budgets[budget] = {"step": checkpoint.step, **result.scores()}
         samples += [{"budget": budget, **sample} for sample in result.samples]
     return budgets, samples
 
@@ -83,13 +72,9 @@ def selected_checkpoints(files: RunFiles) -> dict[str, Checkpoint | None]:
     Raises:
         SrpoError: if its summary cannot be read.
     """
-    try:
-        selected = json.loads(files.summary.read_text())["budgets"]
-    except (OSError, ValueError, KeyError) as error:
-        raise SrpoError(f"{files.summary}: not a run's summary ({error!r})") from error
     return {
         budget: found and Checkpoint(files.folder / found["checkpoint"] / WEIGHTS, found["step"])
-        for budget, found in selected.items()
+        for budget, found in read_json(files.summary)["budgets"].items()
     }
 
 
@@ -134,7 +119,7 @@ def _evaluate(
 
     budgets, samples = score_budgets(checkpoints, evaluate)
     # The evaluation is written last: if it exists, the samples exist too.
-    write_text(files.samples, "".join(json.dumps(sample, allow_nan=False) + "\n" for sample in samples))
+    write_events(files.samples, samples)
     evaluation = {
         "run": run,
         "k": experiment.evaluation.rollouts,

@@ -5,8 +5,6 @@ one file under ``configs/``. :func:`load_experiment` adds what the experiment ``
 changes what ``overrides`` says and expands a sweep.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import itertools
@@ -21,11 +19,11 @@ from pydantic import Field, FiniteFloat, ValidationError, field_validator
 from srpo.algorithm.method import Method
 from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Model, Tuned, short_name
-from srpo.files import write_text
+from srpo.files import parse_yaml, read_bytes, write_text
 from srpo.repository import CONFIGS
 from srpo.rewards import check_truths, find_reward, is_own
 from srpo.rows import parse_rows, read_file
-from srpo.schema import Config, Count
+from srpo.schema import Config, Count, flattened
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Valid names: they become folders and command-line arguments."""
@@ -243,12 +241,6 @@ class SearchRequest(Config):
     grid: dict[str, Annotated[list[int | FiniteFloat], Field(min_length=1)]] = Field(min_length=1)
 
 
-class _Searched(Config):
-    """The file's key around a search, so that a mistake in it is named ``search.<key>``."""
-
-    search: SearchRequest
-
-
 def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
     """What a search has found: a file of ``configs/tuned``.
 
@@ -266,7 +258,7 @@ def _expand_search(raw: dict[str, Any], where: str) -> dict[str, Any]:
     """What a search changes of an experiment: every method becomes one for each point of the grid."""
     if raw.get("sweep") is not None:
         raise SrpoError(f"{where}: search: an experiment has a search or a sweep, not both")
-    request: SearchRequest = _validate(_Searched, {"search": raw["search"]}, where).search
+    request: SearchRequest = _validate(_Requests, {"search": raw["search"]}, where).search
     points = [dict(zip(request.grid, values, strict=True)) for values in itertools.product(*request.grid.values())]
     changed, made = _variants(raw, "methods", [*raw["methods"]], points, {}, where, ("search.grid", "search.grid"))
     benchmarks = {
@@ -295,10 +287,11 @@ class SweepRequest(Config):
         return [of] if isinstance(of, str) else of
 
 
-class _Asked(Config):
-    """Wraps a sweep, so that error messages name ``sweep.<key>``."""
+class _Requests(Config):
+    """The file's keys around a search and a sweep, so that a mistake is named ``sweep.<key>``."""
 
-    sweep: SweepRequest
+    search: SearchRequest | None = None
+    sweep: SweepRequest | None = None
 
 
 class _Swept(Config):
@@ -314,7 +307,7 @@ def _expand_sweep(raw: dict[str, Any], overrides: dict[str, Any], where: str) ->
     All later code treats variants as ordinary methods and models. The report reads from ``sweep`` which ones belong
     together.
     """
-    request: SweepRequest = _validate(_Asked, {"sweep": raw["sweep"]}, where).sweep
+    request: SweepRequest = _validate(_Requests, {"sweep": raw["sweep"]}, where).sweep
     kind = next((kind for kind in ("methods", "models") if {*request.of} <= raw[kind].keys()), None)
     if kind is None or len({*request.of}) < len(request.of):
         known = " or ".join(f"of the {kind} {', '.join(raw[kind])}" for kind in ("methods", "models") if raw[kind])
@@ -397,22 +390,12 @@ def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where
         SrpoError: if it is not; the message lists the keys that are numbers.
     """
     checked = getattr(_validate(_Swept, {kind: {name: definition}}, where), kind)[name].model_dump(mode="json")
-    numbers = _numbers(checked)
+    found = flattened(checked).items()
+    numbers = [key for key, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
     if key not in numbers:
         what = f"a number of {kind[:-1]} {name}; " + (f"there is {', '.join(numbers)}" if numbers else "it has none")
         raise SrpoError(f"{where}: {asked} = {key}: not {what}")
     return checked
-
-
-def _numbers(definition: dict[str, Any], prefix: str = "") -> list[str]:
-    """The keys of all numbers; keys of nested mappings have dots."""
-    found = []
-    for key, value in definition.items():
-        if isinstance(value, dict):
-            found += _numbers(value, f"{prefix}{key}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found.append(f"{prefix}{key}")
-    return found
 
 
 def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
@@ -475,22 +458,16 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        return parse_mapping(path.read_text(), str(path))
-    except OSError as error:
-        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+    return parse_mapping(read_bytes(path), str(path))
 
 
-def parse_mapping(text: str, where: str) -> dict[str, Any]:
+def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
     """A mapping from its YAML.
 
     Raises:
         SrpoError: if it is no YAML or no mapping; ``where`` names the text.
     """
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SrpoError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
+    content = parse_yaml(text, where)
     if not isinstance(content, dict):
         raise SrpoError(f"{where}: a mapping is expected, found {type(content).__name__}")
     return content

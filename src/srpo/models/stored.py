@@ -5,8 +5,6 @@ A file holds the weights and, as metadata, the recipe and who made it: ``recipe`
 and ``made`` (commit, machine, torch). ``srpo model --store`` writes it; docs/toy-models.md has the command.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 They have the interface of Qwen's tokenizer: the same special tokens, ChatML, and exact round-trips of any text.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

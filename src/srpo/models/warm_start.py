@@ -4,8 +4,6 @@ Muon for the matrices makes it short for a new model; a pretrained model learns 
 in an informed prompt is learnt like a response (docs/speed.md has the effect of both).
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ assumed; ``tests/unit/plan/test_gpus.py`` compares the result for the paper's GP
 step times. Arithmetic only.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from srpo.algorithm.method import Method
@@ -25,7 +23,7 @@ BANDWIDTH_SHARE, FLOPS_SHARE = 0.6, 0.6
 TOKEN_SECONDS = 0.006
 """Assumed least time to generate one token of every sequence at work: kernels, sampling and scheduling."""
 
-STEP_SECONDS = 6.0
+OTHER_SECONDS = 6.0
 """Assumed seconds of a step for all else: weights to the servers, Ray, rewards and copies."""
 
 TEACHER_SHARE = {"grpo": 0.0, "srpo": 0.5, "sdpo": 1.0}
@@ -67,7 +65,7 @@ def find_gpu(name: str) -> Gpu:
     return GPUS[name]
 
 
-def step_seconds(
+def data_sheet_seconds(
     gpu: Gpu, shape: TransformerShape, training: Training, execution: Execution, method: Method | None, like: str
 ) -> tuple[float, float]:
     """Seconds of a step on ``execution.ranks`` cards: generation, and all other phases.
@@ -98,4 +96,4 @@ def step_seconds(
     )  # old log-probs, or the student's top K of what the teacher scores
     update = (4 if execution.gradient_checkpointing else 3) * score
     passes = rows * (before + teacher + update) / (FLOPS_SHARE * gpu.flops)
-    return generation, passes + STEP_SECONDS
+    return generation, passes + OTHER_SECONDS

@@ -1,8 +1,5 @@
 """What finished runs measured, for the plan of longer ones: seconds by phase, of a validation, and the disk's speed."""
 
-from __future__ import annotations
-
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +11,7 @@ from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, ModelledClock
-from srpo.files import read_events
+from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.step_times import timed_like
 
@@ -74,7 +71,8 @@ def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measureme
         layout = Layout(folder)
         measured = load_experiment(layout.experiment)
         _check(folder, measured, planned)
-        found = [run for run in measured.runs() if layout.run_files(run).summary.exists() and _is_planned(run, planned)]
+        common = [run for run in measured.runs() if run.model in planned.models and run.method in planned.methods]
+        found = [run for run in common if layout.run_files(run).summary.exists()]
         if not found:
             raise SrpoError(
                 f"{folder}: no finished run of a model and method of {planned.name}; there is nothing to take over"
@@ -82,7 +80,7 @@ def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measureme
         for run in found:
             files = layout.run_files(run)
             steps[run.model, run.method] += _steps(files)
-            summary = json.loads(files.summary.read_text())
+            summary = read_json(files.summary)
             if seconds := summary.get("validation_seconds"):
                 questions = measured.benchmarks[run.benchmark].questions("test")
                 validations[run.model].append((seconds, measured.training.validation.rollouts * questions))
@@ -109,10 +107,6 @@ def _check(folder: Path, measured: Experiment, planned: Experiment) -> None:
         there, here = (getattr(getattr(experiment, part), name) for experiment in (measured, planned))
         if there != here:
             raise SrpoError(f"{folder}: {key} = {there}, but {here} in {planned.name}: its seconds are of other steps")
-
-
-def _is_planned(run: RunId, planned: Experiment) -> bool:
-    return run.model in planned.models and run.method in planned.methods
 
 
 def _steps(files: RunFiles) -> list[Phases]:

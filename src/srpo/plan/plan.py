@@ -5,8 +5,6 @@ measured (:mod:`srpo.plan.measurements`), else the paper's. What had to be assum
 result. :func:`make_plan` is pure; :mod:`srpo.plan.text` makes text of it.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterable
@@ -29,7 +27,7 @@ from srpo.experiment.config import (
 )
 from srpo.layout import RunId
 from srpo.models.stored import stored_file
-from srpo.plan.gpus import GPUS, PAPER_GPU, step_seconds
+from srpo.plan.gpus import GPUS, PAPER_GPU, data_sheet_seconds
 from srpo.plan.measurements import Measurements
 from srpo.repository import CONFIGS
 from srpo.step_times import paper_step_seconds, steps_in_seconds, timed_like
@@ -90,7 +88,7 @@ class StepTime:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class TimedSampling:
     """A sampling whose time is known: the number of rollouts at a time and the shape of the model."""
 
     seconds: float
@@ -235,7 +233,9 @@ class _Planner:
         steps = {label: min(limit, count) for label, count in _steps(training, method, step).items()}
         last = [*training.budget_seconds][-1]
         horizon = steps[last] * step.seconds[last]
-        if step.source == "FLOPs" and _is_miniature(self.experiment.models[run.model]):
+        model = self.experiment.models[run.model]
+        toy = isinstance(model, MiniatureModel) and model.warm_start.corpus == "families"
+        if step.source == "FLOPs" and toy:
             horizon *= MODELLED_SECOND
         validations = max(1, math.ceil(int(steps[last]) / training.validate_every))
         sizes = memory.checkpoint_bytes(shape, execution, method.routing.needs_teacher)
@@ -288,7 +288,7 @@ class _Planner:
         if experiment.execution.rollout_engine == "sglang" and self.gpu:
             training, execution = experiment.training, experiment.execution
             card, shape = GPUS[self.gpu], self.shapes[model]
-            generation, rest = step_seconds(card, shape, training, execution, definition, like)
+            generation, rest = data_sheet_seconds(card, shape, training, execution, definition, like)
             return StepTime(dict.fromkeys(labels, generation + rest), generation / (generation + rest), self.gpu)
         if experiment.execution.rollout_engine == "sglang":
             figure = self.paper[like]
@@ -300,17 +300,17 @@ class _Planner:
         generation, rest = _modelled_step(experiment, self.shapes[model], definition)
         return StepTime(dict.fromkeys(labels, generation + rest), generation / (generation + rest), "FLOPs")
 
-    def known_sampling(self, model: str, step: StepTime, first: bool = False) -> Sampling:
+    def known_sampling(self, model: str, step: StepTime, first: bool = False) -> TimedSampling:
         """A sampling of the model whose time is known: a measured validation, or the generation of a step."""
         if model in self.measured.validations:
-            return Sampling(*self.measured.validations[model], self.shapes[model])
+            return TimedSampling(*self.measured.validations[model], self.shapes[model])
         training = self.experiment.training
         seconds = [*step.seconds.values()][0 if first else -1]
         shape = _paper_shape() if step.source.startswith("paper") else self.shapes[model]
         rollouts = training.questions_per_batch * training.rollouts_per_question
-        return Sampling(step.generation * seconds, rollouts, shape)
+        return TimedSampling(step.generation * seconds, rollouts, shape)
 
-    def sampling_seconds(self, model: str, benchmark: str, samples: int, known: Sampling) -> float:
+    def sampling_seconds(self, model: str, benchmark: str, samples: int, known: TimedSampling) -> float:
         """Time to sample a benchmark's test questions, each ``samples`` times.
 
         Servers: a known sampling's time, times more rollouts, divided by the speed of larger batches. Generating a
@@ -357,10 +357,6 @@ def _steps(training: Training, method: Method, step: StepTime) -> dict[str, floa
         means = clock.step_seconds[timed_like(method)]
         return {label: steps_in_seconds(means, seconds) for label, seconds in budgets.items()}
     return {label: seconds / step.seconds[label] for label, seconds in budgets.items()}
-
-
-def _is_miniature(model: Model) -> bool:
-    return isinstance(model, MiniatureModel) and model.warm_start.corpus == "families"
 
 
 def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:

@@ -1,7 +1,5 @@
 """An experiment's estimate (:mod:`srpo.plan`) as text: tables, and where their numbers come from."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -9,7 +7,7 @@ import jinja2
 from tabulate import tabulate
 
 from srpo.cost import memory
-from srpo.experiment.config import Experiment
+from srpo.experiment.config import BUDGET_IS, Experiment
 from srpo.plan.gpus import BANDWIDTH_SHARE, FLOPS_SHARE, GPUS, LONGEST_RESPONSE, MEAN_PROMPT, MEAN_RESPONSE
 from srpo.plan.plan import (
     COMPLETE_CHECKPOINTS,
@@ -135,20 +133,14 @@ def _device(experiment: Experiment) -> str:
     return "GPU" if experiment.execution.rollout_engine == "sglang" else "core"
 
 
-_CLOCKS = {
-    "wall": "wall, budgets of measured seconds",
-    "modelled": "modelled, budgets of FLOPs at nominal rates",
-    "calibrated": "calibrated, budgets of steps: as many as the paper took in that time (figure 4b)",
-}
-
-
 def _render_head(plan: Plan) -> str:
     experiment = plan.experiment
+    clock = experiment.training.clock.kind
     runs = f"{plural(len(plan.runs), 'run')} of {plural(experiment.execution.ranks, _device(experiment))}"
     return (
         f"{experiment.name}: {experiment.title}\n"
         f"{runs}, {plural(len(plan.base_seconds), 'evaluation')} of untrained models\n"
-        f"training clock: {_CLOCKS[experiment.training.clock.kind]}"
+        f"training clock: {clock}; a budget is {BUDGET_IS[clock]}"
     )
 
 

@@ -14,22 +14,10 @@ def _device_module() -> types.ModuleType:
     """A stand-in for ``torch.cuda``: no memory to report, nothing to synchronise, and "not available"."""
     module: Any = types.ModuleType("srpo_cpu_device")
     module.is_available = lambda: False
-    for name in (
-        "memory_allocated",
-        "memory_reserved",
-        "max_memory_allocated",
-        "max_memory_reserved",
-        "device_count",
-    ):
+    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved", "device_count"):
         setattr(module, name, lambda *args: 0)
-    for name in (
-        "empty_cache",
-        "synchronize",
-        "set_device",
-        "reset_peak_memory_stats",
-        "manual_seed",
-        "manual_seed_all",
-    ):
+    memory = ("empty_cache", "reset_peak_memory_stats")
+    for name in (*memory, "synchronize", "set_device", "manual_seed", "manual_seed_all"):
         setattr(module, name, lambda *args: None)
     module.mem_get_info = lambda *args: (0, 0)
     module.current_device = lambda: "cpu"

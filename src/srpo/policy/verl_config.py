@@ -71,12 +71,13 @@ def _path(key: str) -> list[str]:
 def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
     training, method, execution = spec.training, spec.method, spec.execution
     actor, rollout, model = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+    attention = SHARED_PROMPTS if execution.shares_prompts else execution.attention
     dtype = {"float32": "fp32", "bfloat16": "bf16"}[execution.precision]
     return [
         (f"{model}.path", _quoted(str(model_path))),
         (f"{model}.use_remove_padding", execution.remove_padding),
         (f"{model}.enable_gradient_checkpointing", execution.gradient_checkpointing),
-        (f"+{model}.override_config.attn_implementation", _attention(execution)),
+        (f"+{model}.override_config.attn_implementation", attention),
         (f"{actor}.strategy", "fsdp2"),
         (f"{actor}.fsdp_config.strategy", "fsdp2"),
         (f"{actor}.fsdp_config.model_dtype", "fp32"),
@@ -119,10 +120,6 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         ("+actor_rollout_ref.srpo", _quoted(method.model_dump_json())),
         ("+actor_rollout_ref.offload_teacher", execution.offload_teacher),
     ]
-
-
-def _attention(execution: Execution) -> str:
-    return SHARED_PROMPTS if execution.shares_prompts else execution.attention
 
 
 def _quoted(text: str) -> str:

@@ -1,7 +1,5 @@
 """A trained checkpoint, or the base model, answers a question: the samples are those of the evaluation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

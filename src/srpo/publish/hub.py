@@ -1,7 +1,5 @@
 """Uploads a checkpoint to a repository on the Hugging Face hub, only by an explicit command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from srpo.errors import SrpoError

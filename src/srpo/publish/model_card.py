@@ -1,7 +1,5 @@
 """The model card of an evaluated checkpoint: description, scores, settings, and how to load it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +12,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.benchmarks.splits import read_split
 from srpo.experiment.config import Sampling
-from srpo.files import write_text
+from srpo.files import read_json, read_yaml, write_text
 from srpo.layout import WEIGHTS, RunFiles
 from srpo.repository import REPORTS
 
@@ -38,8 +36,8 @@ def write_cards(files: RunFiles, sampling: Sampling, test: Path) -> list[Path]:
     Returns:
         The cards.
     """
-    origin = yaml.safe_load(files.origin.read_text())
-    evaluation = json.loads(files.evaluation.read_text())
+    origin = read_yaml(files.origin)
+    evaluation = read_json(files.evaluation)
     example = read_split(test)[0].messages[-1]["content"]
     steps = sorted({budget["step"] for budget in evaluation["budgets"].values() if budget})
     cards = {files.checkpoint(step) / WEIGHTS / CARD: step for step in steps}

@@ -9,7 +9,6 @@ prompts, the batch or other calls.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from srpo.errors import SrpoError
+from srpo.files import read_json
 from srpo.rollout.interface import Completion, SamplingParams
 
 PREFILL_TOKENS = 2**14
@@ -280,10 +280,7 @@ class EmbeddedEngine:
             SrpoError: if a file is missing or the engine cannot run the model.
         """
         path = Path(path)
-        try:
-            config = json.loads((path / "config.json").read_text())
-        except (OSError, ValueError) as error:
-            raise SrpoError(f"{path / 'config.json'}: cannot be read ({error})") from error
+        config = read_json(path / "config.json")
         files = sorted(path.glob("*.safetensors"))
         if not files:
             raise SrpoError(f"{path}: no *.safetensors in it")

@@ -4,8 +4,6 @@ Each sample has its own seed: a server that is given one seed and ``n`` samples 
 sample ``n`` times.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Protocol
 

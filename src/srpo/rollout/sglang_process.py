@@ -1,7 +1,5 @@
 """Starts, watches and stops an SGLang server, which is a group of processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -3,9 +3,6 @@
 Pure functions, tested without a server; `tests/real_sglang` tests them with SGLang itself.
 """
 
-from __future__ import annotations
-
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from srpo.errors import SrpoError
+from srpo.files import read_json
 from srpo.rollout.interface import Completion, SamplingParams
 
 HOST = "127.0.0.1"
@@ -102,10 +100,7 @@ def stop_token_ids(checkpoint: Path) -> frozenset[int]:
         path = checkpoint / name
         if name == "generation_config.json" and not path.exists():
             continue
-        try:
-            found = json.loads(path.read_text()).get("eos_token_id")
-        except (OSError, ValueError, AttributeError) as error:
-            raise SrpoError(f"{path}: cannot be read ({error}); give a checkpoint in Hugging Face format") from error
+        found = read_json(path).get("eos_token_id")
         stops.update([found] if isinstance(found, int) else found or [])
     if not stops:
         raise SrpoError(f"{checkpoint / 'config.json'}: no eos_token_id; a response could not end")
@@ -119,7 +114,7 @@ def vocabulary_size(checkpoint: Path) -> int:
         SrpoError: if there is none.
     """
     path = checkpoint / "config.json"
-    size = json.loads(path.read_text()).get("vocab_size")
+    size = read_json(path).get("vocab_size")
     if not isinstance(size, int) or size < 1:
         raise SrpoError(f"{path}: vocab_size = {size!r}; a positive number is needed")
     return size

@@ -6,8 +6,6 @@ Written for SGLang 0.5.12. `tests/real_sglang` tests it with SGLang itself on a 
 is a fast test double of the server that can simulate every fault.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import resource

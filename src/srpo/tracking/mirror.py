@@ -35,8 +35,9 @@ import yaml
 from filelock import FileLock
 
 from srpo.errors import SrpoError
-from srpo.files import read_events
+from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunFiles
+from srpo.schema import flattened
 from srpo.tracking.descriptions import ABOUT, ABOUT_INPUTS, COMMIT, NOTE, SOURCE, data_sets, run_note, user
 from srpo.tracking.times import RunTimes
 
@@ -181,10 +182,12 @@ class Mirror:
     def __init__(self, folder: Path, lock_seconds: float = LOCK_SECONDS):
         self.layout = Layout(folder.absolute())
         self.uri = tracking_uri(folder)
-        self._lock_seconds = lock_seconds
+        file = self.uri.removeprefix("sqlite:///")
+        self._database = Path(file).absolute() if file != self.uri else None  # None: MLflow has a server
+        # it orders schema creation, run creation and SQLite's writers; sync_all's inner calls enter it again
+        self._lock = FileLock(f"{self._database or self.layout.folder / '.mlflow'}.lock", timeout=lock_seconds)
         self._client: Any = None  # an MlflowClient once a session is open
         self._experiments: dict[str, str] = {}
-        self._lock: FileLock | None = None
 
     # ------------------------------------------------------------ stages
 
@@ -193,13 +196,13 @@ class Mirror:
         path = self.layout.statistics(benchmark)
         tags = {"stage": "data", "benchmark": benchmark}
         with self._connected():
-            rows = _numbers(_read_json(path).get("rows", {}), "rows")
+            rows = _numbers(read_json(path).get("rows", {}), "rows")
             self._sync_file(path, f"data {benchmark}", tags, rows, experiment=INPUTS)
 
     def sync_model(self, model: str) -> None:
         """A base model and how its warm start went."""
         path = self.layout.model_description(model)
-        content = _read_json(path)
+        content = read_json(path)
         tags = {"stage": "model", "model": model}
         with self._connected():
             self._sync_file(path, f"model {model}", tags, _numbers(content), params=content, experiment=INPUTS)
@@ -228,7 +231,7 @@ class Mirror:
             tags |= {"stage": "evaluation", "mlflow.parentRunId": parent.info.run_id}
             tags |= {key: parent.data.tags[key] for key in ("commit", COMMIT) if key in parent.data.tags}
             tags |= {SOURCE: "srpo evaluate", NOTE: "avg@k of the checkpoints that the budgets selected, resampled."}
-            seconds = _read_json(path).get("wall_seconds", 0.0)
+            seconds = read_json(path).get("wall_seconds", 0.0)
             self._sync_file(
                 path,
                 f"evaluation · {parent.info.run_name}",
@@ -332,7 +335,7 @@ class Mirror:
         digest = _hash(summary.read_text())
         if run.data.tags.get("srpo.synced_summary") == digest:
             return
-        content = _read_json(summary)
+        content = read_json(summary)
         values = _numbers({key: content.get(key) for key in ("peak_memory_gb", "wall_seconds")}, "summary")
         for name, budget in content.get("budgets", {}).items():
             if budget is not None:
@@ -414,26 +417,20 @@ class Mirror:
         )
         if inputs:
             self._client.log_inputs(run.info.run_id, inputs)
-        self._client.log_batch(run.info.run_id, params=[Param(*each) for each in sorted(_flatten(params))])
+        self._client.log_batch(
+            run.info.run_id, params=[Param(key, str(value)) for key, value in sorted(flattened(params).items())]
+        )
         self._client.set_tag(run.info.run_id, "srpo.created", "true")
         return self._client.get_run(run.info.run_id)
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Hold the lock: it orders schema creation, run creation and SQLite's writers."""
-        database = self.uri.removeprefix("sqlite:///")
-        place = Path(database) if database != self.uri else self.layout.folder / ".mlflow"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock_at(place):
+        """Hold the lock."""
+        Path(self._lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        with self._lock:
             if self._client is None:
                 self._client = connect(self.uri)
             yield
-
-    def _lock_at(self, place: Path) -> FileLock:
-        # One object a mirror, so that sync_all's inner calls re-enter the lock they already hold.
-        if self._lock is None:
-            self._lock = FileLock(f"{place}.lock", timeout=self._lock_seconds)
-        return self._lock
 
     def _experiment(self, suffix: str) -> str:
         """Id of the MLflow experiment, made if need be: of the training runs, or with ``INPUTS`` of the rest."""
@@ -444,8 +441,7 @@ class Mirror:
     def _find_experiment(self, name: str) -> str:
         from mlflow.exceptions import MlflowException
 
-        database = self.uri.removeprefix("sqlite:///")
-        artifacts = None if database == self.uri else (Path(database).absolute().parent / _ARTIFACTS)
+        artifacts = self._database and self._database.parent / _ARTIFACTS
         experiment = self._client.get_experiment_by_name(name)
         if experiment is not None and artifacts is not None and _was_moved(experiment, artifacts):
             self._forget(experiment, artifacts)
@@ -492,10 +488,6 @@ def _now() -> int:
 _YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
-
-
 def _hash(*parts: Any) -> str:
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
@@ -509,24 +501,11 @@ def without_password(text: str) -> str:
     return re.sub(r"://[^/@\s]+@", "://***@", text)
 
 
-def _flatten(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, item in value.items():
-        if isinstance(item, dict):
-            yield from _flatten(item, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", str(item)
-
-
 def _numbers(value: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """The numbers of a nested mapping, named by their path; ``step`` is not one of them."""
-    numbers: dict[str, float] = {}
-    for key, item in value.items():
-        name = f"{prefix}/{key}" if prefix else key
-        if isinstance(item, dict):
-            numbers |= _numbers(item, name)
-        elif isinstance(item, int | float) and not isinstance(item, bool) and key != "step":
-            numbers[name] = float(item)
-    return numbers
+    named = flattened({prefix: value} if prefix else value, "/").items()
+    numbers = {name: item for name, item in named if isinstance(item, int | float) and not isinstance(item, bool)}
+    return {name: float(number) for name, number in numbers.items() if name.rpartition("/")[2] != "step"}
 
 
 def _step_values(event: dict[str, Any]) -> dict[str, float]:
@@ -538,7 +517,7 @@ def _evaluation_metrics(path: Path) -> dict[str, tuple[int, float]]:
     """Name -> (step, value) of every number of every budget."""
     return {
         name: (budget["step"], number)
-        for key, budget in _read_json(path)["budgets"].items()
+        for key, budget in read_json(path)["budgets"].items()
         if budget is not None
         for name, number in _numbers(budget, f"evaluation/{key}").items()
     }

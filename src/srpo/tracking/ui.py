@@ -1,7 +1,5 @@
 """MLflow's web pages, opened at an experiment's training runs, with their scores."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,17 +1,17 @@
 """Checkpoints of a run, written atomically. The latest two are for resuming, the best of each budget for evaluation."""
 
-import json
 import logging
 import os
 import shutil
 import zipfile
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from srpo.errors import SrpoError
-from srpo.files import flush_to_disk, write_json
+from srpo.files import flush_to_disk, read_json, write_json
 from srpo.layout import WEIGHTS, RunFiles
 
 STATE = "state.json"
@@ -151,10 +151,9 @@ def _delete(folder: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     """A JSON file's content; empty if the file is missing or a crash of the node left it unreadable."""
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
+    with suppress(SrpoError):
+        return read_json(path)
+    return {}
 
 
 def _step(folder: Path) -> int:

@@ -20,13 +20,13 @@ from srpo.benchmarks.splits import read_split
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.experiment.config import RunSpec
-from srpo.files import append_event, exclusive_access, flush_to_disk, write_json
+from srpo.files import append_event, exclusive_access, flush_to_disk, rewind, write_events, write_json
 from srpo.imports import gc_paused
 from srpo.layout import Layout
 from srpo.policy.interface import Policy
 from srpo.rollout.interface import ServersFailed
 from srpo.tracking import LiveMirror, is_mirrored_live
-from srpo.training import checkpoints, logs
+from srpo.training import checkpoints
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
@@ -199,16 +199,8 @@ class Run:
                 self.training.max_response_length,
                 ("validation", self.spec.id.seed, self.step),
             )
-        event = {
-            "step": self.step,
-            "clock": self.clock,
-            "avg_at_k": result.avg_at_k,
-            "k": result.k,
-            "questions": len(result.question_scores),
-            "response_length": result.response_length,
-            "truncated_fraction": result.truncated_fraction,
-            "question_scores": result.question_scores,
-        }
+        counts = {"k": result.k, "questions": len(result.question_scores)}
+        event = {"step": self.step, "clock": self.clock, **counts, **result.scores()}
         self.validations.append(event)
         append_event(self.files.validations, event)
 
@@ -263,20 +255,20 @@ class Run:
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
             self.saved_step, self.seconds_of = self.step, state["seconds_of"]
             logger.info("resuming %s after step %d", self.spec.id.path, self.step)
-        steps = logs.rewind(self.files.steps, self.step)
+        steps = rewind(self.files.steps, self.step)
         if len(steps) != self.step:
             raise SrpoError(
                 f"{self.files.steps}: holds {len(steps)} of the checkpoint's {self.step} steps; "
                 "restore it, or delete the folder to start over"
             )
-        logs.rewind(self.files.groups, self.step)
-        self.validations = logs.rewind(self.files.validations, self.step)
+        rewind(self.files.groups, self.step)
+        self.validations = rewind(self.files.validations, self.step)
         if not self.finished:
             # The run had ended and now has a longer budget, in which its last validation does not occur.
             every = self.training.validate_every
             on_time = [validation for validation in self.validations if validation["step"] % every == 0]
             if on_time != self.validations:
-                logs.rewrite(self.files.validations, on_time)
+                write_events(self.files.validations, on_time)
                 self.validations = on_time
         self._prune()  # the run may have been killed before it pruned
 

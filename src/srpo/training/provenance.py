@@ -2,14 +2,13 @@
 
 import hashlib
 import itertools
-import json
 import logging
 import math
 import platform
 import shutil
 import subprocess
 from collections import deque
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import yaml
 
 import srpo
 from srpo.errors import SrpoError
-from srpo.experiment.config import NOT_PART_OF_IDENTITY
-from srpo.files import read_events, write_text
+from srpo.experiment.config import identity_of
+from srpo.files import read_events, read_json, write_text
+from srpo.imports import is_installed
 from srpo.layout import RunFiles, model_description
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
@@ -35,7 +35,7 @@ def origin() -> dict[str, Any]:
         "commit": git_commit(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()} {platform.system()}",
-        "packages": {name: version(name) for name in PACKAGES if _installed(name)},
+        "packages": {name: version(name) for name in PACKAGES if is_installed(name)},
     }
 
 
@@ -44,16 +44,8 @@ def provenance(data: dict[str, Path], model: Path) -> dict[str, Any]:
     return {
         **origin(),
         "data": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in data.items()},
-        "base_model": json.loads(model_description(model).read_text()).get("sha256"),
+        "base_model": read_json(model_description(model)).get("sha256"),
     }
-
-
-def _installed(package: str) -> bool:
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def git_commit() -> str:
@@ -107,16 +99,8 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Old and new value of every dotted key that determines a run's result and differs."""
 
-    def flat(value: Any, key: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            return {key: value}
-        return {k: v for name, inner in value.items() for k, v in flat(inner, f"{key}.{name}").items()}
-
     def relevant(origin: dict[str, Any]) -> dict[str, Any]:
-        values = {part: origin["provenance"].get(part) for part in _RESULT} | origin["spec"]
-        values = {k: v for part, value in values.items() for k, v in flat(value, part).items()}
-        ignored = {f"{part}.{name}" for part, names in NOT_PART_OF_IDENTITY.items() for name in names}
-        return {k: v for k, v in values.items() if k not in ignored}
+        return identity_of({part: origin["provenance"].get(part) for part in _RESULT} | origin["spec"])
 
     old, new = relevant(before), relevant(now)
     return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}

@@ -96,7 +96,7 @@ def test_a_git_lfs_pointer_is_called_one(tmp_path, network, cache):
 
 
 def test_a_file_missing_from_the_mirror_is_named(tmp_path, network, cache):
-    with pytest.raises(SrpoError, match=r"toy/test\.json: cannot be read from the mirror \(No such file"):
+    with pytest.raises(SrpoError, match=r"toy/test\.json: cannot be read \(No such file"):
         fetch_source_file(*pinned(), tmp_path / "nowhere", cache)
     assert network.asked == []
 

@@ -260,5 +260,5 @@ def test_paper_scale_is_served_by_sglang_on_all_devices_of_a_run(experiment, lay
 
 
 def test_unreadable_summary_is_named(experiment, layout):
-    with pytest.raises(SrpoError, match=r"summary\.json: not a run's summary"):
+    with pytest.raises(SrpoError, match=r"summary\.json: cannot be read"):
         evaluate_checkpoints(experiment, RUN, layout)

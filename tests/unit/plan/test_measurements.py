@@ -114,7 +114,7 @@ def test_a_calibrated_budget_costs_what_its_steps_take_here(measured: Measuremen
     assert run.steps == {"1h": 50, "5h": 218, "10h": 393}
     training = run.seconds["generation"] + run.seconds["log-probs, teacher, update"]
     assert training == pytest.approx(36000 / 91.5 * 50)
-    assert "budgets of steps" in plan_text.render(plan.make_plan(calibrated))
+    assert "a budget is a number of steps" in plan_text.render(plan.make_plan(calibrated))
 
 
 def test_unfinished_runs_do_not_count(tmp_path: Path) -> None:

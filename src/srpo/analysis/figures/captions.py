@@ -1,6 +1,6 @@
 """Captions of figures: what is shown, how many seeds it comes from, and what the bands are."""
 
-from __future__ import annotations
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -13,20 +13,29 @@ from srpo.analysis.results.titles import budgets_listed, count_range, seconds_pe
 _SMOOTHED = "Lines: centred rolling means over a tenth of the steps."
 
 
+_COVERED = {
+    "seed and question": "training seeds and test questions",
+    "base model and question": "base models, training runs and test questions",
+    "seed": "training seeds",
+    "question, run SD": "test questions, widened by the spread between training seeds of the methods with several",
+    "question": "test questions (not another training seed)",
+}
+
+
+def covered(sampling_units: Iterable[str]) -> str:
+    """What the intervals of a figure cover, by their sampling units; empty if there are none."""
+    there = set(sampling_units)
+    return " or ".join(text for unit, text in _COVERED.items() if unit in there)
+
+
 def _bands(frame: pd.DataFrame) -> str:
     """How many seeds the lines come from, and what their bands are."""
     if frame.empty:
         return ""
     seeds = count_range(frame["seeds"])
     lines = "One seed per line" if seeds == "1" else f"Lines are means over {seeds} seeds"
-    units = {unit for unit in frame["unit"] if unit}
-    over = {
-        "seed and question": "training seeds and test questions",
-        "seed": "training seeds",
-        "question": "test questions",
-    }
-    bands = " or ".join(text for unit, text in over.items() if unit in units)
-    return f"{lines}; bands are pointwise 95 % intervals over {bands}." if bands else f"{lines}, no intervals."
+    over = covered(frame["unit"])
+    return f"{lines}; bands are pointwise 95 % intervals over {over}." if over else f"{lines}, no intervals."
 
 
 def _seeds(frame: pd.DataFrame) -> str:
@@ -87,13 +96,7 @@ def response_caption(results: Results, frame: pd.DataFrame) -> str:
     if frame.empty:
         return ""
     trained = frame[frame["method"] != BASE]
-    over = {
-        "seed and question": "training seeds and test questions",
-        "base model and question": "base models, training runs and test questions",
-        "question, run SD": "test questions, widened by the spread between training seeds of the methods with several",
-        "question": "test questions (not another training seed)",
-    }
-    bars = " or ".join(text for unit, text in over.items() if unit in set(trained["score_unit"]))
+    bars = covered(trained["score_unit"])
     return (
         f"Score within each budget ({PROTOCOLS[Scores.of(results).protocol]}) and late drop, averaged over the "
         f"benchmarks, against {results.experiment.sweep_label}; its values are spaced equally. {late_drop_note()} "

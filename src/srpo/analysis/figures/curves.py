@@ -1,7 +1,5 @@
 """The data of the figures as tidy frames. A figure is drawn from its frame only; the frame is also written as CSV."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Draws each kind of figure from a title and a frame that is not empty."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The forest plot of the primary claims: each difference with its intervals, by benchmark, and as the paper has it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,19 +22,8 @@ from srpo.analysis.results.verdicts import Finding, Outcome, budget_of, findings
 PAPER = "paper"
 """The series of the paper's values; ``name`` is the paper's model."""
 
-_COLUMNS = [
-    "model",
-    "claim",
-    "difference",
-    "series",
-    "name",
-    "value",
-    "low",
-    "high",
-    "holm_low",
-    "holm_high",
-    "verdict",
-]
+_COLUMNS = ["model", "claim", "difference", "series", "name", "value", "low", "high"]
+_COLUMNS += ["holm_low", "holm_high", "verdict"]
 _BENCHMARK_MARKS = ("o", "s", "^", "v", "P", "X", "d", "*")
 _PAPER_MARKS = ("D", "d", "h", "p")
 _PAPER_COLOUR = "#B8860B"

@@ -1,8 +1,6 @@
 """Small multiples: a grid of axes with one row per model and one column per benchmark, labels and legend."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -98,12 +96,9 @@ class Panels:
                 axes.yaxis.set_minor_formatter(NullFormatter())
                 axes.set_ylim(min(heights) / 1.3, max(heights) * 1.3)
 
-    def _lowest(self) -> Iterable[Axes]:
-        return self.grid[:, 0] if self.turned else self.grid[-1]
-
     def label_x(self, label: str) -> None:
         """Name the x axis below the lowest row."""
-        for axes in self._lowest():
+        for axes in self.grid[:, 0] if self.turned else self.grid[-1]:
             axes.set_xlabel(label)
 
     def time_axis(self, against: Against) -> None:

@@ -1,7 +1,5 @@
 """The map of regimes: heat maps of what SRPO gains, with one cell per model and benchmark."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from srpo.analysis.figures import style
+from srpo.analysis.figures.captions import covered
 from srpo.analysis.figures.panels import wrapped
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.regimes import RIVALS, differences
@@ -95,19 +94,14 @@ def regime_caption(results: Results, frame: pd.DataFrame) -> str:
     if frame.empty:
         return ""
     gains = differences(frame)
-    over = {
-        "seed and question": "training seeds and test questions",
-        "question, run SD": "test questions, widened by the spread between training seeds",
-        "question": "test questions (not another training seed)",
-    }
-    units = " or ".join(text for unit, text in over.items() if unit in set(gains["value_unit"]))
+    over = covered(gains["value_unit"])
     brackets = (
-        f"In brackets 95 % intervals over {units}; bold, full colour: the interval lies beside 0; pale: it holds 0. "
+        f"In brackets 95 % intervals over {over}; bold, full colour: the interval lies beside 0; pale: it holds 0. "
     )
     return (
         "Each cell is a model (row) trained on a benchmark (column). Above: the untrained model, and the share of "
         "rollouts that are wrong with a correct sibling in the first tenth of SRPO's training. Below, by budget: "
         f"SRPO's score minus that of its rivals ({PROTOCOLS[Scores.of(results).protocol]}); violet: SRPO is above, "
-        f"orange: below. {brackets if units else 'No intervals. '}"
+        f"orange: below. {brackets if over else 'No intervals. '}"
         f"{count_range(gains['seeds'])} seeds per method. Budgets: {budgets_listed(results)}."
     )

@@ -3,8 +3,6 @@
 Each figure has a frame (``curves.py``), a function that draws it (``drawing.py``) and a caption (``captions.py``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +48,7 @@ from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import ABLATIONS, ablated, main_methods
 from srpo.analysis.results.regimes import regime_frame
+from srpo.analysis.results.run_logs import LOSS_BY_POSITION, LOSS_BY_TOKEN, WEIGHTS
 from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.results.sweeps import sweep_frame
 from srpo.analysis.results.titles import is_toy
@@ -299,12 +298,7 @@ FIGURES = {
             "Distillation loss by kind of token",
             _distilling,
             LinesBySeries(
-                {
-                    "reasoning": _percent("distillation_share/reasoning"),
-                    "first answer token": _percent("distillation_share/answer_start"),
-                    "rest of the answer": _percent("distillation_share/answer_rest"),
-                    "format": _percent("distillation_share/format"),
-                },
+                {name: _percent(metric) for name, metric in LOSS_BY_TOKEN.items()},
                 style.SERIES_STYLES,
                 "share of the loss, %",
                 _SHARES,
@@ -317,10 +311,7 @@ FIGURES = {
             "Distillation loss by position in the response",
             _distilling,
             LinesBySeries(
-                {
-                    f"{name} quarter": _percent(f"distillation_share/quarter_{i}")
-                    for i, name in enumerate(("first", "second", "third", "last"), 1)
-                },
+                {name: _percent(metric) for name, metric in LOSS_BY_POSITION.items()},
                 style.SERIES_STYLES,
                 "share of the loss, %",
             ),
@@ -343,12 +334,7 @@ FIGURES = {
             "Dynamic weights",
             _weighted,
             LinesBySeries(
-                {
-                    "largest": Series("weights/max"),
-                    "90 % quantile": Series("weights/p90"),
-                    "median": Series("weights/median"),
-                    "10 % quantile": Series("weights/p10"),
-                },
+                {name: Series(metric) for name, metric in reversed(WEIGHTS.items())},
                 style.SERIES_STYLES,
                 "token weight",
                 log=True,

@@ -1,7 +1,5 @@
 """The style of all figures: one palette, one set of sizes, and files with the same bytes each time."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path

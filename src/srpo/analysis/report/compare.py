@@ -1,7 +1,5 @@
 """Compares two experiments: verdicts that changed, scores and their differences, settings that differ."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +20,7 @@ from srpo.analysis.tables.table import estimate_cell
 from srpo.errors import SrpoError
 from srpo.files import write_text
 from srpo.layout import Layout
+from srpo.schema import flattened
 
 _NAMES = ("name", "title")
 
@@ -167,21 +166,13 @@ def _change(runs: list[Mapping[int, np.ndarray]], paired: bool, fixed: bool) -> 
 
 def _settings(sides: list[Results], labels: list[str]) -> Grid:
     """Every key of the resolved experiments whose values differ."""
-    flat = [dict(_flat(side.experiment.model_dump(mode="json"))) for side in sides]
+    flat = [flattened(side.experiment.model_dump(mode="json")) for side in sides]
     keys = [key for key in dict.fromkeys([*flat[0], *flat[1]]) if key not in _NAMES]
     rows = [
         Row(key, [Cell(_shown(side, key)) for side in flat]) for key in keys if flat[0].get(key) != flat[1].get(key)
     ]
     rows = rows or [Row("no setting differs", [Cell(""), Cell("")])]
     return Grid("Setting", [("", label) for label in labels], rows, "Settings that differ", numeric=False)
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for name, below in value.items():
-            yield from _flat(below, f"{key}.{name}" if key else name)
-    else:
-        yield key, value
 
 
 def _shown(flat: dict[str, Any], key: str) -> str:

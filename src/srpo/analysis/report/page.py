@@ -1,7 +1,5 @@
 """The report: one self-contained HTML page that makes no request. Every sentence is computed."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import struct
@@ -157,7 +155,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters["printable"] = printable
-    made.filters["table_csv"] = _table_csv
+    made.filters["table_csv"] = lambda table: _csv_uri(table_csv(table.frame, table.digits))
     return made
 
 
@@ -169,10 +167,6 @@ def css() -> Any:
 def _csv_uri(text: str) -> str:
     """CSV embedded in the page; base64 would be a third larger."""
     return f"data:text/csv;charset=utf-8,{quote(text, safe=',.+-_ ()')}"
-
-
-def _table_csv(table: Table) -> str:
-    return _csv_uri(table_csv(table.frame, table.digits))
 
 
 # ---------------------------------------------------------------- claims
@@ -356,9 +350,10 @@ def _data(results: Results, name: str) -> dict[str, Any]:
     statistics = results.statistics.get(name, {})
     unscored = statistics.get("reference_cannot_score") or {}
     rows = statistics.get("rows", {})
+    reads_like_it = results.experiment.benchmarks[name].reward == "tool_use_reference"
     notes = [
         f"The reference's reading of tool calls can never reward {count} of {rows.get(split, '?')} {split} questions"
-        + (", and this experiment uses that reading." if _reads_like_reference(results, name) else "; not used here.")
+        + (", and this experiment uses that reading." if reads_like_it else "; not used here.")
         for split, count in unscored.items()
         if count
     ]
@@ -379,10 +374,6 @@ def _left_out(results: Results, name: str) -> list[str]:
                     f"out: {listed}{' and others' if len(left_out) > 5 else ''}."
                 )
     return sentences
-
-
-def _reads_like_reference(results: Results, name: str) -> bool:
-    return results.experiment.benchmarks[name].reward == "tool_use_reference"
 
 
 def _cost_total(results: Results) -> str:

@@ -1,7 +1,5 @@
 """Sentences on which differences the seeds of an experiment resolve: measured, or assumed before there are runs."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from srpo.analysis.results.estimates import LEVEL, Estimate
 from srpo.analysis.results.power import ASSUMED_RUN_SD, EFFECT, MAX_SEEDS, assumed, half_width, seeds_needed
 from srpo.layout import RunId
-from srpo.text import joined, plural
+from srpo.text import joined, plural, span
 
 
 def measured_sentences(estimates: Sequence[Estimate]) -> list[str]:
@@ -26,11 +24,11 @@ def measured_sentences(estimates: Sequence[Estimate]) -> list[str]:
     corrected = 1 - (1 - LEVEL) / len(variances)
 
     def resolved(number: int, level: float = LEVEL) -> str:
-        return f"±{_range([half_width(variance, number, level) for variance in variances])}"
+        widths = [half_width(variance, number, level) for variance in variances]
+        return f"±{span(f'{min(widths):.1f}', f'{max(widths):.1f}')}"
 
-    needed = [seeds_needed(variance, EFFECT) for variance in variances]
-    fewest, most = (f"{end:g}" for end in _ends([number or math.inf for number in needed]))
-    numbers = (fewest if fewest == most else f"{fewest} to {most}").replace("inf", f"more than {MAX_SEEDS}")
+    needed = [seeds_needed(variance, EFFECT) or math.inf for variance in variances]
+    numbers = span(f"{min(needed):g}", f"{max(needed):g}").replace("inf", f"more than {MAX_SEEDS}")
     at_holm = f" (at the first step of Holm's correction {resolved(seeds, corrected)})" if len(variances) > 1 else ""
     return [
         f"Measured on {plural(len(variances), 'primary difference')}: {seeds} {runs} resolve {resolved(seeds)} points"
@@ -74,12 +72,3 @@ def assumed_sentences(
         "hard; measured intervals are often a third wider. An effect as small as the paper's "
         f"+{EFFECT} for weighting would need {needed or f'more than {MAX_SEEDS}'} seeds (80 % power).",
     ]
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = (f"{end:.1f}" for end in _ends(values))
-    return low if low == high else f"{low} to {high}"
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)

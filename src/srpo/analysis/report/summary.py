@@ -1,7 +1,5 @@
 """The sentences of the summary, and remarks on the runs. Every sentence is computed."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -16,9 +14,9 @@ from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, is_toy, method_title, original_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Subject, Verdict, missing_runs, subjects
 from srpo.analysis.tables.grid import interval, number
-from srpo.experiment.config import NOT_PART_OF_IDENTITY, Execution
+from srpo.experiment.config import BUDGET_IS, identity_of
 from srpo.layout import RUN_PATH
-from srpo.text import joined, plural
+from srpo.text import joined, plural, span
 
 LONGEST = 240
 """Characters of a sentence: two lines of the page on a wide screen."""
@@ -31,11 +29,13 @@ def what_was_run(results: Results) -> str:
     experiment = results.experiment
     seeds = list(_planned_seeds(results).values())
     methods = dict.fromkeys(method_title(results, run.method) for run in experiment.runs())
+    seconds, clock = max(experiment.training.budget_seconds.values()), experiment.training.clock.kind
+    length = f"{seconds / _HOUR:g} h" if seconds > 2 * _HOUR else f"{seconds:g} s"
     parts = [
         f"{_models(results)} on {_benchmarks(results)}",
         _few(list(methods), "method") if methods else "",
-        f"{_range(min(seeds), max(seeds))} {'seed' if max(seeds) == 1 else 'seeds'}" if seeds else "",
-        f"{_clock(max(experiment.training.budget_seconds.values()))} of {experiment.training.clock.kind} clock",
+        f"{span(min(seeds), max(seeds))} {'seed' if max(seeds) == 1 else 'seeds'}" if seeds else "",
+        f"{length} of {clock} clock",
     ]
     return " · ".join(filter(None, parts))
 
@@ -66,10 +66,6 @@ def _trained_on(results: Results) -> list[str]:
 def _few(titles: list[str], noun: str) -> str:
     """The titles, or their number if they are many."""
     return joined(titles) if len(", ".join(titles)) <= 50 else plural(len(titles), noun)
-
-
-def _clock(seconds: float) -> str:
-    return f"{seconds / _HOUR:g} h" if seconds > 2 * _HOUR else f"{seconds:g} s"
 
 
 def _planned_seeds(results: Results) -> Counter[tuple[str, str, str]]:
@@ -132,7 +128,8 @@ def _target(results: Results) -> str:
         about = f"{count} ({original_title(results, models[0].model)})"
     else:
         about = f"each of {len(models)} {'models, with several base models each,' if drawn else 'base models'}"
-    where = f"the average of {len(benchmarks)} benchmarks" if len(benchmarks) > 1 else _only(results, benchmarks)
+    several = len(benchmarks) > 1
+    where = f"the average of {len(benchmarks)} benchmarks" if several else benchmark_title(results, benchmarks[0])
     if drawn:
         covered = "other base models, training runs and test questions"
     elif max(_planned_seeds(results).values()) > 1:
@@ -184,10 +181,6 @@ def background(results: Results, findings: list[Finding]) -> list[str]:
         power_sentence(results, findings),
     ]
     return [sentence for sentence in sentences if sentence]
-
-
-def _only(results: Results, benchmarks: list[str]) -> str:
-    return benchmark_title(results, benchmarks[0])
 
 
 def _with_interval(estimate: Estimate, sign: bool = False) -> str:
@@ -248,7 +241,7 @@ def _seeds(results: Results) -> str:
         )
     else:
         covered = (
-            f"Numbers are means over {_range(counts.min(), counts.max())} seeds; intervals cover other training runs "
+            f"Numbers are means over {span(counts.min(), counts.max())} seeds; intervals cover other training runs "
             "and other test questions."
         )
     if counts.max() > 1 and all(is_paired(results, model) for model in results.experiment.models):
@@ -258,17 +251,10 @@ def _seeds(results: Results) -> str:
     return f"{covered} All runs of a model start from the same weights: no interval covers another base model."
 
 
-_CLOCKS = {
-    "wall": "measured time: a faster machine takes more steps within it",
-    "modelled": "FLOPs at nominal rates: it does not depend on the machine",
-    "calibrated": "a number of steps: each counts what it took in the paper (figure 4b), on whatever machine",
-}
-
-
 def clock_sentence(results: Results) -> str:
     """Which training clock counted the budgets, and what that means."""
     kind = results.experiment.training.clock.kind
-    return f"The training clock is {kind}. A budget is {_CLOCKS[kind]}."
+    return f"The training clock is {kind}. A budget is {BUDGET_IS[kind]}."
 
 
 def interim(results: Results) -> str:
@@ -300,10 +286,6 @@ def power_sentence(results: Results, findings: Sequence[Finding] = ()) -> str:
     return " ".join(sentences)
 
 
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
-
-
 # ---------------------------------------------------------------- about the runs
 
 
@@ -320,7 +302,8 @@ def remarks(results: Results) -> list[str]:
     early = _early_ends(results)
     if early:
         found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
-    stale = [r.path for r, spec in results.specs.items() if _identity(spec) != results.experiment.run(r).identity()]
+    now = {run: results.experiment.run(run).model_dump(mode="json") for run in results.specs}
+    stale = [run.path for run, spec in results.specs.items() if identity_of(spec) != identity_of(now[run])]
     if stale:
         found.append(f"Settings of these runs differ from the experiment's: {_first(stale)}.")
     commits = {str(record.get("commit")) for record in results.provenance.values()}
@@ -335,15 +318,6 @@ def remarks(results: Results) -> list[str]:
     if inconsistent:
         found.append(f"avg@k is not the mean of its questions' scores: {_first(inconsistent)}.")
     return found
-
-
-def _identity(spec: dict) -> dict:
-    """A recorded specification reduced as by :meth:`RunSpec.identity`; older records have no execution."""
-    execution = Execution().model_dump(mode="json") | spec.get("execution", {})
-    spec = spec | {"execution": execution}
-    for part, ignored in NOT_PART_OF_IDENTITY.items():
-        spec[part] = {key: value for key, value in spec[part].items() if key not in ignored}
-    return spec
 
 
 def _first(names: list[str], shown: int = 3) -> str:

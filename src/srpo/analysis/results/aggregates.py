@@ -6,8 +6,6 @@ the same weight, and runs are resampled within their benchmark. The input is one
 cover other runs on the same questions. No claim is decided by them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.multiple_testing import equivalence_p
 from srpo.errors import SrpoError
+from srpo.files import read_yaml
 from srpo.repository import REPORTS
 from srpo.schema import Config
 
@@ -174,13 +174,9 @@ def load_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
     Raises:
         SrpoError: naming the claim and key that is wrong.
     """
+    raw = read_yaml(path)
     try:
-        raw = yaml.safe_load(path.read_text())
         claims = TypeAdapter(tuple[Claim, ...]).validate_python(raw)
-    except OSError as error:
-        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
-    except yaml.YAMLError as error:
-        raise SrpoError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise SrpoError(f"{path}: {_place(raw, first['loc'])}: {first['msg'].removeprefix('Value error, ')}") from error

@@ -4,8 +4,6 @@ An average over benchmarks hides a collapse on one of them, and a run that never
 are counted, with the exact interval of a share.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

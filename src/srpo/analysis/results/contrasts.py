@@ -39,8 +39,6 @@ or three base models may vary too little by chance.
 ``bench/verdicts.py`` and ``bench/coverage.py`` compute the coverage.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ The questions are split :data:`SPLITS` times with a fixed seed and the results a
 on a single split. Runs with the same number of questions have the same splits, so methods can be compared by question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

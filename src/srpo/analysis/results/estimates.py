@@ -167,8 +167,8 @@ class Ratio(Estimate):
     @classmethod
     def of(cls, estimate: Estimate) -> Ratio:
         """``estimate``, a difference of logarithms, in percent."""
-        fields = {name: getattr(estimate, name) for name in Estimate.__dataclass_fields__ if name != "value"}
-        return cls(100 * math.expm1(estimate.value), **fields, logarithm=estimate.value)
+        percent = {"value": 100 * math.expm1(estimate.value), "logarithm": estimate.value}
+        return cls(**vars(estimate) | percent)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """The two-sided interval, percent."""
@@ -226,10 +226,9 @@ class Smallest(Estimate):
     def of(cls, among: Sequence[Estimate]) -> Smallest:
         """The smallest of one or more estimates; without an interval if one of them has none."""
         least = min(among, key=lambda estimate: estimate.value)
-        fields = {name: getattr(least, name) for name in Estimate.__dataclass_fields__}
-        if any(not estimate.has_interval for estimate in among):
-            fields |= {"error": math.nan, "reason": next(e.reason for e in among if not e.has_interval)}
-        return cls(**fields, among=tuple(among))
+        without = [estimate for estimate in among if not estimate.has_interval]
+        unknown = {"error": math.nan, "reason": without[0].reason} if without else {}
+        return cls(**vars(least) | unknown | {"among": tuple(among)})
 
     @property
     def several_seeds(self) -> bool:

@@ -4,9 +4,6 @@ A run, evaluation or budget that does not exist (yet) becomes a missing value, s
 read while it is still training.
 """
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from srpo.algorithm.branches import trained_branches
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.files import read_events
+from srpo.files import read_events, read_json, read_yaml
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.training.clock import PHASES
 
@@ -96,8 +92,8 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
     specs, provenance = {}, {}
     for run in experiment.runs():
         files = layout.run_files(run)
-        record = _read_yaml(files.origin)
-        if record:
+        if files.origin.is_file():
+            record = read_yaml(files.origin) or {}
             specs[run], provenance[run] = record.get("spec") or {}, record.get("provenance") or {}
         _read_run(files, run.model_dump(), experiment, rows)
     for model, benchmark in experiment.bases():
@@ -105,7 +101,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
             key = {"model": model, "benchmark": benchmark, "method": "base", "seed": seed}
             files = layout.base_files(base.name, benchmark)
             path = files.evaluation
-            rows["bases"] += _evaluation_rows(path, _read_json(path), key, ["base"])
+            rows["bases"] += _evaluation_rows(path, _json_if_there(path), key, ["base"])
             rows["samples"] += _sample_rows(files.samples, key)
     logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
     frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()} | logs
@@ -116,7 +112,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         statistics=_read_each({name: layout.statistics(name) for name in experiment.benchmarks}),
         models=_read_each({name: layout.model_description(name) for name in experiment.every_base_model()}),
         lengths={
-            (model, benchmark): _read_json(layout.lengths(benchmark, base.name))
+            (model, benchmark): _json_if_there(layout.lengths(benchmark, base.name))
             for model, benchmark in experiment.bases()
             for base in experiment.base_models(model).values()
         },
@@ -132,8 +128,8 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
 def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows: dict[str, list]) -> None:
     steps = [_flat_step(event) for event in _read_log(files.steps)]
     validations = _read_log(files.validations)
-    summary = _read_json(files.summary)
-    evaluation = _read_json(files.evaluation)
+    summary = _json_if_there(files.summary)
+    evaluation = _json_if_there(files.evaluation)
     # One frame per run: as dictionaries, the steps of the paper's full matrix would take gigabytes.
     rows["steps"].append(tidy([key | step for step in steps], _COLUMNS["steps"]))
     rows["validations"].append(
@@ -235,26 +231,12 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
     return log
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise SrpoError(f"{path}: not valid JSON: {error.msg}") from error
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return yaml.safe_load(path.read_text()) or {}
-    except yaml.YAMLError as error:
-        raise SrpoError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+def _json_if_there(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def _read_each(paths: dict[str, Path]) -> dict[str, dict[str, Any]]:
-    found = {name: _read_json(path) for name, path in paths.items()}
+    found = {name: _json_if_there(path) for name, path in paths.items()}
     return {name: content for name, content in found.items() if content}
 
 

@@ -1,7 +1,5 @@
 """Contrasts of any number of a run: scores, step metrics, seconds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -46,7 +44,7 @@ def combine(
     if not strata or len(strata) < len(benchmarks):
         return None
     if paired:
-        complete = _shared_seeds([runs for stratum in strata for runs in stratum.values()])
+        complete = shared_seeds([runs for stratum in strata for runs in stratum.values()])
         if not complete:
             return None
         strata = [{m: {seed: runs[seed] for seed in complete} for m, runs in arms.items()} for arms in strata]
@@ -70,7 +68,7 @@ def available(lookup: Lookup, terms: Terms, benchmarks: Iterable[str], paired: b
     weights_of = _weights_by_method(terms)
     found = {benchmark: _runs_of_methods(lookup, weights_of, benchmark, paired) for benchmark in benchmarks}
     there = {benchmark: runs for benchmark, runs in found.items() if runs is not None}
-    if paired and not _shared_seeds([runs for stratum in there.values() for runs in stratum.values()]):
+    if paired and not shared_seeds([runs for stratum in there.values() for runs in stratum.values()]):
         return []
     return list(there)
 
@@ -100,10 +98,10 @@ def _runs_of_methods(
         found[method] = runs
     if len({len(values) for runs in found.values() for values in runs.values()}) > 1:
         return None
-    return found if not paired or _shared_seeds(found.values()) else None
+    return found if not paired or shared_seeds(found.values()) else None
 
 
-def _shared_seeds(found: Collection[Mapping[int, np.ndarray]]) -> list[int]:
+def shared_seeds(found: Collection[Mapping[int, np.ndarray]]) -> list[int]:
     """The seeds that all of these have."""
     return sorted(set.intersection(*(set(runs) for runs in found))) if found else []
 
@@ -136,7 +134,7 @@ def _without_base_models(arms: list[dict[int, np.ndarray]]) -> list[dict[int, np
     """Differences of two methods' runs by base model over the square root of 2: what is left varies with the run."""
     pairs = []
     for one, other in itertools.pairwise(arms):
-        seeds = [seed for seed in _shared_seeds([one, other]) if len(one[seed]) == len(other[seed])]
+        seeds = [seed for seed in shared_seeds([one, other]) if len(one[seed]) == len(other[seed])]
         pairs.append({seed: (one[seed] - other[seed]) / math.sqrt(2) for seed in seeds})
     return pairs
 

@@ -1,7 +1,5 @@
 """The planned runs of an experiment: the methods of each model, their benchmarks, and the order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 

@@ -6,8 +6,6 @@ contains 0 does not show that two methods are equal. Two one-sided tests show it
 is above minus a margin and below the margin.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

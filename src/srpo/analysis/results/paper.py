@@ -1,7 +1,5 @@
 """The paper's published numbers, for experiments that can be compared with them."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pandas as pd
@@ -28,7 +26,7 @@ def paper_scores(experiment: Experiment) -> pd.DataFrame:
     return for_models(scores.rename(columns={"avg_at_16": "paper"}), experiment)[[*SCORE_KEY, "paper"]]
 
 
-def paper_step_seconds(experiment: Experiment) -> pd.DataFrame:
+def paper_figure_4b(experiment: Experiment) -> pd.DataFrame:
     """Figure 4b: mean seconds per step up to each budget (column ``paper``), an average over its benchmarks."""
     seconds = _read("fig4b_step_seconds")
     if not _same_benchmarks(experiment):

@@ -4,8 +4,6 @@ It starts from the parts of a variance, measured on a contrast or assumed, and c
 If each seed has its own base model, seeds are base models.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 

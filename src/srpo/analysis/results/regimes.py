@@ -4,8 +4,6 @@ Models stand for one dial and benchmarks for another, for example how often the 
 how many facts a question has.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 
 from srpo.analysis.results.estimates import PERCENT

@@ -12,8 +12,6 @@ One row per score. Columns; an empty field is unknown or does not apply:
   source; ``caveat``.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

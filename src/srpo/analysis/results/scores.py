@@ -23,7 +23,7 @@ from srpo.analysis.results.contrasts import Arm, contrast, run_spread
 from srpo.analysis.results.cross_fit import MIN_QUESTIONS, area_under_curve, end_score, selected_scores
 from srpo.analysis.results.estimates import PERCENT, Estimate, Spread
 from srpo.analysis.results.load import RUN_KEY, Results, records, tidy
-from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns
+from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns, shared_seeds
 from srpo.analysis.results.matrix import AVERAGE, BASE, SCORE_KEY, arms, is_paired, mixed_questions, planned
 from srpo.analysis.results.run_logs import RunLogs
 
@@ -111,7 +111,7 @@ class Scores:
             for method, benchmarks in planned(self.results, model).items():
                 for benchmark in benchmarks:
                     found = [by_seed for budget in budgets if (by_seed := lookup(benchmark, method, budget))]
-                    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in found))) if found else []
+                    seeds = shared_seeds(found)
                     if seeds and len({len(by_seed[seed]) for by_seed in found for seed in seeds}) == 1:
                         runs = [np.mean([by_seed[seed] for by_seed in found], axis=0) for seed in seeds]
                         by_benchmark.setdefault(benchmark, []).append(np.array(runs))

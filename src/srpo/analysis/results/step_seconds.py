@@ -1,7 +1,5 @@
 """Seconds per step on the training clock: the numbers of figure 4b."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from srpo.analysis.results.contrasts import over_seeds

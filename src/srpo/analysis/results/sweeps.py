@@ -1,7 +1,5 @@
 """A sweep as frames: score and late drop at each value of the swept setting."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Titles of methods, benchmarks and budgets for readers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from srpo.analysis.results.load import Results

@@ -1,7 +1,5 @@
 """The verdict of an experiment on every claim of ``reports/claims.yaml``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

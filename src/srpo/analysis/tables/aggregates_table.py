@@ -1,7 +1,5 @@
 """The usual aggregates of reinforcement learning over runs and benchmarks, and scores without selection."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,12 +1,10 @@
 """The cost of training: seconds per step on the training clock, and the wall time and memory of each run."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import in_matrix_order, planned
-from srpo.analysis.results.paper import paper_step_seconds
+from srpo.analysis.results.paper import paper_figure_4b
 from srpo.analysis.results.step_seconds import SECONDS, step_seconds
 from srpo.analysis.results.titles import MISSING, benchmark_title, count_range, method_title, seconds_per_step
 from srpo.analysis.tables.grid import Cell, Grid, Row, number, text_grid
@@ -17,7 +15,7 @@ def step_seconds_table(results: Results) -> Table:
     """The numbers of figure 4b: mean seconds per step up to each budget."""
     frame = step_seconds(results)
     if results.experiment.comparable_with_paper:
-        frame = frame.merge(paper_step_seconds(results.experiment), how="left")
+        frame = frame.merge(paper_figure_4b(results.experiment), how="left")
     frame = in_matrix_order(frame, results)
     budgets = list(results.experiment.training.budget_seconds)
     views = {"step_seconds": "Measured", "paper": "Published"} if "paper" in frame else {"step_seconds": ""}

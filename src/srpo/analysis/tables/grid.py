@@ -1,7 +1,5 @@
 """The layout of a table, from which Markdown, LaTeX and HTML are made."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

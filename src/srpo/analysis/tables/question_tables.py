@@ -1,7 +1,5 @@
 """The questions: their number (table 4), and an example of each benchmark (table 5)."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from srpo.analysis.results.load import Results

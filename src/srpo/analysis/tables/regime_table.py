@@ -1,7 +1,5 @@
 """The map of regimes as a table."""
 
-from __future__ import annotations
-
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.regimes import RIVALS, differences, regime_frame
 from srpo.analysis.results.scores import PROTOCOLS, Scores

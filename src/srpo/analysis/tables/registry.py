@@ -4,8 +4,6 @@ The tables in ``tables/`` depend only on scores and the training clock, so with 
 the same bytes. The cost table depends on the machine (wall time, memory), so it is in ``cost/``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from srpo.analysis.outline import tables_of

@@ -1,7 +1,5 @@
 """What others measured, beside this experiment's numbers and the paper's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

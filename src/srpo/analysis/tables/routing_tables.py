@@ -1,7 +1,5 @@
 """Routing: one group (table 6), the routing rule (table 7), and how often each of its cases occurred."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -79,10 +77,7 @@ def group_table(results: Results) -> Table:
 def _why_no_group(results: Results) -> str:
     if not routed_methods(results.experiment):
         return "No method of this experiment sends rollouts to both branches."
-    return (
-        "No group with rollouts in both branches is logged (yet). A run logs one group at each validation; runs of "
-        "older versions do not."
-    )
+    return "No group with rollouts in both branches is logged (yet). A run logs one group at each validation."
 
 
 def _why_routed(row: dict[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """What each budget holds, and which runs collapsed."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from srpo.analysis.results.collapse import DROP, collapse_frame

@@ -1,7 +1,5 @@
 """Scores as tables: the main table (1), the ablations (2), and differences between methods."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -25,7 +23,7 @@ from srpo.analysis.results.paper import paper_scores
 from srpo.analysis.results.scores import PROTOCOLS, SCORES, Scores, score_frame
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
-from srpo.analysis.tables.table import Table, cells_at, comparability, estimate_cell, grid_of, intervals_note
+from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note, record_cell
 
 _BIASES = ("selection_bias", "question_bias")
 _SCORE_DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", "_high")} | {"paper": 1}
@@ -208,7 +206,7 @@ def differences_table(results: Results) -> Table:
                     estimate = scores.estimate(model, terms, over)
                     key: dict[str, Any] = {"model": model, "method": other, "benchmark": place, "budget": budget}
                     rows.append(key | {"benchmarks": len(over)} | estimate_columns("difference", estimate))
-                    cells.append(_sided(estimate_cell(estimate, sign=True), rows[-1]))
+                    cells.append(record_cell(rows[-1], "difference", sign=True, sided=True))
             body.append(Row(f"SRPO minus {method_title(results, other)}", cells))
         if body:
             heads = [(benchmark_title(results, place), budget) for place in places for budget in budgets]
@@ -223,11 +221,6 @@ def differences_table(results: Results) -> Table:
     ]
     digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)
     return Table("differences", "SRPO minus the other methods", notes if grids else [], frame, digits, grids)
-
-
-def _sided(cell: Cell, row: dict) -> Cell:
-    """Highlight a difference if its interval lies on one side of 0."""
-    return Cell(cell.text, row["difference_low"] > 0, row["difference_high"] < 0, interval=cell.interval)
 
 
 # ---------------------------------------------------------------- the paper's numbers

@@ -1,7 +1,5 @@
 """How much scores depend on the training seed."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any
@@ -11,7 +9,7 @@ import pandas as pd
 
 from srpo.analysis.results.estimates import PERCENT, Estimate
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.lookups import Lookup, available, combine, estimate_columns
+from srpo.analysis.results.lookups import Lookup, available, combine, estimate_columns, shared_seeds
 from srpo.analysis.results.matrix import AVERAGE, is_paired, main_methods, model_benchmarks, planned
 from srpo.analysis.results.scores import PROTOCOLS, Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
@@ -92,7 +90,7 @@ def _differences(results: Results, model: str, budget: str) -> list[dict[str, An
         if estimate is None or estimate.errors is None:
             continue
         found = [{m: lookup(benchmark, m, budget) for m in (one, other)} for benchmark in over]
-        seeds = sorted(set.intersection(*(set(runs) for arms in found for runs in arms.values())))
+        seeds = shared_seeds([runs for arms in found for runs in arms.values()])
         by_seed = {s: float(np.mean([arms[one][s].mean() - arms[other][s].mean() for arms in found])) for s in seeds}
         row: dict[str, Any] = {"model": model, "method": f"{one}-{other}", "benchmark": AVERAGE, "budget": budget}
         row |= {f"seed{seed}": value for seed, value in by_seed.items()}

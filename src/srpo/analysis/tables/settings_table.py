@@ -1,7 +1,5 @@
 """The settings of every method as run (table 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scores and late drops against the values of a sweep."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The class of tables, the writers of its files, and cells and notes that tables share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

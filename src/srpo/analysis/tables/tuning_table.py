@@ -1,13 +1,11 @@
 """The search of hyperparameters: every trial with its score, what was chosen, and what the search cost."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from srpo.analysis.results.load import Results
 from srpo.analysis.tables.grid import Grid, Row
 from srpo.analysis.tables.table import Table, cells_at, grid_of
-from srpo.experiment.config import TrialResult, Tuned
+from srpo.experiment.config import Tuned
 from srpo.text import plural
 
 
@@ -52,12 +50,8 @@ def _edges(results: Results, tuned: Tuned) -> list[str]:
     found = []
     for method, values in tuned.methods.items():
         for key, value in values.items():
-            tried = sorted({trial.values[key] for trial in _of(tuned, method)})
+            tried = sorted({trial.values[key] for trial in tuned.trials if trial.method == method})
             if len(tried) > 2 and value in (tried[0], tried[-1]):
                 end = "smallest" if value == tried[0] else "largest"
                 found.append(f"{_title(results, method)}: {key} = {value:g} is the {end} that was tried.")
     return found
-
-
-def _of(tuned: Tuned, method: str) -> list[TrialResult]:
-    return [trial for trial in tuned.trials if trial.method == method]

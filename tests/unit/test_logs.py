@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srpo.files import append_event, read_events
-from srpo.training import logs
+from srpo.files import append_event, read_events, rewind
 
 pytestmark = pytest.mark.fault
 
@@ -16,9 +15,9 @@ def test_a_log_is_cut_back_to_a_step_and_goes_on(tmp_path):
         append_event(log, {"step": step, "value": step / 3})
     with log.open("a") as file:
         file.write('{"step": 6, "val')  # killed here
-    kept = logs.rewind(log, 4)
+    rest = rewind(log, 4)
     append_event(log, {"step": 5, "value": 9.0})
-    assert [event["step"] for event in kept] == [1, 2, 3, 4]
+    assert [event["step"] for event in rest] == [1, 2, 3, 4]
     assert [(e["step"], e["value"]) for e in read_events(log)] == [
         (1, 1 / 3),
         (2, 2 / 3),
@@ -31,18 +30,18 @@ def test_a_log_is_cut_back_to_a_step_and_goes_on(tmp_path):
 def test_a_last_line_without_its_newline_is_not_trusted(tmp_path):
     log = tmp_path / "steps.jsonl"
     log.write_text('{"step": 1}\n{"step": 2}')
-    assert logs.rewind(log, 2) == [{"step": 1}]
+    assert rewind(log, 2) == [{"step": 1}]
     assert log.read_text() == '{"step": 1}\n'
 
 
-def test_rewinding_changes_no_byte_of_what_is_kept(tmp_path):
+def test_rewinding_changes_no_byte_of_the_rest(tmp_path):
     log = tmp_path / "steps.jsonl"
     append_event(log, {"step": 1, "value": 0.1 + 0.2, "name": "Ωmega", "tiny": 5e-324})
     before = log.read_bytes()
-    logs.rewind(log, 1)
+    rewind(log, 1)
     assert log.read_bytes() == before
 
 
 def test_without_a_log_there_is_an_empty_one(tmp_path):
-    assert logs.rewind(tmp_path / "steps.jsonl", 3) == []
+    assert rewind(tmp_path / "steps.jsonl", 3) == []
     assert list(read_events(tmp_path / "steps.jsonl")) == []
