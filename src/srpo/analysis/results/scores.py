@@ -140,7 +140,7 @@ def _run_scores(results: Results, vectors: dict[tuple[str, ...], dict[int, np.nd
             if run in logs.validations and logs.reached(run, seconds):
                 within = logs.validations[run][logs.validations[run]["clock"] <= seconds]
                 if len(within):
-                    best = int(within["avg_at_k"].to_numpy().argmax())
+                    best = within["avg_at_k"].argmax()
                     found["in_training"] = 100 * within["question_scores"].iloc[best]
                     found |= _unselected(within, seconds, untrained)
             if (*run, budget) in evaluated:
