@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke report rehearsal rehearsal-real site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint env lock env-paper lock-paper peers clean
+.PHONY: help base-models smoke demo report rehearsal rehearsal-real site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint env lock env-paper lock-paper peers clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -34,6 +34,9 @@ help: ## list the targets
 
 smoke: env ## check that every stage works; writes results/smoke/report.html
 	$(BIN)/snakemake --configfile configs/experiments/smoke.yaml
+
+demo: env ## train three methods on two benchmarks, in minutes; writes results/demo/report.html
+	$(BIN)/snakemake --configfile configs/experiments/demo.yaml
 
 report: env ## run the embedded experiment; writes results/embedded/report.html
 	$(BIN)/snakemake $(CONFIG)
