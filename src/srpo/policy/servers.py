@@ -188,16 +188,22 @@ class EmbeddedServer:
                 )
 
     def _decode(self, batch: list[_Waiting]) -> list[Completion]:
-        """Samples in the order of the requests; the engine computes a prompt of several once."""
-        by_params: dict[SamplingParams, list[int]] = defaultdict(list)
-        for index, (_, asked, _) in enumerate(batch):
-            by_params[SamplingParams(asked["temperature"], asked["max_new_tokens"], asked["top_p"])].append(index)
+        """Samples in the order of the requests; requests for one prompt share its prefill."""
+        groups: dict[tuple, list[int]] = defaultdict(list)
+        for index, (prompt, asked, _) in enumerate(batch):
+            params = SamplingParams(asked["temperature"], asked["max_new_tokens"], asked["top_p"])
+            groups[params, tuple(prompt)].append(index)
+        by_params: dict[SamplingParams, list[tuple]] = defaultdict(list)
+        for params, prompt in groups:
+            by_params[params].append(prompt)
         results: dict[int, Completion] = {}
-        for params, indices in by_params.items():
-            prompts = [batch[index][0] for index in indices]
-            seeds = [[batch[index][1]["sampling_seed"]] for index in indices]
-            samples = self._engine.generate(prompts, params, seeds)
-            results |= {index: completion for index, (completion,) in zip(indices, samples, strict=True)}
+        for params, prompts in by_params.items():
+            indices = [groups[params, prompt] for prompt in prompts]
+            seeds = [[batch[index][1]["sampling_seed"] for index in row] for row in indices]
+            samples = self._engine.generate([list(prompt) for prompt in prompts], params, seeds)
+            results |= {
+                i: c for row, group in zip(indices, samples, strict=True) for i, c in zip(row, group, strict=True)
+            }
         return [results[index] for index in range(len(batch))]
 
     async def update_weights(self, named_tensors: dict[str, Tensor]) -> None:
