@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report rehearsal rehearsal-real site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint env lock env-paper lock-paper peers clean
+.PHONY: help base-models smoke demo report rehearsal rehearsal-real site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint dist env lock env-paper lock-paper peers clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -100,6 +100,12 @@ lint: env ## run ruff, mypy, import-linter, snakefmt and snakemake --lint
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/snakefmt --check Snakefile rules workflow
 	$(BIN)/snakemake --lint
+
+dist: env ## build the packages of a release and its notes in dist; TAG=vX.Y.Z
+	rm -rf dist; mkdir -p dist/packages
+	$(BIN)/python scripts/release.py $(TAG) > dist/notes.md
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist/packages
+	rm -f dist/packages/.gitignore
 
 env: $(STAMP) ## install the environment for CPUs in .venv
 
