@@ -179,8 +179,8 @@ def test_headline() -> None:
 
 def test_jobs_of_a_minute_are_not_printed_as_parts_of_an_hour() -> None:
     text = plan_text.render(plan.make_plan(EMBEDDED))
-    row = re.search(r"^miniature-large +grpo +.*$", text, re.MULTILINE)[0]
-    assert re.search(r" \d\d\.\d seconds +1\d\.\d minutes$", row)
+    row = re.search(r"^miniature-large +sdpo +.*$", text, re.MULTILINE)[0]
+    assert re.search(r" \d\d(\.\d)? seconds +1\d\.\d minutes$", row)
     assert not re.search(r"\b0\.\d+ (core-)?(minutes|hours)", text)
     assert " 13 to 17.4 hours " in plan_text.render(plan.make_plan(PAPER))
 
@@ -283,7 +283,7 @@ def test_a_shortage_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["papers"], "unknown experiment 'papers'; give a file or one of controls, embedded, "),
+        (["papers"], "unknown experiment 'papers'; give a file or one of controls, demo, embedded, "),
         (["paper", "--nodes", "0"], "--nodes 0: at least 1"),
         (["paper", "--gpu-memory", "nan"], "--gpu-memory nan: above 0"),
     ],
