@@ -89,11 +89,11 @@ def test_an_unfinished_experiment_is_refused(script, results: Layout, tmp_path: 
     assert not (tmp_path / "a.png").exists()
 
 
-@pytest.mark.skipif(not RECORD.exists(), reason="docs/result.png is made from the finished embedded experiment")
+@pytest.mark.skipif(not RECORD.exists(), reason="docs/result.png is made from the finished embedded-full experiment")
 def test_committed_picture_is_the_one_recorded() -> None:
     record = json.loads(RECORD.read_text())
     assert hashlib.sha256(RECORD.with_suffix(".png").read_bytes()).hexdigest() == record["sha256"]
-    assert record["experiment"] == "embedded"
+    assert record["experiment"] == "embedded-full"
     assert record["commits"]
     assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in record["commits"])
     assert "docs/result.png" in (ROOT / "README.md").read_text()
