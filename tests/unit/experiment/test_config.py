@@ -187,7 +187,7 @@ def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
     ("base", "words"),
     [
         ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
-        ("nowhere", ["extends = 'nowhere'", "controls, embedded, embedded-full, mine"]),
+        ("nowhere", ["extends = 'nowhere'", "controls, demo, embedded, embedded-full, mine"]),
         ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
     ],
 )
