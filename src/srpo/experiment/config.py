@@ -672,6 +672,10 @@ class Experiment(Config):
         )
         return list(dict.fromkeys(ids))
 
+    def draws_per_seed(self, model: str) -> bool:
+        """Whether seed s of every method of ``model`` starts from base model s."""
+        return getattr(self.models[model], "draws", "shared") == "per_seed"
+
     def base_models(self, model: str) -> dict[int, Model]:
         """The base models of a model by the training seed of the runs that start from them.
 

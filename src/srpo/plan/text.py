@@ -56,7 +56,8 @@ def _render_seeds(plan: Plan) -> str:
         benchmarks = {run.benchmark for run in runs}
         questions = sum(experiment.benchmarks[name].questions("test") for name in benchmarks) / len(benchmarks)
         noise = sample_noise(questions, experiment.evaluation.rollouts)
-        said = "\n".join(f"- {sentence}" for sentence in assumed_sentences(runs, titles, noise))
+        sentences = assumed_sentences(runs, titles, noise, paired=experiment.draws_per_seed(model))
+        said = "\n".join(f"- {sentence}" for sentence in sentences)
         models.setdefault(said, []).append(model)
     if not models:
         return "No run, and nothing to tell apart."

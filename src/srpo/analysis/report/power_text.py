@@ -38,7 +38,7 @@ def measured_sentences(estimates: Sequence[Estimate]) -> list[str]:
 
 
 def assumed_sentences(
-    runs: Iterable[RunId], titles: Mapping[str, str], noise_sd: float, run_sd: float | None = None
+    runs: Iterable[RunId], titles: Mapping[str, str], noise_sd: float, run_sd: float | None = None, paired: bool = False
 ) -> list[str]:
     """Which differences the planned seeds of one model's methods would resolve if nothing but runs and samples varied.
 
@@ -49,6 +49,7 @@ def assumed_sentences(
         titles: of the methods, by name.
         noise_sd: what the samples add (:func:`~srpo.analysis.results.power.sample_noise`), points.
         run_sd: the measured SD between seeds, points; None uses an assumption and says so.
+        paired: each seed has its own base model.
     """
     seeds: dict[str, Counter[str]] = {}
     for run in runs:
@@ -58,7 +59,7 @@ def assumed_sentences(
         methods.setdefault(min(by_benchmark.values()), []).append(titles[method])
     benchmarks = len(set().union(*seeds.values()))
     sd, known = (ASSUMED_RUN_SD, "assumed") if run_sd is None else (run_sd, "measured")
-    variance = assumed(sd, benchmarks, noise_sd)
+    variance = assumed(sd, benchmarks, noise_sd, paired)
     sentences = []
     for count, names in sorted(methods.items(), reverse=True):
         said = f"{count} seeds would resolve ±{half_width(variance, count):.1f} points between two methods"
@@ -69,6 +70,6 @@ def assumed_sentences(
     return [
         *sentences,
         f"This is for {over}, if runs have an SD of {sd:.1f} points ({known}) and methods find the same questions "
-        "hard; measured intervals are often a third wider. An effect as small as the paper's "
+        "hard; measured intervals are wider. An effect as small as the paper's "
         f"+{EFFECT} for weighting would need {needed or f'more than {MAX_SEEDS}'} seeds (80 % power).",
     ]

@@ -281,7 +281,7 @@ def power_sentence(results: Results, findings: Sequence[Finding] = ()) -> str:
             continue
         noise = sample_noise(questions, experiment.evaluation.rollouts)
         sentences += [f"{spec.title}."] * (len(experiment.models) > 1)
-        assumed = assumed_sentences(runs, titles, noise, measured.sd if measured else None)
+        assumed = assumed_sentences(runs, titles, noise, measured.sd if measured else None, is_paired(results, model))
         sentences += measured_sentences(known) or assumed
     return " ".join(sentences)
 

@@ -28,7 +28,7 @@ def planned(results: Results, model: str) -> Mapping[str, list[str]]:
 
 def is_paired(results: Results, model: str) -> bool:
     """Whether seed s of every method of ``model`` starts from base model s, so that runs are paired by base model."""
-    return getattr(results.experiment.models[model], "draws", "shared") == "per_seed"
+    return results.experiment.draws_per_seed(model)
 
 
 def arms(results: Results, model: str) -> list[tuple[str, str]]:

@@ -24,15 +24,19 @@ def sample_noise(questions: float, samples: int) -> float:
     return 100 * math.sqrt(0.25 / (questions * samples))
 
 
-def assumed(run_sd: float, benchmarks: int = 1, noise_sd: float = 0.0) -> Variance:
+def assumed(run_sd: float, benchmarks: int = 1, noise_sd: float = 0.0, paired: bool = False) -> Variance:
     """The variance of the difference of two methods with two runs each, if nothing but runs and samples varies.
 
     Args:
         run_sd: standard deviation between the seeds of one method on one benchmark, points.
         benchmarks: over which the difference is averaged.
         noise_sd: what the samples add to the standard deviation of a run's mean (:func:`sample_noise`), points.
+        paired: each seed has its own base model. The interval is then no narrower than that from one number per base
+            model, whose spread has as many degrees of freedom as base models, less one.
     """
-    return Variance([], [((run_sd**2 + noise_sd**2) / (2 * benchmarks**2), 2)] * (2 * benchmarks), 0.0)
+    of_one = (run_sd**2 + noise_sd**2) / (2 * benchmarks**2)
+    runs = [(of_one * 2 * benchmarks, 2)] if paired else [(of_one, 2)] * (2 * benchmarks)
+    return Variance([], runs, 0.0)
 
 
 def half_width(variance: Variance, seeds: int, level: float = LEVEL) -> float:

@@ -62,6 +62,12 @@ def test_the_interval_of_more_runs_is_what_is_predicted_from_fewer():
     assert np.mean(predicted) == pytest.approx(np.mean(found), rel=0.06)
 
 
+def test_three_base_models_leave_two_degrees_of_freedom():
+    """By hand: SD 2 on 5 benchmarks is a variance of 2 * 4 / 5 / 3 of the difference; t(2) at 97.5 % is 4.303."""
+    assert half_width(assumed(2.0, 5, paired=True), 3) == pytest.approx(4.303 * (2 * 4 / 5 / 3) ** 0.5, rel=1e-3)
+    assert half_width(assumed(2.0, 5), 3) < half_width(assumed(2.0, 5, paired=True), 3) / 2
+
+
 def test_each_number_of_seeds_is_said_of_its_methods():
     """A method has as many seeds as on the benchmark with the fewest: c has one, although two on the other."""
     seeds = {("a", "x"): 3, ("a", "y"): 3, ("b", "x"): 3, ("b", "y"): 3, ("c", "x"): 2, ("c", "y"): 1, ("d", "x"): 1}
