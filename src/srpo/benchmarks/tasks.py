@@ -1,11 +1,13 @@
 """Questions of tasks of the package reasoning-gym: procedural, each with its scorer (Stojanovski et al. 2025).
 
 The package seeds question number i of a task with ``seed + i``. Both splits come from one such sequence: the first
-distinct questions are the test split, the next ones the train split, so that no seed and no question is in both.
+distinct questions are the test split, the next ones the train split, so that no seed and no question is in both. The
+same words in another order are the same question: the greatest common divisor of 28 and 18 is that of 18 and 28.
 """
 
 import difflib
 import json
+import re
 from dataclasses import dataclass
 
 from srpo.errors import SrpoError
@@ -58,8 +60,7 @@ def task_entries(benchmark: ReasoningGymBenchmark) -> dict[str, list[TaskEntry]]
         if len(entries) == needed:
             break
         entry = drawn[index]
-        if entry["question"] not in entries:
-            entries[entry["question"]] = _entry(entry)
+        entries.setdefault(" ".join(sorted(re.findall(r"\w+", entry["question"]))), _entry(entry))
     if len(entries) < needed:
         raise SrpoError(
             f"{where}: {len(entries)} distinct questions of {DRAWS * needed}, {needed} asked for; ask fewer"

@@ -137,7 +137,7 @@ def serving(experiment: Experiment, checkpoint: Path, log: Path) -> Iterator[Rol
     if execution.rollout_engine == "embedded":
         from srpo.rollout.embedded import EmbeddedEngine
 
-        yield EmbeddedEngine.from_pretrained(checkpoint)
+        yield EmbeddedEngine.from_pretrained(checkpoint, execution.precision)
         return
     from srpo.rollout.sglang_protocol import ServerOptions
     from srpo.rollout.sglang_server import SGLangServer

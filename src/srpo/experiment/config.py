@@ -432,12 +432,15 @@ class Training(Config):
 # ---------------------------------------------------------------- execution
 
 
+Precision = Literal["float32", "bfloat16"]
+
+
 class Execution(Config):
     """Driver, devices, precision and memory of a run; they are not part of the method."""
 
     driver: Literal["in_process", "ray"] = "in_process"
     ranks: Count = 1
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
     remove_padding: bool = False
     max_tokens_per_rank: Count | None = None

@@ -5,11 +5,12 @@ a solution, and a response that uses it). Because of the second kind, the self-t
 answer better than the student.
 """
 
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from srpo.benchmarks.families import FAMILIES, get_family
 from srpo.benchmarks.prompts import Messages, teacher_messages
@@ -89,8 +90,33 @@ class FamiliesCorpus:
         return probes
 
 
+def _factors(entry: Mapping[str, Any]) -> str:
+    return "factors of " + ", ".join(map(str, entry["metadata"]["numbers"]))
+
+
+def _sum(entry: Mapping[str, Any]) -> str:
+    return f"{entry['metadata']['expression']} = {entry['answer']}"
+
+
+def _spelling(entry: Mapping[str, Any]) -> str:
+    return f"{' '.join(entry['metadata']['word'])} -> {' '.join(entry['answer'])}"
+
+
+WORKINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "gcd": _factors,
+    "chain_sum": _sum,
+    "spell_backward": _spelling,
+}
+"""The reasoning of a right response to a task of reasoning-gym, from the question's entry. A task that is not here has
+no warm start."""
+
+
 class SplitsCorpus:
-    """Real multiple-choice questions with made-up answers in the real format."""
+    """Questions of the train splits with made-up responses in the real format.
+
+    A plain response to a multiple-choice question guesses. To a task of reasoning-gym (:data:`WORKINGS`) it is right:
+    how to write the answer can be learnt from a few hundred responses, how to find it cannot.
+    """
 
     LETTERS = "ABCD"
     CORRECT_PROBABILITY = 0.5
@@ -104,12 +130,12 @@ class SplitsCorpus:
         self._questions = {
             name: questions
             for name, path in sorted(train_splits.items())
-            if (questions := [q for q in read_split(path) if q.ground_truth in self.LETTERS])
+            if (questions := [q for q in read_split(path) if q.ground_truth in self.LETTERS or _task(q) in WORKINGS])
         }
         if not self._questions:
             raise SrpoError(
-                f"warm_start.corpus = splits: no multiple-choice questions in {', '.join(train_splits) or 'no splits'}"
-                "; give the experiment a benchmark that has them"
+                f"warm_start.corpus = splits: {', '.join(train_splits) or 'no splits'}: neither multiple-choice questions "
+                f"nor a task of reasoning-gym among {', '.join(WORKINGS)}; give the experiment a benchmark that has them"
             )
         self._informed_fraction = settings.informed_fraction
 
@@ -117,26 +143,41 @@ class SplitsCorpus:
         """Draw one example."""
         question = rng.choice(self._questions[rng.choice(list(self._questions))])
         if rng.random() >= self._informed_fraction:
-            return Example(question.messages, self._response(question.ground_truth, self.CORRECT_PROBABILITY, rng))
-        solution = self._response(question.ground_truth, 1.0, rng)
-        informed = self._response(question.ground_truth, self.COPY_PROBABILITY, rng)
+            return Example(question.messages, self._response(question, self.CORRECT_PROBABILITY, rng))
+        solution = self._response(question, 1.0, rng)
+        informed = self._response(question, self.COPY_PROBABILITY, rng)
         return Example(teacher_messages(question.messages, solution), informed, solution)
 
     def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
         """Draw ``n`` questions of each split with a made-up right answer."""
         return {
             name: [
-                (question, teacher_messages(question.messages, self._response(question.ground_truth, 1.0, rng)))
+                (question, teacher_messages(question.messages, self._response(question, 1.0, rng)))
                 for question in rng.sample(questions, min(n, len(questions)))
             ]
             for name, questions in self._questions.items()
         }
 
-    def _response(self, letter: str, right: float, rng: random.Random) -> str:
+    def _response(self, question: Question, right: float, rng: random.Random) -> str:
+        """A response whose letter is right with probability ``right``, or whose working is."""
+        if task := _task(question):
+            entry = json.loads(question.ground_truth)
+            return _compose(WORKINGS[task](entry), entry["answer"])
+        letter = question.ground_truth
         if rng.random() >= right:
             letter = rng.choice(self.LETTERS.replace(letter, ""))
-        reasoning = f"{rng.choice(self.OPENINGS)} {rng.choice(self.CLOSINGS).format(letter)}"
-        return f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{letter}\n</answer>"
+        return _compose(f"{rng.choice(self.OPENINGS)} {rng.choice(self.CLOSINGS).format(letter)}", letter)
+
+
+def _task(question: Question) -> str | None:
+    """The task of reasoning-gym that a question is from."""
+    if question.reward != "reasoning_gym":
+        return None
+    return json.loads(question.ground_truth)["metadata"]["source_dataset"]
+
+
+def _compose(reasoning: str, answer: str) -> str:
+    return f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
 
 def open_corpus(settings: WarmStart, train_splits: dict[str, Path]) -> Corpus:

@@ -42,7 +42,8 @@ class InProcessPolicy(Policy):
         model_config = self.worker.actor.engine.model_config
         self.tokenizer = model_config.tokenizer
         self.cost = model_cost(TransformerShape.model_validate(model_config.hf_config, from_attributes=True))
-        self._engine = EmbeddedEngine(model_config.hf_config, self.tokenizer.eos_token_id, self.tokenizer.pad_token_id)
+        ends = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        self._engine = EmbeddedEngine(model_config.hf_config, *ends, spec.execution.precision)
 
     @contextmanager
     def sampling(self) -> Iterator[EmbeddedEngine]:

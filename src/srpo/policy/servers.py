@@ -21,6 +21,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from srpo.errors import SrpoError
+from srpo.experiment.config import Precision
 from srpo.policy.verl_private import register_rollout_adapter
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import Completion, SamplingParams, ServersFailed
@@ -147,11 +148,11 @@ class EmbeddedServer:
     load of the machine, so each request has its position and the number of requests of its call for this server.
     """
 
-    def __init__(self, model_config: Any) -> None:
+    def __init__(self, model_config: Any, precision: Precision) -> None:
         torch.set_num_threads(1)
         config: HFModelConfig = omega_conf_to_dataclass(model_config)
         tokenizer = config.tokenizer
-        self._engine = EmbeddedEngine(config.hf_config, tokenizer.eos_token_id, tokenizer.pad_token_id)
+        self._engine = EmbeddedEngine(config.hf_config, tokenizer.eos_token_id, tokenizer.pad_token_id, precision)
         self._waiting: list[_Waiting] = []
         self._expected = 0
         self._server: asyncio.Task | None = None
@@ -221,7 +222,7 @@ class EmbeddedReplica(RolloutReplica):
         """Start the server's actor; its weights come with the first synchronisation."""
         name = _server_name(self.replica_rank)
         actor = ray.remote(EmbeddedServer).options(name=name, num_cpus=0, max_concurrency=self.max_concurrency)
-        self._server_handle, self._server_address = actor.remote(self.model_config), name
+        self._server_handle, self._server_address = actor.remote(self.model_config, self.config.dtype), name
         self.servers = [self._server_handle]
 
 

@@ -98,6 +98,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{actor}.checkpoint.save_contents", "[model,optimizer,extra]"),
         (f"{rollout}.name", execution.rollout_engine),
         (f"{rollout}.n", training.rollouts_per_question),
+        (f"{rollout}.dtype", execution.precision),
         (f"{rollout}.temperature", training.temperature),
         (f"{rollout}.prompt_length", training.max_prompt_length),
         (f"{rollout}.response_length", training.max_response_length),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from srpo.errors import SrpoError
+from srpo.experiment.config import Precision
 from srpo.files import read_json
 from srpo.rollout.interface import Completion, SamplingParams
 
@@ -194,11 +196,11 @@ class _Cache:
     bias: Tensor  # [rows, kv_heads, columns], added to the attention scores
 
     @classmethod
-    def empty(cls, shape: _Shape, rows: int, prompt: int, columns: int) -> _Cache:
+    def empty(cls, shape: _Shape, rows: int, prompt: int, columns: int, dtype: torch.dtype) -> _Cache:
         """Allocate; the ``prompt`` first columns are padding until a prompt is written there."""
-        keys = torch.empty(shape.layers, rows, shape.kv_heads, shape.head_dim, columns)
-        values = torch.empty(shape.layers, rows, shape.kv_heads, columns, shape.head_dim)
-        bias = torch.zeros(rows, shape.kv_heads, columns)
+        keys = torch.empty(shape.layers, rows, shape.kv_heads, shape.head_dim, columns, dtype=dtype)
+        values = torch.empty(shape.layers, rows, shape.kv_heads, columns, shape.head_dim, dtype=dtype)
+        bias = torch.zeros(rows, shape.kv_heads, columns, dtype=dtype)
         keys[..., :prompt] = 0
         values[..., :prompt, :] = 0
         bias[..., :prompt] = MASKED
@@ -221,18 +223,19 @@ class _Row:
 
 
 class EmbeddedEngine:
-    """A :class:`~srpo.rollout.interface.RolloutEngine` for Qwen3 and Llama, float32 on the CPU.
+    """A :class:`~srpo.rollout.interface.RolloutEngine` for Qwen3 and Llama on the CPU.
 
     Args:
         hf_config: a ``Qwen3Config`` or ``LlamaConfig``, or the mapping in its ``config.json``.
         eos_token_id: ends a response.
         pad_token_id: fills up prompts; never reaches a result.
+        precision: of weights, activations and cache. Positions are rotated and tokens are drawn in float32.
         max_batch: maximum number of rows decoded at once. A batch decodes until its longest response ends, so few large
             batches were faster than many small ones (measured on a miniature).
         memory_bytes: bound on the rows' key-value cache and logits; at least one row is decoded.
 
     Raises:
-        SrpoError: if the configuration needs something that is not implemented.
+        SrpoError: if the configuration needs something that is not implemented, or the processor has no bfloat16.
     """
 
     def __init__(
@@ -240,10 +243,12 @@ class EmbeddedEngine:
         hf_config: Any,
         eos_token_id: int,
         pad_token_id: int,
+        precision: Precision = "float32",
         max_batch: int = 512,
         memory_bytes: int = 2**30,
     ) -> None:
         self._shape = shape = _Shape.read(hf_config if isinstance(hf_config, Mapping) else hf_config.to_dict())
+        self._dtype = _dtype(precision)
         self._eos = eos_token_id
         self._pad = pad_token_id
         self._max_batch = max_batch
@@ -255,29 +260,30 @@ class EmbeddedEngine:
         self._rotation = torch.polar(torch.ones_like(angles), angles)  # complex64 [positions, head_dim / 2]
 
         heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
+        empty = partial(torch.empty, dtype=self._dtype)
         self._layers = [
             _Layer(
-                attention_norm=torch.empty(shape.hidden),
-                qkv=torch.empty((heads + 2 * kv_heads) * dim, shape.hidden),
-                qk_norm=torch.empty(heads + kv_heads, dim) if shape.qk_norm else None,
-                out=torch.empty(shape.hidden, heads * dim),
-                mlp_norm=torch.empty(shape.hidden),
-                gate_up=torch.empty(2 * shape.feed_forward, shape.hidden),
-                down=torch.empty(shape.hidden, shape.feed_forward),
+                attention_norm=empty(shape.hidden),
+                qkv=empty((heads + 2 * kv_heads) * dim, shape.hidden),
+                qk_norm=empty(heads + kv_heads, dim) if shape.qk_norm else None,
+                out=empty(shape.hidden, heads * dim),
+                mlp_norm=empty(shape.hidden),
+                gate_up=empty(2 * shape.feed_forward, shape.hidden),
+                down=empty(shape.hidden, shape.feed_forward),
             )
             for _ in range(shape.layers)
         ]
-        self._embedding = torch.empty(shape.vocab, shape.hidden)
-        self._norm = torch.empty(shape.hidden)
-        self._head = self._embedding if shape.tied else torch.empty(shape.vocab, shape.hidden)
+        self._embedding = empty(shape.vocab, shape.hidden)
+        self._norm = empty(shape.hidden)
+        self._head = self._embedding if shape.tied else empty(shape.vocab, shape.hidden)
         self._weights = self._name_weights()
 
     @classmethod
-    def from_pretrained(cls, path: Path | str) -> EmbeddedEngine:
+    def from_pretrained(cls, path: Path | str, precision: Precision = "float32") -> EmbeddedEngine:
         """Load a directory in Hugging Face format: ``config.json`` and safetensors, no code.
 
         Raises:
-            SrpoError: if a file is missing or the engine cannot run the model.
+            SrpoError: if a file is missing, the engine cannot run the model, or the processor has no bfloat16.
         """
         path = Path(path)
         config = read_json(path / "config.json")
@@ -288,7 +294,7 @@ class EmbeddedEngine:
         if not isinstance(eos, int):
             raise SrpoError(f"{path / 'config.json'}: eos_token_id = {eos!r}: one token id is needed")
         pad = config.get("pad_token_id")
-        engine = cls(config, eos, eos if pad is None else pad)
+        engine = cls(config, eos, eos if pad is None else pad, precision)
         try:
             tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
         except (OSError, SafetensorError) as error:
@@ -297,7 +303,7 @@ class EmbeddedEngine:
         return engine
 
     def update_weights(self, named_tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Copy in a full set of weights, converted to float32.
+        """Copy in a full set of weights, converted to the engine's precision.
 
         ``lm_head.weight`` may be absent, and is ignored, when the embeddings are tied.
 
@@ -401,9 +407,9 @@ class EmbeddedEngine:
         even = -(-len(rows) // max(count, 1))
         chunk: list[_Row] = []
         for row in rows:
-            # Logits count four times: sampling holds a few tensors of their size.
+            # Logits, float32, count four times: sampling holds a few tensors of their size.
             numbers = 2 * shape.layers * shape.kv_heads * shape.head_dim * (len(row.prompt) + max_new_tokens)
-            most = max(1, min(even, self._memory_bytes // (4 * (numbers + 4 * shape.vocab))))
+            most = max(1, min(even, self._memory_bytes // (self._dtype.itemsize * numbers + 16 * shape.vocab)))
             if len(chunk) >= most:
                 yield chunk
                 chunk = []
@@ -414,7 +420,9 @@ class EmbeddedEngine:
     def _sample(self, rows: list[_Row], params: SamplingParams) -> list[Completion]:
         """Decode one chunk to its end."""
         prompt_columns = len(rows[-1].prompt)
-        cache = _Cache.empty(self._shape, len(rows), prompt_columns, prompt_columns + params.max_new_tokens)
+        cache = _Cache.empty(
+            self._shape, len(rows), prompt_columns, prompt_columns + params.max_new_tokens, self._dtype
+        )
         logits = self._prefill(rows, cache, prompt_columns)
 
         tokens_of = np.zeros((len(rows), params.max_new_tokens), dtype=np.int64)
@@ -540,8 +548,8 @@ class EmbeddedEngine:
         query_key = heads[:, :rotated]
         if layer.qk_norm is not None:
             query_key = F.rms_norm(query_key, (shape.head_dim,), eps=shape.eps).mul_(layer.qk_norm)
-        pairs = torch.view_as_complex(query_key.unflatten(-1, (-1, 2)))
-        query_key = torch.view_as_real(pairs * rotation[:, None]).flatten(-2)
+        pairs = torch.view_as_complex(query_key.float().unflatten(-1, (-1, 2)))
+        query_key = torch.view_as_real(pairs * rotation[:, None]).flatten(-2).to(self._dtype)
         return query_key[:, : shape.heads], query_key[:, shape.heads :], heads[:, rotated:]
 
     def _finish_layer(self, layer: _Layer, hidden: Tensor, mixed: Tensor) -> None:
@@ -552,7 +560,17 @@ class EmbeddedEngine:
         hidden.addmm_(F.silu(gate).mul_(up), layer.down.T)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(F.rms_norm(hidden, (self._shape.hidden,), self._norm, self._shape.eps), self._head)
+        return F.linear(F.rms_norm(hidden, (self._shape.hidden,), self._norm, self._shape.eps), self._head).float()
+
+
+def _dtype(precision: Precision) -> torch.dtype:
+    if precision == "float32":
+        return torch.float32
+    if not any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16")):
+        raise SrpoError(
+            "execution.precision = bfloat16: this processor has no bfloat16 products and would emulate them; use float32"
+        )
+    return torch.bfloat16
 
 
 def _rotation_order(storage: Tensor, head_dim: int) -> Tensor:

@@ -65,6 +65,14 @@ def test_more_train_questions_leave_the_test_split_as_it_is(gym):
     assert build_split(task(train_questions=80), "test") == build_split(task(), "test")
 
 
+def test_the_same_numbers_in_another_order_are_the_same_question(gym):
+    splits = [
+        build_split(task("gcd", settings={"min_value": 2, "max_value": 20}), split) for split in ("train", "test")
+    ]
+    pairs = [frozenset(json.loads(q.ground_truth)["metadata"]["numbers"]) for split in splits for q in split]
+    assert len(pairs) == 48 == len(set(pairs))
+
+
 def test_settings_reach_the_task(gym):
     for question in build_split(task(settings={"min_word_len": 5, "max_word_len": 5}), "train"):
         assert len(json.loads(question.ground_truth)["answer"]) == 5

@@ -21,13 +21,21 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from srpo.benchmarks.families import FAMILIES, get_family
 from srpo.benchmarks.prompts import student_prompts, teacher_messages
-from srpo.benchmarks.splits import Question, write_split
+from srpo.benchmarks.splits import Question, build_split, write_split
 from srpo.cost.memory import parameters
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import GgufModel, HubModel, LocalModel, MiniatureModel, TransformerShape, WarmStart
+from srpo.experiment.config import (
+    GgufModel,
+    HubModel,
+    LocalModel,
+    MiniatureModel,
+    ReasoningGymBenchmark,
+    TransformerShape,
+    WarmStart,
+)
 from srpo.models import build_model, resolve
-from srpo.models.corpus import FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
+from srpo.models.corpus import WORKINGS, FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
 from srpo.models.tokenizer import CHAT_TEMPLATE, END, PAD, open_tokenizer, symbol_tokenizer, text_tokenizer
 from srpo.models.warm_start import backward, learning_rate_factor, make_batches, new_model, summed_loss, warm_start
 from srpo.repository import CONFIGS, ROOT
@@ -244,14 +252,39 @@ def test_splits_examples_answer_in_the_real_format(split: Path):
     assert not any("Call a tool." in example.messages[-1]["content"] for example in examples)
 
 
-def test_splits_corpus_needs_multiple_choice(tmp_path: Path):
+def test_a_split_without_a_known_format_has_no_warm_start(tmp_path: Path):
     settings = WarmStart(corpus="splits", steps=1)
-    with pytest.raises(SrpoError, match="no multiple-choice questions in no splits"):
+    with pytest.raises(SrpoError, match="splits: no splits: neither multiple-choice questions nor a task"):
         open_corpus(settings, {})
     question = Question(0, [{"role": "user", "content": "Call."}], "[]", "tool_use", "sdpo/tooluse")
     write_split(tmp_path / "train.parquet", [question], "train")
-    with pytest.raises(SrpoError, match="no multiple-choice questions in tooluse"):
+    with pytest.raises(SrpoError, match="splits: tooluse: neither multiple-choice questions nor a task"):
         open_corpus(settings, {"tooluse": tmp_path / "train.parquet"})
+
+
+@pytest.mark.parametrize("task", WORKINGS)
+def test_a_warm_start_on_a_task_is_right_and_says_how(task: str, tmp_path: Path):
+    """Each response, and each solution that a prompt shows, gets the task's own full reward."""
+    pytest.importorskip("reasoning_gym", reason="pip install --no-deps -r envs/reasoning-gym.txt")
+    benchmark = ReasoningGymBenchmark(
+        name=task, title=task, kind="reasoning_gym", task=task, train_questions=20, test_questions=2
+    )
+    questions = build_split(benchmark, "train")
+    write_split(tmp_path / "train.parquet", questions, "train")
+    truths = {question.messages[-1]["content"]: question.ground_truth for question in questions}
+    corpus = open_corpus(WarmStart(corpus="splits", steps=1, informed_fraction=0.5), {task: tmp_path / "train.parquet"})
+    rng = random.Random(0)
+    examples = [corpus.draw(rng) for _ in range(40)]
+    plain = [example for example in examples if example.solution is None]
+    informed = [example for example in examples if example.solution is not None]
+    assert plain and informed
+    for example in plain:
+        assert compute_reward("reasoning_gym", example.response, truths[example.messages[-1]["content"]]) == 1
+    for example in informed:
+        assert example.solution == example.response
+        assert example.solution in example.messages[-1]["content"]
+    for question, _ in corpus.probes(rng, 3)[task]:
+        assert question in questions
 
 
 # ---------------------------------------------------------------- warm start

@@ -99,7 +99,7 @@ def server(model, monkeypatch):
     config = SimpleNamespace(
         hf_config=AutoConfig.from_pretrained(model), tokenizer=AutoTokenizer.from_pretrained(model)
     )
-    return EmbeddedServer(config)
+    return EmbeddedServer(config, "float32")
 
 
 def test_the_embedded_server_answers_as_the_engine_does(server, model):
