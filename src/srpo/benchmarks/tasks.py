@@ -60,7 +60,7 @@ def task_entries(benchmark: ReasoningGymBenchmark) -> dict[str, list[TaskEntry]]
         if len(entries) == needed:
             break
         entry = drawn[index]
-        entries.setdefault(" ".join(sorted(re.findall(r"\w+", entry["question"]))), _entry(entry))
+        entries.setdefault(" ".join(sorted(re.findall(r"\w+|[^\w\s]", entry["question"]))), _entry(entry))
     if len(entries) < needed:
         raise SrpoError(
             f"{where}: {len(entries)} distinct questions of {DRAWS * needed}, {needed} asked for; ask fewer"

@@ -134,8 +134,9 @@ class SplitsCorpus:
         }
         if not self._questions:
             raise SrpoError(
-                f"warm_start.corpus = splits: {', '.join(train_splits) or 'no splits'}: neither multiple-choice questions "
-                f"nor a task of reasoning-gym among {', '.join(WORKINGS)}; give the experiment a benchmark that has them"
+                f"warm_start.corpus = splits: {', '.join(train_splits) or 'no splits'}: neither multiple-choice "
+                f"questions nor a task of reasoning-gym among {', '.join(WORKINGS)}; give the experiment a benchmark "
+                "that has them"
             )
         self._informed_fraction = settings.informed_fraction
 

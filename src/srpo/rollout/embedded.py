@@ -568,7 +568,7 @@ def _dtype(precision: Precision) -> torch.dtype:
         return torch.float32
     if not any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16")):
         raise SrpoError(
-            "execution.precision = bfloat16: this processor has no bfloat16 products and would emulate them; use float32"
+            "execution.precision = bfloat16: this processor would emulate bfloat16 products, slowly; use float32"
         )
     return torch.bfloat16
 

@@ -71,6 +71,11 @@ def test_the_same_numbers_in_another_order_are_the_same_question(gym):
     ]
     pairs = [frozenset(json.loads(q.ground_truth)["metadata"]["numbers"]) for split in splits for q in split]
     assert len(pairs) == 48 == len(set(pairs))
+    sums = [
+        build_split(task("chain_sum", settings={"max_terms": 2, "max_digits": 1}), split) for split in ("train", "test")
+    ]
+    expressions = {json.loads(q.ground_truth)["metadata"]["expression"] for split in sums for q in split}
+    assert {"+", "-"} <= {sign for expression in expressions for sign in expression}, "a sum is not a difference"
 
 
 def test_settings_reach_the_task(gym):

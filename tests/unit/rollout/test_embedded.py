@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +64,7 @@ def make_model(heads=4, kv_heads=2, head_dim=8, tied=True, theta=10000.0, family
     return model
 
 
-def make_engine(model: PreTrainedModel, **bounds: int) -> EmbeddedEngine:
+def make_engine(model: PreTrainedModel, **bounds: Any) -> EmbeddedEngine:
     engine = EmbeddedEngine(model.config, EOS, PAD, **bounds)
     engine.update_weights(model.state_dict().items())
     return engine
@@ -119,6 +121,34 @@ def test_log_probs_are_those_of_transformers(prompts, family, heads, kv_heads, h
             torch.testing.assert_close(torch.tensor(completion.log_probs), expected, rtol=0, atol=1e-5)
     lengths = {len(completion.token_ids) for group in completions for completion in group}
     assert len(lengths) > 2, "rows must leave the batch at different steps for this test to mean anything"
+
+
+@pytest.fixture
+def any_processor(monkeypatch):
+    """Emulated bfloat16 is slow, and has the same numbers."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(prompts, family, any_processor):
+    """Both round, at other places: neither is exact, and one is not further off than one and a half times the other."""
+    model = make_model(family=family)
+    completions = make_engine(model, precision="bfloat16").generate(prompts, PARAMS, SEEDS)
+    rounded = copy.deepcopy(model).bfloat16()
+    ours, theirs = [], []
+    for prompt, group in zip(prompts, completions, strict=True):
+        for completion in group:
+            exact = reference_log_probs(model, prompt, completion.token_ids, 0.8)
+            ours.append(torch.tensor(completion.log_probs) - exact)
+            theirs.append(reference_log_probs(rounded, prompt, completion.token_ids, 0.8).float() - exact)
+    error, expected = (torch.cat(errors).square().mean().sqrt() for errors in (ours, theirs))
+    assert 0 < error < 1.5 * expected < 0.2
+
+
+def test_bfloat16_that_would_be_emulated_is_refused(model, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False, "amx_bf16": False})
+    with pytest.raises(SrpoError, match=r"^execution\.precision = bfloat16: .*; use float32$"):
+        make_engine(model, precision="bfloat16")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
