@@ -40,12 +40,14 @@ class Reward:
         truth_format: what a ground truth must be, for the error message.
         reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
             its reading does not differ.
+        answer: the right answer in a ground truth.
     """
 
     is_correct: Callable[[str, str], object]
     check_truth: Callable[[str], object] = str
     truth_format: str = "text"
     reference_scores: Callable[[str], bool] | None = None
+    answer: Callable[[str], str] = str
 
 
 def is_own(kind: str) -> bool:
@@ -133,6 +135,12 @@ def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int
     """Number of truths that the reference's parser can never reward; None if its parser does not differ."""
     scores = find_reward(kind).reference_scores
     return None if scores is None else sum(not scores(truth) for truth in ground_truths)
+
+
+def most_frequent_answer(kind: str, ground_truths: Iterable[str]) -> float:
+    """The share of truths with the most frequent answer: what a model scores that always gives this answer."""
+    answers = Counter(map(find_reward(kind).answer, ground_truths))
+    return max(answers.values()) / answers.total()
 
 
 def render_tool_calls(ground_truth: str) -> str:
@@ -249,6 +257,8 @@ REWARDS = {
     "answer_match": Reward(_matches_answer),
     "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores),
     "tool_use_reference": Reward(_matches_calls_as_reference, render_tool_calls, "list of calls", _reference_scores),
-    "reasoning_gym": Reward(_matches_task, _check_task, "entry of a task of reasoning-gym"),
+    "reasoning_gym": Reward(
+        _matches_task, _check_task, "entry of a task of reasoning-gym", answer=lambda truth: json.loads(truth)["answer"]
+    ),
 }
 """Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""

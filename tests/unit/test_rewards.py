@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from srpo import rewards
 from srpo.errors import SrpoError
-from srpo.rewards import Reward, check_truths, compute_reward, count_reference_cannot_score, render_tool_calls
+from srpo.rewards import (
+    Reward,
+    check_truths,
+    compute_reward,
+    count_reference_cannot_score,
+    most_frequent_answer,
+    render_tool_calls,
+)
 
 KINDS = ("answer_match", "tool_use", "tool_use_reference")
 
@@ -90,6 +97,12 @@ def test_tool_use(kind, response, ground_truth, reward):
 def test_where_the_reference_reads_otherwise(response, ground_truth, proper, reference):
     assert compute_reward("tool_use", response, ground_truth) == proper
     assert compute_reward("tool_use_reference", response, ground_truth) == reference
+
+
+def test_the_most_frequent_answer_is_what_a_guess_scores():
+    assert most_frequent_answer("answer_match", ["A", "B", "B", "C"]) == 0.5
+    entries = [json.dumps({"answer": answer, "question": str(i)}) for i, answer in enumerate("2123")]
+    assert most_frequent_answer("reasoning_gym", entries) == 0.5
 
 
 def test_questions_the_reference_cannot_score_are_counted():

@@ -108,7 +108,8 @@ def build_split(
 def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question]]) -> dict[str, Any]:
     """Summarise the splits that exist for ``statistics.json`` (docs/architecture.md).
 
-    ``reference_cannot_score`` counts the tool-use questions that the reference's reading can never reward.
+    ``most_frequent_answer`` is the share of questions with this answer. ``reference_cannot_score`` counts the tool-use
+    questions that the reference's reading can never reward.
     """
     questions = [question for split in splits.values() for question in split]
     lengths = [sum(len(message["content"]) for message in question.messages) for question in questions]
@@ -121,6 +122,9 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
         "source": _describe_source(benchmark),
     }
     truths = {split: [question.ground_truth for question in of_split] for split, of_split in splits.items()}
+    statistics["most_frequent_answer"] = {
+        split: rewards.most_frequent_answer(benchmark.reward, of_split) for split, of_split in truths.items()
+    }
     unscored = {
         split: rewards.count_reference_cannot_score(benchmark.reward, of_split) for split, of_split in truths.items()
     }

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -127,6 +128,10 @@ def test_statistics():
         "example": {
             "prompt": splits["train"][0].messages[0]["content"],
             "answer": splits["train"][0].ground_truth,
+        },
+        "most_frequent_answer": {
+            split: max(Counter(q.ground_truth for q in of_split).values()) / len(of_split)
+            for split, of_split in splits.items()
         },
         "source": {"family": "physics", "seed": 0},
     }

@@ -29,10 +29,12 @@ def splits_table(results: Results) -> Table:
         counts = [lookup[value][name, split] for value in values for split in ("train", "test")]
         source = statistics.get("source", {}).get("repository") or statistics.get("kind", MISSING)
         shown = [MISSING if pd.isna(count) else f"{count:,}" for count in counts]
-        return [source, *shown, *(number(lengths.get(key), 0) for key in ("mean", "max"))]
+        guess = statistics.get("most_frequent_answer", {}).get("test")
+        guessed = number(None if guess is None else 100 * guess, 1)
+        return [source, *shown, *(number(lengths.get(key), 0) for key in ("mean", "max")), guessed]
 
     heads = ["Source", "Train", "Test", *(["Train (paper)", "Test (paper)"] if "paper" in frame else [])]
-    heads += ["Prompt characters, mean", "max"]
+    heads += ["Prompt characters, mean", "max", "Most frequent answer, % of test"]
     body = [(benchmark_title(results, name), texts(name)) for name in results.experiment.benchmarks]
     grid = text_grid("Benchmark", heads, body)
     return Table("table4", "Table 4. Questions", comparability(results), frame, {}, [grid])
