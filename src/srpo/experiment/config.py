@@ -629,6 +629,16 @@ class Experiment(Config):
         return self
 
     @model_validator(mode="after")
+    def _clock_knows_the_passes(self) -> Experiment:
+        for name, method in self.methods.items():
+            if method.teacher_passes > 1 and isinstance(self.training.clock, CalibratedClock):
+                raise ValueError(
+                    f"methods.{name}.teacher.kind = {method.teacher.kind}: no method of figure 4b has its second pass, "
+                    "so training.clock.kind = calibrated cannot count it; use wall or modelled"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _titles_differ(self) -> Experiment:
         for kind in ("methods", "models", "benchmarks"):
             named: dict[str, str] = {}  # the first of each title; tables and figures tell them apart by it
