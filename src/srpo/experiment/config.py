@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from srpo.algorithm.method import Method
 from srpo.errors import SrpoError
@@ -595,6 +595,18 @@ class RunSpec(Config):
     def identity(self) -> dict[str, Any]:
         """The specification without the keys that do not change the result (:data:`NOT_PART_OF_IDENTITY`)."""
         return self.model_dump(mode="json", exclude=NOT_PART_OF_IDENTITY)
+
+
+def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A dumped :class:`RunSpec` with the keys that its commit did not have yet, at their defaults.
+
+    A run did then what the default does now: a change of results raises srpo's version. A specification that cannot be
+    read any more stays as it is.
+    """
+    try:
+        return RunSpec.model_validate(spec).model_dump(mode="json")
+    except ValidationError:
+        return dict(spec)
 
 
 class Experiment(Config):
