@@ -16,7 +16,7 @@ class _Kind(Config):
     """A kind; without changes, one whose weights stay.
 
     Attributes:
-        has_weights: whether it keeps weights of its own, beside the student's.
+        has_weights: whether it keeps its own weights, beside the student's.
         has_rate: whether the method's ``teacher_update_rate`` is a setting of it.
         passes: forward passes that score a response.
     """

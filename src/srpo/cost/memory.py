@@ -103,7 +103,7 @@ class CheckpointBytes:
     Attributes:
         model: verl's shards of the weights, float32.
         optimizer: Adam's two moments, float32.
-        teacher: the teacher's shards, float32; 0 for a method whose teacher has no weights of its own.
+        teacher: the teacher's shards, float32; 0 for a method whose teacher has no weights but the student's.
         weights: ``huggingface/``, what is evaluated, in the precision that the run computes with.
     """
 
@@ -119,7 +119,7 @@ class CheckpointBytes:
 
 
 def checkpoint_bytes(shape: TransformerShape, execution: Execution, teacher: bool) -> CheckpointBytes:
-    """Size of a checkpoint of a method whose teacher has weights of its own, or not."""
+    """Size of a checkpoint of a method whose teacher has its own weights, or not."""
     once = FLOAT32 * parameters(shape)
     weights = weight_bytes(execution) * parameters(shape)
     return CheckpointBytes(model=once, optimizer=2 * once, teacher=once if teacher else 0, weights=weights)
@@ -137,7 +137,7 @@ def trainer_state(shape: TransformerShape, execution: Execution, teacher: bool =
     """Bytes on each GPU that stay allocated in all phases, by item.
 
     Args:
-        teacher: whether the method's teacher has weights of its own.
+        teacher: whether the method's teacher has its own weights.
     """
     shard = FLOAT32 * parameters(shape) / execution.ranks
     return {
@@ -156,7 +156,7 @@ def update_memory(
     each, but no gradients.
 
     Args:
-        teacher: whether the method's teacher has weights of its own.
+        teacher: whether the method's teacher has its own weights.
     """
     tokens = micro_batch_tokens(execution, training)
     layer, embedding = layer_parameters(shape), embedding_parameters(shape)
@@ -203,7 +203,7 @@ def rollout_memory(
 
     Args:
         device: bytes of a GPU.
-        teacher: whether the method's teacher has weights of its own.
+        teacher: whether the method's teacher has its own weights.
     """
     state = trainer_state(shape, execution, teacher)
     free = device - DEVICE_RUNTIME - state["weights, float32"] - state["teacher, float32"]
@@ -221,7 +221,7 @@ def host_memory(shape: TransformerShape, execution: Execution, teacher: bool = T
     """Bytes of host memory that a run needs at its peak, all ranks together.
 
     Args:
-        teacher: whether the method's teacher has weights of its own.
+        teacher: whether the method's teacher has its own weights.
     """
     size = parameters(shape)
     # verl loads a model with tied embeddings on every rank, others on the first, in float32

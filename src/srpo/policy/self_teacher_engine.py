@@ -44,7 +44,7 @@ UPDATES = "updates"
 
 
 class SelfTeacherEngine(FSDPEngineWithLMHead):
-    """The student, its optimizer and, if the method's teacher has weights of its own, these.
+    """The student, its optimizer and, if the method's teacher has its own weights, these.
 
     Attributes:
         teacher: the teacher's weights, frozen ones of a trust region included; None without any, as of a live teacher.
@@ -63,7 +63,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         """Build the weights of the self-teacher as a copy of the student, with the student's mesh and sharding.
 
         Args:
-            kind: if it has no weights of its own, nothing is built.
+            kind: a live one has no other weights than the student, so nothing is built.
             rate: ``teacher_update_rate``.
             offload: keep the teacher's shards in host memory between its passes.
         """
