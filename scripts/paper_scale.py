@@ -61,7 +61,7 @@ def freed() -> str:
     made = plan.make_plan(PAPER)
     spare = 0.0
     for run in made.runs:
-        teacher = PAPER.methods[run.run.method].routing.needs_teacher
+        teacher = PAPER.methods[run.run.method].teacher_has_weights
         size = memory.checkpoint_bytes(made.shapes[run.run.model], PAPER.execution, teacher)
         spare += size.total - size.weights
     return f"That frees {spare / 1e9:.0f} of {made.disk_end / 1e9:.0f} GB."

@@ -122,7 +122,7 @@ def test_one_rank_gives_the_bytes_of_the_driver_in_one_process(method, alone, tm
     assert_same_run(found, alone(method), exactly=True)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "srpo_trust_region"])
 def test_two_ranks_give_the_numbers_of_one(method, alone, tmp_path):
     execution = {"driver": "ray", "ranks": 2, "max_tokens_per_rank": 300, "offload_teacher": True}
     found = trained(tiny_experiment(method, execution, validate_every=2), tmp_path / "ray")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import TEACHERS
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo.benchmarks.prompts import teacher_messages
@@ -20,6 +21,7 @@ METHODS = [
     "grpo_with_anchor",
     "sdpo_failed_only",
     "sdpo_correct_only",
+    *TEACHERS,
 ]
 
 

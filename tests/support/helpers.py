@@ -24,6 +24,9 @@ METHODS = (
     "sdpo_correct_only",
 )
 
+TEACHERS = ("srpo_frozen_teacher", "srpo_live_teacher", "srpo_snapshot_teacher", "srpo_trust_region")
+"""Methods whose teacher is not the paper's."""
+
 ROUTES = {
     # (correct, sibling available): (True, True), (True, False), (False, True), (False, False)
     "grpo": ("grpo", "grpo", "grpo", "grpo"),
@@ -35,6 +38,7 @@ ROUTES = {
     "grpo_with_anchor": ("anchored", "anchored", "anchored", "anchored"),
     "sdpo_failed_only": ("dropped", "dropped", "sdpo", "dropped"),
     "sdpo_correct_only": ("sdpo", "dropped", "dropped", "dropped"),
+    **dict.fromkeys(TEACHERS, ("grpo", "grpo", "sdpo", "grpo")),
 }
 CASES = ((True, True), (True, False), (False, True), (False, False))
 

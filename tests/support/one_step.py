@@ -87,10 +87,12 @@ def build_run(
     tied: bool = True,
     execution: dict | None = None,
     policy: Callable[[RunSpec, Path], Any] = InProcessPolicy,
+    changes: dict | None = None,
     **training,
 ) -> OneStep:
-    """A step of method ``name`` with inputs below ``root``; its teacher is a little off the student."""
-    experiment = tiny_experiment(name, execution, **{"warmup_steps": 0, "max_reprompt_len": 108, **training})
+    """A step of method ``name``, with these changes, with inputs below ``root``; its teacher is a little off."""
+    training = {"warmup_steps": 0, "max_reprompt_len": 108, **training}
+    experiment = tiny_experiment(name, execution, changes, **training)
     root.mkdir(parents=True, exist_ok=True)
     for part in ("data", "models"):
         if not (root / part).exists():
@@ -158,6 +160,7 @@ class Reference:
             with torch.no_grad():
                 for name, weight in weights(run.policy.worker.actor.engine.teacher).items():
                     self.teacher.get_parameter(name).copy_(weight)
+        self.updates = 0
         self.optimizer = torch.optim.AdamW(
             self.student.parameters(), lr=self.method.learning_rate, weight_decay=run.training.weight_decay
         )
@@ -167,6 +170,25 @@ class Reference:
         ids = torch.cat([torch.as_tensor(prompt), response])[None]
         logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
         return (logits / self.run.training.temperature).log_softmax(-1)
+
+    def teacher_log_probs(self, prompt: Tensor | list[int], response: Tensor) -> Tensor:
+        """[response, vocabulary] of the teacher, whatever its kind."""
+        kind, share = self.method.teacher.kind, self.method.teacher_update_rate
+        own, students = (self.log_probs(model, prompt, response) for model in (self.teacher, self.student))
+        if kind == "trust_region":
+            product = own.exp() ** (1 - share) * students.exp() ** share
+            return (product / product.sum(-1, keepdim=True)).log()
+        return students if kind == "live" else own
+
+    def move_teacher(self) -> None:
+        """After an update of the student."""
+        self.updates += 1
+        kind, rate = self.method.teacher.kind, self.method.teacher_update_rate
+        copies = kind == "snapshot" and self.updates % self.method.teacher.every == 0
+        share = rate if kind == "ema" else float(copies)
+        with torch.no_grad():
+            for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+                slow.copy_((1 - share) * slow + share * fast)
 
     def teacher_prompt(self, rollouts: Rollouts, i: int, sibling: int) -> list[int]:
         question = self.run.train_questions[int(rollouts.question[i])]
@@ -186,7 +208,7 @@ class Reference:
                 if self.method.name == "grpo_with_anchor":
                     prompt = rollouts.prompts[i]
                 if prompt is not None:
-                    log_probs = self.log_probs(self.teacher, prompt, rollouts.responses[i])
+                    log_probs = self.teacher_log_probs(prompt, rollouts.responses[i])
                     result[i] = replace(sample, teacher=log_probs)
         return result
 
@@ -205,9 +227,7 @@ class Reference:
             gradients.append({name: p.grad.clone() for name, p in self.student.named_parameters()})
             norms.append(torch.nn.utils.clip_grad_norm_(self.student.parameters(), self.run.training.clip_grad).item())
             self.optimizer.step()
-            with torch.no_grad():
-                for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
-                    slow.copy_(0.95 * slow + 0.05 * fast)
+            self.move_teacher()
             losses.append(loss)
         return losses, gradients, norms
 

@@ -16,14 +16,14 @@ def hash_reward(kind, response, ground_truth):
     return float(hashlib.md5(response.encode()).digest()[0] < 100)
 
 
-def tiny_experiment(method, execution=None, **training):
-    """One method on 4 questions x 4 rollouts of at most 12 tokens."""
+def tiny_experiment(method, execution=None, changes=None, **training):
+    """One method, with these changes, on 4 questions x 4 rollouts of at most 12 tokens."""
     raw = yaml.safe_load((CONFIGS / "experiments" / "smoke.yaml").read_text())
-    size = 2 if method == "grpo" else 4
+    values = {"mini_batch_questions": 2 if method == "grpo" else 4, "learning_rate": 1e-3, "distillation_topk": 20}
     raw |= {
         "name": "tiny",
         "matrix": [{"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"], "methods": [method]}],
-        "overrides": {method: {"mini_batch_questions": size, "learning_rate": 1e-3, "distillation_topk": 20}},
+        "overrides": {method: values | (changes or {})},
         "execution": execution or {},
     }
     raw["training"] |= {

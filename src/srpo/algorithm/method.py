@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from srpo.algorithm.branches import BRANCHES, trained_branches
+from srpo.algorithm.teacher import Ema, Teacher
 from srpo.schema import Config, Count, Fraction, Positive
 
 
@@ -90,8 +91,12 @@ class Method(Config):
     """alpha of the generalised Jensen-Shannon divergence: 0 forward KL, 1 reverse KL, 0.5 Jensen-Shannon (table 3)."""
     distillation_is_clip: Positive = 2.0
     """Truncation of the importance ratio of the distillation loss (table 3)."""
-    teacher_update_rate: Annotated[float, Field(gt=0, le=1)] = 0.05
-    """Rate of the teacher's exponential moving average (table 3)."""
+
+    # the self-teacher (section 2.2)
+    teacher: Teacher = Ema()
+    """Whose weights score the student's tokens."""
+    teacher_update_rate: Fraction = 0.05
+    """Share of the student: in a step of the EMA (table 3), or in the mixture of the trust region."""
 
     # the weighting of distilled tokens (section 3.2)
     entropy_beta: Annotated[float, Field(ge=0)] = 0.0
@@ -105,8 +110,28 @@ class Method(Config):
     kl_coef: Annotated[float, Field(ge=0)] = 0.1
     """Coefficient of the anchored branch's KL penalty (a control; not in the paper)."""
 
+    @property
+    def teacher_passes(self) -> int:
+        """Forward passes that score a response that uses the teacher; 0 without one."""
+        return self.teacher.passes if self.routing.needs_teacher else 0
+
+    @property
+    def teacher_has_weights(self) -> bool:
+        """Whether a run holds a second set of weights."""
+        return self.routing.needs_teacher and self.teacher.has_weights
+
     @model_validator(mode="after")
     def _weights_differ(self) -> Method:
         if self.preserve_loss_scale and self.entropy_beta == 0:
             raise ValueError("preserve_loss_scale = true: entropy_beta = 0 makes all weights 1")
+        return self
+
+    @model_validator(mode="after")
+    def _teacher_is_used(self) -> Method:
+        kind, default = self.teacher.kind, type(self).model_fields["teacher_update_rate"].default
+        if not self.routing.needs_teacher and kind != "ema":
+            raise ValueError(f"teacher.kind = {kind}: no branch of the method asks a teacher")
+        if not self.teacher.has_rate and self.teacher_update_rate != default:
+            rate = f"teacher_update_rate = {self.teacher_update_rate:g}"
+            raise ValueError(f"{rate}: a teacher of kind {kind} has none; ema and trust_region have one")
         return self

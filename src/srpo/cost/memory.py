@@ -103,7 +103,7 @@ class CheckpointBytes:
     Attributes:
         model: verl's shards of the weights, float32.
         optimizer: Adam's two moments, float32.
-        teacher: the EMA teacher's shards, float32; 0 for a method without one.
+        teacher: the teacher's shards, float32; 0 for a method whose teacher has no weights but the student's.
         weights: ``huggingface/``, what is evaluated, in the precision that the run computes with.
     """
 
@@ -119,7 +119,7 @@ class CheckpointBytes:
 
 
 def checkpoint_bytes(shape: TransformerShape, execution: Execution, teacher: bool) -> CheckpointBytes:
-    """Size of a checkpoint of a method with or without self-teacher."""
+    """Size of a checkpoint of a method whose teacher has its own weights, or not."""
     once = FLOAT32 * parameters(shape)
     weights = weight_bytes(execution) * parameters(shape)
     return CheckpointBytes(model=once, optimizer=2 * once, teacher=once if teacher else 0, weights=weights)
@@ -133,18 +133,31 @@ def weight_bytes(execution: Execution) -> int:
 # ---------------------------------------------------------------- device memory
 
 
-def trainer_state(shape: TransformerShape, execution: Execution) -> dict[str, float]:
-    """Bytes on each GPU that stay allocated in all phases, by item."""
+def trainer_state(shape: TransformerShape, execution: Execution, teacher: bool = True) -> dict[str, float]:
+    """Bytes on each GPU that stay allocated in all phases, by item.
+
+    Args:
+        teacher: whether the method's teacher has its own weights.
+    """
     shard = FLOAT32 * parameters(shape) / execution.ranks
     return {
         "weights, float32": shard,
         "Adam's moments, float32": 2 * shard,
-        "EMA teacher, float32": 0.0 if execution.offload_teacher else shard,
+        "teacher, float32": shard if teacher and not execution.offload_teacher else 0.0,
     }
 
 
-def update_memory(shape: TransformerShape, execution: Execution, training: Training) -> dict[str, float]:
-    """Bytes on each GPU at the peak of an update, if the largest micro-batch has distilled responses only."""
+def update_memory(
+    shape: TransformerShape, execution: Execution, training: Training, teacher: bool = True
+) -> dict[str, float]:
+    """Bytes on each GPU at the peak of an update, if the largest micro-batch has distilled responses only.
+
+    The passes before it take less, that of a trust region included: its two models have logits and gathered weights
+    each, but no gradients.
+
+    Args:
+        teacher: whether the method's teacher has its own weights.
+    """
     tokens = micro_batch_tokens(execution, training)
     layer, embedding = layer_parameters(shape), embedding_parameters(shape)
     inside_layer = layer_activations(shape)
@@ -156,7 +169,7 @@ def update_memory(shape: TransformerShape, execution: Execution, training: Train
     gathered = 2 * (embedding + layer) if execution.ranks > 1 else parameters(shape)
     mask = BFLOAT16 * tokens**2 if execution.attention == "sdpa" and execution.remove_padding else 0
     return {
-        **trainer_state(shape, execution),
+        **trainer_state(shape, execution, teacher),
         "gradients, float32": FLOAT32 * parameters(shape) / execution.ranks,
         # in bfloat16; the largest unit's gradient in bfloat16 and, for its sum, float32
         "gathered weights and gradients": BFLOAT16 * gathered + (BFLOAT16 + FLOAT32) * embedding,
@@ -180,7 +193,9 @@ def layer_activations(shape: TransformerShape) -> int:
     return 24 * shape.hidden_size + 20 * (queries + keys_values) + 12 * shape.intermediate_size
 
 
-def rollout_memory(shape: TransformerShape, execution: Execution, device: float) -> dict[str, float]:
+def rollout_memory(
+    shape: TransformerShape, execution: Execution, device: float, teacher: bool = True
+) -> dict[str, float]:
     """Bytes on each GPU while servers generate.
 
     A server takes ``rollout_memory_fraction`` of the memory that is free when it starts (before Adam's first step). It
@@ -188,9 +203,10 @@ def rollout_memory(shape: TransformerShape, execution: Execution, device: float)
 
     Args:
         device: bytes of a GPU.
+        teacher: whether the method's teacher has its own weights.
     """
-    state = trainer_state(shape, execution)
-    free = device - DEVICE_RUNTIME - state["weights, float32"] - state["EMA teacher, float32"]
+    state = trainer_state(shape, execution, teacher)
+    free = device - DEVICE_RUNTIME - state["weights, float32"] - state["teacher, float32"]
     weights = BFLOAT16 * parameters(shape) / execution.rollout_tensor_parallel
     return {
         **state,
@@ -201,16 +217,20 @@ def rollout_memory(shape: TransformerShape, execution: Execution, device: float)
     }
 
 
-def host_memory(shape: TransformerShape, execution: Execution) -> float:
-    """Bytes of host memory that a run needs at its peak, all ranks together."""
+def host_memory(shape: TransformerShape, execution: Execution, teacher: bool = True) -> float:
+    """Bytes of host memory that a run needs at its peak, all ranks together.
+
+    Args:
+        teacher: whether the method's teacher has its own weights.
+    """
     size = parameters(shape)
     # verl loads a model with tied embeddings on every rank, others on the first, in float32
     loading = FLOAT32 * size * (execution.ranks if shape.tie_word_embeddings else 1)
     # each server keeps a copy of its weights; the weights to evaluate are put together on the first rank
     servers = BFLOAT16 * size * execution.ranks / execution.rollout_tensor_parallel
     saving = weight_bytes(execution) * size
-    teacher = FLOAT32 * size if execution.offload_teacher else 0
-    return max(loading, servers + saving) + teacher + HOST_PER_RANK * execution.ranks
+    offloaded = FLOAT32 * size if teacher and execution.offload_teacher else 0
+    return max(loading, servers + saving) + offloaded + HOST_PER_RANK * execution.ranks
 
 
 def process_memory_mb(model: Model) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from srpo.algorithm.method import Method
 from srpo.errors import SrpoError
@@ -600,6 +600,18 @@ class RunSpec(Config):
         return self.model_dump(mode="json", exclude=NOT_PART_OF_IDENTITY)
 
 
+def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A dumped :class:`RunSpec` with the keys that its commit did not have yet, at their defaults.
+
+    A run did then what the default does now: a change of results raises srpo's version. A specification that cannot be
+    read any more stays as it is.
+    """
+    try:
+        return RunSpec.model_validate(spec).model_dump(mode="json")
+    except ValidationError:
+        return dict(spec)
+
+
 class Experiment(Config):
     """A resolved experiment."""
 
@@ -628,6 +640,16 @@ class Experiment(Config):
                 raise ValueError(
                     f"methods.{name}.mini_batch_questions = {method.mini_batch_questions}: "
                     f"must divide training.questions_per_batch = {self.training.questions_per_batch}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _clock_knows_the_passes(self) -> Experiment:
+        for name, method in self.methods.items():
+            if method.teacher_passes > 1 and isinstance(self.training.clock, CalibratedClock):
+                raise ValueError(
+                    f"methods.{name}.teacher.kind = {method.teacher.kind}: no method of figure 4b has its second pass, "
+                    "so training.clock.kind = calibrated cannot count it; use wall or modelled"
                 )
         return self
 

@@ -89,7 +89,8 @@ def data_sheet_seconds(
 
     cost = model_cost(shape)
     score = cost.forward_flops([prompt + response])
-    teacher = TEACHER_SHARE[like] * cost.forward_flops([prompt + response + response])
+    passes_of_teacher = method.teacher_passes if method else 0
+    teacher = passes_of_teacher * TEACHER_SHARE[like] * cost.forward_flops([prompt + response + response])
     several_updates = method is None or method.mini_batch_questions < training.questions_per_batch
     before = (
         score if several_updates else TEACHER_SHARE[like] * score

@@ -46,12 +46,19 @@ class Measurements:
     def of(self, model: str, method: str | None, methods: Mapping[str, Method]) -> tuple[str, Phases] | None:
         """The measured phases of a model's method, or of one with the same passes, and the name of that method.
 
-        Without a method those of the untrained model, which generates like GRPO's at first.
+        If the teacher of the other one scores in another number of passes, its seconds are in proportion. Without a
+        method those of the untrained model, which generates like GRPO's at first.
         """
         like = timed_like(methods[method] if method else None)
         found = [name for of, name in self.phases if of == model and timed_like(methods[name]) == like]
         name = method if method in found else next(iter(found), None)
-        return None if name is None else (name, self.phases[model, name])
+        if name is None:
+            return None
+        phases = self.phases[model, name]
+        if method and methods[method].teacher_passes != methods[name].teacher_passes:
+            times = methods[method].teacher_passes / methods[name].teacher_passes
+            phases = {**phases, "teacher": times * phases["teacher"]}
+        return name, phases
 
 
 def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measurements:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import yaml
 
 from srpo.algorithm.method import Method
+from srpo.algorithm.teacher import Ema
 from srpo.cost import memory
 from srpo.cost.flops import model_cost, modelled_seconds
 from srpo.experiment.config import (
@@ -238,7 +239,7 @@ class _Planner:
         if step.source == "FLOPs" and toy:
             horizon *= MODELLED_SECOND
         validations = max(1, math.ceil(int(steps[last]) / training.validate_every))
-        sizes = memory.checkpoint_bytes(shape, execution, method.routing.needs_teacher)
+        sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
         evaluated = min(len(training.budget_seconds), validations)
         server = SERVER_SECONDS[execution.rollout_engine]
         known = self.known_sampling(run.model, step)
@@ -275,7 +276,7 @@ class _Planner:
 
         Measured, if a run of the model and of a method with the same passes was; else, with SGLang on GPUs, those of a
         card's data sheet if there is one, or the paper's (figure 4b) for the method or the one whose passes it shares,
-        and the nearest budget; else those of FLOPs.
+        and the nearest budget, with more for a second pass of the teacher; else those of FLOPs.
         """
         experiment, labels = self.experiment, self.experiment.training.budget_seconds
         definition = experiment.methods[method] if method else None
@@ -296,9 +297,21 @@ class _Planner:
                 label: figure[min(figure, key=lambda hours: abs(3600 * hours - budget))]
                 for label, budget in labels.items()
             }
-            return StepTime(seconds, GENERATION_SHARE, "paper" if like == method else f"paper, {like}")
+            whole = {label: each + self.second_pass_seconds(model, definition) for label, each in seconds.items()}
+            share = GENERATION_SHARE * sum(seconds.values()) / sum(whole.values())
+            return StepTime(whole, share, "paper" if like == method else f"paper, {like}")
         generation, rest = _modelled_step(experiment, self.shapes[model], definition)
         return StepTime(dict.fromkeys(labels, generation + rest), generation / (generation + rest), "FLOPs")
+
+    def second_pass_seconds(self, model: str, method: Method | None) -> float:
+        """Seconds on the paper's card of what a method's teacher computes beyond the one pass of the paper's."""
+        if method is None or method.teacher_passes < 2:
+            return 0.0
+        once = method.model_copy(update={"teacher": Ema()})
+        training, execution = self.experiment.training, self.experiment.execution
+        card, shape, like = GPUS[PAPER_GPU], self.shapes[model], timed_like(method)
+        own, usual = (data_sheet_seconds(card, shape, training, execution, each, like)[1] for each in (method, once))
+        return own - usual
 
     def known_sampling(self, model: str, step: StepTime, first: bool = False) -> TimedSampling:
         """A sampling of the model whose time is known: a measured validation, or the generation of a step."""
@@ -389,7 +402,7 @@ def _modelled_step(experiment: Experiment, shape: TransformerShape, method: Meth
     passes = 3 if once else 4
     dense = passes * forward(prompt, training.questions_per_batch)
     if method is not None and method.routing.needs_teacher:  # two prompts a group: the sibling shown sees another
-        dense += forward(training.max_reprompt_len, 2 * training.questions_per_batch)
+        dense += method.teacher_passes * forward(training.max_reprompt_len, 2 * training.questions_per_batch)
     prompts = training.questions_per_batch * cost.forward_flops([prompt])
     decode = rows * cost.decode_flops([prompt], [response])
     rates = _rates(training)

@@ -109,12 +109,12 @@ def shortages(experiment: Experiment, gpu: float) -> list[str]:
     longest = training.max_prompt_length + training.max_response_length
     floor = training.max_reprompt_len + training.max_response_length
     lower_tokens = f"lower execution.max_tokens_per_rank (to {floor} at least) or set execution.offload_teacher"
-    lines = []
+    lines, teacher = [], _some_teacher_has_weights(experiment)
     for name, model in experiment.models.items():
         shape = memory.shape_of(model)
-        rollout = memory.rollout_memory(shape, execution, gpu)
+        rollout = memory.rollout_memory(shape, execution, gpu, teacher)
         for what, items, remedy in (
-            ("an update", memory.update_memory(shape, execution, training), lower_tokens),
+            ("an update", memory.update_memory(shape, execution, training, teacher), lower_tokens),
             ("generation", rollout, "lower execution.rollout_memory_fraction"),
         ):
             if (needed := sum(items.values())) > gpu:
@@ -128,6 +128,10 @@ def shortages(experiment: Experiment, gpu: float) -> list[str]:
                 "raise execution.rollout_memory_fraction or rollout_tensor_parallel"
             )
     return lines
+
+
+def _some_teacher_has_weights(experiment: Experiment) -> bool:
+    return any(method.teacher_has_weights for method in experiment.methods.values())
 
 
 def _device(experiment: Experiment) -> str:
@@ -206,14 +210,15 @@ def _render_disk(plan: Plan) -> str:
             runs = [
                 run
                 for run in plan.runs
-                if run.run.model == model and plan.experiment.methods[run.run.method].routing.needs_teacher == teacher
+                if run.run.model == model and plan.experiment.methods[run.run.method].teacher_has_weights == teacher
             ]
             if runs:
                 sizes = memory.checkpoint_bytes(plan.shapes[model], plan.experiment.execution, teacher)
                 numbers = (sizes.model, sizes.optimizer, sizes.teacher, sizes.weights, sizes.total)
                 cells = (*numbers, max(run.disk_peak for run in runs), max(run.disk_end for run in runs))
                 rows.append([model, "yes" if teacher else "no", *map(_gigabytes, cells)])
-    columns = ["model", "teacher", "weights", "Adam", "EMA", "huggingface", "checkpoint", "run, peak", "run, end"]
+    columns = ["model", "teacher's weights", "weights", "Adam", "teacher"]
+    columns += ["huggingface", "checkpoint", "run, peak", "run, end"]
     return (
         _table([f"disk, GB: {columns[0]}", *columns[1:]], rows)
         + f"\nwhole experiment: {_gigabytes(plan.disk_end)} GB at the end, {_gigabytes(plan.disk_peak)} GB at its peak"
@@ -223,8 +228,8 @@ def _render_disk(plan: Plan) -> str:
 def _render_memory(plan: Plan) -> str:
     """Device memory of an update and of generation, for each model and size of GPU."""
     execution, training = plan.experiment.execution, plan.experiment.training
-    shapes = plan.shapes.values()
-    update = [memory.update_memory(shape, execution, training) for shape in shapes]
+    shapes, teacher = plan.shapes.values(), _some_teacher_has_weights(plan.experiment)
+    update = [memory.update_memory(shape, execution, training, teacher) for shape in shapes]
     sizes = (GPUS[plan.gpu].memory,) if plan.gpu else GPU_SIZES
     rows = _render_items(update, sizes)
     text = _table(["memory of a GPU in an update, GB", *plan.shapes], rows)
@@ -232,7 +237,7 @@ def _render_memory(plan: Plan) -> str:
     servers = execution.ranks // execution.rollout_tensor_parallel
     sequences = -(-training.questions_per_batch * training.rollouts_per_question // servers)
     for size in sizes:
-        rollout = [memory.rollout_memory(shape, execution, size) for shape in shapes]
+        rollout = [memory.rollout_memory(shape, execution, size, teacher) for shape in shapes]
         rows = _render_items(rollout, [size])
         tokens = [
             items["keys and values"] / memory.kv_bytes_per_token(shape) * execution.rollout_tensor_parallel
@@ -246,7 +251,7 @@ def _render_memory(plan: Plan) -> str:
             ]
         )
         text += "\n\n" + _table([f"memory of a GPU of {size / 1e9:.0f} GB in generation, GB", *plan.shapes], rows)
-    host = [_gigabytes(memory.host_memory(shape, execution)) for shape in shapes]
+    host = [_gigabytes(memory.host_memory(shape, execution, teacher)) for shape in shapes]
     return text + "\n\n" + _table(["memory of the host, GB", *plan.shapes], [["all ranks together", *host]])
 
 

@@ -26,6 +26,8 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
     metrics["actor/grad_norm"] = values["grad_norm"].mean().item()
     metrics["actor/skipped_updates"] = (~values["grad_norm"].isfinite()).sum().item()
     metrics["actor/learning_rate"] = values["lr"][-1].item()
+    if "teacher/distance" in values:
+        metrics["teacher/distance"] = values["teacher/distance"][-1].item()
     for name, worst in DEVICE_MEMORY.items():
         if name in values:
             metrics[name] = worst(values[name]).item()
@@ -55,6 +57,6 @@ def gradient_norm(output: TensorDict) -> float:
 
 
 def _numbers(output: TensorDict) -> dict[str, list[float]]:
-    names = ("loss/", "sum/", "grad_norm", "lr", "perf/device_memory")
+    names = ("loss/", "sum/", "grad_norm", "lr", "perf/device_memory", "teacher/distance")
     metrics = {name: value for name, value in tu.get(output, "metrics").items() if name.startswith(names)}
     return {name: [value] if isinstance(value, float) else [float(v) for v in value] for name, value in metrics.items()}

@@ -1,4 +1,4 @@
-"""verl's FSDP engine with an EMA self-teacher and response-only model outputs.
+"""verl's FSDP engine with a self-teacher and response-only model outputs.
 
 verl's engine computes logits of every position of prompt and response and returns one number per token. This one
 computes them only where response tokens are predicted. It also returns the student's top-K ids (old log-prob pass, or
@@ -7,6 +7,7 @@ and the student's distribution with gradients (update). The ``pass_name`` entry 
 (:data:`PASSES`). Sequences are packed, never padded: rows that share prompts, or verl's packing.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from verl.utils import tensordict_utils as tu
-from verl.utils.device import get_torch_device
+from verl.utils.device import get_device_id, get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
@@ -30,41 +31,54 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, token_log_probs, top_k_ids
 from srpo.algorithm.routing import has_loss
+from srpo.algorithm.teacher import Teacher
 from srpo.layout import WEIGHTS
 from srpo.policy.batches import unpack_targets
 from srpo.policy.hugging_face import write_weights
 from srpo.policy.shared_prompts import PackedRows
+from srpo.policy.trust_region import TrustRegionModel
 from srpo.policy.verl_private import build_sharded_copy
+
+UPDATES = "updates"
+"""The entry of the teacher's file that counts optimizer steps; no parameter has a name without a point."""
 
 
 class SelfTeacherEngine(FSDPEngineWithLMHead):
-    """The student, its optimizer and, if the method needs it, the EMA of its weights."""
+    """The student, its optimizer and, if the method's teacher has its own weights, these.
+
+    Attributes:
+        teacher: the teacher's weights, frozen ones of a trust region included; None without any, as of a live teacher.
+        updates: how often the student has moved since the run began, if the teacher has weights.
+    """
 
     module: Any
     teacher: Any = None
-    ema_rate = 0.0
+    updates = 0
     offload_teacher = False
     _measures_only = False
 
-    # ------------------------------------------------------------ EMA teacher
+    # ------------------------------------------------------------ the teacher
 
-    def attach_teacher(self, ema_rate: float, offload: bool = False) -> None:
-        """Build the self-teacher as a copy of the student, with the student's mesh and sharding.
+    def attach_teacher(self, kind: Teacher, rate: float, offload: bool = False) -> None:
+        """Build the weights of the self-teacher as a copy of the student, with the student's mesh and sharding.
 
         Args:
-            ema_rate: weight of the student in the EMA after each optimizer step.
+            kind: a live one has no other weights than the student, so nothing is built.
+            rate: ``teacher_update_rate``.
             offload: keep the teacher's shards in host memory between its passes.
         """
-        self.ema_rate, self.offload_teacher = ema_rate, offload
+        if not kind.has_weights:
+            return
+        self._kind, self._rate, self.offload_teacher = kind, rate, offload
         self.teacher = build_sharded_copy(self).eval()
         self._move_teacher(1.0)
         if offload:
             _offload(self.teacher)
 
     @torch.no_grad()
-    def _move_teacher(self, rate: float) -> None:
+    def _move_teacher(self, share: float) -> None:
         for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
-            _local(slow).lerp_(_local(fast).to(_local(slow)), rate)
+            _local(slow).lerp_(_local(fast).to(_local(slow)), share)
 
     def optimizer_step(self) -> float:
         """verl's step, which skips non-finite gradients; then the teacher's update, unless the step was skipped."""
@@ -72,16 +86,23 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
             return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
         grad_norm = super().optimizer_step()
-        if self.teacher is not None and torch.isfinite(torch.tensor(grad_norm)):
-            self._move_teacher(self.ema_rate)
+        if self.teacher is not None and math.isfinite(grad_norm):
+            self.updates += 1
+            if share := self._kind.share_of_student(self.updates, self._rate):
+                self._move_teacher(share)
         return grad_norm
 
     @contextmanager
     def teacher_in_place(self) -> Iterator[None]:
-        """Within this context the engine's forward passes go through the teacher."""
+        """Within this context the engine's forward passes go through the teacher; a live one is the student."""
+        if self.teacher is None:
+            yield
+            return
         if self.offload_teacher:
             load_fsdp_model_to_gpu(self.teacher)
-        student, self.module = self.module, self.teacher
+        student = self.module
+        mixes = self._kind.passes > 1
+        self.module = TrustRegionModel(self.teacher, student, self._rate) if mixes else self.teacher
         try:
             yield
         finally:
@@ -89,6 +110,24 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             _reshard(self.teacher)
             if self.offload_teacher:
                 _offload(self.teacher)
+
+    @torch.no_grad()
+    def teacher_distance(self) -> float:
+        """How far the teacher's weights are from the student's, in parts of the student's norm; 0 if it has none.
+
+        All ranks take part.
+        """
+        if self.teacher is None:
+            return 0.0
+        squares = []
+        for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
+            ours, theirs = _local(fast).to(_local(slow)), _local(slow)
+            norms = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in (theirs - ours, ours)]
+            squares.append(torch.stack(norms).square())
+        total = torch.stack(squares).sum(0).to(get_device_id())
+        torch.distributed.all_reduce(total)
+        difference, norm = total.sqrt().tolist()
+        return difference / norm
 
     # ------------------------------------------------------------ gradients
 
@@ -113,7 +152,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         self._write_weights(Path(local_path) / WEIGHTS)
         if self.teacher is not None:
             shard = {name: _local(tensor) for name, tensor in self.teacher.named_parameters()}
-            torch.save(shard, self._teacher_path(local_path))
+            torch.save(shard | {UPDATES: torch.tensor(self.updates)}, self._teacher_path(local_path))
 
     def save_weights(self, local_path: str) -> None:
         """What evaluation needs: the student in Hugging Face format, below ``local_path/huggingface``."""
@@ -146,13 +185,14 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         if self.teacher is not None:
             # on the CPU: the device has no memory for a second copy
             shard = torch.load(self._teacher_path(local_path), map_location="cpu", weights_only=True)
+            self.updates = int(shard.get(UPDATES, 0))  # 0.2.0 has written none, and no kind that needs it
             with torch.no_grad():
                 for name, tensor in self.teacher.named_parameters():
                     _local(tensor).copy_(shard[name])
 
     def _teacher_path(self, local_path: str) -> str:
         world_size = torch.distributed.get_world_size()
-        return os.path.join(local_path, f"ema_teacher_world_size_{world_size}_rank_{self.rank}.pt")
+        return os.path.join(local_path, f"{self._kind.kind}_teacher_world_size_{world_size}_rank_{self.rank}.pt")
 
     # ------------------------------------------------------------ model inputs and outputs
 
@@ -314,14 +354,14 @@ def _weights_only() -> Iterator[None]:
 
 
 def _reshard(module: torch.nn.Module) -> None:
-    """Reshard the weights, which a forward pass without backward leaves gathered: the EMA updates the shards."""
+    """Reshard the weights, which a forward pass without backward leaves gathered: the teacher moves by shards."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
 
 
 def _offload(module: torch.nn.Module) -> None:
-    """verl's copy to host memory is asynchronous, but the EMA and checkpoints read it there."""
+    """verl's copy to host memory is asynchronous, but the teacher's update and checkpoints read it there."""
     offload_fsdp_model_to_cpu(module)
     get_torch_device().synchronize()
 

@@ -50,7 +50,7 @@ class SRPOWorker(ActorRolloutRefWorker):
         super().init_model()
         self._method = method = Method.model_validate_json(self.config.srpo)
         if method.routing.needs_teacher:
-            self.actor.engine.attach_teacher(method.teacher_update_rate, self.config.offload_teacher)
+            self.actor.engine.attach_teacher(method.teacher, method.teacher_update_rate, self.config.offload_teacher)
             aggressive_empty_cache(force_sync=True)  # SGLang sizes its cache by the memory that is free when it starts
         self.actor.set_loss_fn(partial(srpo_loss, method))
 
@@ -68,21 +68,29 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """verl's update with what is kept; on GPUs its metrics have the memory use (``outputs.DEVICE_MEMORY``)."""
-        self.kept.add(data, "top_k_ids")
-        self.kept.add(data, "teacher_log_probs")
-        output = super().update_actor(data)
-        if get_device_name() != "cpu":
-            memory = _worst_device_memory()  # a collective: every rank takes part
-            if output is not None:
-                tu.assign_non_tensor_data(output, "metrics", tu.get(output, "metrics") | memory)
+        """verl's update with what is kept; its metrics also have how far the teacher is from the student after it.
+
+        On GPUs they have the memory use too (``outputs.DEVICE_MEMORY``).
+        """
+        output = self._update(data)
+        # collectives: every rank takes part
+        more = {} if get_device_name() == "cpu" else _worst_device_memory()
+        if self._method.routing.needs_teacher:
+            more["teacher/distance"] = self.actor.engine.teacher_distance()
+        if output is not None:
+            tu.assign_non_tensor_data(output, "metrics", tu.get(output, "metrics") | more)
         return output
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_gradient_norm(self, data: TensorDict) -> TensorDict:
         """An update's metrics, among them its gradient norm before clipping, without the update."""
         with self.actor.engine.measuring_gradients():
-            return self.update_actor(data)
+            return self._update(data)
+
+    def _update(self, data: TensorDict) -> TensorDict:
+        self.kept.add(data, "top_k_ids")
+        self.kept.add(data, "teacher_log_probs")
+        return super().update_actor(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_teacher_log_prob(self, data: TensorDict) -> TensorDict:

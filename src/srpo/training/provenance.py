@@ -16,7 +16,7 @@ import yaml
 
 import srpo
 from srpo.errors import SrpoError
-from srpo.experiment.config import identity_of
+from srpo.experiment.config import filled_in, identity_of
 from srpo.files import read_events, read_json, write_text
 from srpo.imports import is_installed
 from srpo.layout import RunFiles, model_description
@@ -100,7 +100,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple
     """Old and new value of every dotted key that determines a run's result and differs."""
 
     def relevant(origin: dict[str, Any]) -> dict[str, Any]:
-        return identity_of({part: origin["provenance"].get(part) for part in _RESULT} | origin["spec"])
+        return identity_of({part: origin["provenance"].get(part) for part in _RESULT} | filled_in(origin["spec"]))
 
     old, new = relevant(before), relevant(now)
     return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}

@@ -221,7 +221,7 @@ class Step:
             )
             output, lengths = self.policy.compute_teacher_log_prob(data), batch.lengths(rows)
             found = {name: rollouts_of(order, output[name], lengths) for name in names}
-        self._count("teacher", batch, [rows], prompts)
+        self._count("teacher", batch, [rows], prompts, times=self.method.teacher.passes)
         return TeacherLogProbs(**found)
 
     def _teacher_prompts(self, batch: Batch) -> dict[int, Tensor]:

@@ -111,7 +111,7 @@ def _tensor_bytes(value) -> int:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("method", ["grpo", "srpo"])
+@pytest.mark.parametrize("method", ["grpo", "srpo", "srpo_live_teacher", "srpo_trust_region"])
 def test_a_real_checkpoint_has_the_bytes_of_the_formula(method: str, precision: str, tmp_path: Path) -> None:
     spec, layout = prepare(tiny_experiment(method, {"precision": precision}, max_steps=1), tmp_path)
     base = layout.model(spec.id.model)
@@ -125,8 +125,8 @@ def test_a_real_checkpoint_has_the_bytes_of_the_formula(method: str, precision: 
     network = Qwen3Config.from_pretrained(base)
     shape = TransformerShape(**{key: getattr(network, key) for key in TransformerShape.model_fields})
     assert memory.parameters(shape) == resolve.count_parameters(base)
-    size = memory.checkpoint_bytes(shape, spec.execution, spec.method.routing.needs_teacher)
-    kinds = {"model_*.pt": size.model, "optim_*.pt": size.optimizer, "ema_teacher_*.pt": size.teacher}
+    size = memory.checkpoint_bytes(shape, spec.execution, spec.method.teacher_has_weights)
+    kinds = {"model_*.pt": size.model, "optim_*.pt": size.optimizer, "*_teacher_*.pt": size.teacher}
     for pattern, expected in kinds.items():
         files = list((tmp_path / "saved").glob(pattern))
         assert len(files) == (expected > 0)

@@ -245,7 +245,7 @@ def test_memory_follows_the_settings() -> None:
     assert update(max_tokens_per_rank=18_432) < usual
     rollout = memory.rollout_memory(shape, PAPER.execution, 80e9)
     state = memory.trainer_state(shape, PAPER.execution)
-    free = 80e9 - memory.DEVICE_RUNTIME - state["weights, float32"] - state["EMA teacher, float32"]
+    free = 80e9 - memory.DEVICE_RUNTIME - state["weights, float32"] - state["teacher, float32"]
     assert rollout["server's weights, bfloat16"] + rollout["keys and values"] == pytest.approx(0.6 * free)
 
 

@@ -11,8 +11,10 @@ import yaml
 from checkpoint import content, save
 
 from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
 from srpo.files import append_event
 from srpo.layout import RunFiles
+from srpo.repository import CONFIGS
 from srpo.training import checkpoints, provenance
 from srpo.training.provenance import prepare_run_folder
 
@@ -181,3 +183,17 @@ def test_a_folder_without_a_step_takes_any_origin(tmp_path):
     prepare_run_folder(tmp_path, origin(ranks=4))
     assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin(ranks=4)
     assert not (tmp_path / "superseded").exists()
+
+
+def test_a_key_that_came_later_changes_nothing_at_its_default(tmp_path: Path) -> None:
+    """A run of a commit without kinds of teacher is one with an EMA, and not one with a frozen teacher."""
+    experiment = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
+    run = next(run for run in experiment.runs() if run.method == "srpo")
+    spec = experiment.run(run).model_dump(mode="json")
+    earlier = spec | {"method": {key: value for key, value in spec["method"].items() if key != "teacher"}}
+    frozen = spec | {"method": spec["method"] | {"teacher": {"kind": "frozen"}}}
+    prepare_run_folder(tmp_path, origin() | {"spec": earlier})
+    append_event(RunFiles(tmp_path).steps, {"step": 2, "clock": 12})
+    prepare_run_folder(tmp_path, origin() | {"spec": spec})
+    with pytest.raises(SrpoError, match=r"teacher\.kind = ema, now frozen"):
+        prepare_run_folder(tmp_path, origin() | {"spec": frozen})

@@ -14,7 +14,7 @@ from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, is_toy, method_title, original_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Subject, Verdict, missing_runs, subjects
 from srpo.analysis.tables.grid import interval, number
-from srpo.experiment.config import BUDGET_IS, identity_of
+from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
 from srpo.layout import RUN_PATH
 from srpo.text import joined, plural, span
 
@@ -303,7 +303,7 @@ def remarks(results: Results) -> list[str]:
     if early:
         found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
     now = {run: results.experiment.run(run).model_dump(mode="json") for run in results.specs}
-    stale = [run.path for run, spec in results.specs.items() if identity_of(spec) != identity_of(now[run])]
+    stale = [run.path for run, spec in results.specs.items() if identity_of(filled_in(spec)) != identity_of(now[run])]
     if stale:
         found.append(f"Settings of these runs differ from the experiment's: {_first(stale)}.")
     commits = {str(record.get("commit")) for record in results.provenance.values()}

@@ -17,8 +17,12 @@ from srpo.experiment.config import ModelledClock, Training
 def settings_table(results: Results) -> Table:
     """Table 3: every method's settings, from its runs' ``run.yaml`` if there is one."""
     specs = {name: method_spec(results, name) for name in results.experiment.methods}
+    settings = list(_SETTINGS)
+    if any(method.teacher.kind != "ema" for method, _ in specs.values()):  # else the EMA's rate says it
+        place = [setting for _, setting, _ in settings].index(_EMA_RATE)
+        settings[place:place] = _TEACHERS
     frame = pd.DataFrame(
-        [(group, setting, *(read(*spec) for spec in specs.values())) for group, setting, read in _SETTINGS],
+        [(group, setting, *(read(*spec) for spec in specs.values())) for group, setting, read in settings],
         columns=["group", "setting", *specs],
     )
     rows: list[Row] = []
@@ -44,6 +48,11 @@ def _when(applies: Callable[[Branch], bool], read: Callable[[Method], Any]) -> C
     return lambda m, _: f"{read(m):g}" if any(applies(BRANCHES[name]) for name in m.routing.branches) else MISSING
 
 
+def _teacher(read: Callable[[Method], str], *kinds: str) -> Callable[[Method, Training], str]:
+    """A setting of these kinds of teacher, of all if none is given."""
+    return lambda m, _: read(m) if m.routing.needs_teacher and (not kinds or m.teacher.kind in kinds) else MISSING
+
+
 def _rate(read: Callable[[ModelledClock], float]) -> Callable[[Method, Training], str]:
     """A nominal rate of a modelled clock."""
     return lambda m, t: f"{read(t.clock):g}" if isinstance(t.clock, ModelledClock) else MISSING
@@ -57,7 +66,13 @@ def _distillation(branch: Branch) -> bool:
     return branch.loss == "distillation"
 
 
-_SETTINGS: list[tuple[str, str, Callable[[Method, Training], str]]] = [
+_Setting = tuple[str, str, Callable[[Method, Training], str]]
+_EMA_RATE = "Teacher EMA rate"
+_TEACHERS: list[_Setting] = [
+    ("SDPO loss", "Teacher", _teacher(lambda m: m.teacher.text)),
+    ("SDPO loss", "Teacher, share of the student", _teacher(lambda m: f"{m.teacher_update_rate:g}", "trust_region")),
+]
+_SETTINGS: list[_Setting] = [
     ("Batch", "Questions per batch", lambda m, t: f"{t.questions_per_batch}"),
     ("Batch", "Rollouts per question", lambda m, t: f"{t.rollouts_per_question}"),
     ("Batch", "Questions per mini-batch", lambda m, t: f"{m.mini_batch_questions}"),
@@ -84,7 +99,7 @@ _SETTINGS: list[tuple[str, str, Callable[[Method, Training], str]]] = [
         _when(lambda b: b.name == "sdpo", lambda m: m.distillation_alpha),
     ),
     ("SDPO loss", "Distillation importance clip", _when(_distillation, lambda m: m.distillation_is_clip)),
-    ("SDPO loss", "Teacher EMA rate", _when(lambda b: b.uses_teacher, lambda m: m.teacher_update_rate)),
+    ("SDPO loss", _EMA_RATE, _teacher(lambda m: f"{m.teacher_update_rate:g}", "ema")),
     ("SDPO loss", "Entropy weighting beta", _when(_distillation, lambda m: m.entropy_beta)),
     ("SDPO loss", "Mixing lambda", _when(lambda b: b.name == "mix", lambda m: m.mix_lambda)),
     ("Training clock", "Kind", lambda m, t: t.clock.kind),

@@ -1,0 +1,76 @@
+"""The kinds of teacher as settings: what is accepted, and when a teacher's weights move."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import TEACHERS, load_method
+from pydantic import ValidationError
+
+from srpo.algorithm.teacher import Ema, Snapshot
+
+
+def test_the_default_is_the_papers() -> None:
+    method = load_method("srpo")
+    assert method.teacher == Ema()
+    assert method.teacher_update_rate == 0.05
+    assert method == load_method("srpo", teacher={"kind": "ema"})
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_a_file_of_another_teacher_is_srpo_but_for_its_teacher(name: str) -> None:
+    own = {"name", "title", "teacher"}
+    assert load_method(name).model_dump(exclude=own) == load_method("srpo").model_dump(exclude=own)
+    assert load_method(name).teacher.kind in name
+
+
+@pytest.mark.parametrize(
+    ("teacher", "shares"),
+    [
+        ({"kind": "ema"}, [0.05] * 6),
+        ({"kind": "frozen"}, [0.0] * 6),
+        ({"kind": "trust_region"}, [0.0] * 6),
+        ({"kind": "snapshot", "every": 3}, [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]),
+        ({"kind": "snapshot", "every": 1}, [1.0] * 6),
+    ],
+)
+def test_share_of_the_student_after_each_update(teacher: dict, shares: list[float]) -> None:
+    method = load_method("srpo", teacher=teacher)
+    found = [method.teacher.share_of_student(update, method.teacher_update_rate) for update in range(1, 7)]
+    assert found == shares
+
+
+def test_only_a_live_teacher_has_no_weights_and_only_a_trust_region_has_two_passes() -> None:
+    methods = [load_method(name) for name in ("srpo", *TEACHERS, "grpo")]
+    assert [method.teacher_has_weights for method in methods] == [True, True, False, True, True, False]
+    assert [method.teacher_passes for method in methods] == [1, 1, 1, 1, 2, 0]
+    assert [method.teacher.text for method in methods[:5]] == [
+        "EMA",
+        "frozen",
+        "live",
+        "snapshot every 10",
+        "trust region",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        (
+            "srpo",
+            {"teacher": {"kind": "frozen"}, "teacher_update_rate": 0.1},
+            "teacher_update_rate = 0.1: a ",
+        ),
+        ("srpo", {"teacher": {"kind": "snapshot", "every": 0}}, "greater than or equal to 1"),
+        ("srpo", {"teacher": {"kind": "frozen", "every": 10}}, "Extra inputs"),
+        ("srpo", {"teacher": {"kind": "slow"}}, "'ema', 'frozen', 'live', 'snapshot', 'trust_region'"),
+        ("srpo", {"teacher_update_rate": 1.1}, "less than or equal to 1"),
+        ("grpo", {"teacher": {"kind": "live"}}, "teacher.kind = live: no branch of the method asks a teacher"),
+    ],
+)
+def test_what_has_no_effect_is_refused(name: str, changes: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        load_method(name, **changes)
+
+
+def test_snapshots_are_ten_updates_apart_unless_said() -> None:
+    assert Snapshot(kind="snapshot").every == 10

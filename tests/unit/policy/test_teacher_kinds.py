@@ -1,0 +1,270 @@
+"""Every kind of teacher in verl's worker: its limiting cases bit for bit, its mixture in float64, its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers import TEACHERS
+from one_step import (
+    Reference,
+    before_update,
+    build_base,
+    build_run,
+    draw_rollouts,
+    kept,
+    largest_difference,
+    update,
+    update_with,
+    weights,
+)
+from tiny import hash_reward, prepare, tiny_experiment
+
+from srpo.evaluation import avg_at_k
+from srpo.experiment.config import ModelledClock
+from srpo.layout import Layout
+from srpo.policy.trust_region import TrustRegionModel
+from srpo.training import checkpoints, loop
+
+FROZEN, LIVE = {"teacher": {"kind": "frozen"}}, {"teacher": {"kind": "live"}}
+
+
+def ema(rate: float) -> dict:
+    return {"teacher": {"kind": "ema"}, "teacher_update_rate": rate}
+
+
+def snapshot(every: int) -> dict:
+    return {"teacher": {"kind": "snapshot", "every": every}}
+
+
+def trust_region(share: float) -> dict:
+    return {"teacher": {"kind": "trust_region"}, "teacher_update_rate": share}
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory) -> Layout:
+    return build_base(tmp_path_factory.mktemp("teachers"))
+
+
+@pytest.fixture
+def start(base, tmp_path):
+    return lambda changes, folder="run", **options: build_run(
+        base, tmp_path / folder, "srpo", changes=changes, **options
+    )
+
+
+def engine_of(run):
+    return run.policy.worker.actor.engine
+
+
+# ---------------------------------------------------------------- whole runs
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Steps without what is measured, and the weights, of a run of four steps of two updates each, made once."""
+    done: dict[str, tuple] = {}
+
+    def trained(changes: dict, steps: tuple[int, ...] = (4,)):
+        key = json.dumps([changes, steps])
+        if key not in done:
+            folder = tmp_path_factory.mktemp("run")
+            for last in steps:  # each goes on from the one before
+                changed = changes | {"mini_batch_questions": 2}
+                spec, layout = prepare(tiny_experiment("srpo", changes=changed, max_steps=last), folder)
+                loop.train(spec, layout)
+            run = layout.run(spec.id)
+            log = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+            found = checkpoints.newest(run)
+            assert found is not None
+            done[key] = log, (found[0] / "huggingface" / "model.safetensors").read_bytes()
+        return done[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("srpo.training.step.compute_reward", hash_reward)
+        patch.setattr(avg_at_k, "compute_reward", hash_reward)
+        yield trained
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ema(0), FROZEN),
+        (ema(1), LIVE),
+        (snapshot(1), LIVE),
+        (snapshot(9), FROZEN),
+        (trust_region(0), FROZEN),
+        (trust_region(1), LIVE),
+    ],
+    ids=["ema-0-frozen", "ema-1-live", "snapshot-1-live", "snapshot-later-frozen", "region-0-frozen", "region-1-live"],
+)
+def test_limiting_cases_are_the_same_run_bit_for_bit(one, other, trained):
+    (log, weights_of_one), (expected, weights_of_other) = trained(one), trained(other)
+    assert weights_of_one == weights_of_other
+    # the frozen weights of a trust region are away from the student's, even if they have no share
+    apart = {"teacher/distance"} if one == trust_region(1) else set()
+    for step, reference in zip(log, expected, strict=True):
+        ours, theirs = step["metrics"], reference["metrics"]
+        assert {k: v for k, v in ours.items() if k not in apart} == {k: v for k, v in theirs.items() if k not in apart}
+
+
+def test_kinds_differ_from_each_other(trained):
+    found = [trained(changes)[1] for changes in ({}, FROZEN, LIVE, snapshot(3), trust_region(0.5))]
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    "changes", [FROZEN, LIVE, snapshot(3), trust_region(0.5)], ids=["frozen", "live", "snapshot", "region"]
+)
+def test_a_resumed_run_is_the_uninterrupted_one(changes, trained):
+    """Of snapshots, the second copy comes three updates after the first: after the resumption, by one update."""
+    (log, last), (resumed, resumed_last) = trained(changes), trained(changes, steps=(2, 4))
+    assert last == resumed_last
+    for step, other in zip(log, resumed, strict=True):
+        assert {**step, "wall_seconds": 0} == {**other, "wall_seconds": 0}
+
+
+# ---------------------------------------------------------------- weights
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_teachers_weights_after_each_update(name, base, tmp_path):
+    run = build_run(base, tmp_path / "run", name, mini_batch_questions=1, changes=snapshot(3) if "snap" in name else {})
+    engine, rollouts, students = engine_of(run), draw_rollouts(run), []
+    if engine.teacher is None:
+        assert name == "srpo_live_teacher"
+        assert run.policy.worker.actor.engine.teacher_distance() == 0
+        return
+    first, teachers, step = weights(engine.teacher), [], engine.optimizer_step
+
+    def recording():
+        norm = step()
+        students.append(weights(engine.module))
+        teachers.append(weights(engine.teacher))
+        return norm
+
+    engine.optimizer_step = recording
+    update_with(run, before_update(run, rollouts))
+    assert len(teachers) == 4
+    expected = [first, first, students[2], students[2]] if "snap" in name else [first] * 4
+    for found, right in zip(teachers, expected, strict=True):
+        assert largest_difference(found, right) == 0
+
+
+def test_distance_is_that_of_the_weights_and_shows_a_teacher_that_is_the_student(start):
+    run = start(ema(0.05), warmup_steps=1)
+    engine, rollouts = engine_of(run), draw_rollouts(run)
+    with torch.no_grad():
+        engine._move_teacher(1.0)  # as at the start of a run
+    # the first batch has the learning rate 0
+    assert update_with(run, before_update(run, rollouts))["teacher/distance"] == 0
+    found = update_with(run, before_update(run, rollouts))["teacher/distance"]
+    teacher, student = ({n: t.double() for n, t in weights(m).items()} for m in (engine.teacher, engine.module))
+    difference = math.sqrt(sum((teacher[name] - student[name]).square().sum().item() for name in student))
+    norm = math.sqrt(sum(tensor.square().sum().item() for tensor in student.values()))
+    assert found == pytest.approx(difference / norm, rel=1e-6)
+    assert found > 1e-4
+
+    live = start(LIVE, "live", warmup_steps=0)
+    assert update_with(live, before_update(live, rollouts))["teacher/distance"] == 0
+
+
+def test_a_skipped_update_is_not_counted(start, monkeypatch):
+    run = start(snapshot(2), mini_batch_questions=2)
+    engine, rollouts = engine_of(run), draw_rollouts(run)
+    prepared = before_update(run, rollouts)
+    first = weights(engine.teacher)
+    healthy = dict(prepared.targets)
+    for row, own in healthy.items():
+        prepared.targets[row] = type(own)(**{**vars(own), "advantage": torch.full_like(own.advantage, math.nan)})
+    update_with(run, prepared)
+    assert engine.updates == 0
+    assert largest_difference(weights(engine.teacher), first) == 0
+
+
+# ---------------------------------------------------------------- the trust region
+
+
+@pytest.mark.parametrize("vocabulary", [4096, 0], ids=["whole-distributions", "top-k-first"])
+@pytest.mark.parametrize(("share", "temperature"), [(0.05, 1.0), (0.5, 0.7)])
+def test_the_mixture_is_that_of_float64_over_the_vocabulary(start, monkeypatch, share, temperature, vocabulary):
+    monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", vocabulary)
+    run = start(trust_region(share), temperature=temperature)
+    rollouts = draw_rollouts(run)
+    samples = Reference(run).samples(rollouts)
+    prepared = before_update(run, rollouts)
+    log_q = kept(run, rollouts, "teacher_log_probs")
+    ids = kept(run, rollouts, "top_k_ids")
+    assert prepared.batch.of_teacher
+    for i in prepared.batch.of_teacher:
+        q, tokens = samples[i].teacher, torch.tensor(samples[i].tokens)[:, None]
+        assert q is not None
+        torch.testing.assert_close(q.exp().sum(1), torch.ones(len(q), dtype=torch.float64))
+        of_tokens = q.gather(1, tokens)[:, 0]
+        torch.testing.assert_close(prepared.teacher.log_probs[i].double(), of_tokens, rtol=0, atol=1e-5)
+        entropies = -(q.exp() * q).sum(1)
+        torch.testing.assert_close(prepared.teacher.entropy[i].double(), entropies, rtol=0, atol=1e-5)
+        if vocabulary == 0:
+            tail = q.scatter(1, ids[i], -torch.inf).logsumexp(1, keepdim=True)
+            q = torch.cat([q.gather(1, ids[i]), tail], 1)
+        torch.testing.assert_close(log_q[i].double(), q, rtol=0, atol=1e-5)
+
+
+def test_a_worked_example():
+    """Frozen (0.5, 0.5), live (0.9, 0.1), half of each: (0.75, 0.25)."""
+
+    class Constant(torch.nn.Module):
+        def __init__(self, *probabilities: float) -> None:
+            super().__init__()
+            self.logits = torch.nn.Parameter(torch.tensor([[probabilities]]).log() + 3)
+
+        def forward(self, **_):
+            return SimpleNamespace(logits=self.logits * 1)
+
+    mixed = TrustRegionModel(Constant(0.5, 0.5), Constant(0.9, 0.1), 0.5)().logits
+    assert not mixed.requires_grad
+    torch.testing.assert_close(mixed.softmax(-1), torch.tensor([[[0.75, 0.25]]]))
+
+
+def test_no_gradient_goes_through_the_teacher(start):
+    """What the pass returns are constants, and it leaves no gradient on either model."""
+    run = start(trust_region(0.5))
+    engine, rollouts = engine_of(run), draw_rollouts(run)
+    prepared = before_update(run, rollouts)
+    assert all(parameter.grad is None for parameter in engine.module.parameters())
+    assert not any(parameter.requires_grad for parameter in engine.teacher.parameters())
+    assert not any(tensor.requires_grad for tensor in kept(run, rollouts, "teacher_log_probs").values())
+    _, gradients = update(run, prepared)
+    assert gradients
+    assert all(parameter.grad is None for parameter in engine.teacher.parameters())
+    assert engine.module.training  # although the pass has set it to evaluation
+
+
+def test_the_second_pass_is_on_the_clock(start):
+    clock = ModelledClock(kind="modelled")
+    seconds = []
+    for i, changes in enumerate((ema(0.05), trust_region(0.05))):
+        run = start(changes, f"run{i}")
+        step = run.step
+        batch = step.route(run.train_questions[:4], draw_rollouts(run))
+        step.compute_log_prob(batch)
+        step.compute_teacher_log_prob(batch)
+        seconds.append((step.phases.seconds(clock), step.phases.tokens["teacher"]))
+    (once, tokens), (twice, same_tokens) = seconds
+    assert once["teacher"] > 0
+    assert twice == once | {"teacher": pytest.approx(2 * once["teacher"])}
+    assert same_tokens == tokens
+
+
+@pytest.mark.parametrize("changes", [FROZEN, trust_region(0.5)], ids=["frozen", "region"])
+def test_a_teacher_in_host_memory_changes_nothing(start, changes):
+    found = []
+    for offload in (False, True):
+        run = start(changes, f"offload-{offload}", execution={"offload_teacher": offload})
+        rollouts = draw_rollouts(run)
+        found.append((update(run, before_update(run, rollouts)), weights(engine_of(run).module)))
+    assert found[0][0][0] == found[1][0][0]
+    assert largest_difference(found[0][1], found[1][1]) == 0
