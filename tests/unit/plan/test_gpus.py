@@ -6,6 +6,7 @@ from paths import ROOT
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment
+from srpo.plan import gpus
 from srpo.plan.gpus import GPUS, data_sheet_seconds, find_gpu
 
 SMALL = [("one-gpu", "a10g"), ("one-gpu", "rtx4090"), ("one-gpu-48gb", "l40s"), ("one-gpu-48gb", "a100")]
@@ -30,6 +31,16 @@ def seconds(name="paper", gpu="h20", model="qwen3-8b", method="srpo", training=(
 @pytest.mark.parametrize(("method", "measured"), PAPER_SECONDS.items())
 def test_the_papers_seconds_are_met_within_a_sixth(method: str, measured: float) -> None:
     assert sum(seconds(method=method)) == pytest.approx(measured, rel=1 / 6)
+
+
+def test_the_page_has_the_seconds_of_the_lengths_that_others_saw(monkeypatch) -> None:
+    page = (ROOT / "docs" / "paper-scale.md").read_text()
+    assumed = sum(seconds())
+    monkeypatch.setattr(gpus, "MEAN_PROMPT", 379)
+    monkeypatch.setattr(gpus, "MEAN_RESPONSE", 300)
+    seen = sum(seconds())
+    assert f"of 300 tokens the data sheet gives {seen:.0f} s; with the assumed lengths {assumed:.0f} s" in page
+    assert seen / assumed == pytest.approx(2 / 3, abs=0.02)
 
 
 def test_generation_is_most_of_a_step_on_a_gpu_with_fast_arithmetic() -> None:
