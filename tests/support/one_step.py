@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.targets import Targets
+from srpo.algorithm.teacher import Snapshot
 from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.splits import Question, read_split
 from srpo.experiment.config import RunSpec, Training
@@ -183,9 +184,9 @@ class Reference:
     def move_teacher(self) -> None:
         """After an update of the student."""
         self.updates += 1
-        kind, rate = self.method.teacher.kind, self.method.teacher_update_rate
-        copies = kind == "snapshot" and self.updates % self.method.teacher.every == 0
-        share = rate if kind == "ema" else float(copies)
+        teacher = self.method.teacher
+        copies = isinstance(teacher, Snapshot) and self.updates % teacher.every == 0
+        share = self.method.teacher_update_rate if teacher.kind == "ema" else float(copies)
         with torch.no_grad():
             for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
                 slow.copy_((1 - share) * slow + share * fast)
