@@ -182,6 +182,16 @@ def test_a_teachers_prompt_of_several_turns_to_the_letter(qwen3):
     )
 
 
+@pytest.mark.parametrize("sibling", ["e\u0301 " * 100, "\U0001f600" * 100, "x" * 400, "≈ ∞\n\n" * 100, "汉字" * 100])
+@pytest.mark.parametrize("room", [0, 1, 3, 20])
+def test_a_sibling_that_is_too_long_is_cut_and_the_header_stays(qwen3, sibling, room):
+    """Tokens of several characters, characters of several tokens, and those that the tokenizer composes."""
+    longest = len(teacher_prompt_ids(qwen3, TURNS, "", 512)) + room
+    ids = teacher_prompt_ids(qwen3, TURNS, sibling, longest)
+    assert longest - 3 <= len(ids) <= longest
+    assert qwen3.decode(ids).endswith("Correctly solve the original question.<|im_end|>\n<|im_start|>assistant\n" + OFF)
+
+
 @pytest.mark.parametrize("messages", [[ASKED], [SYSTEM, ASKED], TURNS], ids=["user", "system", "turns"])
 def test_the_miniatures_template_is_qwens_with_thinking_on(qwen3, messages):
     """With thinking off Qwen's adds an empty thought."""
