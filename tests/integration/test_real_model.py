@@ -27,7 +27,7 @@ def test_a_real_model_makes_two_steps(tmp_path: Path) -> None:
     experiment = load_experiment(CONFIGS / "experiments" / "real-cpu.yaml").model_dump(mode="json", exclude_none=True)
     experiment["matrix"] = [{**experiment["matrix"][0], "methods": ["srpo"], "seeds": [1]}]
     experiment["methods"] = {"srpo": experiment["methods"]["srpo"] | {"mini_batch_questions": 2}}
-    experiment["benchmarks"]["gcd"] |= {"train_questions": 16, "test_questions": 4}
+    experiment["benchmarks"]["word_reversal"] |= {"train_questions": 16, "test_questions": 4}
     experiment["models"]["smollm2-135m-format"]["warm_start"] |= {"steps": 4, "batch_size": 2, "informed_fraction": 0.5}
     experiment["training"] |= {"questions_per_batch": 2, "rollouts_per_question": 4, "max_steps": 2}
     experiment["evaluation"] |= {"rollouts": 1}
@@ -38,7 +38,7 @@ def test_a_real_model_makes_two_steps(tmp_path: Path) -> None:
     result = snakemake(tmp_path, "--cores", 1, "--configfile", file)
     assert result.returncode == 0, result.stderr[-4000:]
     results = tmp_path / "results" / "real-cpu"
-    run = results / "runs" / "smollm2-135m-format" / "gcd" / "srpo" / "seed1"
+    run = results / "runs" / "smollm2-135m-format" / "word_reversal" / "srpo" / "seed1"
     steps = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
     assert [step["step"] for step in steps] == [1, 2]
     # the sampler and the trainer compute the same log-probs of real text, up to the precision
