@@ -177,4 +177,8 @@ def forest_caption(results: Results, frame: pd.DataFrame) -> str:
         return ""
     several = len(_benchmarks(frame))
     what = f"Averages over {several} benchmarks; hollow marks are single benchmarks. " if several else ""
-    return f"{what}The thin interval is at the level at which Holm's procedure decides the claim. Gold: the paper."
+    return (
+        f"Scores of the checkpoint that is best within each budget. {what}Thin lines are at Holm's level: the left end "
+        "decides whether the claim holds, the right end whether it does not, each at its place in the family. "
+        "Gold: the paper."
+    )
