@@ -110,8 +110,8 @@ def ablation_table(results: Results) -> Table:
     methods = {model: ablated(results, model) for model in models}
     covered = {model: model_benchmarks(results, model, methods[model]) for model in models}
     frame = score_frame(results, methods, covered)
-    single = {model for model in models if len(covered[model]) == 1}  # one benchmark is its own average
-    only = frame[frame["model"].isin(single)].assign(benchmark=AVERAGE)
+    single = {model: names[0] for model, names in covered.items() if len(names) == 1}  # it is its own average
+    only = frame[frame["benchmark"] == frame["model"].map(single)].assign(benchmark=AVERAGE)
     frame = pd.concat([frame, only], ignore_index=True)
     frame = in_matrix_order(_with_differences(_with_paper(frame, results), results, covered), results)
     titles = {

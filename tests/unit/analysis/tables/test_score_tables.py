@@ -99,6 +99,20 @@ def test_ablations_are_averaged_and_compared(tmp_path):
     assert {row["method"] for row in read(tmp_path / "tables/table1.csv")} == {"base", "srpo"}
 
 
+def test_an_ablation_on_one_benchmark_of_several_is_compared_there(tmp_path):
+    block = tiny_experiment()["matrix"][0]
+    matrix = [
+        {**block, "methods": ["srpo"]},
+        {**block, "benchmarks": ["miniature/physics"], "methods": ["srpo_without_weighting"]},
+    ]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
+    write_tables(load_results(tmp_path), tmp_path / "tables")
+    rows = read(tmp_path / "tables/table2.csv")
+    for method in ("srpo", "srpo_without_weighting"):
+        row = cell(rows, method=method, benchmark="average", budget="10h")
+        assert row["in_training"] == f"{raw_maximum(tmp_path, 'physics', method, 20):.1f}"
+
+
 def test_published_numbers_only_where_comparable(finished, tmp_path):
     for path in (finished / "tables").iterdir():
         text = path.read_text()
