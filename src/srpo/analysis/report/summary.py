@@ -12,7 +12,7 @@ from srpo.analysis.results.matrix import is_paired, repeated_runs
 from srpo.analysis.results.power import sample_noise
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, is_toy, method_title, original_title
-from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Subject, missing_runs, subjects
+from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Subject, Verdict, missing_runs, subjects
 from srpo.analysis.tables.grid import interval, number
 from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
 from srpo.layout import RUN_PATH
@@ -104,7 +104,8 @@ def _rest(primary: list[Finding], others: list[Finding]) -> str:
     if others:
         counts = Counter(finding.verdict for finding in others)
         # last what the names that follow are about
-        shown = [*(verdict for verdict in VERDICTS if counts[verdict] and verdict != "does not hold"), "does not hold"]
+        shown: list[Verdict] = [verdict for verdict in VERDICTS if counts[verdict] and verdict != "does not hold"]
+        shown.append("does not hold")
         said = joined([_counted(verdict, counts[verdict]) for verdict in shown])
         parts.append(f"of {plural(len(others), 'other claim')} {said}")
     said = "; ".join(parts)
