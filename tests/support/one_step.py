@@ -130,6 +130,22 @@ def whole(tensor: Tensor) -> Tensor:
     return local(tensor).cpu().clone()
 
 
+def record_updates(engine: Any) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+    """The weights of student and teacher after each update from now on, in lists that grow."""
+    students: list[dict[str, Tensor]] = []
+    teachers: list[dict[str, Tensor]] = []
+    step = engine.optimizer_step
+
+    def recording() -> float:
+        norm = step()
+        students.append(weights(engine.module))
+        teachers.append(weights(engine.teacher))
+        return norm
+
+    engine.optimizer_step = recording
+    return students, teachers
+
+
 def weights(module) -> dict[str, Tensor]:
     return {name: whole(parameter) for name, parameter in module.named_parameters()}
 

@@ -21,6 +21,7 @@ from one_step import (
     largest_difference,
     local,
     mean,
+    record_updates,
     update,
     update_with,
     weights,
@@ -212,16 +213,8 @@ def test_fillers_change_nothing(start, monkeypatch):
 def test_the_teacher_follows_each_update_and_only_updates(start):
     run = start("srpo", mini_batch_questions=2)
     engine, rollouts = run.policy.worker.actor.engine, draw_rollouts(run)
-    teachers, students = [weights(engine.teacher)], []
-    step = engine.optimizer_step
-
-    def recording():
-        norm = step()
-        teachers.append(weights(engine.teacher))
-        students.append(weights(engine.module))
-        return norm
-
-    engine.optimizer_step = recording
+    students, teachers = record_updates(engine)
+    teachers.append(weights(engine.teacher))
     for _ in range(2):
         prepared = before_update(run, rollouts)
         assert largest_difference(weights(engine.teacher), teachers[-1]) == 0

@@ -17,6 +17,7 @@ from one_step import (
     draw_rollouts,
     kept,
     largest_difference,
+    record_updates,
     update,
     update_with,
     weights,
@@ -133,20 +134,13 @@ def test_a_resumed_run_is_the_uninterrupted_one(changes, trained):
 @pytest.mark.parametrize("name", TEACHERS)
 def test_teachers_weights_after_each_update(name, base, tmp_path):
     run = build_run(base, tmp_path / "run", name, mini_batch_questions=1, changes=snapshot(3) if "snap" in name else {})
-    engine, rollouts, students = engine_of(run), draw_rollouts(run), []
+    engine, rollouts = engine_of(run), draw_rollouts(run)
     if engine.teacher is None:
         assert name == "srpo_live_teacher"
         assert run.policy.worker.actor.engine.teacher_distance() == 0
         return
-    first, teachers, step = weights(engine.teacher), [], engine.optimizer_step
-
-    def recording():
-        norm = step()
-        students.append(weights(engine.module))
-        teachers.append(weights(engine.teacher))
-        return norm
-
-    engine.optimizer_step = recording
+    first = weights(engine.teacher)
+    students, teachers = record_updates(engine)
     update_with(run, before_update(run, rollouts))
     assert len(teachers) == 4
     expected = [first, first, students[2], students[2]] if "snap" in name else [first] * 4
