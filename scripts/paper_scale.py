@@ -1,4 +1,4 @@
-"""Writes the computed parts of docs/paper-scale.md: the plan, the disk that can be freed, and the cost of attention.
+"""Writes the computed parts of docs/paper-scale.md: plan, matrices for a budget, disk to free, cost of attention.
 
     python scripts/paper_scale.py            # write them into the page
     python scripts/paper_scale.py --check    # fail if the page holds others
@@ -18,6 +18,7 @@ from srpo.cost.flops import model_cost
 from srpo.experiment.compose import load_experiment
 from srpo.plan import plan
 from srpo.plan import text as plan_text
+from srpo.plan.decide_text import decision
 from srpo.repository import CONFIGS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper-scale.md"
@@ -43,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def current(page: str) -> str:
     """The page with its computed parts as they are now."""
-    for name, part in (("plan", planned()), ("freed", freed()), ("attention", attention())):
+    parts = {"plan": planned(), "decide": decided(), "freed": freed(), "attention": attention()}
+    for name, part in parts.items():
         place = rf"(<!-- {name} -->\n\n)(```\n.*?\n```|.+?)(?=\n\n)"
         page, found = re.subn(place, lambda match, part=part: match[1] + part, page, flags=re.DOTALL)
         if found != 1:
@@ -54,6 +56,12 @@ def current(page: str) -> str:
 def planned() -> str:
     """What ``srpo plan paper`` prints."""
     return "```\n" + plan_text.render(plan.make_plan(PAPER)) + "```"
+
+
+def decided() -> str:
+    """What the command above it prints."""
+    calibrated = load_experiment(CONFIGS / "experiments" / "paper-calibrated.yaml")
+    return "```\n" + decision(calibrated, "srpo > grpo_at_srpo_settings", 700, gpu="h100") + "```"
 
 
 def freed() -> str:

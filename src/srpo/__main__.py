@@ -16,7 +16,7 @@ def main() -> int:
 
         return cli.main()
     except ModuleNotFoundError as error:
-        if (message := missing_extra(error)) is None:
+        if (message := missing_extra(error, next(iter(sys.argv[1:]), None))) is None:
             raise
         print(f"srpo: error: {message}", file=sys.stderr)
         return 2

@@ -169,24 +169,46 @@ def plan(
             help="estimate seconds per step from the card's data sheet: a10g, l40s, a100, h100 and others",
         ),
     ] = None,
-    gpu_memory: Annotated[float | None, Option(metavar="GB", help="warn above it (default: the card's, or 80)")] = None,
+    gpu_memory: Annotated[
+        float | None,
+        Option(metavar="GB", help="warn above it (default: the card's, or 80 if the paper's steps have no card named)"),
+    ] = None,
+    claim: Annotated[
+        str | None,
+        Option(
+            "--decide",
+            metavar="CLAIM",
+            help='propose a matrix and seeds that decide it, e.g. "srpo > grpo", for --gpu-hours',
+        ),
+    ] = None,
+    gpu_hours: Annotated[float | None, Option(metavar="N", help="what a matrix of --decide may take")] = None,
 ) -> None:
     """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
     from srpo.plan.gpus import find_gpu
     from srpo.plan.measurements import read_measurements
     from srpo.plan.plan import make_plan
-    from srpo.plan.text import render, shortages
+    from srpo.plan.shortages import shortages
+    from srpo.plan.text import memory_sizes, render
 
     if nodes < 1:
         raise SrpoError(f"--nodes {nodes}: at least 1")
-    if gpu_memory is None:
-        gpu_memory = find_gpu(gpu).memory / 1e9 if gpu else 80
-    if not 0 < gpu_memory < float("inf"):
+    if gpu is not None:
+        gpu = gpu.lower()
+        find_gpu(gpu)
+    if gpu_memory is not None and not 0 < gpu_memory < float("inf"):
         raise SrpoError(f"--gpu-memory {gpu_memory}: above 0")
+    if (claim is None) != (gpu_hours is None):
+        raise SrpoError('--decide and --gpu-hours belong together, e.g. --decide "srpo > grpo" --gpu-hours 500')
     experiment = _load(file)
-    read = read_measurements(map(_experiment_folder, measured or []), experiment)
-    print(render(make_plan(experiment, nodes, read, gpu)), end="")
-    for line in shortages(experiment, gpu_memory * 1e9):
+    folders = [_experiment_folder(folder) for folder in measured or []]
+    if claim is not None and gpu_hours is not None:
+        from srpo.plan.decide_text import decision
+
+        print(decision(experiment, claim, gpu_hours, folders, gpu), end="")
+        return
+    made = make_plan(experiment, nodes, read_measurements(folders, experiment), gpu)
+    print(render(made), end="")
+    for line in shortages(experiment, gpu_memory * 1e9 if gpu_memory is not None else min(memory_sizes(made))):
         print(f"srpo: warning: {line}", file=sys.stderr)
 
 

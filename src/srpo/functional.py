@@ -14,13 +14,14 @@ from torch import Tensor
 
 from srpo.algorithm import routing
 from srpo.algorithm.advantage import group_advantages
-from srpo.algorithm.branches import BRANCHES
+from srpo.algorithm.branches import logged_branches
 from srpo.algorithm.diagnostics import weight_metrics
 from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, top_k_ids
+from srpo.algorithm.divergence import clip_divergence
 from srpo.algorithm.method import Method
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
-from srpo.algorithm.weighting import dynamic_weights, preserve_loss_scale
+from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale
 from srpo.repository import CONFIGS
 
 Values: TypeAlias = Tensor | Sequence[Tensor | None]
@@ -40,7 +41,12 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
 
 
 def route(
-    rewards: Tensor | Sequence[float], groups: Tensor | Sequence[int], method: str | Method = "srpo"
+    rewards: Tensor | Sequence[float],
+    groups: Tensor | Sequence[int],
+    method: str | Method = "srpo",
+    step: int | None = None,
+    draws: Tensor | Sequence[int] | None = None,
+    earlier: Tensor | Sequence[bool] | None = None,
 ) -> routing.Routes:
     """Which branch each rollout takes, and which rollouts the teacher is asked about (section 3.1, table 7).
 
@@ -52,8 +58,19 @@ def route(
         rewards: [rollouts] 1 for a correct rollout; every other value is wrong.
         groups: [rollouts] an id for each question.
         method: a name of ``configs/methods`` or a :class:`~srpo.algorithm.method.Method`.
+        step: the number of the training step, from 1, which a method with a second table needs.
+        draws: [rollouts] random integers of at least 0, from which ``sibling_choice: random`` chooses the siblings.
+        earlier: [rollouts] whether you have a correct response of an earlier step to show, for a method with a
+            ``success_buffer``; None: of none. The teacher is shown it where ``shown_earlier`` is true.
+
+    Raises:
+        ValueError: if the method has a second table and no step is given, or chooses at random and no draws are.
     """
-    return routing.route(*_on_cpu(rewards, groups), _method(method).routing)
+    method = _at(_method(method), step)
+    if (method.sibling_choice == "random") != (draws is not None):
+        raise ValueError(f"method {method.name}: draws go with sibling_choice = random, and it has to have them")
+    chosen, known = (None if given is None else torch.as_tensor(given).cpu() for given in (draws, earlier))
+    return routing.route(*_on_cpu(rewards, groups), method.routing, chosen, known)
 
 
 def loss(
@@ -67,6 +84,8 @@ def loss(
     *,
     old_log_probs: Values | None = None,
     rollout_log_probs: Values | None = None,
+    step: int | None = None,
+    earlier: Tensor | Sequence[bool] | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """The objective of section 3.3 on one whole mini-batch: minimise it.
 
@@ -94,6 +113,7 @@ def loss(
         old_log_probs: [rollouts, tokens] log pi_old of the sampled tokens, from the trainer before the first update of
             the batch; None if this is its only update. The top K are the student's at this update.
         rollout_log_probs: likewise from the rollout engine, for the rollout correction; None: no correction.
+        step, earlier: as in :func:`route`.
 
     Returns:
         The loss, a float32 scalar with gradients, exactly 0 if no rollout takes a branch; and metrics: ``loss/BRANCH``
@@ -101,11 +121,13 @@ def loss(
         fraction, the rollout correction, the divergence and the teacher's entropy in nats, and the weights' quantiles.
 
     Raises:
-        ValueError: if a group has one rollout, or a rollout that uses the teacher has no logits of the teacher.
+        ValueError: if a group has one rollout, a rollout that uses the teacher has no logits of the teacher, or a
+            method with a second table is given no step.
     """
-    method = _method(method)
+    method = _at(_method(method), step)
     rewards, groups = _on_cpu(rewards, groups)
-    routes = routing.route(rewards, groups, method.routing)
+    known = None if earlier is None else torch.as_tensor(earlier).cpu()
+    routes = routing.route(rewards, groups, method.routing, earlier=known)
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(rewards), dtype=torch.bool)
@@ -130,6 +152,7 @@ def loss(
             nats = entropy(teacher[distilled[asked]])
     old = log_prob.detach() if old_log_probs is None else _flat(old_log_probs, response_mask, every).float()
     sampled = old if rollout_log_probs is None else _flat(rollout_log_probs, response_mask, every).float()
+    spread = by_token(group_spread(rewards, groups))[distilled] if method.group_weight == "spread" else None
     unused = ids.new_zeros(len(top))  # only diagnostics of the workflow read it
     targets = WorkerTargets(
         old_log_prob=old,
@@ -137,21 +160,23 @@ def loss(
         teacher_log_prob=teacher_log_prob,
         advantage=by_token(group_advantages(rewards, groups)),
         branch=by_token(routes.branch),
-        divergence_weight=dynamic_weights(nats, method.entropy_beta),
+        divergence_weight=dynamic_weights(nats, method.entropy_beta, spread),
         part_and_quarter=unused,
         copied=unused,
+        correct=unused,
         top_k_ids=top,
         teacher_log_probs=teacher_top,
     )
     losses = branch_losses(method, targets, log_prob, student_top)
     if method.preserve_loss_scale:
-        weights = preserve_loss_scale(targets.divergence_weight, losses.divergence)
+        weights = preserve_loss_scale(targets.divergence_weight, clip_divergence(method, losses.divergence))
         targets = replace(targets, divergence_weight=weights)
         losses = branch_losses(method, targets, log_prob, student_top)
     trained = by_token(~routes.dropped)
     denominator = trained.sum().clamp(min=1)
     metrics = {f"loss/{name}": (value.detach() / denominator).item() for name, value in losses.by_branch.items()}
-    metrics |= {f"routing/{name}_fraction": routes.takes(name).float().mean().item() for name in BRANCHES}
+    logged = logged_branches(method.branches)
+    metrics |= {f"routing/{name}_fraction": routes.takes(name).float().mean().item() for name in logged}
     if trained.any():
         metrics["actor/rollout_is_weight"] = losses.rollout_is_weight[trained].mean().item()
     if losses.policy_tokens > 0:
@@ -159,11 +184,20 @@ def loss(
     if len(nats):
         metrics |= weight_metrics(targets.divergence_weight)
         metrics |= {"loss/divergence": losses.divergence.mean().item(), "teacher/entropy": nats.mean().item()}
+        if method.divergence_clip is not None:
+            above = losses.divergence > method.divergence_clip
+            metrics["actor/divergence_clip_fraction"] = above.float().mean().item()
     return objective(losses, denominator), metrics
 
 
 def _method(method: str | Method) -> Method:
     return load_method(method) if isinstance(method, str) else method
+
+
+def _at(method: Method, step: int | None) -> Method:
+    if step is None and method.second_routing is not None:
+        raise ValueError(f"method {method.name}: it has a second table, so give the number of the step")
+    return method.at(step or 1)
 
 
 def _on_cpu(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,13 @@ EXTRAS = {
 """For each extra in ``pyproject.toml`` the names under which its packages are imported, and after them those that they
 require and srpo imports too; the smallest extra first."""
 
+NEEDS = {
+    "report": ("report", "tune"),
+    "workflow": ("attempt", "experiment", "plan", "status", "track"),
+    "verl": ("data", "evaluate", "generate", "model", "push", "train"),
+}
+"""For each extra the verbs of ``srpo`` for which it is enough."""
+
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
@@ -49,13 +56,19 @@ def is_installed(package: str) -> bool:
     return True
 
 
-def missing_extra(error: ModuleNotFoundError) -> str | None:
-    """The message for a package that is missing, with the install command; None if no extra of srpo has it."""
+def missing_extra(error: ModuleNotFoundError, verb: str | None = None) -> str | None:
+    """The message for a package that is missing, with the install command; None if no extra of srpo has it.
+
+    Args:
+        verb: of ``srpo``, for which the package was imported. It chooses among extras that have the package.
+    """
     package = (error.name or "").partition(".")[0]
-    extras = [f"'srpo[{extra}]'" for extra, packages in EXTRAS.items() if package in packages]
+    extras = [extra for extra, packages in EXTRAS.items() if package in packages]
     if not extras:
         return None
-    return f"package {package} is missing; run: python -m pip install {' or '.join(extras)}"
+    extras = [extra for extra in extras if verb in NEEDS[extra]] or extras
+    names = " or ".join(f"'srpo[{extra}]'" for extra in extras)
+    return f"package {package} is missing; run: python -m pip install {names}"
 
 
 def import_optional(module: str, requirements: str) -> ModuleType:

@@ -63,10 +63,13 @@ class RunFiles:
     groups = _Place("groups.jsonl")
     """Log of single groups of rollouts, for the report."""
 
+    watch = _Place("watch.jsonl")
+    """Log of the signals of the watch for collapse; exists if there was one."""
+
     @property
-    def logs(self) -> tuple[Path, Path, Path]:
+    def logs(self) -> tuple[Path, ...]:
         """The logs that the training loop appends to; a resumed run truncates them."""
-        return self.steps, self.validations, self.groups
+        return self.steps, self.validations, self.groups, self.watch
 
     attempts = _Place("attempts.jsonl")
     """Log of begin and end of each attempt."""

@@ -41,6 +41,8 @@ class Reward:
         reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
             its reading does not differ.
         answer: the right answer in a ground truth.
+        has_format: whether a response has an answer that the reward can read, right or wrong; a ValueError counts as
+            no. None if nobody can know, as of a function of one's own.
     """
 
     is_correct: Callable[[str, str], object]
@@ -48,6 +50,7 @@ class Reward:
     truth_format: str = "text"
     reference_scores: Callable[[str], bool] | None = None
     answer: Callable[[str], str] = str
+    has_format: Callable[[str], bool] | None = None
 
 
 def is_own(kind: str) -> bool:
@@ -116,6 +119,22 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     raise SrpoError(f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}; routing knows 0 and 1")
 
 
+def in_format(kind: str, response: str) -> bool | None:
+    """Whether a response has an answer that the reward can read, right or wrong; None if the reward does not tell.
+
+    Args:
+        kind: as :func:`find_reward` takes it.
+        response: what the model wrote; any text.
+    """
+    has_format = find_reward(kind).has_format
+    if has_format is None:
+        return None
+    try:
+        return has_format(response)
+    except (ValueError, RecursionError):
+        return False
+
+
 def check_truths(kind: str, ground_truths: Sequence[str]) -> None:
     """Check that rewards of this kind can be computed with these ground truths.
 
@@ -164,6 +183,10 @@ def _last_answer(response: str) -> str | None:
     return answer.strip() if opening and closing else None
 
 
+def _has_answer(response: str) -> bool:
+    return bool(_last_answer(response))
+
+
 def _matches_task(response: str, truth: str) -> bool:
     """Whether the task's own scorer gives the answer its full score; a part of it counts as wrong."""
     answer = _last_answer(response)
@@ -189,6 +212,17 @@ def _task_score(answer: str, truth: str) -> float:
         return float(scorer(answer, entry))
     except Exception as error:  # the scorers of a hundred tasks, given any text
         raise ValueError(f"the scorer fails: {error!r}") from error
+
+
+def _has_calls(response: str) -> bool:
+    """Whether at least one action is named, and all its inputs, at least one, are JSON."""
+    _read_inputs(response)  # a ValueError for one that is malformed
+    return bool(_NAME.search(response) and _INPUT.search(response))
+
+
+def _has_calls_as_reference(response: str) -> bool:
+    """The same as the reference reads it: it skips malformed inputs."""
+    return bool(_WORD_NAME.search(response) and _INPUT.search(response))
 
 
 def _matches_calls(response: str, truth: str) -> bool:
@@ -254,11 +288,21 @@ def _read_inputs_as_reference(response: str) -> dict[str, Any]:
 
 
 REWARDS = {
-    "answer_match": Reward(_matches_answer),
-    "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores),
-    "tool_use_reference": Reward(_matches_calls_as_reference, render_tool_calls, "list of calls", _reference_scores),
+    "answer_match": Reward(_matches_answer, has_format=_has_answer),
+    "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores, has_format=_has_calls),
+    "tool_use_reference": Reward(
+        _matches_calls_as_reference,
+        render_tool_calls,
+        "list of calls",
+        _reference_scores,
+        has_format=_has_calls_as_reference,
+    ),
     "reasoning_gym": Reward(
-        _matches_task, _check_task, "entry of a task of reasoning-gym", answer=lambda truth: json.loads(truth)["answer"]
+        _matches_task,
+        _check_task,
+        "entry of a task of reasoning-gym",
+        answer=lambda truth: json.loads(truth)["answer"],
+        has_format=_has_answer,
     ),
 }
 """Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""

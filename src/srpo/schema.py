@@ -1,9 +1,9 @@
 """What typed YAML files are made of: a frozen base class that refuses unknown keys, bounded numbers; dotted keys."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -11,9 +11,19 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Config(BaseModel):
-    """Base of every configuration class: unknown keys are errors, and objects are immutable."""
+    """Base of every configuration class: unknown keys are errors, numbers are finite, and objects are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _true_is_no_number(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """pydantic reads ``true`` as 1, so that ``success_buffer: true`` would keep one response."""
+        made = handler(raw)
+        for key, value in raw.items() if isinstance(raw, Mapping) else ():
+            if isinstance(value, bool) and not isinstance(getattr(made, key), bool):
+                raise ValueError(f"{key} = {str(value).lower()}: give a number")
+        return made
 
 
 def flattened(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:

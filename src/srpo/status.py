@@ -10,22 +10,27 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import linear_regression
 from typing import Any, Literal
 
 from tabulate import tabulate
 
 from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, Training
-from srpo.files import read_events, read_last_events
+from srpo.files import read_events, read_json, read_last_events
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.text import duration, joined, plural
+from srpo.watch import Signal
 
 Stage = Literal["waiting", "training", "failed", "trained", "evaluated"]
 
 URGENCY: tuple[Stage, ...] = ("failed", "training", "trained", "waiting", "evaluated")
 """Stages in the order in which a terminal that cannot show all runs shows them."""
+
+MEMORY_STEPS = 4
+"""Steps from which the growth of host memory is computed, at least."""
 
 _RETRIED = {0, os.EX_TEMPFAIL}
 _ERROR = re.compile(r"^(srpo: .*|[\w.]*(Error|Exception|Interrupt|Killed)\b.*|.*(command not found|Killed))$")
@@ -53,6 +58,10 @@ class RunStatus:
         error: the last error line of the last failed attempt; None once the run is trained. Or a file that is damaged,
             or that the folder of a run that was made is gone.
         version: of srpo, which made the run.
+        signals: of the watch for collapse, in the order of their steps.
+        stopped_by_alarm: whether an alarm ended the run (``training.stop_on``).
+        host_memory: GB of host memory of the run's processes after its last step.
+        host_memory_growth: GB per step, over the last steps of this attempt.
     """
 
     run: str
@@ -70,6 +79,10 @@ class RunStatus:
     last_change: float | None = None
     error: str | None = None
     version: str | None = None
+    signals: list[Signal] = field(default_factory=list)
+    stopped_by_alarm: bool = False
+    host_memory: float | None = None
+    host_memory_growth: float | None = None
 
 
 def read(experiment: Experiment, layout: Layout) -> list[RunStatus]:
@@ -142,6 +155,7 @@ def _read_files(run: RunId, files: dict[str, float], training: Training, horizon
     attempts = list(read_events(paths.attempts)) if paths.attempts.name in files else []
     steps = read_last_events(paths.steps) if paths.steps.name in files else []
     validations = read_last_events(paths.validations) if paths.validations.name in files else []
+    signals = [Signal(**event) for event in read_events(paths.watch)] if paths.watch.name in files else []
     trained = paths.summary.name in files
     ends = {event["attempt"]: event["status"] for event in attempts if event["event"] == "end"}
     failed = [number for number, status in ends.items() if status not in _RETRIED]
@@ -164,6 +178,10 @@ def _read_files(run: RunId, files: dict[str, float], training: Training, horizon
         last_change=max(files.values()),
         error=_error(layout, run, failed[-1] if failed else None, trained) if stage != "evaluated" else None,
         version=_version(paths.origin),
+        signals=signals,
+        stopped_by_alarm=trained and bool(signals) and read_json(paths.summary).get("stopped_by") == "alarm",
+        host_memory=steps[-1].get("host_memory_gb") if steps else None,
+        host_memory_growth=_growth(steps, attempts),
     )
 
 
@@ -200,6 +218,19 @@ def _speed(steps: list[dict[str, Any]], attempts: list[dict[str, Any]], last_ste
         return 3600 * (steps[-1]["step"] - start["step"]) / seconds if seconds > 0 else None
     seconds = sum(event["wall_seconds"] for event in steps)
     return 3600 * len(steps) / seconds if seconds > 0 else None
+
+
+def _growth(steps: list[dict[str, Any]], attempts: list[dict[str, Any]]) -> float | None:
+    """GB of host memory per step: the slope of least squares over this attempt's last steps but its first two.
+
+    Workers and servers take what they need in the first two steps.
+    """
+    start = next((event["step"] for event in reversed(attempts) if event["event"] == "start"), 0)
+    found = [(s["step"], s["host_memory_gb"]) for s in steps if s["step"] > start + 2 and "host_memory_gb" in s]
+    if len(found) < MEMORY_STEPS:
+        return None
+    slope, _ = linear_regression(*zip(*found, strict=True))
+    return slope
 
 
 def _seconds_left(
@@ -240,7 +271,7 @@ def _last_error(log: Path, certain: bool) -> str | None:
 
 _HEADERS = (
     *("run", "stage", "step", "clock", "budgets", "avg@k"),
-    *("clock/s", "steps/h", "left", "tries", "updated", "error"),
+    *("clock/s", "steps/h", "left", "host GB", "tries", "updated", "watch", "error"),
 )
 
 
@@ -248,6 +279,11 @@ def _summary(statuses: Sequence[RunStatus]) -> str:
     counts = Counter(status.stage for status in statuses)
     parts = [f"{counts[stage]} {stage}" for stage in reversed(URGENCY) if counts[stage]]
     return f"{len(statuses)} runs, {', '.join(parts)}" if parts else "no runs"
+
+
+def _memory(status: RunStatus) -> str:
+    growth = "" if status.host_memory_growth is None else f" {status.host_memory_growth:+.2f}/step"
+    return "" if status.host_memory is None else f"{status.host_memory:.1f}{growth}"
 
 
 def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
@@ -265,7 +301,20 @@ def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
         number(status.clock_per_second, 2),
         number(status.steps_per_hour, 0),
         "" if status.seconds_left is None else duration(status.seconds_left),
+        _memory(status),
         tries,
         "" if status.last_change is None else f"{duration(max(0.0, now - status.last_change))} ago",
+        _watched(status),
         (status.error or "")[:100],
     )
+
+
+def _watched(status: RunStatus) -> str:
+    """The latest alarm, or else the latest warning, with its number; and how many other rules have one."""
+    alarms = [signal for signal in status.signals if signal.level == "alarm"]
+    latest = next(reversed(alarms or status.signals), None)
+    if latest is None:
+        return ""
+    others = len({signal.rule for signal in status.signals}) - 1
+    text = f"{latest}, +{others}" if others else str(latest)
+    return f"stopped: {text}" if status.stopped_by_alarm else text

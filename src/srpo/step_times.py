@@ -26,11 +26,12 @@ def paper_step_seconds() -> dict[TimedMethod, dict[float, float]]:
     return seconds
 
 
-def timed_like(method: Method | None) -> TimedMethod:
-    """The method of figure 4b whose passes a method shares; the untrained model's is GRPO."""
-    if method is None or not method.routing.needs_teacher:
+def timed_like(method: Method | None, step: int = 1) -> TimedMethod:
+    """The method of figure 4b whose passes a method shares at a step; the untrained model's is GRPO."""
+    routing = None if method is None else method.at(step).routing
+    if routing is None or not routing.needs_teacher:
         return "grpo"
-    every = all(branch.uses_teacher for branch in trained_branches(method.routing.branches))
+    every = all(branch.uses_teacher for branch in trained_branches(routing.branches))
     return "sdpo" if every else "srpo"
 
 

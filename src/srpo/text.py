@@ -20,15 +20,16 @@ def span(low: object, high: object) -> str:
     return f"{low}" if f"{low}" == f"{high}" else f"{low} to {high}"
 
 
-def duration(seconds: float, of: str = "") -> str:
+def duration(seconds: float, of: str = "", digits: int = 3) -> str:
     """Seconds in the unit that is easy to read: ``12 seconds``, ``1.2 minutes``, from an hour on ``10.5 hours``.
 
     Args:
         of: whose time it is, for example ``GPU``: ``4861 GPU-hours``.
+        digits: of numbers below 100; larger ones are whole.
     """
     size, unit = (3600, "hour") if seconds >= 3600 else (60, "minute") if seconds >= 60 else (1, "second")
     value = seconds / size
-    number = f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    number = f"{value:.{digits}g}" if value < 100 else f"{value:.0f}"
     return f"{number} {f'{of}-' if of else ''}{unit}{'s' * (number != '1')}"
 
 

@@ -15,12 +15,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers import load_method
 from paths import SUPPORT
 from resume_driver import NoMirror
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
+from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.experiment.config import CalibratedClock
@@ -389,6 +391,64 @@ def test_a_prompt_that_is_too_long_is_found_before_anything_is_spent(prepared):
     with pytest.raises(SrpoError, match="prompt"):
         loop.train(short, layout)
     assert not (layout.run(spec.id) / "steps.jsonl").exists()
+
+
+def test_a_run_without_room_for_a_checkpoint_starts_no_policy_unless_it_is_over(prepared, monkeypatch):
+    spec, layout = prepared
+    needed = loop.checkpoint_bytes(spec)
+    assert needed > 1e5
+
+    def start(spec, model):
+        raise AssertionError("a policy was started")
+
+    usage = type(shutil.disk_usage(layout.folder))
+    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda folder: usage(10**12, 0, int(needed) - 1))
+    monkeypatch.setattr(loop, "_start_policy", start)
+    with pytest.raises(SrpoError, match=r"a checkpoint takes .*; make room and start again$"):
+        loop.train(spec, layout)
+    last = layout.run_files(spec.id).checkpoint(7)
+    last.mkdir(parents=True)
+    (last / checkpoints.STATE).write_text(json.dumps({"step": 7, "clock": max(spec.training.budget_seconds.values())}))
+    with pytest.raises(AssertionError, match="a policy was started"):
+        loop.train(spec, layout)
+
+
+def test_what_a_killed_run_was_writing_takes_no_room(prepared, monkeypatch):
+    spec, layout = prepared
+    partial = layout.run_files(spec.id).checkpoint(5).with_name(".step5.partial")
+    partial.mkdir(parents=True)
+    usage = type(shutil.disk_usage(layout.folder))
+    free = lambda folder: usage(10**12, 0, 0 if partial.exists() else 10**12)  # noqa: E731
+    monkeypatch.setattr(checkpoints.shutil, "disk_usage", free)
+
+    def start(spec, model):
+        raise AssertionError("a policy was started")
+
+    monkeypatch.setattr(loop, "_start_policy", start)
+    with pytest.raises(AssertionError, match="a policy was started"):
+        loop.train(spec, layout)
+
+
+@pytest.mark.parametrize(
+    ("changes", "teacher"),
+    [
+        ({}, False),
+        ({"first_phase_steps": 2, "second_routing": load_method("sdpo").routing.model_dump()}, True),
+    ],
+)
+def test_room_for_the_teacher_of_any_phase(prepared, changes, teacher):
+    spec = prepared[0].model_copy(update={"method": load_method("grpo", **changes)})
+    assert spec.method.teacher_has_weights is teacher
+    size = memory.checkpoint_bytes(memory.shape_of(spec.model), spec.execution, teacher)
+    assert (size.teacher > 0) is teacher
+    assert loop.checkpoint_bytes(spec) == size.total
+
+
+def test_a_live_teacher_takes_no_room(prepared):
+    spec = prepared[0].model_copy(update={"method": load_method("srpo_live_teacher")})
+    assert (
+        loop.checkpoint_bytes(spec) == memory.checkpoint_bytes(memory.shape_of(spec.model), spec.execution, False).total
+    )
 
 
 # ---------------------------------------------------------------- rollout servers

@@ -32,7 +32,7 @@ from srpo.training import checkpoints, loop
 METHODS = ["grpo", "srpo"]
 """Several updates per batch and one; test_ranks.py has all methods on two ranks, without a cluster's start for each."""
 
-WALL = ("wall_seconds",)
+WALL = ("wall_seconds", "host_memory_gb")
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

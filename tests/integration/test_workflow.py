@@ -105,6 +105,25 @@ def test_results_that_cannot_be_written(tmp_path: Path) -> None:
     assert "is not a directory" in result.stdout + result.stderr
 
 
+def test_an_experiment_for_gpus_does_not_begin_on_a_machine_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first jobs would download models of 8 and 16 GB. What needs no GPU runs: data, a report of finished runs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    fake = tmp_path / "bin" / "srpo"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/verbs\nexit 1\n")
+    fake.chmod(0o755)
+    arguments = ("--configfile", CONFIGS / "experiments" / "paper.yaml", "--cores", 1)
+    result = snakemake(tmp_path, *arguments, path=fake.parent)
+    assert result.returncode != 0
+    assert "execution.ranks = 8: 0 GPUs are visible here" in result.stdout + result.stderr
+    assert not (tmp_path / "verbs").exists()
+    assert snakemake(tmp_path, *arguments, "--dry-run", path=fake.parent).returncode == 0
+    snakemake(tmp_path, *arguments, "results/paper/data/physics/test.parquet", path=fake.parent)
+    assert (tmp_path / "verbs").read_text().split() == ["data"]
+
+
 def test_a_second_workflow_on_the_same_results_stops(tmp_path: Path) -> None:
     """The first one's jobs go on."""
     fake = tmp_path / "bin" / "srpo"

@@ -2,12 +2,14 @@
 
 import asyncio
 import dataclasses
+import os
 
 import pytest
 from omegaconf import OmegaConf
 from paths import ROOT
 
 from srpo.experiment.compose import load_experiment
+from srpo.policy.verl_config import RUNNING_SAMPLES, SPECULATING_SAMPLES, samples_per_server
 from srpo.repository import CONFIGS
 from srpo.rollout.sglang_protocol import ENVIRONMENT, HOST, ServerOptions, server_arguments, server_environment
 
@@ -28,7 +30,7 @@ def read(monkeypatch):
     from sglang.srt.server_args import prepare_server_args
 
     def read_arguments(arguments: list[str]):
-        for name, value in server_environment({}).items():
+        for name, value in server_environment(os.environ).items():
             monkeypatch.setenv(name, value)
         return prepare_server_args(arguments)
 
@@ -51,6 +53,8 @@ def test_evaluation(read, model, deterministic):
     assert (found.mem_fraction_static, found.dtype) == (0.7, "bfloat16")
     assert (found.skip_tokenizer_init, found.enable_deterministic_inference) == (True, deterministic)
     assert found.attention_backend == "flashinfer"  # not fa3, which is SGLang's choice on Hopper
+    # on a CPU SGLang has no CUDA graphs and replaces the number
+    assert read([*arguments, "--device", "cuda"]).cuda_graph_bs[-1] == options.concurrency
     # a mistyped argument would not be swallowed
     with pytest.raises(SystemExit):
         read([*arguments, "--no-such-argument", "1"])
@@ -134,6 +138,39 @@ def test_training(verl_server, grpc_port, deterministic):
     assert found.mem_fraction_static == PAPER.execution.rollout_memory_fraction
     assert (found.enable_memory_saver, found.skip_tokenizer_init) == (True, True)
     assert found.enable_weights_cpu_backup
+
+
+ON_CUDA = {"+actor_rollout_ref.rollout.engine_kwargs.sglang.device": "cuda"}  # as SGLang finds it on a GPU
+
+
+def test_graphs_for_the_largest_batch_of_training(verl_server, grpc_port):
+    """Whatever the GPU's memory, by which SGLang would choose."""
+    spec = PAPER.run(PAPER.runs()[0])
+    found = verl_server(verl_overrides=ON_CUDA)
+    assert found.cuda_graph_max_bs == max(found.cuda_graph_bs) == samples_per_server(spec)
+    assert found.max_running_requests == RUNNING_SAMPLES
+    assert found.speculative_algorithm is None
+
+
+def test_speculation(verl_server, grpc_port):
+    """SGLang takes all that speculation sets, and keeps the log-probs at the sampling temperature."""
+    found = verl_server(verl_overrides=ON_CUDA, rollout_speculation="ngram")
+    assert found.speculative_algorithm == "NGRAM"
+    assert found.max_running_requests == max(found.cuda_graph_bs) == SPECULATING_SAMPLES
+    # a draft is taken with exactly the probability that the model gives it
+    assert (found.speculative_accept_threshold_single, found.speculative_accept_threshold_acc) == (1.0, 1.0)
+    # without a limit of ours
+    spec = _sglangs_default(model_path=found.model_path, device="cuda", speculative_algorithm="NGRAM")
+    assert spec.max_running_requests == SPECULATING_SAMPLES
+    assert spec.speculative_num_draft_tokens == 12
+    with pytest.raises(ValueError, match="Ngram speculative decoding only supports CUDA device"):
+        verl_server(rollout_speculation="ngram")
+
+
+def _sglangs_default(**arguments):
+    from sglang.srt.server_args import ServerArgs
+
+    return ServerArgs(**arguments)
 
 
 def test_the_client_of_a_training_server_on_any_port(model, monkeypatch, grpc_port):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -246,6 +246,62 @@ def test_an_index_without_this_torch_is_left_aside(tmp_path: Path, cpu_index: st
     installed, said = installed_by_make(tmp_path, cpu_index, broken="--index-url")
     assert installed == [f"--no-deps --index-url {cpu_index} {TORCH}", TORCH, *REST]
     assert len(said.splitlines()) == 1
+
+
+def paper_python(folder: Path, works: Collection[str]) -> tuple[str, str]:
+    """Run ``make env-paper`` where only some of the commands python3.11 and python3.12 run, as with pyenv's shims.
+
+    Returns:
+        The command that made the environment, and what make says.
+    """
+    shutil.copytree(ENVS, folder / "envs")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    commands = folder / "commands"
+    commands.mkdir()
+    for name in ("python3.11", "python3.12", "python3", "python"):
+        version = name.removeprefix("python3.") if name in works else None
+        script = [
+            "#!/bin/bash",
+            f"echo 'pyenv: {name}: command not found' >&2; exit 127" if version is None else "",
+            # it prints its version and installs nothing
+            f'[[ "$*" == *print*version_info* ]] && echo 3.{version}',
+            f'[ "$1 $2" = "-m venv" ] && echo {name} > {folder}/made_by',
+            '[ "$1 $2" = "-m venv" ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python"',
+            "exit 0",
+        ]
+        (commands / name).write_text("\n".join(script))
+        (commands / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{commands}:/usr/bin:/bin"}
+    environment.pop("PYTHON", None)
+    command = ["make", "--silent", "env-paper", f"PAPER_VENV={folder}/venv"]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    made_by = folder / "made_by"
+    return made_by.read_text().strip() if made_by.exists() else "", result.stderr
+
+
+def test_the_environment_for_gpus_has_python_312_if_it_runs(tmp_path: Path) -> None:
+    assert paper_python(tmp_path, ["python3.11", "python3.12"]) == ("python3.12", "")
+
+
+def test_a_shim_of_pyenv_that_does_not_run_is_passed_over(tmp_path: Path) -> None:
+    made_by, said = paper_python(tmp_path, ["python3.11"])
+    assert made_by == "python3.11"
+    assert re.search(r"^make: no Python 3\.12 that runs; .*\(make PYTHON=/path/to/python3\.12 env-paper\)$", said, re.M)
+
+
+def test_without_a_python_that_runs_make_names_the_remedy(tmp_path: Path) -> None:
+    made_by, said = paper_python(tmp_path, [])
+    assert made_by == ""
+    assert "make: Python 3.12 or 3.11 is needed (make PYTHON=/path/to/python3.12 env-paper)" in said
+
+
+def test_every_recipe_for_gpus_names_the_library_of_sglangs_kernels() -> None:
+    """``libnuma.so.1``, which no wheel has."""
+    for recipe, package in (("paper.Dockerfile", "libnuma1"), ("paper.def", "libnuma1"), ("paper.yaml", "- libnuma")):
+        assert package in (ENVS / recipe).read_text(), recipe
+    page = (ROOT / "docs/environments.md").read_text()
+    assert "libnuma.so.1" in page.split("## The CUDA environment")[1].split("### Install it")[0]
 
 
 def test_the_makefile_names_one_host() -> None:

@@ -17,7 +17,8 @@ from paths import ROOT
 from synthetic import write_results
 from tiny import prepare, tiny_experiment
 
-from srpo.imports import EXTRAS, missing_extra
+from srpo.cli import app
+from srpo.imports import EXTRAS, NEEDS, missing_extra
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = PROJECT["dependencies"]
@@ -101,7 +102,9 @@ def test_verl_is_enough_for_training(plant: Plant) -> None:
     ("installed", "verb", "said"),
     [
         ("", "--help", r"package typer is missing; .* 'srpo\[report\]' or 'srpo\[workflow\]' or 'srpo\[verl\]'"),
-        ("workflow", "report results/tiny", r"package \w+ is missing; run: python -m pip install 'srpo\[report\]'.*"),
+        ("", "plan smoke", r"package typer is missing; run: python -m pip install 'srpo\[workflow\]'"),
+        ("", "train", r"package typer is missing; run: python -m pip install 'srpo\[verl\]'"),
+        ("workflow", "report results/tiny", r"package \w+ is missing; run: python -m pip install 'srpo\[report\]'"),
         (
             "report",
             "train --experiment results/tiny/experiment.yaml --model miniature-tiny --benchmark physics --method srpo",
@@ -116,6 +119,11 @@ def test_a_missing_extra_is_one_line(plant: Plant, tmp_path: Path, installed: st
     result = farm.run(plant(installed), "-m", "srpo", *verb.split(), cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     assert re.fullmatch(rf"srpo: error: {said}\n", result.stderr)
+
+
+def test_every_verb_names_one_extra() -> None:
+    verbs = [command.name for command in app.registered_commands] + [group.name for group in app.registered_groups]
+    assert sorted(verbs) == sorted(verb for needs in NEEDS.values() for verb in needs)
 
 
 def test_another_missing_module_is_no_extra() -> None:

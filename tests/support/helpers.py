@@ -22,6 +22,11 @@ METHODS = (
     "grpo_with_anchor",
     "sdpo_failed_only",
     "sdpo_correct_only",
+    "rlsd",
+    "rlrt",
+    "sc_sdpo",
+    "srpo_group_weight",
+    "srpo_damped_teacher",
 )
 
 TEACHERS = ("srpo_frozen_teacher", "srpo_live_teacher", "srpo_snapshot_teacher", "srpo_trust_region")
@@ -38,6 +43,11 @@ ROUTES = {
     "grpo_with_anchor": ("anchored", "anchored", "anchored", "anchored"),
     "sdpo_failed_only": ("dropped", "dropped", "sdpo", "dropped"),
     "sdpo_correct_only": ("sdpo", "dropped", "dropped", "dropped"),
+    "rlsd": ("rlsd", "rlsd", "rlsd", "rlsd"),
+    "rlrt": ("rlrt", "grpo", "grpo", "grpo"),
+    "sc_sdpo": ("sdpo", "dropped", "sdpo", "dropped"),
+    "srpo_group_weight": ("grpo", "grpo", "sdpo", "grpo"),
+    "srpo_damped_teacher": ("grpo", "grpo", "damped", "grpo"),
     **dict.fromkeys(TEACHERS, ("grpo", "grpo", "sdpo", "grpo")),
 }
 CASES = ((True, True), (True, False), (False, True), (False, False))
@@ -87,15 +97,31 @@ def slow_divergence(p: Tensor, q: Tensor, ids: Sequence[int], alpha: float) -> T
     return total
 
 
+def slow_damped_divergence(p: Tensor, q: Tensor, ids: Sequence[int], method: Method) -> Tensor:
+    """KL(p || q*) over ``ids`` and the rest, with q* = q^(1 - a) p^a / Z and a from the divergence of p and q."""
+    bins = [[v] for v in ids] + [[v for v in range(len(p)) if v not in set(ids)]]
+    ours = [p[outcome].exp().sum() for outcome in bins]
+    theirs = [q[outcome].exp().sum().item() for outcome in bins]
+    distance = slow_divergence(p.detach(), q, ids, 0.5).item()
+    a = 2 * method.damping_max * (1 / (1 + math.exp(-method.damping_slope * distance)) - 0.5)
+    drawn = [y ** (1 - a) * x.item() ** a for x, y in zip(ours, theirs, strict=True)]
+    target = [value / math.fsum(drawn) for value in drawn]
+    return torch.stack([x * (x / y).log() for x, y in zip(ours, target, strict=True)]).sum()
+
+
 def slow_weights(method: Method, samples: Sequence[Sample], distilled: Sequence[int]) -> dict[tuple[int, int], float]:
     """w~ of every distilled token of one mini-batch."""
     beta = method.entropy_beta
     raw = {}
     for i in distilled:
+        rewards = [other.reward for other in samples if other.group == samples[i].group]
+        share = sum(rewards) / len(rewards)
+        of_group = math.sqrt(share * (1 - share)) if method.group_weight == "spread" else 1.0
         for t in range(len(samples[i].tokens)):
-            raw[i, t] = math.exp(-beta * -math.fsum(math.exp(v) * v for v in samples[i].teacher_at(t).tolist()))
+            entropy = -math.fsum(math.exp(v) * v for v in samples[i].teacher_at(t).tolist())
+            raw[i, t] = of_group * math.exp(-beta * entropy)
     total = math.fsum(raw.values())
-    weights = {key: value * len(raw) / total for key, value in raw.items()}
+    weights = {key: value * len(raw) / total if total else 0.0 for key, value in raw.items()}
     if not method.preserve_loss_scale or not weights:
         return weights
     before = {}
@@ -152,7 +178,7 @@ def slow_objective(
     kept = [i for i in mini_batch if branches[i] != "dropped"]
     if not kept:
         return None
-    weights = slow_weights(method, samples, [i for i in kept if branches[i] == "sdpo"])
+    weights = slow_weights(method, samples, [i for i in kept if branches[i] in ("sdpo", "damped")])
     policy = distillation = torch.zeros((), dtype=torch.float64)
     by_token: dict[tuple[int, int], float] = {}
     count, divergences, clipped, masses, corrections = 0, [], [], [], []
@@ -165,9 +191,12 @@ def slow_objective(
             log_p, old = student[i][t], sample.old[t].tolist()
             correction = min(math.exp(old[token] - sample.rollout_log_probs[t]), method.rollout_is_threshold)
             corrections.append(correction)
-            if branches[i] == "sdpo":
+            if branches[i] in ("sdpo", "damped"):
                 ids = slow_top_k(sample.old[t], method)
-                divergence = slow_divergence(log_p, sample.teacher_at(t), ids, method.distillation_alpha)
+                if branches[i] == "damped":
+                    divergence = slow_damped_divergence(log_p, sample.teacher_at(t), ids, method)
+                else:
+                    divergence = slow_divergence(log_p, sample.teacher_at(t), ids, method.distillation_alpha)
                 divergences.append(divergence.item())
                 masses.append(
                     (math.fsum(log_p[ids].exp().tolist()), math.fsum(sample.teacher_at(t)[ids].exp().tolist()))
@@ -183,11 +212,25 @@ def slow_objective(
             if branches[i] == "mix":
                 gap = 0.0 if sample.teacher is None else sample.teacher_at(t)[token].item() - old[token]
                 advantage = method.mix_lambda * group_advantage + (1 - method.mix_lambda) * gap
+            if branches[i] in ("rlsd", "rlrt") and sample.teacher is not None:
+                q_over_p = math.exp(sample.teacher_at(t)[token].item() - old[token])
+                advantage = slow_reweighted(
+                    group_advantage, q_over_p if branches[i] == "rlsd" else 1 / q_over_p, method
+                )
             ratio = (log_p[token] - old[token]).exp()
             loss, is_clipped = slow_surrogate(ratio, advantage, method)
             clipped.append(is_clipped)
             policy = policy + correction * loss
     return SlowLoss(policy / count, distillation / count, by_token, divergences, clipped, masses, corrections)
+
+
+def slow_reweighted(advantage: float, likelihood_ratio: float, method: Method) -> float:
+    """RLSD's equation 15, as a case distinction; RLRT's with the inverse ratio."""
+    if advantage == 0:
+        return 0.0
+    weight = likelihood_ratio if advantage > 0 else 1 / likelihood_ratio
+    weight = min(max(weight, 1 - method.rlsd_clip), 1 + method.rlsd_clip)
+    return (1 - method.rlsd_lambda) * advantage + method.rlsd_lambda * weight * advantage
 
 
 def slow_surrogate(ratio: Tensor, advantage: float, method: Method) -> tuple[Tensor, bool]:

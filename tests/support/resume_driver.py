@@ -112,7 +112,8 @@ def in_rmtree(count: int) -> None:
         shutil.rmtree(Path(folder) / "huggingface", ignore_errors=True)
         die()
 
-    module = type("shutil", (), {"rmtree": nth(count, shutil.rmtree, remove_some)})
+    kept = {"disk_usage": shutil.disk_usage}
+    module = type("shutil", (), kept | {"rmtree": nth(count, shutil.rmtree, remove_some)})
     checkpoints.shutil = module  # type: ignore[assignment]
 
 

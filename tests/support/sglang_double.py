@@ -291,6 +291,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--mem-fraction-static", type=float)
     parser.add_argument("--dtype", choices=("auto", "half", "float16", "bfloat16", "float", "float32"), default="auto")
     parser.add_argument("--attention-backend", choices=("fa3", "flashinfer", "triton"))
+    parser.add_argument("--cuda-graph-max-bs", type=int)
     parser.add_argument("--skip-tokenizer-init", action="store_true")
     parser.add_argument("--enable-deterministic-inference", action="store_true")
     ours = parser.add_argument_group("not SGLang's")

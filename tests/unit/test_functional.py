@@ -148,3 +148,41 @@ def test_methods_are_those_of_the_repository() -> None:
     assert srpo.load_method("grpo") == load_method("grpo")
     assert srpo.load_method(entropy_beta=2.0).entropy_beta == 2
     assert srpo.teacher_messages is prompts.teacher_messages
+
+
+def test_a_method_with_a_second_table_needs_the_number_of_the_step() -> None:
+    method = load_method("sdpo_then_grpo", first_phase_steps=2)
+    names = [srpo.route([0, 1], [0, 0], method, step=step).names for step in (1, 2, 3)]
+    assert names == [["sdpo", "dropped"], ["sdpo", "dropped"], ["grpo", "grpo"]]
+    world = World(load_method("sdpo"), several_updates=False)
+    values = (world.logits, world.teacher, world.ids, MASK, REWARDS, GROUPS)
+    assert srpo.loss(*values, method, step=2)[0].equal(srpo.loss(*values, "sdpo")[0])
+    grpo = (world.logits, None, world.ids, MASK, REWARDS, GROUPS)
+    assert srpo.loss(*grpo, method, step=3)[0].equal(srpo.loss(*grpo, "grpo")[0])
+    for refused in (lambda: srpo.route([0, 1], [0, 0], method), lambda: srpo.loss(*values, method)):
+        with pytest.raises(ValueError, match="method sdpo_then_grpo: it has a second table, so give the number"):
+            refused()
+
+
+def test_siblings_are_drawn_or_remembered_as_the_method_says() -> None:
+    rewards, groups = [0.0, 1, 1, 0, 0], [0, 0, 0, 1, 1]
+    routes = srpo.route(rewards, groups, "srpo_random_sibling", draws=[1] * 5)
+    assert routes.shown_sibling.tolist() == [2, 2, 1, -1, -1]
+    for name, draws in (("srpo_random_sibling", None), ("srpo", [1] * 5)):
+        with pytest.raises(ValueError, match=f"method {name}: draws go with sibling_choice = random"):
+            srpo.route(rewards, groups, name, draws=draws)
+    routes = srpo.route(rewards, groups, "srpo_success_buffer", earlier=[True, True, True, False, True])
+    assert routes.names == ["sdpo", "grpo", "grpo", "grpo", "sdpo"]
+    assert routes.shown_earlier.tolist() == [False, False, False, False, True]
+
+
+def test_the_share_of_clipped_divergences_is_a_metric() -> None:
+    world = World(load_method("srpo"), several_updates=False)
+    values = (world.logits, world.teacher, world.ids, MASK, REWARDS, GROUPS)
+    usual, metrics = srpo.loss(*values, load_method("srpo", divergence_clip=1.0))  # at most log 2
+    assert metrics["actor/divergence_clip_fraction"] == 0
+    assert usual.equal(srpo.loss(*values, "srpo")[0])
+    clipped, metrics = srpo.loss(*values, load_method("srpo", divergence_clip=0.2))
+    assert 0 < metrics["actor/divergence_clip_fraction"] < 1
+    assert clipped < usual
+    assert "actor/divergence_clip_fraction" not in srpo.loss(*values, "srpo")[1]

@@ -239,3 +239,39 @@ def test_truths_that_are_no_calls_are_named():
     check_truths("answer_match", ["B"])
     with pytest.raises(SrpoError, match=r"^reward = tool_use: question 1: 'B' is not a list of calls$"):
         check_truths("tool_use", [ONE, "B"])
+
+
+# ---------------------------------------------------------------- the answer's format
+
+
+@pytest.mark.parametrize(
+    ("kind", "response", "expected"),
+    [
+        ("answer_match", "<answer>C</answer>", True),
+        ("answer_match", "<answer>C", False),
+        ("answer_match", "<answer> </answer>", False),
+        ("answer_match", "C", False),
+        ("reasoning_gym", "so <answer>7</answer>.", True),
+        ("reasoning_gym", "7", False),
+        ("tool_use", 'Action: search\nAction Input: {"page": 1}', True),
+        ("tool_use", 'Action: search\nAction Input: {"page": {"a": 1}}', True),
+        ("tool_use", 'Action: search\nAction Input: {"page": 1', False),
+        ("tool_use", "Action: search", False),
+        ("tool_use", 'Action Input: {"page": 1}', False),
+        ("tool_use_reference", 'Action: search\nAction Input: {"page": 1', True),
+        ("tool_use_reference", "Action: search", False),
+        ("operator:eq", "<answer>C</answer>", None),
+    ],
+)
+def test_the_format_is_known_without_the_truth(kind, response, expected):
+    assert rewards.in_format(kind, response) is expected
+
+
+@given(response=st.text())
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_right_is_in_the_format(kind, response):
+    """For any text; and a response that is rewarded always has an answer that can be read."""
+    assert rewards.in_format(kind, response) in (True, False)
+    right = "<answer>B</answer>" if kind == "answer_match" else render_tool_calls(ONE)
+    assert compute_reward(kind, right, "B" if kind == "answer_match" else ONE) == 1.0
+    assert rewards.in_format(kind, right)

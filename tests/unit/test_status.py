@@ -15,6 +15,7 @@ from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.experiment.config import Experiment
 from srpo.files import append_event, read_last_events
 from srpo.layout import Layout, RunId
+from srpo.watch import Signal
 
 pytestmark = pytest.mark.fault
 
@@ -77,6 +78,32 @@ def test_in_training(experiment: Experiment, layout: Layout, run: RunId) -> None
     assert found.clock_per_second == pytest.approx(1 / 1.05, rel=0.05)
     left = (20 - last["clock"]) / (last["clock"] / last["step"])
     assert found.seconds_left == pytest.approx(3600 * left / found.steps_per_hour, rel=0.1)
+
+
+def with_memory(path: Path, gigabytes: list[float]) -> None:
+    """Give the last steps of a log these numbers."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for event, value in zip(lines[-len(gigabytes) :], gigabytes, strict=True):
+        event["host_memory_gb"] = value
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_host_memory_and_its_growth(
+    experiment: Experiment, layout: Layout, run: RunId, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2, 4, 6, 8 GB over four steps are 2 GB a step; the attempt's first two steps do not count."""
+    write_results(layout.folder, experiment, stop_at=8.0)
+    steps = layout.run(run) / "steps.jsonl"
+    assert (only(experiment, layout).host_memory, only(experiment, layout).host_memory_growth) == (None, None)
+    last = read_last_events(steps)[-1]["step"]
+    with_memory(steps, [1.0, 1.0, 2.0, 4.0, 6.0, 8.0])
+    record(layout, run, (0, 75), (last - 6, None))
+    found = only(experiment, layout)
+    assert found.host_memory == 8.0
+    assert found.host_memory_growth == pytest.approx(2.0)
+    assert "8.0 +2.00/step" in status.table("tiny", [found])
+    record(layout, run, (last - 4, None))  # only two steps are left
+    assert only(experiment, layout).host_memory_growth is None
 
 
 @pytest.mark.parametrize("jump", [-1e9, 1e9])
@@ -244,3 +271,29 @@ def test_five_thousand_runs(layout: Layout, capsys: pytest.CaptureFixture[str]) 
     layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
     assert cli.main(["status", str(layout.folder)]) == 0
     assert capsys.readouterr().out.startswith(f"tiny: {len(experiment.runs())} runs, ")
+
+
+def test_signals_of_the_watch_are_shown_with_their_numbers(
+    experiment: Experiment, layout: Layout, run: RunId, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(layout.folder, experiment)
+    assert only(experiment, layout).signals == []
+    files = layout.run_files(run)
+    signals = [Signal(40, "gap", "warn", 0.5, 0.62), Signal(45, "entropy", "alarm", 0.1234, 0.5)]
+    for signal in signals:
+        append_event(files.watch, signal.event())
+    found = only(experiment, layout)
+    assert (found.signals, found.stopped_by_alarm) == (signals, False)
+    assert cli.main(["status", str(layout.folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "  alarm entropy 0.123 (0.5) at step 45, +1" in shown
+    assert "stopped" not in shown
+    assert cli.main(["status", str(layout.folder), "--json"]) == 0
+    as_json = {each["run"]: each for each in json.loads(capsys.readouterr().out)["runs"]}
+    assert as_json[RUN]["signals"][1] == signals[1].event()
+
+    summary = json.loads(files.summary.read_text())
+    files.summary.write_text(json.dumps(summary | {"stopped_by": "alarm"}))
+    assert only(experiment, layout).stopped_by_alarm
+    assert cli.main(["status", str(layout.folder)]) == 0
+    assert "stopped: alarm entropy 0.123 (0.5) at step 45, +1" in capsys.readouterr().out

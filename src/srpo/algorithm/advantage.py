@@ -73,3 +73,45 @@ def anchored_advantages(
         A constant of the gradient.
     """
     return (advantage - method.kl_coef * (student - teacher)).detach()
+
+
+def reweighted_advantages(
+    method: Method,
+    advantage: Float[Tensor, " tokens"],
+    student: Float[Tensor, " tokens"],
+    teacher: Float[Tensor, " tokens"],
+) -> Float[Tensor, " tokens"]:
+    """RLSD (arXiv 2604.03128, equation 15): the reward decides the sign, the teacher only the size of a step.
+
+    A_t = A ((1 - lam) + lam clip(w_t, 1 - e, 1 + e)) with w_t = exp(sign(A) (log q(y_t) - log p(y_t))), lam =
+    ``rlsd_lambda`` and e = ``rlsd_clip``.
+
+    Args:
+        advantage: the rollout's group advantage.
+        student: log p(y_t) at the start of the update.
+        teacher: log q(y_t); equal to ``student`` if there is no correct sibling, which leaves the advantage as it is.
+
+    Returns:
+        A constant of the gradient.
+    """
+    return _reweighted(method, advantage, teacher - student)
+
+
+def reversed_advantages(
+    method: Method,
+    advantage: Float[Tensor, " tokens"],
+    student: Float[Tensor, " tokens"],
+    teacher: Float[Tensor, " tokens"],
+) -> Float[Tensor, " tokens"]:
+    """RLRT (arXiv 2605.10781), RLSD's mirror: tokens that the teacher did not expect count more.
+
+    As :func:`reweighted_advantages` with w_t = exp(sign(A) (log p(y_t) - log q(y_t))). Its method routes only correct
+    rollouts here.
+    """
+    return _reweighted(method, advantage, student - teacher)
+
+
+def _reweighted(method: Method, advantage: Tensor, evidence: Tensor) -> Tensor:
+    weight = (advantage.sign() * evidence).exp().clamp(1 - method.rlsd_clip, 1 + method.rlsd_clip)
+    # 1 + lam (w - 1), not (1 - lam) + lam w: exactly 1 where w is, so that the limits are GRPO bit for bit
+    return (advantage * (1 + method.rlsd_lambda * (weight - 1))).detach()

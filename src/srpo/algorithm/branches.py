@@ -112,6 +112,41 @@ ANCHORED = register(
         advantage="srpo.algorithm.advantage:anchored_advantages",
     )
 )
+RLSD = register(
+    Branch(
+        "rlsd",
+        "RLSD",
+        loss="policy_gradient",
+        sibling="if_correct",
+        advantage="srpo.algorithm.advantage:reweighted_advantages",
+    )
+)
+RLRT = register(
+    Branch(
+        "rlrt",
+        "RLRT",
+        loss="policy_gradient",
+        sibling="if_correct",
+        advantage="srpo.algorithm.advantage:reversed_advantages",
+    )
+)
+DAMPED = register(
+    Branch(
+        "damped",
+        "SDPO, damped teacher",
+        loss="distillation",
+        sibling="required",
+        divergence="srpo.algorithm.divergence:damped_reverse_kl",
+    )
+)
+
+_ALWAYS_LOGGED = (DROPPED, GRPO, SDPO, MIX, ANCHORED)
+"""Their shares are in the logs of every method, 0 or not, as they were before there were other branches."""
+
+
+def logged_branches(used: Iterable[str]) -> list[str]:
+    """The branches whose share of the rollouts is logged by a method that uses these."""
+    return list(dict.fromkeys([*(branch.name for branch in _ALWAYS_LOGGED), *used]))
 
 
 def comparable_branches() -> list[Branch]:

@@ -14,6 +14,9 @@ QUARTERS = 4
 
 REASONING, ANSWER_START, ANSWER_REST, FORMAT = range(len(PARTS))
 
+REPEATED_TOKENS = 4
+"""Length of the sequences of tokens whose repetition :func:`is_repetitive` counts."""
+
 
 def parts_and_quarters(parts: Int64[Tensor, " response"]) -> Int64[Tensor, " response"]:
     """Index of each token of a response in the flattened table [parts, quarters] of :func:`share_sums`."""
@@ -41,7 +44,8 @@ def weight_metrics(weights: Float[Tensor, " distilled"]) -> dict[str, float]:
         weights: w~_t of a step.
     """
     p10, median, p90 = _quantiles(weights, (0.1, 0.5, 0.9))
-    effective = weights.sum().square() / (len(weights) * weights.square().sum())
+    # no weight at all: 0, not 0 / 0
+    effective = weights.sum().square() / (len(weights) * weights.square().sum()) if weights.any() else weights.sum()
     return {
         "weights/p10": p10,
         "weights/median": median,
@@ -68,10 +72,10 @@ def copied_tokens(
     Args:
         responses: token ids of all rollouts.
         parts: [response] int64 index into :data:`PARTS` of each token, of the rollouts in ``shown``, keys and values.
-        shown: by distilled rollout, the sibling that its teacher sees.
+        shown: by distilled rollout, the sibling that its teacher sees; negative if it sees none of the batch.
     """
     tokens = {row: torch.full((len(responses[row]),), -1) for row in shown}
-    for row, sibling in shown.items():
+    for row, sibling in ((row, sibling) for row, sibling in shown.items() if sibling >= 0):
         own, other = _answer_start(parts[row]), _answer_start(parts[sibling])
         if own is not None and other is not None and responses[row][own] != responses[sibling][other]:
             tokens[row][own] = responses[sibling][other]
@@ -81,3 +85,12 @@ def copied_tokens(
 def _answer_start(parts: Tensor) -> int | None:
     found = (parts == ANSWER_START).nonzero()
     return int(found[0]) if len(found) else None
+
+
+def is_repetitive(tokens: Sequence[int]) -> bool:
+    """Whether more than half of the 4-grams of a response have occurred in it before (Welleck et al. 2020: seq-rep-4).
+
+    A template that follows itself at least three times is repetitive. Fewer than four tokens never are.
+    """
+    there = list(zip(*(tokens[i:] for i in range(REPEATED_TOKENS)), strict=False))
+    return 2 * len(set(there)) < len(there)

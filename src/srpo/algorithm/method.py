@@ -5,7 +5,7 @@ Names are those that SDPO's verl configuration and TRL's ``SDPOConfig`` share; d
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -40,10 +40,6 @@ class Routing(Config):
                 raise ValueError(f"{case} = {getattr(self, case)}: no sibling to show the teacher; use {others}")
         if not trained_branches(self.branches):
             raise ValueError("every branch is dropped: the method would train on nothing")
-        for name in self.branches:
-            for other in BRANCHES[name].excludes:
-                if other in self.branches:
-                    raise ValueError(f"{name} and {other} exclude each other in one method")
         return self
 
     @property
@@ -69,6 +65,10 @@ class Method(Config):
     title: str
     routing: Routing
     """Table 7."""
+    second_routing: Routing | None = None
+    """The table of the steps after ``first_phase_steps``; None: ``routing`` is that of all steps."""
+    first_phase_steps: Annotated[int, Field(ge=0)] | None = None
+    """How many steps have ``routing`` if there is a second table; 0: none."""
     learning_rate: Positive
     """Peak rate after the warm-up (table 3)."""
     mini_batch_questions: Count
@@ -91,16 +91,28 @@ class Method(Config):
     """alpha of the generalised Jensen-Shannon divergence: 0 forward KL, 1 reverse KL, 0.5 Jensen-Shannon (table 3)."""
     distillation_is_clip: Positive = 2.0
     """Truncation of the importance ratio of the distillation loss (table 3)."""
+    divergence_clip: Positive | None = None
+    """Bound of a distilled token's divergence in nats, above which it has no gradient; None: no bound."""
+    damping_max: Fraction = 0.15
+    """Largest share of the student in the target of a damped teacher; 0 is the reverse KL divergence."""
+    damping_slope: Positive = 50.0
+    """How fast that share rises with the divergence of student and teacher."""
 
     # the self-teacher (section 2.2)
     teacher: Teacher = Ema()
     """Whose weights score the student's tokens."""
     teacher_update_rate: Fraction = 0.05
     """Share of the student: in a step of the EMA (table 3), or in the mixture of the trust region."""
+    sibling_choice: Literal["first", "random"] = "first"
+    """Which of its correct siblings a rollout's teacher is shown; ``random`` is drawn from the run's seed."""
+    success_buffer: Annotated[int, Field(ge=0)] = 0
+    """How many correct responses of earlier steps are kept per question, for rollouts without a correct sibling."""
 
     # the weighting of distilled tokens (section 3.2)
     entropy_beta: Annotated[float, Field(ge=0)] = 0.0
     """beta of the weight exp(-beta H) by the teacher's entropy; 0: no weighting."""
+    group_weight: Literal["none", "spread"] = "none"
+    """A factor of the weight by the rollout's group: ``spread``, sqrt(p (1 - p)) with p its share of correct ones."""
     preserve_loss_scale: bool = False
     """Scale the weights so that they leave the size of the distillation loss (a control; not in the paper)."""
 
@@ -109,28 +121,93 @@ class Method(Config):
     """lambda of the advantage mix: the share of the group-relative advantage (section 4.3)."""
     kl_coef: Annotated[float, Field(ge=0)] = 0.1
     """Coefficient of the anchored branch's KL penalty (a control; not in the paper)."""
+    rlsd_lambda: Fraction = 0.5
+    """Share of the teacher's weight in an advantage of RLSD or RLRT; 0 is GRPO."""
+    rlsd_clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """RLSD and RLRT: how far the teacher's weight of a token may be from 1."""
+
+    @property
+    def phases(self) -> tuple[Method, ...]:
+        """The method of each phase that has steps, as a method without another phase; itself if it has one table."""
+        if self.second_routing is None:
+            return (self,)
+        alone = {"second_routing": None, "first_phase_steps": None}
+        later = self.model_copy(update=alone | {"routing": self.second_routing})
+        return (self.model_copy(update=alone), later) if self.first_phase_steps else (later,)
+
+    def at(self, step: int) -> Method:
+        """The method of a step's phase, without another phase."""
+        return self.phases[0 if self.first_phase_steps is None or step <= self.first_phase_steps else -1]
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """The branches of all cases of all phases."""
+        return tuple(name for phase in self.phases for name in phase.routing.branches)
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether any rollout of any phase needs the self-teacher."""
+        return any(phase.routing.needs_teacher for phase in self.phases)
+
+    @property
+    def distils(self) -> bool:
+        """Whether any rollout of any phase enters a distillation loss."""
+        return any(phase.routing.distils for phase in self.phases)
+
+    @property
+    def routes_samples(self) -> bool:
+        """Whether the rollouts of one step may be trained on in several branches."""
+        return any(len(trained_branches(phase.routing.branches)) > 1 for phase in self.phases)
+
+    @property
+    def weights_tokens(self) -> bool:
+        """Whether the weights of distilled tokens differ."""
+        return self.entropy_beta > 0 or self.group_weight != "none"
 
     @property
     def teacher_passes(self) -> int:
         """Forward passes that score a response that uses the teacher; 0 without one."""
-        return self.teacher.passes if self.routing.needs_teacher else 0
+        return self.teacher.passes if self.needs_teacher else 0
 
     @property
     def teacher_has_weights(self) -> bool:
         """Whether a run holds a second set of weights."""
-        return self.routing.needs_teacher and self.teacher.has_weights
+        return self.needs_teacher and self.teacher.has_weights
+
+    @model_validator(mode="after")
+    def _branches_go_together(self) -> Method:
+        if (self.second_routing is None) != (self.first_phase_steps is None):
+            given = "second_routing" if self.first_phase_steps is None else "first_phase_steps"
+            raise ValueError(f"{given} is given alone: second_routing and first_phase_steps belong together")
+        for name in self.branches:
+            for other in BRANCHES[name].excludes:
+                if other in self.branches:
+                    raise ValueError(f"{name} and {other} exclude each other in one method")
+        return self
 
     @model_validator(mode="after")
     def _weights_differ(self) -> Method:
-        if self.preserve_loss_scale and self.entropy_beta == 0:
+        if self.preserve_loss_scale and not self.weights_tokens:
             raise ValueError("preserve_loss_scale = true: entropy_beta = 0 makes all weights 1")
+        return self
+
+    @model_validator(mode="after")
+    def _distillation_is_used(self) -> Method:
+        for name in ("group_weight", "entropy_beta", "divergence_clip"):
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default and not self.distils:
+                raise ValueError(f"{name} = {value}: no branch of the method distils")
         return self
 
     @model_validator(mode="after")
     def _teacher_is_used(self) -> Method:
         kind, default = self.teacher.kind, type(self).model_fields["teacher_update_rate"].default
-        if not self.routing.needs_teacher and kind != "ema":
+        if not self.needs_teacher and kind != "ema":
             raise ValueError(f"teacher.kind = {kind}: no branch of the method asks a teacher")
+        for name in ("sibling_choice", "success_buffer"):
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default and not self.needs_teacher:
+                raise ValueError(f"{name} = {value}: no branch of the method asks a teacher")
         if not self.teacher.has_rate and self.teacher_update_rate != default:
             rate = f"teacher_update_rate = {self.teacher_update_rate:g}"
             raise ValueError(f"{rate}: a teacher of kind {kind} has none; ema and trust_region have one")

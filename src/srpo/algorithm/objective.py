@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from srpo.algorithm.branches import Branch, index_of, trained_branches
+from srpo.algorithm.divergence import clip_divergence
 from srpo.algorithm.importance import MAX_LOG_RATIO, truncated_ratio
 from srpo.algorithm.method import Method
 from srpo.algorithm.routing import has_loss
@@ -20,7 +21,7 @@ class Losses:
     Attributes:
         by_branch: the sum of token losses of each branch of the method that is trained, with gradients.
         distillation: [distilled tokens] what the distillation branches sum, without gradient.
-        divergence: [distilled tokens] student-teacher divergence, without gradient.
+        divergence: [distilled tokens] student-teacher divergence before any clip, without gradient.
         rollout_is_weight: [tokens] truncated pi_old / pi_rollout.
         clipped: number of policy-gradient tokens whose ratio was clipped.
         policy_tokens: number of policy-gradient tokens.
@@ -80,7 +81,7 @@ def branch_losses(
         student_log_probs: log p of the student's top-K tokens and the tail at distilled tokens, with gradients; None
             if no token is distilled.
     """
-    branches = trained_branches(method.routing.branches)
+    branches = trained_branches(method.branches)
     policy_gradient = has_loss(targets.branch, "policy_gradient")
     distilled = has_loss(targets.branch, "distillation")
     # with one update per batch, pi_old is the policy of this update
@@ -100,7 +101,8 @@ def branch_losses(
     if student_log_probs is not None:
         divergence = _divergences(method, branches, own, student_log_probs, targets.teacher_log_probs)
         importance = truncated_ratio(log_prob[distilled], old[distilled], method.distillation_is_clip)
-        distillation = divergence * (importance * rollout_is_weight[distilled] * targets.divergence_weight)
+        weight = importance * rollout_is_weight[distilled] * targets.divergence_weight
+        distillation = clip_divergence(method, divergence) * weight
     by_branch: dict[str, Tensor] = {}
     for branch in branches:
         if branch.loss == "policy_gradient":
@@ -128,7 +130,7 @@ def branch_advantages(
     """
     advantage = targets.advantage
     teacher = targets.teacher_log_prob.where(targets.teacher_log_prob != NOT_COMPUTED, old_log_prob)
-    for branch in trained_branches(method.routing.branches):
+    for branch in trained_branches(method.branches):
         if branch.advantage is not None:
             own = targets.branch == index_of(branch.name)
             changed = branch.advantage_function(method, advantage[own], old_log_prob[own], teacher[own])

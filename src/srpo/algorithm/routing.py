@@ -19,13 +19,15 @@ class Routes:
 
     Attributes:
         correct: c_i.
-        sibling: index of the first correct sibling in the batch, or ``NO_SIBLING``.
+        sibling: index of the correct sibling that the method chooses in the batch, or ``NO_SIBLING``.
         branch: index of the rollout's branch in ``BRANCHES``.
+        remembered: whether a rollout without a correct sibling has a correct response of an earlier step instead.
     """
 
     correct: Bool[Tensor, " rollouts"]
     sibling: Int64[Tensor, " rollouts"]
     branch: Int64[Tensor, " rollouts"]
+    remembered: Bool[Tensor, " rollouts"]
 
     def takes(self, name: str) -> Bool[Tensor, " rollouts"]:
         """Which rollouts take a branch."""
@@ -46,12 +48,17 @@ class Routes:
     def uses_teacher(self) -> Bool[Tensor, " rollouts"]:
         """Which rollouts the teacher computes log-probs of."""
         uses_teacher = torch.tensor([branch.uses_teacher for branch in BRANCHES.values()])
-        return uses_teacher[self.branch] & (self.sibling_available | self._own_prompt)
+        return uses_teacher[self.branch] & (self.sibling_available | self.remembered | self._own_prompt)
 
     @property
     def shown_sibling(self) -> Int64[Tensor, " rollouts"]:
         """The sibling in the teacher's prompt, or ``NO_SIBLING``, where the prompt is the student's own."""
         return self.sibling.masked_fill(self._own_prompt, NO_SIBLING)
+
+    @property
+    def shown_earlier(self) -> Bool[Tensor, " rollouts"]:
+        """Whether the teacher's prompt has a correct response of an earlier step."""
+        return self.uses_teacher & self.remembered & ~self._own_prompt
 
     @property
     def _own_prompt(self) -> Bool[Tensor, " rollouts"]:
@@ -90,15 +97,46 @@ def first_correct_siblings(
     return sibling
 
 
-def route(rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"], table: Routing) -> Routes:
+def random_correct_siblings(
+    correct: Bool[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"], draws: Int64[Tensor, " rollouts"]
+) -> Int64[Tensor, " rollouts"]:
+    """Index of one correct rollout of the same group other than the rollout itself, or ``NO_SIBLING``.
+
+    Args:
+        draws: at least 0; the remainder by the number of correct siblings chooses one.
+    """
+    sibling = torch.full_like(groups, NO_SIBLING)
+    for row, draw in enumerate(draws.tolist()):
+        known = ((groups == groups[row]) & correct).nonzero().flatten()
+        known = known[known != row]
+        if len(known):
+            sibling[row] = known[draw % len(known)]
+    return sibling
+
+
+def route(
+    rewards: Float[Tensor, " rollouts"],
+    groups: Int64[Tensor, " rollouts"],
+    table: Routing,
+    draws: Int64[Tensor, " rollouts"] | None = None,
+    earlier: Bool[Tensor, " rollouts"] | None = None,
+) -> Routes:
     """Route every rollout of a batch by a method's table.
 
     Args:
         rewards: 1 for correct and 0 for wrong.
         groups: an id for each question.
         table: the method's branch for each of (correct?, correct sibling exists?).
+        draws: those of :func:`random_correct_siblings`; None: the first correct sibling.
+        earlier: whether a correct response of an earlier step could be shown; it counts as a sibling if there is no
+            other. None: of no rollout.
     """
     correct = rewards == 1
-    sibling = first_correct_siblings(correct, groups)
-    case = 2 * (~correct).long() + (sibling == NO_SIBLING).long()
-    return Routes(correct, sibling, torch.tensor([index_of(name) for name in table.branches])[case])
+    if draws is None:
+        sibling = first_correct_siblings(correct, groups)
+    else:
+        sibling = random_correct_siblings(correct, groups, draws)
+    alone = sibling == NO_SIBLING
+    remembered = torch.zeros_like(alone) if earlier is None else alone & earlier
+    case = 2 * (~correct).long() + (alone & ~remembered).long()
+    return Routes(correct, sibling, torch.tensor([index_of(name) for name in table.branches])[case], remembered)

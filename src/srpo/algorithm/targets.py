@@ -13,7 +13,7 @@ from srpo.algorithm.diagnostics import copied_tokens, parts_and_quarters
 from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import Routes
-from srpo.algorithm.weighting import dynamic_weights, preserve_loss_scale
+from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale
 
 NOT_COMPUTED = math.inf
 """Stands for a log-prob that no pass has computed. Unlike NaN, no fault makes it."""
@@ -40,6 +40,7 @@ class Targets:
         divergence_weight: w~_t, normalised over the whole mini-batch.
         part_and_quarter: of the response (:func:`srpo.algorithm.diagnostics.parts_and_quarters`).
         copied: :func:`srpo.algorithm.diagnostics.copied_tokens`.
+        correct: 1 in a correct rollout, 0 in a wrong one; for the logs.
     """
 
     old_log_prob: Float[Tensor, " tokens"]
@@ -50,6 +51,7 @@ class Targets:
     divergence_weight: Float[Tensor, " distilled"] = field(metadata=DISTILLED)
     part_and_quarter: Int64[Tensor, " distilled"] = field(metadata=DISTILLED | INTEGER)
     copied: Int64[Tensor, " distilled"] = field(metadata=DISTILLED | INTEGER)
+    correct: Int64[Tensor, " distilled"] = field(metadata=DISTILLED | INTEGER)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def make_targets(
             siblings that their teacher sees.
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
-    weights = _weights(method, routes, batches, teacher)
+    weights = _weights(method, rollouts, routes, batches, teacher)
     copied = copied_tokens(rollouts.responses, parts, {row: int(routes.sibling[row]) for row in weights})
     none, no_ids = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
     result = {}
@@ -112,23 +114,26 @@ def make_targets(
             divergence_weight=weights.get(row, none),
             part_and_quarter=parts_and_quarters(parts[row]) if row in weights else no_ids,
             copied=copied.get(row, no_ids),
+            correct=rollouts.rewards[row].long().expand(length) if row in weights else no_ids,
         )
     return result
 
 
 def _weights(
-    method: Method, routes: Routes, batches: Sequence[Sequence[int]], teacher: TeacherLogProbs
+    method: Method, rollouts: Rollouts, routes: Routes, batches: Sequence[Sequence[int]], teacher: TeacherLogProbs
 ) -> dict[int, Tensor]:
     """[response] w~_t of the distilled rollouts, normalised over each mini-batch (section 3.2)."""
     distilled = set(routes.distilled.nonzero().flatten().tolist())
+    spread = group_spread(rollouts.rewards, rollouts.question) if method.group_weight == "spread" else None
     result: dict[int, Tensor] = {}
     for batch in batches:
         rows = [row for row in batch if row in distilled]
         if not rows:
             continue
-        weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in rows]), method.entropy_beta)
+        lengths = [len(teacher.entropy[row]) for row in rows]
+        of_group = None if spread is None else spread[rows].repeat_interleave(torch.tensor(lengths))
+        weights = dynamic_weights(torch.cat([teacher.entropy[row] for row in rows]), method.entropy_beta, of_group)
         if method.preserve_loss_scale:
             weights = preserve_loss_scale(weights, torch.cat([teacher.divergence[row] for row in rows]))
-        lengths = [len(teacher.entropy[row]) for row in rows]
         result |= dict(zip(rows, weights.split(lengths), strict=True))
     return result

@@ -1,23 +1,46 @@
-"""Entropy-aware dynamic weighting of the distillation loss (section 3.2)."""
+"""Weights of distilled tokens: by the teacher's entropy (section 3.2), and by the spread of a group's rewards."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 
-def dynamic_weights(entropy: Float[Tensor, " S"], beta: float | int) -> Float[Tensor, " S"]:
-    """exp(-beta H_t), normalised to mean 1 over the given tokens.
+def group_spread(rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
+    """sqrt(p (1 - p)) with p the share of correct rollouts in the rollout's group (SC-SDPO, arXiv 2605.27765).
+
+    Args:
+        rewards: 1 for correct and 0 for wrong.
+        groups: an id for each question.
+
+    Returns:
+        In [0, 0.5], in the dtype of ``rewards``; exactly 0 where a group's rewards are all equal.
+    """
+    _, member, size = groups.unique(return_inverse=True, return_counts=True)
+    correct = torch.zeros(len(size), dtype=rewards.dtype).index_add_(0, member, rewards)
+    return ((correct / size) * (1 - correct / size)).sqrt()[member]
+
+
+def dynamic_weights(
+    entropy: Float[Tensor, " S"], beta: float | int, of_group: Float[Tensor, " S"] | None = None
+) -> Float[Tensor, " S"]:
+    """exp(-beta H_t), times a weight of the token's group, normalised to mean 1 over the given tokens.
 
     Args:
         entropy: teacher entropy in nats at **every** valid routed token of one mini-batch, over the full
             vocabulary. Normalising over less (a micro-batch, one rank) would change the objective.
         beta: sensitivity; 0 gives weights of exactly 1.
+        of_group: at least 0; None for 1. A token of weight 0 counts in the mean, so that the others' weights rise.
 
     Returns:
-        float32 constants; empty for no token.
+        float32 constants; empty for no token, 0 if all groups have the weight 0.
     """
+    scores = -beta * entropy.detach().double()
+    if of_group is not None:
+        if not of_group.any():
+            return torch.zeros_like(entropy, dtype=torch.float32)
+        scores = scores + (of_group.double() / of_group.max()).log()  # + 0 if all are equal
     # a softmax: exp(-beta H) alone would underflow where every entropy is large
-    return (len(entropy) * torch.softmax(-beta * entropy.detach().double(), dim=0)).float()
+    return (len(entropy) * torch.softmax(scores, dim=0)).float()
 
 
 def preserve_loss_scale(weights: Float[Tensor, " S"], divergence: Float[Tensor, " S"]) -> Float[Tensor, " S"]:

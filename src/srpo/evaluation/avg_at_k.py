@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from srpo.algorithm.diagnostics import is_repetitive
 from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.splits import Question
 from srpo.errors import SrpoError
 from srpo.experiment.config import Sampling
-from srpo.rewards import compute_reward
+from srpo.rewards import compute_reward, in_format
 from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.seeds import derive_seed
 
@@ -24,7 +25,9 @@ class EvaluationResult:
         k: samples per question.
         question_scores: mean reward of each question, in the order given.
         response_length: mean tokens of a response, its end-of-sequence token included.
-        truncated_fraction: responses that reached the length limit.
+        truncated_fraction: share of responses that reached the length limit.
+        repeated_fraction: share of responses that repeat themselves (``algorithm.diagnostics.is_repetitive``).
+        format_fraction: share of responses with an answer that the reward can read; None if it does not tell.
         samples: records for ``samples.jsonl``, without their budget.
     """
 
@@ -32,6 +35,8 @@ class EvaluationResult:
     question_scores: list[float]
     response_length: float
     truncated_fraction: float
+    repeated_fraction: float
+    format_fraction: float | None
     samples: list[dict[str, Any]]
 
     @property
@@ -41,8 +46,9 @@ class EvaluationResult:
 
     def scores(self) -> dict[str, Any]:
         """What ``validations.jsonl`` and ``evaluation.json`` have of it."""
-        names = ("avg_at_k", "response_length", "truncated_fraction", "question_scores")
-        return {name: getattr(self, name) for name in names}
+        names = ("avg_at_k", "response_length", "truncated_fraction", "repeated_fraction", "format_fraction")
+        found = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return found | {"question_scores": self.question_scores}
 
 
 def evaluate_questions(
@@ -82,11 +88,12 @@ def evaluate_questions(
 
     completions = [completion for group in groups for completion in group]
     texts = tokenizer.batch_decode([completion.token_ids for completion in completions], skip_special_tokens=True)
-    scores, samples = [], []
+    scores, samples, formats = [], [], []
     for i, question in enumerate(questions):
         responses = texts[i * sampling.rollouts : (i + 1) * sampling.rollouts]
         rewards = [compute_reward(question.reward, response, question.ground_truth) for response in responses]
         scores.append(fmean(rewards))
+        formats += [in_format(question.reward, response) for response in responses]
         if i < save:
             prompt = tokenizer.decode(prompts[i])
             samples += [
@@ -100,10 +107,13 @@ def evaluate_questions(
                 }
                 for j in range(min(SAVED_SAMPLES, sampling.rollouts))
             ]
+    known = [found for found in formats if found is not None]
     return EvaluationResult(
         k=sampling.rollouts,
         question_scores=scores,
         response_length=fmean(len(completion.token_ids) for completion in completions),
         truncated_fraction=fmean(completion.finish_reason == "length" for completion in completions),
+        repeated_fraction=fmean(is_repetitive(completion.token_ids) for completion in completions),
+        format_fraction=fmean(known) if known else None,
         samples=samples,
     )

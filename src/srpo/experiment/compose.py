@@ -114,8 +114,10 @@ def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
     for path in (Path(name), folder / f"{name}.yaml"):
         if path.is_file():
             return path
-    known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
-    raise SrpoError(f"unknown experiment {name!r}; give a file or one of {known}")
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    what = f"{name}: no such file" if name.endswith(".yaml") else f"unknown experiment {name!r}"
+    hint = _hint(_meant(name.removesuffix(".yaml"), known))
+    raise SrpoError(f"{what}{hint}; give a file or one of {', '.join(known)}")
 
 
 def _extended(
@@ -504,7 +506,9 @@ def _validate(
         if (only and not {*path[:1]} & {*only}) or (each["type"] == "missing" and key in explained):
             continue
         if each["type"] == "extra_forbidden":
-            near = _meant(str(path[-1]), _keys_beside(model, raw, path))
+            known, given = _keys_beside(model, raw, path), _at(raw, path[:-1])
+            # rather a key that is not given yet: wrong_no_sibling beside wrong_with_sibling
+            near = _meant(str(path[-1]), [key for key in known if key not in given]) or _meant(str(path[-1]), known)
             explained.add(".".join(map(str, (*path[:-1], near))))
             what = f"unknown key{_hint(near)}"
         elif key and each["type"] != "missing" and len(value) < 200:
@@ -528,6 +532,12 @@ def _path(raw: Any, error: Mapping[str, Any]) -> tuple[int | str, ...]:
     return tuple(path)
 
 
+def _at(raw: Any, path: Iterable[int | str]) -> Any:
+    for part in path:
+        raw = raw[part]
+    return raw
+
+
 def _hint(meant: str | None) -> str:
     return f"; did you mean {meant}?" if meant else ""
 
@@ -543,8 +553,8 @@ def _meant(name: str, known: Iterable[str]) -> str | None:
 def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> list[str]:
     """The keys of the configuration class that has the last key of ``path``; of several, the one most like ``raw``."""
     classes = [model]
+    raw = _at(raw, path[:-1])
     for part in path[:-1]:
-        raw = raw[part]
         fields = [each.model_fields[part] for each in classes if part in each.model_fields]
         classes = [found for field in fields for found in _classes(field.annotation)] or classes
 
@@ -565,8 +575,11 @@ def _reason(error: Mapping[str, Any]) -> str:
     """pydantic's error as one short sentence."""
     if error["type"] == "union_tag_invalid":
         return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
-    message = {"extra_forbidden": "unknown key", "union_tag_not_found": "the key kind is missing"}.get(
-        error["type"], error["msg"].removeprefix("Value error, ")
-    )
+    message = {
+        "extra_forbidden": "unknown key",
+        "union_tag_not_found": "the key kind is missing",
+        "model_attributes_type": "give a mapping with the key kind",
+        "model_type": "give a mapping",
+    }.get(error["type"], error["msg"].removeprefix("Value error, "))
     quote = "; quote it" if error["type"] == "string_type" and isinstance(error["input"], int | float) else ""
     return f"{message[0].lower()}{message[1:]}{quote}"

@@ -20,6 +20,7 @@ SAME = (
     *(f"training.{key}" for key in ("max_prompt_length", "max_response_length", "max_reprompt_len")),
     *(f"execution.{key}" for key in ("driver", "ranks", "rollout_engine", "rollout_tensor_parallel")),
     *(f"execution.{key}" for key in ("precision", "attention", "remove_padding", "deterministic_rollouts")),
+    "execution.rollout_speculation",
 )
 """Settings that a step's seconds depend on: the experiment that is planned must have those of the measured one."""
 
@@ -50,7 +51,10 @@ class Measurements:
         method those of the untrained model, which generates like GRPO's at first.
         """
         like = timed_like(methods[method] if method else None)
-        found = [name for of, name in self.phases if of == model and timed_like(methods[name]) == like]
+        single = [name for of, name in self.phases if of == model and methods[name].second_routing is None]
+        found = [name for name in single if timed_like(methods[name]) == like]
+        if (model, method) in self.phases:
+            found.append(str(method))
         name = method if method in found else next(iter(found), None)
         if name is None:
             return None
@@ -127,5 +131,5 @@ def _mean(steps: list[Phases]) -> Phases:
 
 
 def _checkpoint_bytes(experiment: Experiment, run: RunId) -> float:
-    shape, teacher = memory.shape_of(experiment.models[run.model]), experiment.methods[run.method].routing.needs_teacher
+    shape, teacher = memory.shape_of(experiment.models[run.model]), experiment.methods[run.method].teacher_has_weights
     return memory.checkpoint_bytes(shape, experiment.execution, teacher).total

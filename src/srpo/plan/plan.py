@@ -1,8 +1,8 @@
 """What an experiment will take, before anything is submitted: runs, steps, hours, disk and memory.
 
 Everything is computed from the experiment, the shapes of its models and seconds per step: those that finished runs
-measured (:mod:`srpo.plan.measurements`), else the paper's. What had to be assumed is a named constant, printed with the
-result. :func:`make_plan` is pure; :mod:`srpo.plan.text` makes text of it.
+measured (:mod:`srpo.plan.measurements`), else those of a card (:mod:`srpo.plan.gpus`). What had to be assumed is a
+named constant, printed with the result. :func:`make_plan` is pure; :mod:`srpo.plan.text` makes text of it.
 """
 
 import heapq
@@ -10,12 +10,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import yaml
-
 from srpo.algorithm.method import Method
-from srpo.algorithm.teacher import Ema
 from srpo.cost import memory
 from srpo.cost.flops import model_cost, modelled_seconds
+from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import (
     CalibratedClock,
     Experiment,
@@ -28,18 +26,18 @@ from srpo.experiment.config import (
 )
 from srpo.layout import RunId
 from srpo.models.stored import stored_file
-from srpo.plan.gpus import GPUS, PAPER_GPU, data_sheet_seconds
+from srpo.plan.gpus import GPUS, PAPER_GPU, data_sheet_seconds, mean_context
 from srpo.plan.measurements import Measurements
+from srpo.plan.shortages import shortages
 from srpo.repository import CONFIGS
-from srpo.step_times import paper_step_seconds, steps_in_seconds, timed_like
+from srpo.step_times import TimedMethod, paper_step_seconds, seconds_of_steps, steps_in_seconds, timed_like
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
-GENERATION_SHARE = 0.72
-"""Assumed part of a step that is generation: 70 to 75 % by a reviewer's model of Qwen3-8B on H100, which nobody has
-measured. It is less on GPUs with slower arithmetic, as H20."""
+PAPER_MODEL = "qwen3-8b"
+"""The model whose seconds figure 4b has."""
 
-CONTEXT_TOKENS = 1024
-"""Assumed mean length of prompt and response while a response is being generated."""
+REHEARSAL_STEPS = 10
+"""A run of fewer steps shows that the path works and what it takes, not what a method learns."""
 
 CONCURRENT = 256
 """Requests that an SGLang server works on at once (verl's ``rollout.max_num_seqs``)."""
@@ -80,7 +78,8 @@ class StepTime:
         seconds: mean up to each budget, by label.
         generation: part of it that is generation.
         source: whose seconds they are: ``measured``, ``paper``, ``FLOPs`` or a card of
-            :data:`srpo.plan.gpus.GPUS`, and of which method, if of another one.
+            :data:`srpo.plan.gpus.GPUS`; of which method, if of another one; ``scaled``, if the paper's are of another
+            model or of other passes.
     """
 
     seconds: dict[str, float]
@@ -131,7 +130,8 @@ class Plan:
     Attributes:
         experiment: the experiment.
         measured: what was measured of it before.
-        gpu: the card, by its name in :data:`srpo.plan.gpus.GPUS`, whose data sheet is reckoned with; None if none is.
+        gpu: the card, by its name in :data:`srpo.plan.gpus.GPUS`; None without SGLang.
+        gpu_chosen: whether nobody named the card.
         shapes: its models' shapes, by name.
         nodes: runs at a time.
         runs: its training runs.
@@ -144,6 +144,7 @@ class Plan:
     experiment: Experiment
     measured: Measurements
     gpu: str | None
+    gpu_chosen: bool
     shapes: dict[str, TransformerShape]
     nodes: int
     runs: list[RunPlan]
@@ -163,6 +164,12 @@ class Plan:
         return (self.busy_seconds * self.experiment.execution.ranks + sum(self.model_seconds)) / 3600
 
     @property
+    def rehearsal(self) -> bool:
+        """Whether its runs are too short for anything but to see that the path works."""
+        limit = self.experiment.training.max_steps
+        return limit is not None and limit < REHEARSAL_STEPS
+
+    @property
     def disk_end(self) -> float:
         """Bytes when all runs are finished."""
         return self.base_bytes + sum(run.disk_end for run in self.runs)
@@ -177,23 +184,29 @@ class Plan:
 NOTHING = Measurements()
 
 
-def make_plan(experiment: Experiment, nodes: int = 1, measured: Measurements = NOTHING, gpu: str | None = None) -> Plan:
+def make_plan(
+    experiment: Experiment,
+    nodes: int = 1,
+    measured: Measurements = NOTHING,
+    gpu: str | None = None,
+    pace: float = 1.0,
+) -> Plan:
     """Compute what an experiment needs.
 
     Args:
         experiment: resolved.
         nodes: how many runs there are at a time.
         measured: of finished runs with the same settings.
-        gpu: a card of :data:`srpo.plan.gpus.GPUS`, for steps that were not measured. Without it, the paper's step times
-            are for steps like the paper's, and the data sheet of the paper's card for others.
+        gpu: a card of :data:`srpo.plan.gpus.GPUS`, for steps that were not measured; by default :func:`default_gpu`.
+        pace: how many times as long a step on a card takes as expected, if it was not measured.
 
     Raises:
         SrpoError: if the shape of a model is not known.
     """
-    if gpu is None and not _like_the_paper(experiment):
-        gpu = PAPER_GPU
+    chosen = gpu is None
+    gpu = gpu or default_gpu(experiment)
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
-    planner = _Planner(experiment, shapes, measured, gpu)
+    planner = _Planner(experiment, shapes, measured, gpu, pace)
     runs = [planner.run(run) for run in experiment.runs()]
     base = [
         planner.base_seconds(model, benchmark)
@@ -208,7 +221,27 @@ def make_plan(experiment: Experiment, nodes: int = 1, measured: Measurements = N
         if (seconds := _warm_start_seconds(base_model, shape))
     ]
     wall = _makespan(models, nodes) + _makespan([*(run.total_seconds for run in runs), *base], nodes)
-    return Plan(experiment, measured, gpu, shapes, nodes, runs, models, base, base_bytes, wall)
+    return Plan(experiment, measured, gpu, chosen, shapes, nodes, runs, models, base, base_bytes, wall)
+
+
+def default_gpu(experiment: Experiment) -> str | None:
+    """The card of an experiment if nobody names one; None without SGLang.
+
+    The paper's card for steps like the paper's, else the smallest that has room for it, and the largest if none has.
+    """
+    if experiment.execution.rollout_engine != "sglang":
+        return None
+    if like_the_paper(experiment):
+        return PAPER_GPU
+    cards = sorted(GPUS, key=lambda name: GPUS[name].memory)
+    return next((name for name in cards if not shortages(experiment, GPUS[name].memory)), cards[-1])
+
+
+def like_the_paper(experiment: Experiment) -> bool:
+    """Whether steps have the size and the number of cards of those of figure 4b."""
+    training, execution = experiment.training, experiment.execution
+    sizes = (training.questions_per_batch, training.rollouts_per_question, training.max_response_length)
+    return execution.rollout_engine == "sglang" and (*sizes, execution.ranks) == (32, 8, 8192, 8)
 
 
 class _Planner:
@@ -220,10 +253,11 @@ class _Planner:
         shapes: dict[str, TransformerShape],
         measured: Measurements,
         gpu: str | None,
+        pace: float,
     ) -> None:
-        self.experiment, self.shapes, self.measured, self.gpu = experiment, shapes, measured, gpu
+        self.experiment, self.shapes, self.measured, self.gpu, self.pace = experiment, shapes, measured, gpu, pace
         self.speed = measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
-        self.paper = paper_step_seconds()
+        self.paper_ratios = _paper_ratios() if gpu == PAPER_GPU and like_the_paper(experiment) else None
 
     def run(self, run: RunId) -> RunPlan:
         """What one training run and its evaluation need."""
@@ -274,44 +308,48 @@ class _Planner:
     def step_time(self, model: str, method: str | None) -> StepTime:
         """Seconds of the steps of a model's method; None: of GRPO, for the untrained model.
 
-        Measured, if a run of the model and of a method with the same passes was; else, with SGLang on GPUs, those of a
-        card's data sheet if there is one, or the paper's (figure 4b) for the method or the one whose passes it shares,
-        and the nearest budget, with more for a second pass of the teacher; else those of FLOPs.
+        Measured, if a run of the model and of a method with the same passes was; else, with SGLang on GPUs, those of
+        the card; else those of FLOPs.
         """
+        definition = self.experiment.methods[method] if method else None
+        if definition is None or len(definition.phases) == 1 or (model, method) in self.measured.phases:
+            return self._step_time(model, method, definition)
+        first, later = (self._step_time(model, method, phase) for phase in definition.phases)
+        return _of_phases(self.experiment.training, definition, first, later)
+
+    def _step_time(self, model: str, method: str | None, definition: Method | None) -> StepTime:
+        """The same of one phase of a method, or of one that has no other."""
         experiment, labels = self.experiment, self.experiment.training.budget_seconds
-        definition = experiment.methods[method] if method else None
-        like = timed_like(definition)
-        if found := self.measured.of(model, method, experiment.methods):
+        methods = experiment.methods if definition is None else {**experiment.methods, str(method): definition}
+        if found := self.measured.of(model, method, methods):
             name, phases = found
             total = sum(phases.values())
             source = "measured" if name == method else f"measured, {name}"
             return StepTime(dict.fromkeys(labels, total), phases["generate"] / total, source)
-        if experiment.execution.rollout_engine == "sglang" and self.gpu:
-            training, execution = experiment.training, experiment.execution
-            card, shape = GPUS[self.gpu], self.shapes[model]
-            generation, rest = data_sheet_seconds(card, shape, training, execution, definition, like)
-            return StepTime(dict.fromkeys(labels, generation + rest), generation / (generation + rest), self.gpu)
-        if experiment.execution.rollout_engine == "sglang":
-            figure = self.paper[like]
-            seconds = {
-                label: figure[min(figure, key=lambda hours: abs(3600 * hours - budget))]
-                for label, budget in labels.items()
-            }
-            whole = {label: each + self.second_pass_seconds(model, definition) for label, each in seconds.items()}
-            share = GENERATION_SHARE * sum(seconds.values()) / sum(whole.values())
-            return StepTime(whole, share, "paper" if like == method else f"paper, {like}")
+        if self.gpu is not None:
+            return self.card_step(self.gpu, model, method, definition)
         generation, rest = _modelled_step(experiment, self.shapes[model], definition)
         return StepTime(dict.fromkeys(labels, generation + rest), generation / (generation + rest), "FLOPs")
 
-    def second_pass_seconds(self, model: str, method: Method | None) -> float:
-        """Seconds on the paper's card of what a method's teacher computes beyond the one pass of the paper's."""
-        if method is None or method.teacher_passes < 2:
-            return 0.0
-        once = method.model_copy(update={"teacher": Ema()})
-        training, execution = self.experiment.training, self.experiment.execution
-        card, shape, like = GPUS[PAPER_GPU], self.shapes[model], timed_like(method)
-        own, usual = (data_sheet_seconds(card, shape, training, execution, each, like)[1] for each in (method, once))
-        return own - usual
+    def card_step(self, gpu: str, model: str, method: str | None, definition: Method | None) -> StepTime:
+        """Seconds and their split from the card's data sheet.
+
+        For steps like the paper's on the paper's card they are scaled: for the model and the methods of figure 4b they
+        are the figure's, at the nearest budget.
+        """
+        training, like = self.experiment.training, timed_like(definition)
+        card, shape = GPUS[gpu], self.shapes[model]
+        generation, rest = data_sheet_seconds(card, shape, training, self.experiment.execution, definition, like)
+        total = generation + rest
+        if self.paper_ratios is None:
+            return StepTime(dict.fromkeys(training.budget_seconds, self.pace * total), generation / total, gpu)
+        seconds, figure, of_figure = {}, *self.paper_ratios[like]
+        for label, budget in training.budget_seconds.items():
+            mean = figure[min(figure, key=lambda hours: abs(3600 * hours - budget))]
+            seconds[label] = self.pace * mean * total / of_figure
+        own = math.isclose(total, of_figure)
+        source = ", ".join(["paper", *([like] if method not in (None, like) else []), *([] if own else ["scaled"])])
+        return StepTime(seconds, generation / total, source)
 
     def known_sampling(self, model: str, step: StepTime, first: bool = False) -> TimedSampling:
         """A sampling of the model whose time is known: a measured validation, or the generation of a step."""
@@ -319,9 +357,8 @@ class _Planner:
             return TimedSampling(*self.measured.validations[model], self.shapes[model])
         training = self.experiment.training
         seconds = [*step.seconds.values()][0 if first else -1]
-        shape = _paper_shape() if step.source.startswith("paper") else self.shapes[model]
         rollouts = training.questions_per_batch * training.rollouts_per_question
-        return TimedSampling(step.generation * seconds, rollouts, shape)
+        return TimedSampling(step.generation * seconds, rollouts, self.shapes[model])
 
     def sampling_seconds(self, model: str, benchmark: str, samples: int, known: TimedSampling) -> float:
         """Time to sample a benchmark's test questions, each ``samples`` times.
@@ -340,7 +377,7 @@ class _Planner:
 
         def bytes_per_sequence(at_work: int) -> float:
             weights = memory.BFLOAT16 * memory.parameters(known.shape)
-            return weights / at_work + CONTEXT_TOKENS * memory.kv_bytes_per_token(known.shape)
+            return weights / at_work + mean_context(experiment.training) * memory.kv_bytes_per_token(known.shape)
 
         before, now = (min(CONCURRENT, max(1, number // servers)) for number in (known.rollouts, rollouts))
         speed_up = max(1.0, bytes_per_sequence(before) / bytes_per_sequence(now))
@@ -350,26 +387,52 @@ class _Planner:
 # ---------------------------------------------------------------- a run
 
 
-def _like_the_paper(experiment: Experiment) -> bool:
-    """Whether steps have the size and the number of cards of those of figure 4b; without SGLang there is no card."""
-    training, execution = experiment.training, experiment.execution
-    sizes = (training.questions_per_batch, training.rollouts_per_question, training.max_response_length)
-    return execution.rollout_engine != "sglang" or (*sizes, execution.ranks) == (32, 8, 8192, 8)
-
-
-def _paper_shape() -> TransformerShape:
-    """The model whose seconds figure 4b has."""
-    definition = yaml.safe_load((CONFIGS / "models" / "qwen3-8b.yaml").read_text())
-    return TransformerShape.model_validate(definition["shape"])
+def _paper_ratios() -> dict[TimedMethod, tuple[dict[float, float], float]]:
+    """By method of figure 4b: its seconds by hours, and the seconds of the same step by the card's data sheet."""
+    paper = load_experiment(CONFIGS / "experiments" / "paper.yaml")
+    shape, settings = memory.shape_of(paper.models[PAPER_MODEL]), (paper.training, paper.execution)
+    return {
+        name: (figure, sum(data_sheet_seconds(GPUS[PAPER_GPU], shape, *settings, paper.methods[name], name)))
+        for name, figure in paper_step_seconds().items()
+    }
 
 
 def _steps(training: Training, method: Method, step: StepTime) -> dict[str, float]:
     """How many steps each budget is enough for."""
     budgets, clock = training.budget_seconds, training.clock
     if isinstance(clock, CalibratedClock):
-        means = clock.step_seconds[timed_like(method)]
-        return {label: steps_in_seconds(means, seconds) for label, seconds in budgets.items()}
+        return {label: _calibrated_steps(clock, method, seconds) for label, seconds in budgets.items()}
     return {label: seconds / step.seconds[label] for label, seconds in budgets.items()}
+
+
+def _calibrated_steps(clock: CalibratedClock, method: Method, seconds: float) -> float:
+    means = clock.step_seconds[timed_like(method)]
+    steps = steps_in_seconds(means, seconds)
+    switch = method.first_phase_steps
+    if switch is None or steps <= switch:
+        return steps
+    later = clock.step_seconds[timed_like(method, switch + 1)]
+    left = seconds - seconds_of_steps(means, switch)
+    return steps_in_seconds(later, seconds_of_steps(later, switch) + left)
+
+
+def _of_phases(training: Training, method: Method, first: StepTime, later: StepTime) -> StepTime:
+    """The mean step up to each budget of a method that changes from the first kind of step to the later one."""
+    switch = method.first_phase_steps
+    assert switch is not None
+    seconds, parts = {}, [0.0, 0.0]
+    for label, budget in training.budget_seconds.items():
+        of_first, of_later = first.seconds[label], later.seconds[label]
+        if isinstance(training.clock, CalibratedClock):
+            steps = _calibrated_steps(training.clock, method, budget)
+        else:
+            steps = min(budget / of_first, switch) + max(0.0, budget - switch * of_first) / of_later
+        steps = min(steps, training.max_steps or math.inf)
+        parts = [min(steps, switch) * of_first, max(0.0, steps - switch) * of_later]
+        seconds[label] = sum(parts) / steps if steps > switch else of_first
+    generation = (parts[0] * first.generation + parts[1] * later.generation) / sum(parts)  # of the last budget
+    sources = dict.fromkeys((first.source, later.source))
+    return StepTime(seconds, generation, ", then ".join(sources))
 
 
 def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:
@@ -401,8 +464,9 @@ def _modelled_step(experiment: Experiment, shape: TransformerShape, method: Meth
     )
     passes = 3 if once else 4
     dense = passes * forward(prompt, training.questions_per_batch)
-    if method is not None and method.routing.needs_teacher:  # two prompts a group: the sibling shown sees another
-        dense += method.teacher_passes * forward(training.max_reprompt_len, 2 * training.questions_per_batch)
+    if method is not None and method.needs_teacher:  # two prompts a group: the sibling shown sees another
+        shown = 2 if method.sibling_choice == "first" else training.rollouts_per_question
+        dense += method.teacher_passes * forward(training.max_reprompt_len, shown * training.questions_per_batch)
     prompts = training.questions_per_batch * cost.forward_flops([prompt])
     decode = rows * cost.decode_flops([prompt], [response])
     rates = _rates(training)

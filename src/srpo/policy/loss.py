@@ -53,7 +53,9 @@ def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tenso
     correction = losses.rollout_is_weight[trained]
     asked = targets.copied >= 0
     tail = torch.zeros(0) if student is None else student.detach()[:, -1]
-    return {
+    limit = method.divergence_clip
+    clipped = {} if limit is None else {"clipped_divergences": (losses.divergence > limit).sum()}
+    return clipped | {
         "trained_tokens": trained.sum(),
         "rollout_is_weight": correction.sum(),
         "rollout_is_truncated": (correction >= method.rollout_is_threshold).sum(),
@@ -62,6 +64,10 @@ def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tenso
         "distilled_tokens": torch.tensor(len(losses.divergence)),
         "distillation": losses.distillation.sum(),
         "divergence": losses.divergence.sum(),
+        "distilled_correct": targets.correct.sum(),
+        "divergence_correct": (losses.divergence * targets.correct).sum(),
+        "distilled_wrong": (1 - targets.correct).sum(),
+        "divergence_wrong": (losses.divergence * (1 - targets.correct)).sum(),
         "weighted_divergence": (losses.divergence * targets.divergence_weight).sum(),
         "student_top_k_mass": -tail.expm1().sum(),
         "teacher_top_k_mass": -targets.teacher_log_probs[:, -1:].expm1().sum(),

@@ -33,6 +33,9 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
             metrics[name] = worst(values[name]).item()
     for name, total, count in (
         ("loss/divergence", "sum/divergence", "sum/distilled_tokens"),
+        ("divergence/correct", "sum/divergence_correct", "sum/distilled_correct"),
+        ("divergence/wrong", "sum/divergence_wrong", "sum/distilled_wrong"),
+        ("actor/divergence_clip_fraction", "sum/clipped_divergences", "sum/distilled_tokens"),
         ("weights/loss_scale", "sum/weighted_divergence", "sum/divergence"),
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
         ("actor/rollout_is_weight", "sum/rollout_is_weight", "sum/trained_tokens"),
@@ -46,7 +49,7 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
             if name.startswith("sum/share/")
         ),
     ):
-        if count in values and values[count].sum() > 0:
+        if {total, count} <= values.keys() and values[count].sum() > 0:
             metrics[name] = (values[total].sum() / values[count].sum()).item()
     return metrics
 

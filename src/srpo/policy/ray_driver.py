@@ -22,7 +22,7 @@ from srpo.policy.servers import ServerRollout, server_errors
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
 from srpo.policy.worker import SRPOWorker
-from srpo.rollout.sglang_protocol import ENVIRONMENT, stop_token_ids, vocabulary_size
+from srpo.rollout.sglang_protocol import ENVIRONMENT, stop_token_ids, vocabulary_size, with_programs
 
 
 @register_trainer("srpo")
@@ -67,7 +67,7 @@ def start(spec: RunSpec, model: Path) -> Iterator[RayPolicy]:
     config = compose_verl_config(spec, model.absolute())
     ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
     runtime_env = get_ppo_ray_runtime_env(config)
-    runtime_env["env_vars"] |= loader_path() | ENVIRONMENT
+    runtime_env["env_vars"] |= loader_path() | ENVIRONMENT | with_programs(os.environ)
     with _signals_for_this_process_only():
         ray.init(
             address="local",  # a new cluster, even if RAY_ADDRESS names another one

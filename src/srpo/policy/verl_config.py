@@ -14,6 +14,16 @@ from srpo.experiment.config import Execution, RunSpec
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 
+RUNNING_SAMPLES = 256
+"""How many samples an SGLang server of verl's decodes at a time, at most: verl's default of ``max_num_seqs``."""
+
+SPECULATING_SAMPLES = 48
+"""The same with ``rollout_speculation``: SGLang's own limit then. Verifying the drafts of a sample takes 12 rows of
+logits, and their probabilities in float32 several times over."""
+
+_GRAPHS = "actor_rollout_ref.rollout.engine_kwargs.sglang.cuda_graph_max_bs"
+_PARAM_OFFLOAD = "actor_rollout_ref.actor.fsdp_config.param_offload"
+
 
 def check_packages(execution: Execution) -> None:
     """Check that the packages that an experiment needs are installed.
@@ -33,9 +43,19 @@ def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
     """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it.
 
     Raises:
-        SrpoError: if ``execution.verl_overrides`` has a key that the experiment sets, or that verl does not take.
+        SrpoError: if ``execution.verl_overrides`` has a key that the experiment sets, that verl does not take, or that
+            does not go with one GPU.
     """
     ours = _overrides(spec, model_path)
+    chosen = {".".join(_path(key)): value for key, value in spec.execution.verl_overrides.items()}
+    if _GRAPHS in chosen:  # more or fewer graphs cost memory and time; they change no number
+        ours = [(key, value) for key, value in ours if ".".join(_path(key)) != _GRAPHS]
+    if chosen.get(_PARAM_OFFLOAD) and spec.execution.rollout_engine == "sglang" and spec.execution.ranks == 1:
+        # one rank's weights are not gathered: the server is given their own memory, and verl moves it at every step
+        raise SrpoError(
+            f"execution.verl_overrides: {_PARAM_OFFLOAD} = {chosen[_PARAM_OFFLOAD]}: not with execution.ranks = 1 and "
+            "rollout_engine = sglang, which shares the weights' memory with the server; use offload_teacher"
+        )
     theirs = _user_overrides(spec.execution, [key for key, _ in ours])
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
@@ -62,6 +82,16 @@ def _user_overrides(execution: Execution, set_here: list[str]) -> list[tuple[str
         (key, _quoted(value) if isinstance(value, str) else "null" if value is None else value)
         for key, value in execution.verl_overrides.items()
     ]
+
+
+def samples_per_server(spec: RunSpec) -> int:
+    """How many samples one server decodes at a time, at most: those of a batch or of a validation, equally divided."""
+    training, execution = spec.training, spec.execution
+    servers = execution.ranks // execution.rollout_tensor_parallel
+    batch = training.questions_per_batch * training.rollouts_per_question
+    validation = spec.benchmark.questions("test") * training.validation.rollouts
+    limit = SPECULATING_SAMPLES if execution.rollout_speculation else RUNNING_SAMPLES
+    return min(limit, -(-max(batch, validation) // servers))
 
 
 def _path(key: str) -> list[str]:
@@ -113,6 +143,9 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         ),
         # CUDA graphs of prefills are slow to capture, keep memory while the server sleeps, and do not speed up decoding
         (f"+{rollout}.engine_kwargs.sglang.disable_piecewise_cuda_graph", True),
+        # SGLang's own choice is 24 on a GPU of 24 GB and 32 on 48 GB; a larger batch is decoded without graphs, slowly
+        (f"+{_GRAPHS}", samples_per_server(spec)),
+        *_speculation(execution),
         ("critic.enable", False),
         ("reward.num_workers", 0),
         ("trainer.v1.trainer_mode", "srpo"),
@@ -120,6 +153,16 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         ("trainer.n_gpus_per_node", execution.ranks),
         ("+actor_rollout_ref.srpo", _quoted(method.model_dump_json())),
         ("+actor_rollout_ref.offload_teacher", execution.offload_teacher),
+    ]
+
+
+def _speculation(execution: Execution) -> list[tuple[str, object]]:
+    if execution.rollout_speculation is None:
+        return []
+    rollout = "actor_rollout_ref.rollout"
+    return [
+        (f"+{rollout}.engine_kwargs.sglang.speculative_algorithm", execution.rollout_speculation.upper()),
+        (f"{rollout}.max_num_seqs", SPECULATING_SAMPLES),
     ]
 
 

@@ -15,6 +15,7 @@ from verl.utils.memory_utils import aggressive_empty_cache
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from srpo.algorithm.branches import BRANCHES
+from srpo.algorithm.divergence import clip_divergence
 from srpo.algorithm.method import Method
 from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers the engine
 from srpo.policy.batches import jagged_of_parts
@@ -39,6 +40,9 @@ class SRPOWorker(ActorRolloutRefWorker):
             store = torch.distributed.HashStore() if world_size == 1 else None
             torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
         initialize_global_process_group_ray(timeout_second=COLLECTIVE_SECONDS)  # before verl does, with 10 minutes
+        # With cuDNN 9.19, torch 2.11 prefers it on Hopper and Blackwell. It compiles a graph for each new shape, and
+        # nearly every micro-batch of shared prompts has one.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         super().__init__(config=config, role=role, **kwargs)
         self.kept = KeptLogProbs()
         if "rollout" in role:
@@ -49,7 +53,7 @@ class SRPOWorker(ActorRolloutRefWorker):
         """Build the student, its teacher if the method needs one, and install the loss."""
         super().init_model()
         self._method = method = Method.model_validate_json(self.config.srpo)
-        if method.routing.needs_teacher:
+        if method.needs_teacher:
             self.actor.engine.attach_teacher(method.teacher, method.teacher_update_rate, self.config.offload_teacher)
             aggressive_empty_cache(force_sync=True)  # SGLang sizes its cache by the memory that is free when it starts
         self.actor.set_loss_fn(partial(srpo_loss, method))
@@ -75,7 +79,7 @@ class SRPOWorker(ActorRolloutRefWorker):
         output = self._update(data)
         # collectives: every rank takes part
         more = {} if get_device_name() == "cpu" else _worst_device_memory()
-        if self._method.routing.needs_teacher:
+        if self._method.needs_teacher:
             more["teacher/distance"] = self.actor.engine.teacher_distance()
         if output is not None:
             tu.assign_non_tensor_data(output, "metrics", tu.get(output, "metrics") | more)
@@ -118,7 +122,8 @@ class SRPOWorker(ActorRolloutRefWorker):
                 p, q = (log_probs[rollout].unflatten(0, (length, -1)) for log_probs in (student, teacher))
                 branch = branches[index]
                 distils = branch.loss == "distillation"
-                parts.append(branch.divergence_function(self._method, p, q) if distils else torch.zeros(length))
+                found = branch.divergence_function(self._method, p, q) if distils else torch.zeros(length)
+                parts.append(clip_divergence(self._method, found))
             rows.append(parts)
         return jagged_of_parts(rows)
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from srpo.errors import SrpoError
 from srpo.experiment.config import Precision
 from srpo.files import read_json
+from srpo.machine import check_products
 from srpo.rollout.interface import Completion, SamplingParams
 
 PREFILL_TOKENS = 2**14
@@ -248,7 +249,8 @@ class EmbeddedEngine:
         memory_bytes: int = 2**30,
     ) -> None:
         self._shape = shape = _Shape.read(hf_config if isinstance(hf_config, Mapping) else hf_config.to_dict())
-        self._dtype = _dtype(precision)
+        check_products(precision)
+        self._dtype: torch.dtype = getattr(torch, precision)
         self._eos = eos_token_id
         self._pad = pad_token_id
         self._max_batch = max_batch
@@ -561,16 +563,6 @@ class EmbeddedEngine:
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return F.linear(F.rms_norm(hidden, (self._shape.hidden,), self._norm, self._shape.eps), self._head).float()
-
-
-def _dtype(precision: Precision) -> torch.dtype:
-    if precision == "float32":
-        return torch.float32
-    if not any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16")):
-        raise SrpoError(
-            "execution.precision = bfloat16: this processor would emulate bfloat16 products, slowly; use float32"
-        )
-    return torch.bfloat16
 
 
 def _rotation_order(storage: Tensor, head_dim: int) -> Tensor:

@@ -4,6 +4,8 @@ Pure functions, tested without a server; `tests/real_sglang` tests them with SGL
 """
 
 import math
+import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +46,8 @@ class ServerOptions:
             (sgl-project/sglang#22800).
         deterministic: batch-invariant kernels and honoured seeds, at some cost in speed. Without it a
             sample depends on chance.
-        concurrency: requests in flight for each copy of the model.
+        concurrency: requests in flight for each copy of the model, and so the largest batch that needs CUDA graphs.
+            Left to itself, SGLang makes graphs for 24 or 32 sequences on GPUs of 24 or 48 GB.
         start_timeout: seconds until the server has to be healthy.
         request_timeout: seconds that a sample may take, waiting in the server's queue included.
     """
@@ -73,20 +76,30 @@ def server_arguments(checkpoint: Path, port: int, options: ServerOptions) -> lis
         "--mem-fraction-static": options.memory_fraction,
         "--dtype": options.dtype,
         "--attention-backend": options.attention_backend,
+        "--cuda-graph-max-bs": options.concurrency,
     }
     flags = ["--skip-tokenizer-init"] + ["--enable-deterministic-inference"] * options.deterministic
     return [*(str(part) for pair in arguments.items() for part in pair), *flags]
 
 
+def with_programs(environment: Mapping[str, str]) -> dict[str, str]:
+    """``PATH`` with this Python's folder of programs at its end.
+
+    SGLang and flashinfer compile kernels with ``ninja`` of the environment, which need not be active.
+    """
+    folder = str(Path(sys.executable).parent)
+    return {"PATH": os.pathsep.join([*filter(None, [environment.get("PATH")]), folder])}
+
+
 def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Environment of the server, from this process' one.
 
-    Adds :data:`ENVIRONMENT`. Removes the switch that returns log-probs before the temperature. Exempts loopback
-    from proxies, because a starting SGLang sends itself a request.
+    Adds :data:`ENVIRONMENT` and :func:`with_programs`. Removes the switch that returns log-probs before the
+    temperature. Exempts loopback from proxies, because a starting SGLang sends itself a request.
     """
     kept = {name: value for name, value in environment.items() if name != "SGLANG_RETURN_ORIGINAL_LOGPROB"}
     no_proxy = kept.get("no_proxy") or kept.get("NO_PROXY")
-    return kept | ENVIRONMENT | {"no_proxy": f"{no_proxy},{HOST}" if no_proxy else HOST}
+    return kept | ENVIRONMENT | with_programs(kept) | {"no_proxy": f"{no_proxy},{HOST}" if no_proxy else HOST}
 
 
 def stop_token_ids(checkpoint: Path) -> frozenset[int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import getpass
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srpo.layout import Layout
+from srpo.watch import Signal, summary_of
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -25,6 +27,11 @@ def run_note(spec: dict[str, Any]) -> str:
         f"{spec['method']['title']} of {spec['model']['title']} on {spec['benchmark']['title']}, "
         f"seed {spec['id']['seed']}, experiment {spec['experiment']}"
     )
+
+
+def watch_text(signals: Iterable[Signal]) -> str:
+    """The rules of the watch that gave an alarm, then those that only warned: ``alarm: entropy, gap; warn: length``."""
+    return "; ".join(f"{level}: {', '.join(rules)}" for level, rules in summary_of(signals).items() if rules)
 
 
 def user() -> dict[str, str]:

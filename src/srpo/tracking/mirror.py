@@ -7,6 +7,8 @@ Tags of each MLflow run record what has been copied:
 ``srpo.source``
     a hash of its origin. If the hash differs, the results were made again: the MLflow run moves to MLflow's trash and
     is replaced by a new one;
+``srpo.watch``
+    the rules of the watch for collapse that gave an alarm or a warning, if any;
 ``srpo.synced_step``, ``srpo.synced_validation``, ``srpo.synced_summary``
     the last copied events of a training run's logs.
 
@@ -38,8 +40,9 @@ from srpo.errors import SrpoError
 from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunFiles
 from srpo.schema import flattened
-from srpo.tracking.descriptions import ABOUT, ABOUT_INPUTS, COMMIT, NOTE, SOURCE, data_sets, run_note, user
+from srpo.tracking.descriptions import ABOUT, ABOUT_INPUTS, COMMIT, NOTE, SOURCE, data_sets, run_note, user, watch_text
 from srpo.tracking.times import RunTimes
+from srpo.watch import Signal
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -325,6 +328,9 @@ class Mirror:
             if validations:
                 progress["srpo.synced_validation"] = max(seen_validation, validations[-1]["step"])
             self._client.log_batch(run.info.run_id, tags=[RunTag(key, str(step)) for key, step in progress.items()])
+        signals = [Signal(**event) for event in read_events(files.watch)]
+        if signals and run.data.tags.get("srpo.watch") != (text := watch_text(signals)):
+            self._client.set_tag(run.info.run_id, "srpo.watch", text)
         self._finish_run(files, run, times)
         return run, times
 

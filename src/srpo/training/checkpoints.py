@@ -59,6 +59,25 @@ def save(run_folder: Path, step: int, state: dict[str, Any] | None, write: Calla
         ) from error
 
 
+def check_room(run_folder: Path, size: float) -> None:
+    """Check that the disk has room for one more checkpoint, before devices are used.
+
+    A run on a full disk fails at its next checkpoint. Started again, it would first train up to there again.
+
+    Args:
+        run_folder: the run's folder.
+        size: bytes of a complete checkpoint.
+
+    Raises:
+        SrpoError: if it has not.
+    """
+    free = shutil.disk_usage(run_folder).free
+    if free < size:
+        raise SrpoError(
+            f"{run_folder}: {free / 1e9:.1f} GB free, a checkpoint takes {size / 1e9:.1f} GB; make room and start again"
+        )
+
+
 def resumable(run_folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Checkpoints that can be resumed from, with their states, the latest first."""
     states = sorted(RunFiles(run_folder).checkpoints.glob(f"step*/{STATE}"), key=lambda path: _step(path.parent))
@@ -121,6 +140,12 @@ def load_newest(run_folder: Path, load: Callable[[Path], None]) -> dict[str, Any
     return None
 
 
+def delete_abandoned(run_folder: Path) -> None:
+    """Delete partial checkpoints that a kill left."""
+    for abandoned in RunFiles(run_folder).checkpoints.glob(".step*.partial"):
+        shutil.rmtree(abandoned)
+
+
 def prune(run_folder: Path, keep_weights: Collection[int], complete: int = 2) -> None:
     """Delete checkpoints that are neither resumed from nor evaluated, and partial ones that a kill left.
 
@@ -129,8 +154,7 @@ def prune(run_folder: Path, keep_weights: Collection[int], complete: int = 2) ->
         keep_weights: steps whose weights will be evaluated.
         complete: how many of the latest checkpoints to keep complete; the second in case the first is damaged.
     """
-    for abandoned in RunFiles(run_folder).checkpoints.glob(".step*.partial"):
-        shutil.rmtree(abandoned)
+    delete_abandoned(run_folder)
     resumed_from = [folder for folder, _ in resumable(run_folder)[:complete]]
     for folder in RunFiles(run_folder).checkpoints.glob("step*"):
         if folder in resumed_from:

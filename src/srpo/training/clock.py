@@ -67,6 +67,6 @@ class PhaseTimer:
 def seconds_of_step(clock: Clock, method: Method, step: int, phase_seconds: Mapping[str, float]) -> float:
     """What step number ``step`` adds to the training clock: its phases' seconds, or what the paper's took."""
     if isinstance(clock, CalibratedClock):
-        means = clock.step_seconds[timed_like(method)]
+        means = clock.step_seconds[timed_like(method, step)]
         return seconds_of_steps(means, step) - seconds_of_steps(means, step - 1)
     return sum(phase_seconds.values())

@@ -17,12 +17,14 @@ from tqdm import tqdm
 
 from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.splits import read_split
+from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.experiment.config import RunSpec
 from srpo.files import append_event, exclusive_access, flush_to_disk, rewind, write_events, write_json
 from srpo.imports import gc_paused
 from srpo.layout import Layout
+from srpo.machine import host_memory_gb
 from srpo.policy.interface import Policy
 from srpo.rollout.interface import ServersFailed
 from srpo.tracking import LiveMirror, is_mirrored_live
@@ -33,6 +35,8 @@ from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.metrics import group_record
 from srpo.training.provenance import prepare_run_folder, provenance
 from srpo.training.step import Step, StepResult, questions_of_step
+from srpo.training.success_buffer import SuccessBuffer
+from srpo.watch import Signal, Watch, watched
 
 MAX_SKIPPED_STEPS = 3
 """A run stops after this many steps in a row without a finite gradient."""
@@ -59,8 +63,10 @@ class Run:
         self.horizon = max(self.training.budget_seconds.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []
+        self.watch = Watch(self.training.warmup_steps)
         self.saved_step, self.saved_at = 0, time.perf_counter()
         self.skipped_steps = 0
+        self.buffer = SuccessBuffer(spec.method.success_buffer)
         self.mirror = LiveMirror(layout.folder, self.folder, enabled=is_mirrored_live(spec))
         self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # measured, the last ones
 
@@ -88,14 +94,25 @@ class Run:
                     break
                 self._stop_if_needed(interruption, "step")
                 self.take_step()
+        if self.stopped_by == "alarm":
+            logger.warning("%s: stopped after step %d: training.stop_on = alarm", self.spec.id.path, self.step)
         self.summarise()
         self.files.finished.touch()
         self.mirror.sync()
 
     @property
     def finished(self) -> bool:
-        """Whether the last budget is spent or the step limit reached."""
-        return self.clock >= self.horizon or self.step == self.training.max_steps
+        """Whether the last budget is spent, the step limit reached, or an alarm ends the run."""
+        return self.stopped_by is not None
+
+    @property
+    def stopped_by(self) -> str | None:
+        """What ends the run here."""
+        if self.clock >= self.horizon:
+            return "budget"
+        if self.step == self.training.max_steps:
+            return "max_steps"
+        return "alarm" if self.training.stop_on == "alarm" and self.watch.alarmed else None
 
     @property
     def validation_is_due(self) -> bool:
@@ -138,7 +155,7 @@ class Run:
             )
         ]
         with self._timed("step"):
-            step = Step(self.spec, self.policy, number)
+            step = Step(self.spec, self.policy, number, self.buffer)
             try:
                 result = step.take(questions)
             except torch.OutOfMemoryError as error:
@@ -148,7 +165,7 @@ class Run:
                 self._check_updates(result)
             self._log_step(step.phases, result.metrics)
             if number % self.training.validate_every == 0:
-                record = group_record(number, questions, result.rollouts, result.routes)
+                record = group_record(number, questions, result.rollouts, result.routes, result.earlier)
                 append_event(self.files.groups, record)
 
     def _check_updates(self, result: StepResult) -> None:
@@ -178,12 +195,19 @@ class Run:
             "clock": self.clock,
             "step_seconds": seconds,
             "wall_seconds": sum(phases.wall.values()),
+            "host_memory_gb": round(host_memory_gb(), 3),
             "phase_seconds": phase_seconds,
             "phase_tokens": phases.tokens,
             # a value is not finite if verl skipped the update because of its gradients
             "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         }
         append_event(self.files.steps, event)
+        self._log_signals(self.watch.add_step(event))
+
+    def _log_signals(self, signals: list[Signal]) -> None:
+        for signal in signals:
+            logger.warning("%s: %s", self.spec.id.path, signal)
+            append_event(self.files.watch, signal.event())
 
     # ------------------------------------------------------------ between steps
 
@@ -203,6 +227,7 @@ class Run:
         event = {"step": self.step, "clock": self.clock, **counts, **result.scores()}
         self.validations.append(event)
         append_event(self.files.validations, event)
+        self._log_signals(self.watch.add_validation(event))
 
     def save_weights(self) -> None:
         """Write what evaluation needs of a step that a budget selects, unless its checkpoint is complete; prune."""
@@ -223,11 +248,17 @@ class Run:
                 for log in self.files.logs:  # after a crash, the log must have the checkpoint's steps
                     if log.exists():
                         flush_to_disk(log)
-                checkpoints.save(
-                    self.folder, self.step, state, lambda folder: self.policy.save_checkpoint(folder, self.step)
-                )
+                checkpoints.save(self.folder, self.step, state, self._write_checkpoint)
             self.saved_step, self.saved_at = self.step, time.perf_counter()
         self._prune()
+
+    def _write_checkpoint(self, folder: Path) -> None:
+        self.policy.save_checkpoint(folder, self.step)
+        self.buffer.save(folder)
+
+    def _load_checkpoint(self, folder: Path) -> None:
+        self.policy.load_checkpoint(folder)
+        self.buffer.load(folder)
 
     def save_if_possible(self) -> None:
         """Checkpoint the step after rollout servers failed. If workers failed too, an older checkpoint is enough."""
@@ -251,7 +282,7 @@ class Run:
         Raises:
             SrpoError: if no checkpoint can be loaded, or the log lacks steps that the checkpoint has.
         """
-        if state := checkpoints.load_newest(self.folder, self.policy.load_checkpoint):
+        if state := checkpoints.load_newest(self.folder, self._load_checkpoint):
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
             self.saved_step, self.seconds_of = self.step, state["seconds_of"]
             logger.info("resuming %s after step %d", self.spec.id.path, self.step)
@@ -263,13 +294,17 @@ class Run:
             )
         rewind(self.files.groups, self.step)
         self.validations = rewind(self.files.validations, self.step)
-        if not self.finished:
-            # The run had ended and now has a longer budget, in which its last validation does not occur.
-            every = self.training.validate_every
-            on_time = [validation for validation in self.validations if validation["step"] % every == 0]
-            if on_time != self.validations:
+        every, warm_up = self.training.validate_every, self.training.warmup_steps
+        on_time = [validation for validation in self.validations if validation["step"] % every == 0]
+        self.watch = watched(steps, on_time, warm_up)
+        if on_time != self.validations:
+            if self.finished:
+                self.watch = watched(steps, self.validations, warm_up)
+            else:  # the run had ended and now goes on: its last validation does not occur in the longer one
                 write_events(self.files.validations, on_time)
                 self.validations = on_time
+        if self.watch.signals or self.files.watch.exists():
+            write_events(self.files.watch, [signal.event() for signal in self.watch.signals])
         self._prune()  # the run may have been killed before it pruned
 
     def summarise(self) -> None:
@@ -283,7 +318,7 @@ class Run:
             "wall_seconds": self.wall_seconds,
             **{f"{part}_seconds": self.seconds_of[part] for part in ("validation", "checkpoint")},  # the last ones
             "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-            "stopped_by": "budget" if self.clock >= self.horizon else "max_steps",
+            "stopped_by": self.stopped_by,
             "budgets": {
                 label: validation
                 and {
@@ -336,9 +371,9 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
 
     Raises:
         Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
-        SrpoError: if another process trains the run, its folder has a run of another origin, no checkpoint can be
-            loaded or written, memory runs out, no update of several steps in a row was finite, or rollout servers
-            failed repeatedly.
+        SrpoError: if another process trains the run, its folder has a run of another origin, the disk has no room for
+            a checkpoint, no checkpoint can be loaded or written, memory runs out, no update of several steps in a row
+            was finite, or rollout servers failed repeatedly.
     """
     name, folder = spec.id.path, layout.run(spec.id)
     interruption = Interruption(stop_at)
@@ -346,6 +381,9 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
         data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
         model = layout.model(spec.model.name)
         prepare_run_folder(folder, {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)})
+        checkpoints.delete_abandoned(folder)
+        if not _is_over(spec, folder):
+            checkpoints.check_room(folder, checkpoint_bytes(spec))
         furthest, restarts = 0, 0
         while True:
             with _start_policy(spec, model) as policy:
@@ -365,6 +403,21 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
             logger.warning("%s: rollout servers failed after step %d, starting new ones (%s)", name, run.step, failure)
             if stop := interruption.reason():
                 raise Interrupted(f"{name}: {stop}; stopped, start it again to go on from its newest checkpoint")
+
+
+def _is_over(spec: RunSpec, folder: Path) -> bool:
+    """Whether the newest checkpoint is that of the run's end, so that no other will be written."""
+    _, state = checkpoints.newest(folder) or (None, {"clock": 0.0, "step": 0})
+    return state["clock"] >= max(spec.training.budget_seconds.values()) or state["step"] == spec.training.max_steps
+
+
+def checkpoint_bytes(spec: RunSpec) -> float:
+    """Size of a run's complete checkpoint; 0 if its model's shape is not known yet."""
+    try:
+        shape = memory.shape_of(spec.model)
+    except SrpoError:
+        return 0
+    return memory.checkpoint_bytes(shape, spec.execution, spec.method.teacher_has_weights).total
 
 
 def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:

@@ -1,38 +1,85 @@
 """The metrics that a step logs, and the record of one group with its routing."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from srpo.algorithm.advantage import group_advantages
-from srpo.algorithm.branches import BRANCHES
-from srpo.algorithm.diagnostics import weight_metrics
+from srpo.algorithm.branches import logged_branches
+from srpo.algorithm.diagnostics import is_repetitive, weight_metrics
+from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, Routes
 from srpo.algorithm.targets import Targets
 from srpo.benchmarks.splits import Question
+from srpo.rewards import in_format
 from srpo.text import shortened
+from srpo.training.success_buffer import Success
 
 LOGGED_CHARACTERS = 1000
 """Maximum characters of a question or response in the log of groups."""
 
 
-def rollout_metrics(rollouts: Rollouts, routes: Routes) -> dict[str, float]:
+def rollout_metrics(method: Method, rollouts: Rollouts, routes: Routes) -> dict[str, float]:
     """Rewards, lengths and routing of a step (figures 4a and 5)."""
     groups = rollouts.rewards.view(int(rollouts.question.max()) + 1, -1).mean(1)
     lengths = torch.tensor([len(response) for response in rollouts.responses], dtype=torch.float32)
+    logged = logged_branches(method.branches)
     values = {
         "reward/mean": rollouts.rewards.mean(),
         "response_length/mean": lengths.mean(),
         "response_length/truncated_fraction": rollouts.truncated.float().mean(),
-        **{f"routing/{name}_fraction": routes.takes(name).float().mean() for name in BRANCHES},
+        **{f"routing/{name}_fraction": routes.takes(name).float().mean() for name in logged},
         "routing/correct_fraction": routes.correct.float().mean(),
         "routing/sibling_available_fraction": routes.sibling_available.float().mean(),
         "routing/all_wrong_groups": (groups == 0).float().mean(),
         "routing/all_correct_groups": (groups == 1).float().mean(),
     }
     return {name: value.item() for name, value in values.items()}
+
+
+def buffer_metrics(step: int, routes: Routes, earlier: Mapping[int, Success]) -> dict[str, float]:
+    """Share of the rollouts whose teacher is shown a response of an earlier step, and how many steps old these are."""
+    shown = routes.shown_earlier
+    metrics = {"buffer/served_fraction": shown.float().mean().item()}
+    if ages := [step - earlier[row].step for row in shown.nonzero().flatten().tolist()]:
+        metrics["buffer/age"] = sum(ages) / len(ages)
+    return metrics
+
+
+def response_metrics(questions: Sequence[Question], rollouts: Rollouts) -> dict[str, float]:
+    """Signs of a collapse in the responses of a step: entropy, format, repetition.
+
+    ``student/entropy`` is the mean of -log p(y_t) over all sampled tokens, in nats: an unbiased estimate of the entropy
+    of the distribution that they were sampled from, which costs no pass.
+
+    Args:
+        questions: of the step; their rewards know what the answer's format is.
+    """
+    formats = [
+        in_format(questions[question].reward, text)
+        for question, text in zip(rollouts.question.tolist(), rollouts.texts, strict=True)
+    ]
+    known = [found for found in formats if found is not None]
+    metrics = {
+        "student/entropy": -torch.cat(rollouts.rollout_log_probs).double().mean().item(),
+        "response/repeated_fraction": fmean(is_repetitive(response.tolist()) for response in rollouts.responses),
+    }
+    return metrics | ({"response/format_fraction": fmean(known)} if known else {})
+
+
+def distillation_metrics(routes: Routes, batches: Sequence[Sequence[int]], mini_batches: int) -> dict[str, float]:
+    """The share of a step's mini-batches without a distilled token.
+
+    Args:
+        batches: rollouts of each mini-batch that has an update.
+        mini_batches: of a step; those of which every rollout is dropped are not in ``batches``.
+    """
+    distilled = routes.distilled.tolist()
+    there = sum(any(distilled[row] for row in rows) for rows in batches)
+    return {"routing/mini_batches_without_distillation": 1 - there / mini_batches}
 
 
 def teacher_metrics(targets: Mapping[int, Targets], teacher: TeacherLogProbs) -> dict[str, float]:
@@ -53,11 +100,14 @@ def teacher_metrics(targets: Mapping[int, Targets], teacher: TeacherLogProbs) ->
     return metrics
 
 
-def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, routes: Routes) -> dict[str, Any]:
+def group_record(
+    step: int, questions: Sequence[Question], rollouts: Rollouts, routes: Routes, earlier: Mapping[int, Success]
+) -> dict[str, Any]:
     """One group of a step with its routing, for table 6: the first with correct and wrong rollouts, else the first.
 
     ``sibling`` is the index within the group of the rollout shown to the self-teacher, None if it is shown none;
-    ``advantage`` is that of the whole group, before any routing.
+    ``advantage`` is that of the whole group, before any routing. A rollout whose teacher is shown a response of an
+    earlier step also has the number of that step.
     """
     rewards = rollouts.rewards.view(len(questions), -1)
     group = next((i for i, found in enumerate(rewards) if found.min() < found.max()), 0)
@@ -65,6 +115,7 @@ def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, r
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     branches = routes.names
     siblings = routes.shown_sibling.where(routes.uses_teacher, NO_SIBLING).tolist()
+    from_buffer = routes.shown_earlier.tolist()
     question = questions[group]
     return {
         "step": step,
@@ -83,6 +134,7 @@ def group_record(step: int, questions: Sequence[Question], rollouts: Rollouts, r
                 "response_length": len(rollouts.responses[row]),
                 "response": shortened(rollouts.texts[row], LOGGED_CHARACTERS),
             }
+            | ({"earlier_step": earlier[row].step} if from_buffer[row] else {})
             for row in range(first, first + rewards.shape[1])
         ],
     }

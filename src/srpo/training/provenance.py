@@ -63,9 +63,9 @@ def git_commit() -> str:
 def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     """Write ``run.yaml``, unless the folder holds a run that cannot be continued with this origin.
 
-    A run continues with the same origin, with other memory settings, and with a longer budget. A finished run is kept
-    if only packages differ. If settings, data or base model differ, its logs move to ``superseded/`` and its
-    checkpoints are deleted.
+    A run continues with the same origin, with other memory settings, with a longer budget, and with another
+    ``training.stop_on``. A finished run is kept if only packages differ. If settings, data or base model differ, its
+    logs move to ``superseded/`` and its checkpoints are deleted.
 
     Args:
         run_folder: the run's folder.
@@ -107,12 +107,12 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> bool:
-    """Whether the only change is a longer budget or a higher step limit."""
+    """Whether the only change is a longer budget, a higher step limit, or whether an alarm ends the run."""
     last_budget = max(before["spec"]["training"].get("budget_seconds", {}).values(), default=math.inf)
     for key, (old, new) in changed.items():
         longer_budget = key.startswith("training.budget_seconds.") and old is None and new > last_budget
         more_steps = key == "training.max_steps" and old is not None and (new is None or new > old)
-        if not (longer_budget or more_steps):
+        if not (longer_budget or more_steps or key == "training.stop_on"):
             return False
     return True
 

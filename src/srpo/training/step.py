@@ -29,7 +29,14 @@ from srpo.rewards import compute_reward
 from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
 from srpo.training.clock import PhaseTimer
-from srpo.training.metrics import rollout_metrics, teacher_metrics
+from srpo.training.metrics import (
+    buffer_metrics,
+    distillation_metrics,
+    response_metrics,
+    rollout_metrics,
+    teacher_metrics,
+)
+from srpo.training.success_buffer import Success, SuccessBuffer
 
 KEPT_VOCABULARY = 4096
 """Largest vocabulary for which the teacher's whole distributions are kept until the update selects the top K."""
@@ -59,6 +66,7 @@ class Batch:
     Attributes:
         mini_batches: rollouts of each update, dropped ones left out.
         placement: the rank of each rollout.
+        earlier: by rollout, a correct response of an earlier step to its question, if the buffer has one.
     """
 
     questions: list[Question]
@@ -66,6 +74,7 @@ class Batch:
     routes: Routes
     mini_batches: list[list[int]]
     placement: Placement
+    earlier: dict[int, Success]
 
     @property
     def trained(self) -> list[int]:
@@ -90,34 +99,44 @@ class StepResult:
         rollouts, routes: its rollouts and their branches.
         metrics: its metrics by name.
         updates: number of mini-batches with an update.
+        earlier: as in :class:`Batch`.
     """
 
     rollouts: Rollouts
     routes: Routes
     metrics: dict[str, float]
     updates: int
+    earlier: dict[int, Success]
 
 
 class Step:
     """Step ``number`` of a run; ``phases`` has the cost of its phases."""
 
-    def __init__(self, spec: RunSpec, policy: Policy, number: int) -> None:
+    def __init__(self, spec: RunSpec, policy: Policy, number: int, buffer: SuccessBuffer | None = None) -> None:
         self.spec, self.training, self.method = spec, spec.training, spec.method
+        self.routing = spec.method.at(number).routing
         self.policy, self.tokenizer, self.cost = policy, policy.tokenizer, policy.cost
         self.number = number
+        self.buffer = buffer or SuccessBuffer(0)
         self.phases = PhaseTimer()
 
     def take(self, questions: list[Question]) -> StepResult:
         """Take the step, in the order of docs/verl.md."""
         rollouts = self.generate(questions)
         batch = self.route(questions, rollouts)
-        metrics = rollout_metrics(rollouts, batch.routes)
+        metrics = rollout_metrics(self.method, rollouts, batch.routes) | response_metrics(questions, rollouts)
+        if self.routing.distils:
+            mini_batches = len(questions) // self.method.mini_batch_questions
+            metrics |= distillation_metrics(batch.routes, batch.mini_batches, mini_batches)
+        if self.buffer.size:
+            metrics |= buffer_metrics(self.number, batch.routes, batch.earlier)
         if batch.mini_batches:
             old_log_probs = self.compute_log_prob(batch)
             teacher = self.compute_teacher_log_prob(batch)
             targets = self.compute_targets(batch, old_log_probs, teacher)
             metrics |= teacher_metrics(targets, teacher) | self.update(batch, targets)
-        return StepResult(rollouts, batch.routes, metrics, len(batch.mini_batches))
+        self._remember(batch)
+        return StepResult(rollouts, batch.routes, metrics, len(batch.mini_batches), batch.earlier)
 
     # ------------------------------------------------------------ phases
 
@@ -162,14 +181,40 @@ class Step:
     def route(self, questions: list[Question], rollouts: Rollouts) -> Batch:
         """Choose the branch, the mini-batch and the rank of each rollout."""
         with self.phases.measure("update"):
-            routes = route(rollouts.rewards, rollouts.question, self.method.routing)
+            earlier = self._earlier_successes(questions, rollouts)
+            remembered = torch.tensor([row in earlier for row in range(len(rollouts))])
+            draws = self._sibling_draws(questions)
+            routes = route(rollouts.rewards, rollouts.question, self.routing, draws, remembered)
             batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
             lengths = [response.numel() for response in rollouts.responses]
             of_teacher = set(routes.uses_teacher.nonzero().flatten().tolist())
             placement = Placement(
                 batches, rollouts.prompts, lengths, of_teacher, self.training.micro_batch_size, self.spec.execution
             )
-        return Batch(questions, rollouts, routes, batches, placement)
+        return Batch(questions, rollouts, routes, batches, placement, earlier)
+
+    def _earlier_successes(self, questions: list[Question], rollouts: Rollouts) -> dict[int, Success]:
+        """By rollout, what the buffer has to show: responses of steps before this one."""
+        asked = enumerate(zip(rollouts.question.tolist(), rollouts.texts, strict=True))
+        found = ((row, self.buffer.newest(questions[question].index, text)) for row, (question, text) in asked)
+        return {row: success for row, success in found if success is not None}
+
+    def _remember(self, batch: Batch) -> None:
+        """Put the correct responses of the step into the buffer."""
+        texts: dict[int, list[str]] = {}
+        for row in batch.routes.correct.nonzero().flatten().tolist():
+            texts.setdefault(int(batch.rollouts.question[row]), []).append(batch.rollouts.texts[row])
+        for question, correct in texts.items():
+            self.buffer.add(batch.questions[question].index, self.number, correct)
+
+    def _sibling_draws(self, questions: list[Question]) -> Tensor | None:
+        """A random number for each rollout, by which it chooses its sibling; None: it takes the first."""
+        if self.method.sibling_choice == "first":
+            return None
+        samples = self.training.rollouts_per_question
+        identity = ("sibling", self.spec.id.seed, self.number)
+        numbers = [derive_seed(*identity, q.index, j) for q in questions for j in range(samples)]
+        return torch.tensor(numbers)
 
     def compute_log_prob(self, batch: Batch) -> dict[int, Tensor]:
         """log pi_old of every rollout that is trained on; workers keep the top K of those that use the teacher.
@@ -225,18 +270,19 @@ class Step:
         return TeacherLogProbs(**found)
 
     def _teacher_prompts(self, batch: Batch) -> dict[int, Tensor]:
-        """The teacher's prompt of each rollout, the student's own if no sibling is shown; a group shares most."""
+        """The teacher's prompt of each rollout, the student's own if nothing is shown; a group shares most."""
         rollouts, siblings = batch.rollouts, batch.routes.shown_sibling.tolist()
-        shown = {
+        shown: dict[int, tuple[int, int | str]] = {
             row: (int(rollouts.question[row]), siblings[row]) for row in batch.of_teacher if siblings[row] != NO_SIBLING
         }
+        for row in batch.routes.shown_earlier.nonzero().flatten().tolist():
+            shown[row] = (int(rollouts.question[row]), batch.earlier[row].text)
         longest = self.training.max_reprompt_len
-        known = {
-            (question, sibling): torch.tensor(
-                teacher_prompt_ids(self.tokenizer, batch.questions[question].messages, rollouts.texts[sibling], longest)
-            )
-            for question, sibling in set(shown.values())
-        }
+        known = {}
+        for question, solution in set(shown.values()):
+            text = solution if isinstance(solution, str) else rollouts.texts[solution]
+            ids = teacher_prompt_ids(self.tokenizer, batch.questions[question].messages, text, longest)
+            known[question, solution] = torch.tensor(ids)
         return {row: known[shown[row]] if row in shown else rollouts.prompts[row] for row in batch.of_teacher}
 
     def compute_targets(
@@ -245,7 +291,7 @@ class Step:
         """What the loss reads of each token."""
         rollouts, routes = batch.rollouts, batch.routes
         distilled = routes.distilled.nonzero().flatten().tolist()
-        rows = sorted({*distilled, *routes.sibling[distilled].tolist()})
+        rows = sorted({*distilled, *routes.sibling[distilled].tolist()} - {NO_SIBLING})
         parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})  # for the logs
         with self.phases.measure("update"):
             return make_targets(self.method, rollouts, routes, batch.mini_batches, old_log_probs, teacher, parts)
@@ -306,7 +352,7 @@ class Step:
         options |= {
             "step": self.number,
             "temperature": self.training.temperature,
-            "top_k": self.method.distillation_topk if self.method.routing.needs_teacher else 0,
+            "top_k": self.method.distillation_topk if self.method.needs_teacher else 0,
         }
         return sequence_batch(order, prompts, batch.rollouts.responses, entries, **options), order
 

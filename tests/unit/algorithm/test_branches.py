@@ -34,7 +34,7 @@ def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="branch mix: already registered"):
         register(Branch("mix", "another", loss="policy_gradient"))
     assert register(MIX) is MIX
-    assert [*BRANCHES] == ["dropped", "grpo", "sdpo", "mix", "anchored"]
+    assert [*BRANCHES] == ["dropped", "grpo", "sdpo", "mix", "anchored", "rlsd", "rlrt", "damped"]
 
 
 @pytest.mark.parametrize("given", [{"sibling": "required"}, {"divergence": max}])

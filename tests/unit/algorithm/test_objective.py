@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import types
 
@@ -97,6 +98,7 @@ def some_targets(branches: list[str], **changes) -> WorkerTargets:
         "teacher_log_probs": torch.tensor([0.2, 0.5, 0.3]).log().repeat(distilled, 1),
         "part_and_quarter": torch.zeros(distilled, dtype=torch.int64),
         "copied": torch.full((distilled,), -1),
+        "correct": torch.zeros(distilled, dtype=torch.int64),
     }
     return WorkerTargets(**{**values, **changes})
 
@@ -125,6 +127,26 @@ def test_the_objective_is_the_sum_over_branches_divided_once():
     sums = {"grpo": torch.tensor(3.0), "sdpo": torch.tensor(-1.0)}
     none = torch.zeros(0)
     assert objective(Losses(sums, none, none, none, torch.tensor(0), torch.tensor(0)), 8).item() == 0.25
+
+
+@pytest.mark.parametrize("clip", [None, math.inf, 10.0, 0.2])
+def test_a_divergence_above_the_clip_is_the_clip_without_gradient(clip):
+    """Of two tokens, D is 0.118 and 0.745 nats; the clip bounds a token's sum, before weight and corrections."""
+    student = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.1, 0.8]]).log().requires_grad_()
+    tokens = some_targets(["sdpo", "sdpo"], divergence_weight=torch.tensor([0.5, 1.5]))
+    teacher = torch.tensor([[0.4, 0.35, 0.25], [0.7, 0.2, 0.1]])
+    tokens = dataclasses.replace(tokens, teacher_log_probs=teacher.log())
+    method = load_method("srpo", distillation_alpha=0.0, divergence_clip=clip)
+    losses = branch_losses(method, tokens, torch.full((2,), -1.0, requires_grad=True), student)
+    pairs = zip(teacher.tolist(), student.exp().tolist(), strict=True)
+    kl = [sum(q * math.log(q / p) for q, p in zip(*rows, strict=True)) for rows in pairs]
+    assert kl == pytest.approx([0.12083, 1.2929], abs=1e-4)
+    limited = [min(value, math.inf if clip is None else clip) for value in kl]
+    assert losses.divergence.tolist() == pytest.approx(kl)  # the metric is of the divergence itself
+    assert losses.by_branch["sdpo"].item() == pytest.approx(0.5 * limited[0] + 1.5 * limited[1])
+    losses.by_branch["sdpo"].backward()
+    expected = -teacher * torch.tensor([[0.5], [1.5 if limited[1] == kl[1] else 0.0]])
+    torch.testing.assert_close(student.grad, expected)
 
 
 def test_distilled_tokens_have_no_policy_gradient():
@@ -171,6 +193,26 @@ def test_a_log_prob_that_is_not_a_number_is_not_taken_for_one_that_is_missing(fi
     targets = some_targets(["mix"], **{field: torch.tensor([math.nan])})
     losses = branch_losses(load_method("advantage_mix"), targets, torch.tensor([-1.0], requires_grad=True), None)
     assert losses.by_branch["mix"].isnan()
+
+
+def test_the_divergence_of_right_and_wrong_rollouts_is_that_of_their_tokens():
+    """Five distilled tokens, two of a right rollout, each against its own teacher, in float64."""
+    correct = torch.tensor([0, 1, 0, 1, 0])
+    student = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.3, 0.3, 0.4], [0.9, 0.05, 0.05], [0.2, 0.2, 0.6]])
+    teacher = student.flip(0)
+    ids = torch.tensor([[5, 1]] * 5)
+    rows = {0: some_targets(["sdpo"] * 5, correct=correct)}
+    data = {"targets": jagged([*pack_targets(rows)["targets"][0].values()]), "batch_num_tokens": 5, "dp_size": 1}
+    data |= {"top_k_ids": jagged([ids.flatten()]), "teacher_log_probs": jagged([teacher.log().flatten()])}
+    output = {"log_probs": torch.full((5,), -1.0), "student_log_probs": student.log(), "top_k_ids": ids}
+    _, metrics = srpo_loss(load_method("sdpo"), output, data)
+    p, q = student.double(), teacher.double()
+    m = (p + q) / 2
+    expected = ((p * (p / m).log() + q * (q / m).log()).sum(1) / 2).tolist()  # Jensen-Shannon
+    found = {name: metrics[f"sum/{name}"].aggregate() for name in ("divergence_correct", "divergence_wrong")}
+    assert found["divergence_correct"] == pytest.approx(expected[1] + expected[3], rel=1e-5)
+    assert found["divergence_wrong"] == pytest.approx(expected[0] + expected[2] + expected[4], rel=1e-5)
+    assert [metrics[f"sum/distilled_{part}"].aggregate() for part in ("correct", "wrong")] == [2, 3]
 
 
 @pytest.mark.parametrize("within", [False, True], ids=["ids-before", "ids-in-the-update"])
@@ -316,9 +358,11 @@ def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, 
         assert loss.item() == pytest.approx(slow.total.item(), abs=2e-6)
         by_branch = {n.removeprefix("loss/"): m.aggregate() for n, m in metrics.items() if n.startswith("loss/")}
         assert by_branch.keys() == {*method.routing.branches} - {"dropped"}
-        policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored"))
+        policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored", "rlsd", "rlrt"))
         assert policy == pytest.approx(slow.policy.item(), abs=2e-6)
-        assert by_branch.get("sdpo", 0) == pytest.approx(slow.distillation.item(), abs=2e-6)
+        assert by_branch.get("sdpo", 0) + by_branch.get("damped", 0) == pytest.approx(
+            slow.distillation.item(), abs=2e-6
+        )
         for axis, names in enumerate((PARTS, [f"quarter_{i}" for i in range(1, 5)])):
             for index, name in enumerate(names):
                 chosen = [
@@ -326,7 +370,7 @@ def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, 
                     for (i, t), value in slow.by_token.items()
                     if (int(parts_of(i, world["tokens"][i])[t]), 4 * t // len(world["tokens"][i]))[axis] == index
                 ]
-                assert metrics[f"sum/share/{name}"].aggregate() == pytest.approx(sum(chosen), abs=2e-6)
+                assert metrics[f"sum/share/{name}"].aggregate() == pytest.approx(sum(chosen), abs=2e-6, rel=1e-6)
     sum(loss for loss, _ in found).backward()
     sum(slow.total for slow in expected).backward()
     for i in range(16):

@@ -8,9 +8,9 @@ from helpers import CASES, METHODS, ROUTES, load_method
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srpo.algorithm.routing import NO_SIBLING, route
+from srpo.algorithm.routing import NO_SIBLING, first_correct_siblings, random_correct_siblings, route
 
-BRANCHES = ("grpo", "sdpo", "mix", "anchored", "dropped")
+BRANCHES = ("grpo", "sdpo", "mix", "anchored", "rlsd", "rlrt", "damped", "dropped")
 
 
 def routes_of(name: str, rewards: list[float], groups: list[int] | None = None):
@@ -151,3 +151,51 @@ def test_permuting_rollouts_permutes_branches(batch, name, random):
 def test_whoever_is_distilled_has_a_sibling(batch, name):
     result = routes_of(name, *batch)
     assert not (result.takes("sdpo") & ~result.uses_teacher).any()
+
+
+# ---------------------------------------------------------------- a random sibling
+
+
+def test_draws_choose_among_the_correct_siblings_by_hand():
+    correct, groups = torch.tensor([1, 0, 1, 1, 1, 0, 0, 0]).bool(), torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+    found = [random_correct_siblings(correct, groups, torch.full((8,), draw)).tolist() for draw in range(4)]
+    assert [row[:4] for row in found] == [[2, 0, 0, 0], [3, 2, 3, 2], [2, 3, 0, 0], [3, 0, 3, 2]]
+    assert [row[4:] for row in found] == [[NO_SIBLING, 4, NO_SIBLING, NO_SIBLING]] * 4
+
+
+@given(any_batch(), st.integers(0, 2**63 - 1))
+def test_a_random_sibling_is_a_correct_other_one_and_routes_as_the_first(batch, draw):
+    rewards, groups = torch.tensor(batch[0]), torch.tensor(batch[1])
+    correct, draws = rewards == 1, torch.full((len(groups),), draw)
+    found, first = random_correct_siblings(correct, groups, draws), first_correct_siblings(correct, groups)
+    assert (found == NO_SIBLING).equal(first == NO_SIBLING)
+    for row, sibling in enumerate(found.tolist()):
+        assert sibling == NO_SIBLING or (correct[sibling] and groups[sibling] == groups[row] and sibling != row)
+    table = load_method("srpo").routing
+    assert route(rewards, groups, table, draws).branch.equal(route(rewards, groups, table).branch)
+    assert route(rewards, groups, table, draws).sibling.equal(found)
+
+
+# ---------------------------------------------------------------- a response of an earlier step
+
+
+def test_an_earlier_response_counts_as_a_sibling_where_there_is_none():
+    rewards, groups = torch.tensor([0.0, 1, 0, 0, 0, 1]), torch.tensor([0, 0, 1, 1, 2, 2])
+    earlier = torch.tensor([1, 0, 1, 0, 1, 1]).bool()
+    plain, routes = (route(rewards, groups, load_method("srpo").routing, earlier=e) for e in (None, earlier))
+    assert plain.names == ["sdpo", "grpo", "grpo", "grpo", "sdpo", "grpo"]
+    assert routes.names == ["sdpo", "grpo", "sdpo", "grpo", "sdpo", "grpo"]
+    assert routes.remembered.tolist() == [False, False, True, False, False, True]  # the last is right, and alone
+    assert routes.shown_earlier.tolist() == [False, False, True, False, False, False]
+    assert routes.uses_teacher.tolist() == [True, False, True, False, True, False]
+    assert routes.sibling.equal(plain.sibling)
+    assert routes.sibling_available.equal(plain.sibling_available)
+    anchored = route(rewards, groups, load_method("grpo_with_anchor").routing, earlier=earlier)
+    assert not anchored.shown_earlier.any()
+
+
+@given(any_batch(), st.sampled_from(METHODS))
+def test_nothing_remembered_changes_nothing(batch, name):
+    rewards, groups = torch.tensor(batch[0]), torch.tensor(batch[1])
+    table, none = load_method(name).routing, torch.zeros(len(groups), dtype=torch.bool)
+    assert route(rewards, groups, table, earlier=none).branch.equal(route(rewards, groups, table).branch)

@@ -77,6 +77,19 @@ def test_weights_that_preserve_the_loss_scale_leave_each_mini_batch_its_size(que
         assert ratios.max() - ratios.min() < 1e-5 * ratios.max()  # the same relative weights
 
 
+@pytest.mark.parametrize("questions", [1, 2, 4])
+def test_weights_by_group_are_of_the_mini_batch(questions):
+    """SC-SDPO; by question 2, 0, 1 and 4 of 4 rollouts are correct, so the last question's weigh nothing."""
+    found, routes, *_ = targets_of("sc_sdpo", questions)
+    raw = {0: 0.5, 2: math.sqrt(3 / 16), 3: 0.0}
+    for first in range(0, 4, questions):
+        rows = [i for i in routes.distilled.nonzero().flatten().tolist() if first <= i // 4 < first + questions]
+        total, count = sum(raw[i // 4] * LENGTHS[i] for i in rows), sum(LENGTHS[i] for i in rows)
+        for i in rows:
+            expected = raw[i // 4] * count / total if total else 0.0
+            assert found[i].divergence_weight.tolist() == pytest.approx([expected] * LENGTHS[i])
+
+
 def test_no_weighting_is_exactly_one():
     found, routes, _, _ = targets_of("srpo_without_weighting", 2)
     for i in routes.takes("sdpo").nonzero().flatten().tolist():

@@ -18,6 +18,12 @@ from srpo.repository import CONFIGS
 
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 SHARED = tiny_experiment()["training"]
+TYPO = {
+    "correct_with_sibling": "grpo",
+    "correct_without_sibling": "grpo",
+    "wrong_with_sibling": "sdpo",
+    "wrong_no_sibling": "grpo",
+}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -187,7 +193,7 @@ def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
     ("base", "words"),
     [
         ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
-        ("nowhere", ["extends = 'nowhere'", "controls, demo, embedded, embedded-full, mine"]),
+        ("nowhere", ["extends = 'nowhere'", "controls, demo, embedded, embedded-full, matched, mine"]),
         ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
     ],
 )
@@ -247,6 +253,21 @@ def test_run_outside_the_matrix() -> None:
         (
             {"overrides": {"grpo": {"learning_rte": 1.0}}},
             ["methods.grpo.learning_rte: unknown key; did you mean learning_rate?"],
+        ),
+        ({"overrides": {"grpo": {"learning_rate": float("inf")}}}, ["grpo.learning_rate = inf", "finite number"]),
+        ({"overrides": {"srpo": {"success_buffer": True}}}, ["methods.srpo", "success_buffer = true: give a number"]),
+        ({"training": {**SHARED, "warmup_steps": False}}, ["training", "warmup_steps = false: give a number"]),
+        (
+            {"overrides": {"srpo": {"teacher": "frozen"}}},
+            ["methods.srpo.teacher = 'frozen': give a mapping with the key kind"],
+        ),
+        (
+            {"overrides": {"srpo": {"second_routing": "grpo", "first_phase_steps": 1}}},
+            ["methods.srpo.second_routing = 'grpo': give a mapping"],
+        ),
+        (
+            {"overrides": {"srpo": {"second_routing": TYPO, "first_phase_steps": 1}}},
+            ["srpo.second_routing.wrong_no_sibling: unknown key; did you mean wrong_without_sibling?"],
         ),
         ({"overrides": {"ppo": {"learning_rate": 1.0}}}, ["overrides.ppo", "grpo, sdpo, srpo"]),
         ({"overrides": {"grpo": {"routing": {}}}}, ["overrides.grpo", "hyperparameters"]),

@@ -6,16 +6,29 @@ import importlib.util
 import re
 import subprocess
 import sys
+from statistics import fmean
 
+import pandas as pd
 import pytest
 from paths import ROOT
 
 from srpo import cli
+from srpo.analysis.results.power import (
+    ASSUMED_RUN_SD,
+    assumed,
+    effect_found,
+    half_width,
+    power,
+    sample_noise,
+    seeds_needed,
+)
 from srpo.cost import memory
 from srpo.experiment.compose import load_experiment
-from srpo.plan import plan
+from srpo.plan import gpus, plan
 from srpo.plan import text as plan_text
-from srpo.repository import CONFIGS
+from srpo.plan.published import published_steps
+from srpo.plan.shortages import shortages
+from srpo.repository import CONFIGS, REFERENCE
 from srpo.text import duration
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
@@ -49,7 +62,100 @@ def test_steps_follow_figure_4b() -> None:
     assert run.steps == {"1h": int(3600 / 83.4), "5h": int(18000 / 78.3), "10h": int(36000 / 75.8)}
     assert run.validations == -(-run.steps["10h"] // 5)
     assert run.seconds["generation"] + run.seconds[REST] == pytest.approx(36000)
-    assert run.seconds["generation"] == pytest.approx(0.72 * 36000)
+
+
+def data_sheet(gpu: str, method: str, model: str = "qwen3-8b", experiment=PAPER) -> tuple[float, float]:
+    """Generation and the rest of a step of the paper's experiment by a data sheet."""
+    return gpus.data_sheet_seconds(
+        gpus.GPUS[gpu],
+        memory.shape_of(experiment.models[model]),
+        experiment.training,
+        experiment.execution,
+        experiment.methods[method],
+        plan.timed_like(experiment.methods[method]),
+    )
+
+
+def test_a_card_has_one_model_of_time() -> None:
+    """The paper's card, named or not: figure 4b's seconds, and that card's own split of them."""
+    silent, named = plan.make_plan(PAPER), plan.make_plan(PAPER, gpu="h20")
+    assert silent.runs == named.runs
+    assert silent.base_seconds == named.base_seconds
+    run = run_of(silent, model="qwen3-8b", benchmark="physics", method="srpo")
+    generation, rest = data_sheet("h20", "srpo")
+    assert run.seconds["generation"] == pytest.approx(36000 * generation / (generation + rest))
+
+
+def test_another_model_and_other_passes_are_scaled_by_the_data_sheet() -> None:
+    planned = plan.make_plan(PAPER)
+    small = run_of(planned, model="qwen3-4b", benchmark="physics", method="grpo")
+    ratio = sum(data_sheet("h20", "grpo", "qwen3-4b")) / sum(data_sheet("h20", "grpo"))
+    assert ratio < 0.8
+    assert small.step.seconds == pytest.approx({"1h": 71.0 * ratio, "5h": 82.4 * ratio, "10h": 91.5 * ratio})
+    assert small.step.source == "paper, scaled"
+    controls = load_experiment(CONFIGS / "experiments" / "paper-controls.yaml")
+    matched = run_of(plan.make_plan(controls), benchmark="physics", method="grpo_at_srpo_settings", seed=1)
+    one_update = sum(data_sheet("h20", "grpo_at_srpo_settings", experiment=controls)) / sum(data_sheet("h20", "grpo"))
+    assert one_update < 1  # no pass for old log-probs
+    assert matched.step.seconds["10h"] == pytest.approx(91.5 * one_update)
+    assert matched.step.source == "paper, grpo, scaled"
+
+
+def test_the_card_of_an_experiment_that_names_none() -> None:
+    """The paper's for its steps; else the smallest that has room."""
+    names = ("paper", "one-gpu", "one-gpu-48gb", "one-node-small", "embedded")
+    cards = {name: plan.default_gpu(load_experiment(CONFIGS / "experiments" / f"{name}.yaml")) for name in names}
+    assert cards == {
+        "paper": "h20", "one-gpu": "a10g", "one-gpu-48gb": "l40s", "one-node-small": "l40s", "embedded": None
+    }  # fmt: skip
+    training = PAPER.training.model_copy(update={"questions_per_batch": 16})
+    halved = PAPER.model_copy(update={"training": training})
+    assert plan.default_gpu(halved) == "a100"
+    huge = halved.execution.model_copy(update={"max_tokens_per_rank": 10**6})
+    assert plan.default_gpu(halved.model_copy(update={"execution": huge})) == "h200"  # none has room
+
+
+def test_the_first_line_names_the_card() -> None:
+    for name, card in (("paper", "h20, 96 GB"), ("one-gpu-48gb", "l40s, 48 GB")):
+        experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+        first = plan_text.render(plan.make_plan(experiment)).splitlines()[0]
+        assert first == f"{name}: {experiment.title}; card: {card}"
+    assert plan_text.render(plan.make_plan(EMBEDDED)).splitlines()[0] == f"embedded: {EMBEDDED.title}"
+
+
+def test_published_step_times_give_a_range() -> None:
+    calibrated = load_experiment(CONFIGS / "experiments" / "paper-calibrated.yaml")
+    text = plan_text.render(plan.make_plan(calibrated, gpu="h100"))
+    low, high = map(
+        int, re.search(r"^(\d+) to (\d+) GPU-hours if steps take 0.55 to 1.50 times", text, re.MULTILINE).groups()
+    )
+    ends = [plan.make_plan(calibrated, gpu="h100", pace=pace) for pace in (41.6 / 75.8, 70 * 3600 / 2010 / 83.7)]
+    assert [low, high] == [round(end.device_hours) for end in ends]
+    for run, usual in zip(ends[0].runs, plan.make_plan(calibrated, gpu="h100").runs, strict=True):
+        assert run.seconds["generation"] == pytest.approx(usual.seconds["generation"] * 41.6 / 75.8)
+    assert "srpo 42 s (SDCL; figure 4b 75.8) and sdpo 125 s (SDPO issue 17; figure 4b 83.7)" in text
+    assert "In the same hours 0.67 to 1.82 times as many steps are possible" in plan_text.render(plan.make_plan(PAPER))
+    assert "published on" not in plan_text.render(plan.make_plan(EMBEDDED))
+
+
+def test_the_price_of_the_other_clock() -> None:
+    calibrated = load_experiment(CONFIGS / "experiments" / "paper-calibrated.yaml")
+    hours = {name: plan.make_plan(each, gpu="h100") for name, each in (("wall", PAPER), ("calibrated", calibrated))}
+    for name, other in (("wall", "calibrated"), ("calibrated", "wall")):
+        line = rf"With training.clock {{kind: {other}}}, .*: {hours[other].device_hours:.0f} GPU-hours."
+        assert re.search(line, plan_text.render(hours[name]))
+
+
+def test_a_rehearsal_says_no_more_than_it_knows() -> None:
+    rehearsal = load_experiment(CONFIGS / "experiments" / "paper-rehearsal-8b.yaml")
+    text = plan_text.render(plan.make_plan(rehearsal)).partition("\ndisk")[0]
+    assert "A run ends after 2 steps: it shows that the path works, and no difference of methods." in text
+    for noise in ("resolve", "seeds", "times as long", "kind:", "steps in "):
+        assert noise not in text.partition("\n\n")[2]
+    assert not re.search(r"\d[\d.]*\d\d+ (hours|minutes)|\d\d\.\d (hours|minutes)", text)  # two digits
+    made = plan.make_plan(rehearsal)
+    assert made.rehearsal
+    assert not plan.make_plan(PAPER).rehearsal
 
 
 @pytest.mark.parametrize(
@@ -64,13 +170,13 @@ def test_steps_that_are_not_like_the_papers_follow_from_a_data_sheet() -> None:
     small = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
     planned = {gpu: plan.make_plan(small, gpu=gpu) for gpu in (None, "h20", "a10g")}
     seconds = {gpu: found.runs[0].step.seconds["10h"] for gpu, found in planned.items()}
-    assert planned[None].gpu == "h20"  # the paper's card
-    assert seconds[None] == seconds["h20"] < seconds["a10g"]
+    assert planned[None].gpu == "a10g"
+    assert seconds["h20"] < seconds[None] == seconds["a10g"]
     for found in planned.values():
         assert {run.step.source for run in found.runs} == {found.gpu}
         for run in found.runs:
             assert run.steps["10h"] == int(7200 // run.step.seconds["10h"])
-    assert plan.make_plan(PAPER).gpu is None
+    assert plan.make_plan(PAPER).gpu == "h20"
     assert plan.make_plan(EMBEDDED).gpu is None
 
 
@@ -173,7 +279,7 @@ def test_headline() -> None:
     )
     assert lines[1].startswith("An estimate from FLOPs")
     paper = plan_text.headline(plan.make_plan(PAPER), "paper").splitlines()
-    assert paper[0].startswith("paper: 42 runs; from nothing about 4861 GPU-hours, 25.3 days with 1 run")
+    assert paper[0].startswith("paper: 42 runs; from nothing about 4326 GPU-hours, 22.5 days with 1 run")
     assert "the paper's seconds per step" in paper[1]
 
 
@@ -182,7 +288,7 @@ def test_jobs_of_a_minute_are_not_printed_as_parts_of_an_hour() -> None:
     row = re.search(r"^miniature-large +sdpo +.*$", text, re.MULTILINE)[0]
     assert re.search(r" \d\d(\.\d)? seconds +1\d\.\d minutes$", row)
     assert not re.search(r"\b0\.\d+ (core-)?(minutes|hours)", text)
-    assert " 13 to 17.4 hours " in plan_text.render(plan.make_plan(PAPER))
+    assert " 11.9 to 14.2 hours " in plan_text.render(plan.make_plan(PAPER))
 
 
 def test_only_estimated_steps_are_printed_without_at_least() -> None:
@@ -250,14 +356,14 @@ def test_memory_follows_the_settings() -> None:
 
 
 def test_a_shortage_is_one_line_that_says_what_to_change() -> None:
-    assert plan_text.shortages(PAPER, 80e9) == []
-    assert plan_text.shortages(EMBEDDED, 1e9) == []
-    lines = plan_text.shortages(PAPER, 40e9)
+    assert shortages(PAPER, 80e9) == []
+    assert shortages(EMBEDDED, 1e9) == []
+    lines = shortages(PAPER, 40e9)
     assert lines
     assert all(re.fullmatch(r"qwen3-\db: .* 40 GB.*(lower|raise) execution\..*", line) for line in lines)
-    (line,) = plan_text.shortages(changed(rollout_memory_fraction=0.95), 80e9)[-1:]
+    (line,) = shortages(changed(rollout_memory_fraction=0.95), 80e9)[-1:]
     assert "lower execution.rollout_memory_fraction" in line
-    assert plan_text.shortages(PAPER, 30e9)[-1].startswith("qwen3-8b: a server's share")
+    assert shortages(PAPER, 30e9)[-1].startswith("qwen3-8b: a server's share")
 
 
 # ---------------------------------------------------------------- the verb
@@ -268,9 +374,14 @@ def test_every_experiment_has_a_plan(name: str, capsys: pytest.CaptureFixture[st
     assert cli.main(["plan", name, "--nodes", "3"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    source = "figure 4b" if name.startswith("paper") else "data sheet" if name.startswith("one-") else "nominal rates"
-    assert [words for words in ("figure 4b", "data sheet", "nominal rates") if words in printed.out] == [source]
-    assert ("memory of a GPU" in printed.out) == (source != "nominal rates")
+    sources = {
+        "paper": "Seconds per step up to each budget, if no others are named: those of figure 4b",
+        "one-": "Seconds per step, if no others are named: from the data sheet of",
+        "": "nominal rates",
+    }
+    source = next(said for start, said in sources.items() if name.startswith(start))
+    assert [said for said in sources.values() if said in printed.out] == [source]
+    assert ("memory of a GPU" in printed.out) == (source != sources[""])
     assert cli.main(["plan", str(CONFIGS / "experiments" / f"{name}.yaml"), "--nodes", "3"]) == 0
     assert capsys.readouterr().out == printed.out
 
@@ -283,7 +394,9 @@ def test_a_shortage_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["papers"], "unknown experiment 'papers'; give a file or one of controls, demo, embedded, "),
+        (["papers"], "unknown experiment 'papers'; did you mean paper?; give a file or one of controls, demo, "),
+        (["mine.yaml"], "mine.yaml: no such file; give a file or one of controls, demo, "),
+        (["paper", "--gpu", "GTX480"], "--gpu gtx480: unknown; there is a10g, "),
         (["paper", "--nodes", "0"], "--nodes 0: at least 1"),
         (["paper", "--gpu-memory", "nan"], "--gpu-memory nan: above 0"),
     ],
@@ -325,22 +438,63 @@ def test_the_page_holds_what_is_computed() -> None:
 
 
 def test_the_price_list_of_the_papers_scale_is_the_plans() -> None:
-    """The table "What GPU-hours buy" of docs/paper-scale.md."""
+    """The table "What GPU-hours buy" of docs/paper-scale.md, and the sentence on its range."""
+    page = " ".join((ROOT / "docs" / "paper-scale.md").read_text().split())
     text = (ROOT / "docs" / "paper-scale.md").read_text()
-    rows = dict(re.findall(r"^\| (\d+) \| .*?`([\w-]+)`", text, re.MULTILINE))
-    prices = {}
-    for name in ("paper-rehearsal", "paper-rehearsal-8b", "paper-controls", "paper-calibrated", "paper"):
-        experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
-        prices[name] = plan.make_plan(experiment, gpu="h100")
-    hours = {name: round(price.device_hours) for name, price in prices.items()}
-    first = load_experiment(CONFIGS / "experiments" / "paper-controls.yaml").matrix[0].methods
-    runs = [run for run in prices["paper-controls"].runs if run.run.method in first]
-    pair = sum(run.total_seconds for run in runs) * 8 / 3600
-    found = {int(number): name for number, name in rows.items()}
-    assert found == {
-        hours["paper-rehearsal"] + hours["paper-rehearsal-8b"]: "paper-rehearsal",
-        round(pair): "paper-controls",
-        hours["paper-controls"]: "paper-controls",
-        hours["paper-calibrated"]: "paper-calibrated",
-        hours["paper"]: "paper",
+    rows = {int(number): name for number, name in re.findall(r"^\| (\d+) \| .*?`([\w-]+)`", text, re.MULTILINE)}
+    loaded = {name: load_experiment(CONFIGS / "experiments" / f"{name}.yaml") for name in EXPERIMENTS}
+
+    def price(name: str, gpu: str = "h100", pace: float = 1.0, **changes) -> float:
+        return plan.make_plan(loaded[name].model_copy(update=changes), gpu=gpu, pace=pace).device_hours
+
+    blocks = loaded["paper-calibrated"].matrix
+    controls = plan.make_plan(loaded["paper-controls"], gpu="h100").runs
+    pair = [run for run in controls if run.run.method in loaded["paper-controls"].matrix[0].methods]
+    assert rows == {
+        round(price("one-gpu", "a10g")): "one-gpu",
+        round(price("paper-rehearsal") + price("paper-rehearsal-8b")): "paper-rehearsal",
+        round(price("paper-decisive")): "paper-decisive",
+        round(sum(run.total_seconds for run in pair) * 8 / 3600): "paper-controls",
+        round(price("paper-controls")): "paper-controls",
+        round(price("paper-calibrated")): "paper-calibrated",
+        round(price("paper")): "paper",
+        round(
+            price(
+                "paper-calibrated",
+                matrix=[block.model_copy(update={"seeds": [1, 2, 3]}) for block in blocks],
+            )
+        ): "paper-calibrated",
     }
+    low, high = (round(price("paper-decisive", pace=steps.pace)) for steps in published_steps())
+    assert f"0.55 or 1.50 times as long, `paper-decisive` takes {low} or {high} hours" in page
+    hours = plan.make_plan(PAPER, gpu="h100")
+    steps = run_of(hours, model="qwen3-8b", benchmark="physics", method="srpo").steps["10h"]
+    assert f"on H100 they hold {steps / 474:.1f} times the paper's steps of SRPO with Qwen3-8B" in page
+    average = assumed(ASSUMED_RUN_SD, 5, sample_noise(fmean([50, 210, 94, 80, 68]), 16))
+    assert f"three seeds resolve {half_width(average, 3):.1f} |" in page
+    assert f"which need {seeds_needed(average, 1.8)} seeds" in page
+
+
+def test_the_smallest_experiment_that_decides_is_as_the_page_says() -> None:
+    page = " ".join((ROOT / "docs" / "paper-scale.md").read_text().split())
+    decisive = load_experiment(CONFIGS / "experiments" / "paper-decisive.yaml")
+    assert {run.run.method for run in plan.make_plan(decisive).runs} == {"srpo", "grpo_at_srpo_settings"}
+    noise = sample_noise(fmean([210, 50]), 16)
+    usual, larger = (assumed(sd, 2, noise) for sd in (2.0, 3.4))
+    lead = ((82.7 - 78.3) + (65.8 - 55.5)) / 2  # table 1, 10 hours
+    assert f"{round(lead + 1e-9, 1)} points on average over these two benchmarks" in page
+    assert f"Three seeds resolve {half_width(usual, 3):.1f} points; the published leads there are 4.4 and 10.3" in page
+    assert f"three seeds find a true lead of {effect_found(usual, 3):.1f} points with a power of 80%" in page
+    assert f"they find {effect_found(larger, 3):.1f}" in page
+    assert f"as large as the paper's with a power of {power(larger, lead, 3):.0%}" in page
+    verpo = pd.read_csv(REFERENCE / "reproductions.csv").query("source == 'VERPO' and model == 'Qwen3-4B'")
+    scores = verpo.set_index(["method", "benchmark"])["score"].astype(float)
+    ahead = [scores["srpo", name] - scores["grpo", name] for name in decisive.benchmarks]
+    assert "have {:+.1f} and {:+.1f} there".format(*ahead) in page
+
+
+def test_a_search_says_nothing_of_seeds():
+    """Its methods are trials; what they tell apart is another experiment's question."""
+    search = load_experiment(CONFIGS / "experiments" / "tuning.yaml")
+    assert "Seeds" not in plan_text.render(plan.make_plan(search))
+    assert "Seeds" in plan_text.render(plan.make_plan(EMBEDDED))

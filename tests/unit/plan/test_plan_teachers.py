@@ -29,7 +29,7 @@ TOY = experiment("embedded", "miniature-large", "miniature/physics", METHODS)
 
 @pytest.mark.parametrize(
     ("planned", "gpu", "source"),
-    [(PAPER, None, "paper, srpo"), (PAPER, "h100", "h100"), (TOY, None, "FLOPs")],
+    [(PAPER, None, "paper, srpo, scaled"), (PAPER, "h100", "h100"), (TOY, None, "FLOPs")],
     ids=["figure-4b", "data-sheet", "flops"],
 )
 def test_only_a_trust_region_takes_longer(planned: Experiment, gpu: str | None, source: str) -> None:
@@ -39,6 +39,7 @@ def test_only_a_trust_region_takes_longer(planned: Experiment, gpu: str | None, 
         assert steps[method].seconds == steps["srpo"].seconds
         assert steps[method].generation == steps["srpo"].generation
     region, usual = steps["srpo_trust_region"], steps["srpo"]
+    assert usual.source.split(", ")[0] == source.split(", ")[0]
     assert region.source == source
     assert 1.01 * usual.seconds[last] < region.seconds[last] < 1.5 * usual.seconds[last]
     generation = region.generation * region.seconds[last]

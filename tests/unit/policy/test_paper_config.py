@@ -11,6 +11,7 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 from paths import SUPPORT
+from pydantic import ValidationError
 from transformers import Qwen3Config
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.distributed import initialize_global_process_group_ray
@@ -33,12 +34,20 @@ from srpo.policy import verl_config
 from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.loss import srpo_loss
 from srpo.policy.placement import assign_ranks, order_rows
-from srpo.policy.verl_config import check_packages, compose_verl_config
+from srpo.policy.verl_config import (
+    RUNNING_SAMPLES,
+    SPECULATING_SAMPLES,
+    check_packages,
+    compose_verl_config,
+    samples_per_server,
+)
 from srpo.policy.worker import COLLECTIVE_SECONDS
 from srpo.repository import CONFIGS
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
 GOLDEN = SUPPORT / "golden" / "paper_config.yaml"
+SGLANG = "actor_rollout_ref.rollout.engine_kwargs.sglang"
+GRAPHS = f"{SGLANG}.cuda_graph_max_bs"
 
 # verl's defaults that matter here too: another version of it must not change them unnoticed.
 UNSET = [
@@ -195,14 +204,16 @@ def test_sizes_and_devices(composed):
 
 
 def test_verls_own_classes_accept_every_run(composed):
-    for config in composed.values():
+    for run, config in composed.items():
         actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
         rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
         assert actor.optim.lr == config.actor_rollout_ref.actor.optim.lr
         assert rollout.engine_kwargs["sglang"] == {
             "enable_deterministic_inference": False,
             "disable_piecewise_cuda_graph": True,
+            "cuda_graph_max_bs": samples_per_server(PAPER.run(run)),
         }
+        assert rollout.max_num_seqs == RUNNING_SAMPLES
         validate_config(config=config, use_reference_policy=False, use_critic=False)
 
 
@@ -284,6 +295,7 @@ def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, a
         divergence_weight=none,
         part_and_quarter=no_ids,
         copied=no_ids,
+        correct=no_ids,
     )
     data = {name: jagged([rows[0]]) for name, (rows, _) in pack_targets({0: token}).items()}
     data |= {"top_k_ids": jagged([no_ids]), "teacher_log_probs": jagged([none]), "batch_num_tokens": 1, "dp_size": 1}
@@ -329,11 +341,12 @@ def test_the_rehearsal_is_the_papers_configuration_made_short(name, model):
 # ---------------------------------------------------------------- golden file
 
 
-def test_runs_differ_by_their_method_only(composed):
+def test_runs_differ_by_their_method_and_the_size_of_a_validation_only(composed):
     def shared(config):
         config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))
         for key in ("srpo", "actor.optim.lr", "actor.ppo_mini_batch_size"):
             OmegaConf.update(config, f"actor_rollout_ref.{key}", "the method's")
+        OmegaConf.update(config, GRAPHS, "the benchmark's")
         return OmegaConf.to_yaml(config)
 
     assert len({shared(config) for config in composed.values()}) == 1
@@ -405,3 +418,80 @@ def test_verl_overrides_pass_through_and_are_part_of_identity() -> None:
 def test_contradicting_or_unknown_verl_overrides_are_refused(key: str, message: str) -> None:
     with pytest.raises(SrpoError, match=message):
         compose_verl_config(_with_overrides(**{key: 1}), Path("/nowhere"))
+
+
+# ---------------------------------------------------------------- rollout servers
+
+
+@pytest.mark.parametrize(
+    ("ranks", "parallel", "test_questions", "samples"),
+    [
+        (1, 1, 10, 128),  # a batch of 16 x 8 on one server; a validation has 10 x 4
+        (1, 1, 50, 200),  # a validation of 50 x 4
+        (1, 1, 500, 256),  # verl lets a server decode 256 samples at a time
+        (4, 1, 10, 32),
+        (4, 2, 10, 64),  # two servers of two GPUs
+        (3, 1, 10, 43),  # 128 / 3, rounded up
+    ],
+)
+def test_graphs_are_made_for_the_largest_batch_of_a_server(ranks, parallel, test_questions, samples):
+    experiment = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
+    spec = experiment.run(next(run for run in experiment.runs() if run.benchmark == "spell_backward"))
+    execution = spec.execution.model_copy(update={"ranks": ranks, "rollout_tensor_parallel": parallel})
+    benchmark = spec.benchmark.model_copy(update={"test_questions": test_questions})
+    spec = spec.model_copy(update={"execution": execution, "benchmark": benchmark})
+    assert samples_per_server(spec) == samples
+    assert OmegaConf.select(compose_verl_config(spec, Path("/nowhere")), GRAPHS) == samples
+
+
+def test_the_number_of_graphs_may_be_chosen():
+    """It changes no number: on a GPU with little memory fewer may be wanted."""
+    config = compose_verl_config(_with_overrides(**{f"+{GRAPHS}": 64}), Path("/nowhere"))
+    assert OmegaConf.select(config, GRAPHS) == 64
+
+
+def _speculating(**execution: object):
+    run = PAPER.runs()[0]
+    spec = PAPER.run(run)
+    found = Execution.model_validate({**spec.execution.model_dump(), "rollout_speculation": "ngram", **execution})
+    return spec.model_copy(update={"execution": found})
+
+
+def test_speculation_is_off_and_leaves_no_trace():
+    execution = PAPER.execution
+    assert execution.rollout_speculation is None
+    assert "rollout_speculation" not in execution.model_dump(mode="json")
+    config = compose_verl_config(PAPER.run(PAPER.runs()[0]), Path("/nowhere"))
+    assert "speculative_algorithm" not in OmegaConf.select(config, SGLANG)
+
+
+def test_speculation_is_sglangs_ngram_with_its_limit_of_running_samples():
+    spec = _speculating()
+    rollout = compose_verl_config(spec, Path("/nowhere")).actor_rollout_ref.rollout
+    assert rollout.engine_kwargs.sglang.speculative_algorithm == "NGRAM"
+    assert rollout.max_num_seqs == rollout.engine_kwargs.sglang.cuda_graph_max_bs == SPECULATING_SAMPLES
+    assert spec.identity() != PAPER.run(PAPER.runs()[0]).identity()
+
+
+@pytest.mark.parametrize(
+    ("execution", "message"),
+    [
+        ({"deterministic_rollouts": True}, "rollout_speculation = ngram: not with deterministic_rollouts = true"),
+        ({"rollout_engine": "embedded"}, "rollout_speculation = ngram: not with rollout_engine = embedded"),
+        ({"rollout_speculation": "eagle"}, "rollout_speculation"),
+    ],
+)
+def test_speculation_that_cannot_be_is_refused(execution, message):
+    with pytest.raises(ValidationError, match=message):
+        _speculating(**execution)
+
+
+def test_one_gpu_does_not_move_the_weights_that_it_shares_with_its_server():
+    key = "actor_rollout_ref.actor.fsdp_config.param_offload"
+    spec = _with_overrides(**{key: True})
+    assert compose_verl_config(spec, Path("/nowhere")).actor_rollout_ref.actor.fsdp_config.param_offload
+    one = spec.model_copy(update={"execution": spec.execution.model_copy(update={"ranks": 1})})
+    with pytest.raises(SrpoError, match=r"param_offload = True: not with execution.ranks = 1 and rollout_engine"):
+        compose_verl_config(one, Path("/nowhere"))
+    off = one.model_copy(update={"execution": one.execution.model_copy(update={"verl_overrides": {key: False}})})
+    assert not compose_verl_config(off, Path("/nowhere")).actor_rollout_ref.actor.fsdp_config.param_offload

@@ -130,8 +130,8 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     by_branch = {name.removeprefix("loss/"): value for name, value in metrics.items() if name.startswith("loss/")}
     total, _ = by_branch.pop("total"), by_branch.pop("divergence", None)
     assert by_branch.keys() == {*run.method.routing.branches} - {"dropped"}
-    policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored"))
-    distillation = by_branch.get("sdpo", 0)
+    policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored", "rlsd", "rlrt"))
+    distillation = by_branch.get("sdpo", 0) + by_branch.get("damped", 0)
     assert policy == pytest.approx(mean([loss.policy.item() for loss in losses]), abs=1e-5)
     assert distillation == pytest.approx(mean([loss.distillation.item() for loss in losses]), abs=1e-5)
     assert total == pytest.approx(policy + distillation)
@@ -313,7 +313,7 @@ def test_float32_weights_are_the_bytes_that_verl_would_write(start, tmp_path):
     assert list((tmp_path / "complete").glob("optim*.pt"))
 
 
-def test_bfloat16_weights_are_the_rounded_ones(start, tmp_path):
+def test_bfloat16_weights_are_the_rounded_ones(start, tmp_path, any_processor):
     run = start("srpo", mini_batch_questions=2, execution={"precision": "bfloat16"})
     run.policy.save_weights(tmp_path)
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / WEIGHTS, dtype="auto")

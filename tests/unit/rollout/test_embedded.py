@@ -123,12 +123,6 @@ def test_log_probs_are_those_of_transformers(prompts, family, heads, kv_heads, h
     assert len(lengths) > 2, "rows must leave the batch at different steps for this test to mean anything"
 
 
-@pytest.fixture
-def any_processor(monkeypatch):
-    """Emulated bfloat16 is slow, and has the same numbers."""
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(prompts, family, any_processor):
     """Both round, at other places: neither is exact, and one is not further off than one and a half times the other."""

@@ -558,8 +558,8 @@ def test_arguments(serve, checkpoint, tmp_path):
     arguments = server_arguments(Path("/checkpoint"), 31000, options)
     assert " ".join(arguments) == (
         "--model-path /checkpoint --host 127.0.0.1 --port 31000 --context-length 10248 --tp-size 2 --dp-size 4"
-        " --mem-fraction-static 0.8 --dtype float16 --attention-backend flashinfer --skip-tokenizer-init"
-        " --enable-deterministic-inference"
+        " --mem-fraction-static 0.8 --dtype float16 --attention-backend flashinfer --cuda-graph-max-bs 256"
+        " --skip-tokenizer-init --enable-deterministic-inference"
     )
     with serve(deterministic=False) as engine:
         assert engine.generate(PROMPTS, PARAMS, SEEDS) != engine.generate(PROMPTS, PARAMS, SEEDS)
@@ -567,9 +567,12 @@ def test_arguments(serve, checkpoint, tmp_path):
 
 
 def test_environment(serve, tmp_path, monkeypatch):
-    assert server_environment({"NO_PROXY": "lab", "A": "b"}) == {
+    programs = str(Path(sys.executable).parent)  # ninja is there, active environment or not
+    assert server_environment({})["PATH"] == programs
+    assert server_environment({"NO_PROXY": "lab", "A": "b", "PATH": "/bin"}) == {
         "NO_PROXY": "lab",
         "A": "b",
+        "PATH": f"/bin:{programs}",
         "no_proxy": "lab,127.0.0.1",
         "SGLANG_GRPC_PORT": "50051",
     }

@@ -32,6 +32,7 @@ from srpo.files import append_event, read_events
 from srpo.layout import RunId
 from srpo.tracking import LiveMirror, Mirror, is_mirrored_live, mirrored, sync
 from srpo.training import loop
+from srpo.watch import Signal
 
 pytestmark = pytest.mark.fault
 
@@ -100,6 +101,19 @@ def test_training_run_is_mirrored_whole(results: Path) -> None:
     validations = [(event["step"], event["avg_at_k"]) for event in read_events(folder / "validations.jsonl")]
     assert history(results, run.info.run_id, "validation/avg_at_k") == validations
     assert (results.parent / "mlartifacts" / run.info.run_id / "artifacts" / "summary.json").exists()
+
+
+def test_signals_of_the_watch_are_a_tag(results: Path) -> None:
+    folder = results / "runs" / RUN.path
+    Mirror(results).sync_run(folder)
+    assert "srpo.watch" not in mlflow_runs(results)[0].data.tags
+    for early in (Signal(9, "gap", "warn", 0.5, 0.7), Signal(12, "length", "warn", 400, 200)):
+        append_event(folder / "watch.jsonl", early.event())
+    Mirror(results).sync_run(folder)
+    assert mlflow_runs(results)[0].data.tags["srpo.watch"] == "warn: gap, length"
+    append_event(folder / "watch.jsonl", Signal(20, "gap", "alarm", 0.4, 0.7).event())
+    Mirror(results).sync_run(folder)
+    assert mlflow_runs(results)[0].data.tags["srpo.watch"] == "alarm: gap; warn: length"
 
 
 def test_everything_is_mirrored_once(results: Path) -> None:

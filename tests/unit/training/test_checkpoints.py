@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,12 @@ def test_a_run_never_starts_over_because_its_checkpoints_are_damaged(tmp_path):
     with pytest.raises(SrpoError, match=r"checkpoints: every checkpoint is damaged; delete this folder to start over"):
         checkpoints.load_newest(tmp_path, lambda folder: None)
     assert sorted(content(tmp_path)) == ["step10", "step5"]
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_known_before_a_device_is_used(tmp_path, monkeypatch):
+    """Each of Snakemake's attempts would otherwise train up to its first checkpoint."""
+    usage = type(shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda folder: usage(10**12, 0, 3 * 10**9))
+    checkpoints.check_room(tmp_path, 3e9)
+    with pytest.raises(SrpoError, match=r": 3.0 GB free, a checkpoint takes 147.4 GB; make room and start again$"):
+        checkpoints.check_room(tmp_path, 147.4e9)

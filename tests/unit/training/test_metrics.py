@@ -12,28 +12,42 @@ from helpers import load_method
 
 from srpo.algorithm.routing import route
 from srpo.benchmarks.splits import Question
-from srpo.training.metrics import group_record, rollout_metrics, teacher_metrics
+from srpo.training.metrics import (
+    distillation_metrics,
+    group_record,
+    response_metrics,
+    rollout_metrics,
+    teacher_metrics,
+)
 
 
 def test_metrics_of_a_batch_by_hand():
     rollouts = rollouts_of(REWARDS, 4, LENGTHS)
-    routes = route(rollouts.rewards, rollouts.question, load_method("srpo").routing)
-    assert rollout_metrics(rollouts, routes) == pytest.approx(
-        {
-            "reward/mean": 7 / 16,
-            "response_length/mean": 2.5,
-            "response_length/truncated_fraction": 0.25,
-            "routing/grpo_fraction": 11 / 16,
-            "routing/sdpo_fraction": 5 / 16,
-            "routing/mix_fraction": 0,
-            "routing/anchored_fraction": 0,
-            "routing/dropped_fraction": 0,
-            "routing/correct_fraction": 7 / 16,
-            "routing/sibling_available_fraction": 11 / 16,
-            "routing/all_wrong_groups": 0.25,
-            "routing/all_correct_groups": 0.25,
-        }
-    )
+    method = load_method("srpo")
+    routes = route(rollouts.rewards, rollouts.question, method.routing)
+    expected = {
+        "reward/mean": 7 / 16,
+        "response_length/mean": 2.5,
+        "response_length/truncated_fraction": 0.25,
+        "routing/grpo_fraction": 11 / 16,
+        "routing/sdpo_fraction": 5 / 16,
+        "routing/mix_fraction": 0,
+        "routing/anchored_fraction": 0,
+        "routing/dropped_fraction": 0,
+        "routing/correct_fraction": 7 / 16,
+        "routing/sibling_available_fraction": 11 / 16,
+        "routing/all_wrong_groups": 0.25,
+        "routing/all_correct_groups": 0.25,
+    }
+    assert rollout_metrics(method, rollouts, routes) == pytest.approx(expected)
+
+
+def test_a_newer_branch_is_logged_by_methods_that_use_it_only():
+    rollouts, method = rollouts_of(REWARDS, 4, LENGTHS), load_method("rlrt")
+    metrics = rollout_metrics(method, rollouts, route(rollouts.rewards, rollouts.question, method.routing))
+    assert metrics["routing/rlrt_fraction"] == 6 / 16
+    assert metrics["routing/grpo_fraction"] == 10 / 16
+    assert "routing/rlsd_fraction" not in metrics
 
 
 def test_metrics_of_the_teacher_are_means_over_tokens():
@@ -78,7 +92,7 @@ def record_of(name: str, rewards: list[float]):
     rollouts = rollouts_of(rewards, 4, [1, 3, 2, 4] * 3)
     rollouts = dataclasses.replace(rollouts, texts=[f"text {i}" for i in range(12)])
     routes = route(rollouts.rewards, rollouts.question, load_method(name).routing)
-    record = json.loads(json.dumps(group_record(15, QUESTIONS, rollouts, routes), allow_nan=False))
+    record = json.loads(json.dumps(group_record(15, QUESTIONS, rollouts, routes, {}), allow_nan=False))
     return record, record.pop("rollouts")
 
 
@@ -116,3 +130,55 @@ def test_without_a_mixed_group_the_first_is_logged():
     record, rollouts = record_of("srpo", [0] * 4 + [1] * 8)
     assert record["question"] == 70
     assert {(r["branch"], r["sibling"], r["advantage"]) for r in rollouts} == {("grpo", None, 0.0)}
+
+
+# ---------------------------------------------------------------- signs of a collapse
+
+
+def questions_with(*rewards: str) -> list[Question]:
+    return [Question(i, [{"role": "user", "content": "?"}], "B", reward, "q") for i, reward in enumerate(rewards)]
+
+
+def test_signs_of_a_collapse_by_hand():
+    """Two questions, two rollouts each: two of four in the format, one that repeats itself."""
+    responses = [torch.tensor(ids) for ids in ([1, 2, 3, 4, 5], [7, 8, 9] * 4, [1], [5, 5])]
+    log_probs = [-torch.rand(len(ids), generator=torch.Generator().manual_seed(i)) for i, ids in enumerate(responses)]
+    texts = ["<answer>A</answer>", "B", "<answer>B</answer> and", "<answer> </answer>"]
+    rollouts = dataclasses.replace(
+        rollouts_of([0.0, 0, 1, 0], 2), responses=responses, texts=texts, rollout_log_probs=log_probs
+    )
+    metrics = response_metrics(questions_with("answer_match", "answer_match"), rollouts)
+    numbers = [float(value) for row in log_probs for value in row]
+    assert metrics["student/entropy"] == pytest.approx(-sum(numbers) / 20, rel=1e-12)
+    assert metrics["response/format_fraction"] == 0.5
+    assert metrics["response/repeated_fraction"] == 0.25
+
+
+def test_the_format_of_an_own_reward_is_unknown():
+    rollouts = rollouts_of([0.0, 1, 1, 0], 2)
+    metrics = response_metrics(questions_with("operator:eq", "answer_match"), rollouts)
+    assert metrics["response/format_fraction"] == 0  # of the second question's responses, which are empty
+    assert "response/format_fraction" not in response_metrics(questions_with(*["operator:eq"] * 2), rollouts)
+
+
+def test_the_entropy_is_estimated_without_bias():
+    """Sampled from known distributions: the mean of -log p against the exact entropy, in float64."""
+    generator = torch.Generator().manual_seed(3)
+    logits = 3 * torch.randn(4, 50, generator=generator, dtype=torch.float64)
+    log_p = logits.log_softmax(-1)
+    exact = -(log_p.exp() * log_p).sum(-1).mean().item()
+    sampled = log_p.exp().multinomial(20_000, replacement=True, generator=generator)
+    rows = [log_p[i, ids].float() for i, ids in enumerate(sampled)]
+    rollouts = dataclasses.replace(rollouts_of([0.0] * 4, 2), responses=[*sampled], rollout_log_probs=rows)
+    found = response_metrics(questions_with("answer_match", "answer_match"), rollouts)["student/entropy"]
+    error = torch.cat(rows).double().std().item() / 80_000**0.5
+    assert abs(found - exact) < 4 * error < 0.03
+
+
+@pytest.mark.parametrize(("name", "questions", "share"), [("srpo", 1, 0.5), ("srpo", 2, 0.0), ("sdpo", 1, 0.25)])
+def test_mini_batches_without_a_distilled_token(name, questions, share):
+    """Of the four groups one is all wrong and one all correct, where SRPO distils nothing, SDPO the correct one."""
+    found, routes, _, _ = targets_of(name, questions)
+    batches = [[row for row in range(16) if row // 4 // questions == batch and row in found] for batch in range(4)]
+    metrics = distillation_metrics(routes, [rows for rows in batches if rows], 4 // questions)
+    assert metrics == {"routing/mini_batches_without_distillation": share}

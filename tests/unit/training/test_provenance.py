@@ -32,6 +32,7 @@ def origin(
     micro_batch_size=64,
     ranks=8,
     rollout_memory_fraction=0.6,
+    stop_on=None,
 ) -> dict:
     return {
         "spec": {
@@ -40,6 +41,7 @@ def origin(
                 "budget_seconds": {f"{seconds}s": seconds for seconds in budgets},
                 "max_steps": max_steps,
                 "micro_batch_size": micro_batch_size,
+                "stop_on": stop_on,
             },
             "execution": {"ranks": ranks, "rollout_memory_fraction": rollout_memory_fraction},
         },
@@ -73,6 +75,7 @@ def trained(folder: Path, step: int, clock: float) -> None:
         {"max_steps": 5},
         {"max_steps": None},
         {"budgets": (10, 20, 40)},
+        {"stop_on": "alarm"},
     ],
     ids=repr,
 )
@@ -83,7 +86,7 @@ def test_what_leaves_the_result_alone_or_prolongs_it_lets_a_run_go_on(change, cl
     prepare_run_folder(tmp_path, origin(**change))
     assert (content(tmp_path), (tmp_path / "steps.jsonl").read_bytes()) == before
     assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin(**change)
-    prolonged = "max_steps" in change or "budgets" in change
+    prolonged = bool({"max_steps", "budgets", "stop_on"} & change.keys())
     assert (tmp_path / "finished").exists() is (clock == 20.0 and not prolonged)
 
 
@@ -185,15 +188,26 @@ def test_a_folder_without_a_step_takes_any_origin(tmp_path):
     assert not (tmp_path / "superseded").exists()
 
 
+LATER = {
+    *("teacher", "second_routing", "first_phase_steps", "divergence_clip", "damping_max", "damping_slope"),
+    *("sibling_choice", "success_buffer", "group_weight", "rlsd_lambda", "rlsd_clip"),
+}
+"""Keys of a method that runs of 0.2.0 do not have."""
+
+
 def test_a_key_that_came_later_changes_nothing_at_its_default(tmp_path: Path) -> None:
     """A run of a commit without kinds of teacher is one with an EMA, and not one with a frozen teacher."""
     experiment = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
     run = next(run for run in experiment.runs() if run.method == "srpo")
     spec = experiment.run(run).model_dump(mode="json")
-    earlier = spec | {"method": {key: value for key, value in spec["method"].items() if key != "teacher"}}
+    earlier = spec | {"method": {key: value for key, value in spec["method"].items() if key not in LATER}}
+    assert len(spec["method"]) - len(earlier["method"]) == len(LATER)
     frozen = spec | {"method": spec["method"] | {"teacher": {"kind": "frozen"}}}
     prepare_run_folder(tmp_path, origin() | {"spec": earlier})
     append_event(RunFiles(tmp_path).steps, {"step": 2, "clock": 12})
     prepare_run_folder(tmp_path, origin() | {"spec": spec})
     with pytest.raises(SrpoError, match=r"teacher\.kind = ema, now frozen"):
         prepare_run_folder(tmp_path, origin() | {"spec": frozen})
+    buffered = spec | {"method": spec["method"] | {"success_buffer": 4}}
+    with pytest.raises(SrpoError, match=r"method\.success_buffer = 0, now 4"):
+        prepare_run_folder(tmp_path, origin() | {"spec": buffered})

@@ -1,15 +1,18 @@
-"""The order of questions."""
+"""The order of questions, and what is drawn for a step."""
 
 from __future__ import annotations
 
 import itertools
+import types
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import tiny_experiment
 
+from srpo.benchmarks.splits import Question
 from srpo.errors import SrpoError
-from srpo.training.step import questions_of_step
+from srpo.training.step import Step, questions_of_step
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5))
@@ -36,3 +39,21 @@ def test_questions_depend_on_step_and_seed_alone():
     late = questions_of_step(9, 32, 8, 1)
     assert questions_of_step(9, 32, 8, 1) == late
     assert questions_of_step(9, 32, 8, 2) != late
+
+
+def draws(number: int, indices: list[int], method: str = "srpo_random_sibling") -> list[list[int]] | None:
+    """What the rollouts of each of these questions draw in a step."""
+    experiment = tiny_experiment(method)
+    policy = types.SimpleNamespace(tokenizer=None, cost=None)
+    questions = [Question(index, [], "", "multiple_choice", "made up") for index in indices]
+    found = Step(experiment.run(experiment.runs()[0]), policy, number)._sibling_draws(questions)
+    return None if found is None else found.view(len(indices), 4).tolist()
+
+
+def test_a_draw_depends_on_seed_step_question_and_rollout_alone():
+    first, second = draws(3, [7, 9])
+    assert draws(3, [9, 5, 7]) == [second, draws(3, [5])[0], first]
+    numbers = [*first, *second, *draws(4, [7])[0]]
+    assert len(set(numbers)) == len(numbers) == 12
+    assert all(number >= 0 for number in numbers)
+    assert draws(3, [7, 9], "srpo") is None

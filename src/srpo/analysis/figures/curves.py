@@ -11,7 +11,7 @@ from scipy import stats
 
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import LEVEL, PERCENT, Estimate
-from srpo.analysis.results.load import Results, RunKey
+from srpo.analysis.results.load import Results, RunKey, by_run
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.sweeps import sweep_lines
@@ -97,6 +97,27 @@ def clock_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     return _joined([line for line in lines if len(line)])
 
 
+ALARM = "first alarm of a run"
+"""The series of the marks in figure 3."""
+
+
+def curves_with_alarms(results: Results, methods: Iterable[str]) -> pd.DataFrame:
+    """:func:`clock_curves`, and a point where a run gave its first alarm, at its latest avg@k before (percent)."""
+    frame, logs, marks = clock_curves(results, chosen := {*methods}), RunLogs.of(results), []
+    alarms = results.signals[results.signals["level"] == "alarm"].sort_values("step", kind="stable")
+    for run, signals in by_run(alarms).items():
+        if run[2] not in chosen or run not in logs.validations or run not in logs.runs:
+            continue
+        first, log = signals.iloc[0], logs.validations[run]
+        before = log[log["step"] <= first["step"]]
+        if len(before):
+            value = 100 * before["avg_at_k"].iloc[-1]
+            names = dict(zip(("model", "benchmark", "method"), run, strict=False))
+            place = {"step": first["step"], "clock": first["clock"], "value": value, "smooth": value}
+            marks.append(names | place | {"series": ALARM, "seeds": 1})
+    return _joined([frame, pd.DataFrame(marks)]) if marks else frame
+
+
 def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     """The curves of :func:`clock_curves`, averaged over the benchmarks of all ``methods``.
 
@@ -159,7 +180,7 @@ def metric_curves(
     """
     lines = []
     for key, steps in _lines(results.steps, methods):
-        branches = {None, *results.experiment.methods[key[2]].routing.branches}
+        branches = {None, *results.experiment.methods[key[2]].branches}
         for name, drawn in series.items():
             if drawn.metric not in steps or drawn.branch not in branches:
                 continue

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.curves import Series
+from srpo.analysis.figures.curves import ALARM, Series
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
@@ -31,6 +31,9 @@ def draw_note(title: str) -> Figure:
 # ---------------------------------------------------------------- curves
 
 
+_ALARM_STYLE: dict[str, Any] = {"linestyle": "none", "marker": "X", "markersize": 7, "markeredgecolor": "white"}
+
+
 def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Against = "clock") -> Figure:
     """avg@k against the training clock or step, with the band of its interval."""
     panels = Panels(title, results, frame)
@@ -39,9 +42,11 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
     averaged = set(frame["benchmark"]) == {AVERAGE}
     for axes, model, benchmark, here in panels:
         for method in panels.methods:
-            line = here[here["method"] == method]
+            own = here[here["method"] == method]
+            line, marks = own[own["series"] != ALARM], own[own["series"] == ALARM]
             options = panels.styles[method] | ({"marker": ""} if averaged else {})
             plot(axes, line, line[against] / unit, **options)
+            axes.plot(marks[against] / unit, marks["value"], **_ALARM_STYLE | {"color": options["color"]})
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
@@ -49,7 +54,9 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
     panels.time_axis(against)
     base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
     shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)
-    panels.legend([*panels.method_handles(markers=not averaged), *([base_line] if shown else [])])
+    alarm = Line2D([], [], color="#555555", label=ALARM, **_ALARM_STYLE)
+    more = ([base_line] if shown else []) + ([alarm] if (frame["series"] == ALARM).any() else [])
+    panels.legend([*panels.method_handles(markers=not averaged), *more])
     return panels.figure
 
 

@@ -27,6 +27,7 @@ from srpo.analysis.figures.curves import (
     Series,
     average_curves,
     clock_curves,
+    curves_with_alarms,
     metric_curves,
     sweep_curves,
     validation_curves,
@@ -147,16 +148,16 @@ def _all(results: Results) -> list[str]:
 
 
 def _with_teacher(results: Results) -> list[str]:
-    return [name for name, method in results.experiment.methods.items() if method.routing.needs_teacher]
+    return [name for name, method in results.experiment.methods.items() if method.needs_teacher]
 
 
 def _distilling(results: Results) -> list[str]:
     """Methods with a distillation loss; the advantage mix has none."""
-    return [name for name, method in results.experiment.methods.items() if method.routing.distils]
+    return [name for name, method in results.experiment.methods.items() if method.distils]
 
 
 def _weighted(results: Results) -> list[str]:
-    return [name for name, method in results.experiment.methods.items() if method.entropy_beta > 0]
+    return [name for name, method in results.experiment.methods.items() if method.weights_tokens]
 
 
 def _routed(results: Results) -> list[str]:
@@ -171,6 +172,12 @@ def _scores(name: str, title: str, methods: Methods, what: str, against: Against
     data = lambda results: curves(results, methods(results))  # noqa: E731
     draw, caption = partial(draw_scores, against=against), partial(score_caption, what, against=against)
     return FigureSpec(name, title, data, draw, caption)
+
+
+def _watched_scores(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
+    """Scores with the first alarms of the watch."""
+    data = lambda results: curves_with_alarms(results, methods(results))  # noqa: E731
+    return FigureSpec(name, title, data, draw_scores, partial(score_caption, what))
 
 
 def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
@@ -199,7 +206,7 @@ FIGURES = {
         FigureSpec(
             "primary_differences", "The primary claims (table 1)", primary_differences, draw_forest, forest_caption
         ),
-        _scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
+        _watched_scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
         _scores("scores_by_step", "Test score by training step", main_methods, "Table 1's methods", "step"),
         _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),
         _averages(

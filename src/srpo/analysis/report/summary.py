@@ -300,9 +300,13 @@ def remarks(results: Results) -> list[str]:
         keys = (dict(zip(RUN_KEY, key, strict=True)) for key in repeated)
         same = [f"{_place(key)} (as seed {seed})" for key, seed in zip(keys, repeated.values(), strict=True)]
         found.append(f"These runs have the same logs as another seed and count as one run with it: {_first(same)}.")
-    early = _early_ends(results)
-    if early:
+    if early := _early_ends(results, "max_steps"):
         found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
+    if early := _early_ends(results, "alarm"):
+        found.append(
+            "These runs ended at an alarm of the watch for collapse (training.stop_on), before the last budget. Their "
+            f"scores are those until then: {_first(early)}."
+        )
     now = {run: results.experiment.run(run).model_dump(mode="json") for run in results.specs}
     stale = [run.path for run, spec in results.specs.items() if identity_of(filled_in(spec)) != identity_of(now[run])]
     if stale:
@@ -331,9 +335,9 @@ def _place(run: dict[str, Any]) -> str:
     return RUN_PATH.format(**run)
 
 
-def _early_ends(results: Results) -> list[str]:
+def _early_ends(results: Results, stopped_by: str) -> list[str]:
     last = max(results.experiment.training.budget_seconds.values())
-    runs = results.runs[(results.runs["stopped_by"] == "max_steps") & (results.runs["clock"] < last)]
+    runs = results.runs[(results.runs["stopped_by"] == stopped_by) & (results.runs["clock"] < last)]
     return [f"{_place(r)} ({r['steps']:.0f} steps, {r['clock']:.1f} s)" for r in records(runs)]
 
 

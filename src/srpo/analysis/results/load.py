@@ -19,6 +19,7 @@ from srpo.experiment.config import Experiment
 from srpo.files import read_events, read_json, read_yaml
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.training.clock import PHASES
+from srpo.watch import signals_of
 
 RUN_KEY = ["model", "benchmark", "method", "seed"]
 RunKey = tuple[str, str, str, int]
@@ -32,10 +33,11 @@ _COLUMNS = {
     "validations": ["step", "clock", "avg_at_k", "k", "questions", "response_length", "question_scores"],
     "budgets": ["budget", "seconds", "step", "clock", "avg_at_k", "checkpoint"],
     "evaluations": ["budget", "step", "avg_at_k", "k", "questions", "response_length", "question_scores"],
+    "signals": ["step", "clock", "rule", "level", "value", "reference"],
     "samples": ["budget", "question", "sample", "prompt", "response", "ground_truth", "reward"],
 }
 _TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "checkpoint", "question_scores"}
-_TEXT |= {"prompt", "response", "ground_truth"}
+_TEXT |= {"prompt", "response", "ground_truth", "rule", "level"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,7 @@ class Results:
         budgets: the checkpoint selected within each budget; missing values if there is none.
         evaluations: the resampled score of each selected checkpoint.
         bases: the same for the untrained models (method ``base``).
+        signals: what the rules of the watch for collapse say of each run's logs; one row per signal.
         samples: the first sample of the first few test questions.
         statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
         lengths: the checked lengths of prompts, by model and benchmark.
@@ -67,6 +70,7 @@ class Results:
     evaluations: pd.DataFrame
     bases: pd.DataFrame
     samples: pd.DataFrame
+    signals: pd.DataFrame
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     lengths: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
@@ -126,7 +130,8 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
 
 
 def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows: dict[str, list]) -> None:
-    steps = [_flat_step(event) for event in _read_log(files.steps)]
+    events = _read_log(files.steps)
+    steps = [_flat_step(event) for event in events]
     validations = _read_log(files.validations)
     summary = _json_if_there(files.summary)
     evaluation = _json_if_there(files.evaluation)
@@ -135,6 +140,9 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
     rows["validations"].append(
         tidy([key | _with_array(v, files.validations) for v in validations], _COLUMNS["validations"])
     )
+    clocks = {event["step"]: event["clock"] for event in events}
+    for signal in signals_of(events, validations, experiment.training.warmup_steps):
+        rows["signals"].append(key | signal.event() | {"clock": clocks.get(signal.step)})
     rows["budgets"] += _budget_rows(summary, key, experiment.training.budget_seconds)
     rows["evaluations"] += _evaluation_rows(files.evaluation, evaluation, key, experiment.training.budget_seconds)
     rows["samples"] += _sample_rows(files.samples, key)
@@ -188,8 +196,8 @@ def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def routed_methods(experiment: Experiment) -> list[str]:
-    """Methods that train on rollouts of several branches."""
-    return [name for name, method in experiment.methods.items() if len(trained_branches(method.routing.branches)) > 1]
+    """Methods that train on rollouts of several branches in one step."""
+    return [name for name, method in experiment.methods.items() if method.routes_samples]
 
 
 def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, Any]] | None:

@@ -15,7 +15,7 @@ from srpo.analysis.tables.question_tables import examples_table, splits_table
 from srpo.analysis.tables.regime_table import regime_table
 from srpo.analysis.tables.reproductions_table import reproductions_table
 from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
-from srpo.analysis.tables.run_tables import budgets_table, collapses_table
+from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
 from srpo.analysis.tables.score_tables import ablation_table, differences_table, main_table
 from srpo.analysis.tables.seed_table import seeds_table
 from srpo.analysis.tables.settings_table import settings_table
@@ -37,6 +37,7 @@ TABLES = {
     "step_seconds": step_seconds_table,
     "budgets": budgets_table,
     "collapses": collapses_table,
+    "watch": watch_table,
     "diagnostics": diagnostics_table,
     "sweep": sweep_table,
     "seeds": seeds_table,

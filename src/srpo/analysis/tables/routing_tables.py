@@ -52,7 +52,7 @@ def group_table(results: Results) -> Table:
             "yes" if row["correct"] else "no",
             "yes" if row["sibling_available"] else "no",
             BRANCHES[row["branch"]].title,
-            _why_routed(row),
+            _why_routed(row, rollout.get("earlier_step")),
             number(row["advantage"], 3, sign=True),
             f"{row['response_length']}{' (cut off)' if row['truncated'] else ''}",
             _one_line(rollout["response"]),
@@ -80,8 +80,10 @@ def _why_no_group(results: Results) -> str:
     return "No group with rollouts in both branches is logged (yet). A run logs one group at each validation."
 
 
-def _why_routed(row: dict[str, Any]) -> str:
+def _why_routed(row: dict[str, Any], earlier_step: int | None) -> str:
     """The routing decision in words, from the record of the rollout."""
+    if earlier_step is not None:
+        return f"The self-teacher is shown a correct response of step {earlier_step}"
     if row["sibling_shown"] is not None:
         return f"The self-teacher is shown rollout {row['sibling_shown']}"
     if BRANCHES[row["branch"]].loss is None:
@@ -105,13 +107,22 @@ _CASES = {
 
 def routing_table(results: Results) -> Table:
     """Table 7: which branch each kind of rollout takes, by method, and how often each kind occurred."""
-    specs = {name: method_spec(results, name)[0].routing for name in results.experiment.methods}
-    routings = {name: {case: getattr(routing, case) for case in _CASES} for name, routing in specs.items()}
-    rows = [{"method": name, **routing} for name, routing in routings.items()]
-    frame = pd.DataFrame(rows, columns=["method", *_CASES])
+    routings = []
+    for name in results.experiment.methods:
+        method, _ = method_spec(results, name)
+        last = method.first_phase_steps
+        steps = [f"steps 1 to {last}", f"from step {last + 1}"] if last else [""]
+        for phase, of_steps in zip(method.phases, steps, strict=True):
+            routings.append((name, of_steps, {case: getattr(phase.routing, case) for case in _CASES}))
+    several = any(of_steps for _, of_steps, _ in routings)
+    rows = [{"method": name} | ({"steps": steps} if several else {}) | routing for name, steps, routing in routings]
+    frame = pd.DataFrame(rows, columns=["method", *(["steps"] if several else []), *_CASES])
     body = [
-        Row(method_title(results, name), [Cell(BRANCHES[routing[case]].title) for case in _CASES])
-        for name, routing in routings.items()
+        Row(
+            ", ".join(filter(None, [method_title(results, name), of_steps])),
+            [Cell(BRANCHES[routing[case]].title) for case in _CASES],
+        )
+        for name, of_steps, routing in routings
     ]
     grids = [Grid("Method", list(_CASES.values()), body, "Branch", numeric=False)] if body else []
     notes = ["A sibling is available if another rollout of the same question is correct."]

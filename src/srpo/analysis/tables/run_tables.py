@@ -1,15 +1,16 @@
-"""What each budget holds, and which runs collapsed."""
+"""What each budget holds, which runs collapsed, and what the watch said before."""
 
 import pandas as pd
 
 from srpo.analysis.results.collapse import DROP, collapse_frame
 from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import RUN_KEY, Results
-from srpo.analysis.results.matrix import AVERAGE, in_matrix_order
+from srpo.analysis.results.matrix import AVERAGE, in_matrix_order, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, interval
 from srpo.analysis.tables.table import Table
+from srpo.watch import RULES, reference_steps
 
 COUNTS = {"steps": "Steps", "validations": "Validations", "questions_seen": "Questions seen"}
 
@@ -91,3 +92,48 @@ def _share(row: dict | None) -> Cell:
         return Cell(MISSING)
     ends = interval(row["percent_low"], row["percent_high"], digits=0)
     return Cell(f"{row['collapsed']} of {row['runs']}", interval=ends)
+
+
+def watch_table(results: Results) -> Table:
+    """How many runs of each method gave an alarm or a warning, by rule; every signal is in the CSV."""
+    logs = RunLogs.of(results)
+    counted = pd.DataFrame([run for run in logs.runs if run in logs.steps], columns=RUN_KEY)
+    frame = in_matrix_order(results.signals.merge(counted, on=RUN_KEY), results)
+    columns = [*RUN_KEY, "step", "clock", "rule", "level", "value", "reference"]
+    grids = []
+    for model, spec in results.experiment.models.items():
+        runs = counted[counted["model"] == model].groupby("method").size()
+        methods = [method for method in planned(results, model) if method in runs.index]
+        if not methods:
+            continue
+        here = frame[frame["model"] == model]
+        body = [Row(rule.name, _signal_cells(here[here["rule"] == rule.name], methods)) for rule in RULES]
+        body.append(Row("any rule", _signal_cells(here, methods)))
+        heads = [
+            (f"{method_title(results, method)}, {runs[method]} runs", level)
+            for method in methods
+            for level in ("alarm", "only a warning")
+        ]
+        grids.append(Grid("Rule", heads, body, spec.title))
+    early = reference_steps(results.experiment.training.warmup_steps)
+    notes = [
+        "Runs in which a rule of the watch for collapse gave an alarm, or only a warning. Rules on steps compare a run "
+        f"with its own steps {early.start} to {early.stop - 1}; a shorter run cannot have their signals. A signal is "
+        "no verdict: which runs collapsed is another table."
+    ]
+    stopped = results.runs[results.runs["stopped_by"] == "alarm"]
+    if len(stopped):
+        notes.append(f"{len(stopped)} of the runs ended at their first alarm (training.stop_on).")
+    digits = {"step": 0, "clock": 2, "value": 4, "reference": 4}
+    return Table("watch", "Signals of the watch for collapse", notes if grids else [], frame[columns], digits, grids)
+
+
+def _signal_cells(signals: pd.DataFrame, methods: list[str]) -> list[Cell]:
+    """For each method the number of runs with an alarm, and of those with a warning only; a dash for none."""
+    cells = []
+    for method in methods:
+        of_method = signals[signals["method"] == method]
+        alarmed = {*map(tuple, of_method.loc[of_method["level"] == "alarm", RUN_KEY].to_numpy())}
+        warned = {*map(tuple, of_method[RUN_KEY].to_numpy())} - alarmed
+        cells += [Cell(str(len(runs)) if runs else MISSING) for runs in (alarmed, warned)]
+    return cells

@@ -21,6 +21,9 @@ def settings_table(results: Results) -> Table:
     if any(method.teacher.kind != "ema" for method, _ in specs.values()):  # else the EMA's rate says it
         place = [setting for _, setting, _ in settings].index(_EMA_RATE)
         settings[place:place] = _TEACHERS
+    last = max(place for place, (group, *_) in enumerate(settings) if group == "SDPO loss") + 1
+    found = {setting: {read(*spec) for spec in specs.values()} for _, setting, read in _BY_USE}
+    settings[last:last] = [each for each in _BY_USE if found[each[1]] - {MISSING}]
     frame = pd.DataFrame(
         [(group, setting, *(read(*spec) for spec in specs.values())) for group, setting, read in settings],
         columns=["group", "setting", *specs],
@@ -45,12 +48,18 @@ def method_spec(results: Results, name: str) -> tuple[Method, Training]:
 
 def _when(applies: Callable[[Branch], bool], read: Callable[[Method], Any]) -> Callable[[Method, Training], str]:
     """The setting for methods with a branch that it applies to, a dash for the others."""
-    return lambda m, _: f"{read(m):g}" if any(applies(BRANCHES[name]) for name in m.routing.branches) else MISSING
+    return lambda m, _: f"{read(m):g}" if any(applies(BRANCHES[name]) for name in m.branches) else MISSING
 
 
 def _teacher(read: Callable[[Method], str], *kinds: str) -> Callable[[Method, Training], str]:
     """A setting of these kinds of teacher, of all if none is given."""
-    return lambda m, _: read(m) if m.routing.needs_teacher and (not kinds or m.teacher.kind in kinds) else MISSING
+    return lambda m, _: read(m) if m.needs_teacher and (not kinds or m.teacher.kind in kinds) else MISSING
+
+
+def _changed(name: str) -> Callable[[Method, Training], str]:
+    """A setting of methods that do not have its default."""
+    default = Method.model_fields[name].default
+    return lambda m, _: MISSING if getattr(m, name) == default else f"{getattr(m, name)}"
 
 
 def _rate(read: Callable[[ModelledClock], float]) -> Callable[[Method, Training], str]:
@@ -72,6 +81,18 @@ _TEACHERS: list[_Setting] = [
     ("SDPO loss", "Teacher", _teacher(lambda m: m.teacher.text)),
     ("SDPO loss", "Teacher, share of the student", _teacher(lambda m: f"{m.teacher_update_rate:g}", "trust_region")),
 ]
+_BY_USE: list[_Setting] = [
+    ("Other", "RLSD and RLRT: lambda", _when(lambda b: b.name in ("rlsd", "rlrt"), lambda m: m.rlsd_lambda)),
+    ("Other", "RLSD and RLRT: clip", _when(lambda b: b.name in ("rlsd", "rlrt"), lambda m: m.rlsd_clip)),
+    ("Other", "Weight by group", _changed("group_weight")),
+    ("Other", "Steps of the first phase", _changed("first_phase_steps")),
+    ("Other", "Divergence clip, nats", _changed("divergence_clip")),
+    ("Other", "Damping, at most", _when(lambda b: b.name == "damped", lambda m: m.damping_max)),
+    ("Other", "Damping, slope", _when(lambda b: b.name == "damped", lambda m: m.damping_slope)),
+    ("Other", "Sibling shown", _changed("sibling_choice")),
+    ("Other", "Success buffer, responses per question", _changed("success_buffer")),
+]
+"""Rows of tables of which some method uses the setting."""
 _SETTINGS: list[_Setting] = [
     ("Batch", "Questions per batch", lambda m, t: f"{t.questions_per_batch}"),
     ("Batch", "Rollouts per question", lambda m, t: f"{t.rollouts_per_question}"),

@@ -5,14 +5,23 @@ from dataclasses import replace
 
 import null_experiment
 import numpy as np
+import pandas as pd
 import pytest
 from null_experiment import Null
 from report_cases import EXPERIMENT, MODEL, cell, read
 from scipy import stats
+from synthetic import tiny_experiment, write_results
 
+from srpo.analysis.figures.captions import score_caption
+from srpo.analysis.figures.curves import ALARM, clock_curves, curves_with_alarms
 from srpo.analysis.results.load import load_results
+from srpo.analysis.results.titles import MISSING
 from srpo.analysis.results.verdicts import findings
-from srpo.analysis.tables.run_tables import budgets_table, collapses_table
+from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
+from srpo.experiment.compose import load_experiment
+from srpo.files import read_events
+from srpo.layout import Layout
+from srpo.watch import signals_of
 
 
 def test_steps_validations_and_questions_within_a_budget(finished):
@@ -81,3 +90,68 @@ def test_an_empty_experiment_has_neither(tmp_path):
     results = load_results(tmp_path, EXPERIMENT)
     assert not budgets_table(results).grids
     assert not collapses_table(results).grids
+
+
+# ---------------------------------------------------------------- the watch
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """The tiny experiment with a short warm-up; SDPO's responses on physics lose format and length at step 15."""
+    root, raw = tmp_path_factory.mktemp("watched"), tiny_experiment()
+    raw["training"]["warmup_steps"] = 2
+    write_results(root, load_experiment(raw))
+    folder = root / f"runs/{MODEL}/physics/sdpo/seed1"
+    for name in ("steps", "validations"):
+        events = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        for event in events:
+            late = event["step"] >= 15
+            if name == "validations":
+                event["format_fraction"] = 0.5 if late else 1.0
+            else:
+                event["metrics"]["response_length/mean"] = 5.0 if late else 40.0
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return load_results(root)
+
+
+def test_signals_are_counted_by_rule_and_method(watched):
+    table = watch_table(watched)
+    rows = {row.label: [str(c) for c in row.cells] for row in table.grids[0].rows}
+    methods = [head for head, _ in table.grids[0].columns[::2]]
+    assert methods == ["GRPO, 2 runs", "SDPO, 2 runs", "SRPO, 2 runs"]
+    assert rows["format"][2:4] == ["1", MISSING]
+    assert rows["short"][2:4] == ["1", MISSING]
+    assert rows["format"][:2] == rows["format"][4:] == [MISSING, MISSING]
+    signals = table.frame[(table.frame["rule"] == "format") & (table.frame["method"] == "sdpo")]
+    assert signals[["benchmark", "step", "level", "value", "reference"]].to_numpy().tolist() == [
+        ["physics", 15, "alarm", 0.5, 1.0]
+    ]
+
+
+def test_signals_are_those_of_the_logs(watched):
+    for run in watched.experiment.runs():
+        files = Layout(watched.root).run_files(run)
+        steps, validations = (list(read_events(path)) for path in (files.steps, files.validations))
+        expected = signals_of(steps, validations, watched.experiment.training.warmup_steps)
+        key = pd.Series(run.model_dump())
+        found = watched.signals[(watched.signals[list(key.index)] == key).all(axis=1)]
+        assert [tuple(row) for row in found[["step", "rule", "level"]].to_numpy()] == [
+            (signal.step, signal.rule, signal.level) for signal in expected
+        ]
+
+
+def test_the_first_alarm_of_a_run_is_a_point_of_figure_3(watched):
+    frame = curves_with_alarms(watched, ["grpo", "sdpo", "srpo"])
+    marks = frame[frame["series"] == ALARM]
+    first = watched.signals[watched.signals["level"] == "alarm"].groupby(["benchmark", "method"])["step"].min()
+    assert {(r["benchmark"], r["method"]): r["step"] for r in marks.to_dict("records")} == first.to_dict()
+    mark = marks[(marks["benchmark"] == "physics") & (marks["method"] == "sdpo")].iloc[0]
+    log = watched.validations.query("benchmark == 'physics' and method == 'sdpo'")
+    assert mark["value"] == 100 * log[log["step"] <= mark["step"]]["avg_at_k"].iloc[-1]
+    without = replace(watched, signals=watched.signals.iloc[:0])
+    pd.testing.assert_frame_equal(curves_with_alarms(without, ["sdpo"]), clock_curves(without, ["sdpo"]))
+    rest = frame[frame["series"] != ALARM].reset_index(drop=True)
+    expected = clock_curves(watched, ["grpo", "sdpo", "srpo"])
+    pd.testing.assert_frame_equal(rest, expected, check_dtype=False)
+    assert "Crosses: the first alarm of a run" in score_caption("X", watched, frame)
+    assert "Crosses" not in score_caption("X", watched, rest)

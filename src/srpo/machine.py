@@ -1,0 +1,75 @@
+"""The machine that a program runs on: which GPUs it sees, which products its processor computes, memory in use."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from srpo.errors import SrpoError
+
+QUERY_SECONDS = 60
+"""How long the driver may take to list the GPUs."""
+
+
+def visible_gpus(environment: Mapping[str, str] = os.environ) -> int:
+    """Number of GPUs that a program here sees, without loading CUDA; 0 without a driver."""
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return len([part for part in named.split(",") if part.strip() and part.strip() != "-1"])
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=QUERY_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+def check_gpus(ranks: int, environment: Mapping[str, str] = os.environ) -> None:
+    """Check that as many GPUs are visible as a run has ranks, as the run itself does when it starts.
+
+    Raises:
+        SrpoError: with both numbers.
+    """
+    found = visible_gpus(environment)
+    if found != ranks:
+        remedy = f"let CUDA_VISIBLE_DEVICES name {ranks}" if found > ranks else "use a machine that has them"
+        raise SrpoError(f"execution.ranks = {ranks}: {found} GPUs are visible here; {remedy}")
+
+
+def check_products(precision: str) -> None:
+    """Check that this processor computes the products of a precision itself.
+
+    Raises:
+        SrpoError: if it would emulate them.
+    """
+    if precision != "bfloat16":
+        return
+    import torch
+
+    if not any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16")):
+        raise SrpoError(
+            "execution.precision = bfloat16: this processor would emulate bfloat16 products, slowly; use float32"
+        )
+
+
+def host_memory_gb() -> float:
+    """GB of host memory that this process and all that it started have allocated: workers and rollout servers.
+
+    Of memory that processes share, only what the process with most of it has. Files that they map, such as weights, do
+    not count: the system may drop them. Read from counters: to count the pages of a process of 6 GB takes a second.
+    """
+    import psutil
+
+    process = psutil.Process()
+    own, shared = zip(*(_allocated(each.pid) for each in (process, *process.children(recursive=True))), strict=True)
+    return (sum(own) + max(shared)) / 1e9
+
+
+def _allocated(pid: int) -> tuple[int, int]:
+    """Bytes of a process that are its own, and that it shares; none if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0, 0
+    resident = dict(re.findall(r"^Rss(\w+):\s+(\d+) kB$", text, re.MULTILINE))
+    return 1024 * int(resident.get("Anon", 0)), 1024 * int(resident.get("Shmem", 0))

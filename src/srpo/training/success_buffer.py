@@ -1,0 +1,56 @@
+"""Correct responses of earlier steps, for rollouts without a correct sibling (DRIFT, arXiv 2606.30345)."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from srpo.files import read_json, write_json
+
+FILE = "success_buffer.json"
+
+
+@dataclass(frozen=True)
+class Success:
+    """A correct response, and the last step that has sampled it."""
+
+    text: str
+    step: int
+
+
+class SuccessBuffer:
+    """The newest correct responses to each question, all different.
+
+    Args:
+        size: how many a question has at most; 0 keeps none, and a checkpoint has no file of them.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._known: dict[int, list[Success]] = {}
+
+    def newest(self, question: int, own: str) -> Success | None:
+        """The newest response to a question that is another than ``own``."""
+        return next((known for known in self._known.get(question, ()) if known.text != own), None)
+
+    def add(self, question: int, step: int, texts: Iterable[str]) -> None:
+        """Put the correct responses of a step before the older ones."""
+        new = list(dict.fromkeys(texts))
+        if new and self.size:
+            older = [known for known in self._known.get(question, ()) if known.text not in new]
+            self._known[question] = [*(Success(text, step) for text in new), *older][: self.size]
+
+    def save(self, folder: Path) -> None:
+        """Write the content into a checkpoint's folder."""
+        if self.size:
+            content = {str(question): [asdict(one) for one in known] for question, known in self._known.items()}
+            write_json(folder / FILE, content)
+
+    def load(self, folder: Path) -> None:
+        """Take the content of a checkpoint's folder.
+
+        Raises:
+            SrpoError: if it cannot be read.
+        """
+        if self.size:
+            content = read_json(folder / FILE)
+            self._known = {int(question): [Success(**one) for one in known] for question, known in content.items()}

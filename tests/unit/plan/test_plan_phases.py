@@ -1,0 +1,72 @@
+"""The plan of a method with two phases: its limits are those of its phases, steps in between are counted by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Experiment
+from srpo.plan import plan
+from srpo.plan.measurements import Measurements
+from srpo.training.clock import seconds_of_step
+
+PHASED = "sdpo_then_grpo"
+BUDGETS = ("1h", "5h", "10h")
+
+
+def experiment(steps: int, extends: str = "paper", **training: Any) -> Experiment:
+    matrix = [{"models": ["qwen3-8b"], "benchmarks": ["sdpo/chemistry"], "methods": [*METHODS, PHASED]}]
+    raw = {"name": "phases", "title": "Phases", "extends": extends, "matrix": matrix, "training": training}
+    return load_experiment(raw | {"overrides": {PHASED: {"first_phase_steps": steps}}})
+
+
+METHODS = ["grpo_at_srpo_settings", "sdpo_at_srpo_settings"]
+
+
+def planned(found: Experiment, **options: Any) -> dict[str, plan.RunPlan]:
+    return {run.run.method: run for run in plan.make_plan(found, **options).runs}
+
+
+@pytest.mark.parametrize("extends", ["paper", "paper-calibrated"])
+@pytest.mark.parametrize("options", [{}, {"gpu": "h100"}], ids=["figure-4b", "data-sheet"])
+def test_without_a_switch_the_plan_is_that_of_the_phase(extends: str, options: dict[str, Any]) -> None:
+    for steps, alone in ((0, METHODS[0]), (10**6, METHODS[1])):
+        runs = planned(experiment(steps, extends), **options)
+        assert runs[PHASED].steps == runs[alone].steps
+        assert runs[PHASED].step.seconds == pytest.approx(runs[alone].step.seconds)
+        assert runs[PHASED].step.generation == pytest.approx(runs[alone].step.generation)
+
+
+def test_steps_of_both_phases_by_hand() -> None:
+    runs = planned(experiment(100), gpu="h100")
+    first, later = (runs[name].step.seconds["5h"] for name in (METHODS[1], METHODS[0]))
+    assert first > later
+    assert runs[PHASED].steps["5h"] == int(100 + (18000 - 100 * first) / later)
+    assert 100 + runs[METHODS[1]].steps["5h"] > runs[PHASED].steps["5h"] > runs[METHODS[1]].steps["5h"]
+    limited = planned(experiment(100, max_steps=150), gpu="h100")[PHASED]
+    assert [limited.steps[budget] for budget in ("5h", "10h")] == [150, 150]
+    assert limited.step.seconds["10h"] == pytest.approx((100 * first + 50 * later) / 150)
+
+
+def test_a_calibrated_plan_has_the_steps_that_the_clock_counts() -> None:
+    found = experiment(100, "paper-calibrated")
+    training, clock, counts = found.training, 0.0, dict.fromkeys(BUDGETS, 0)
+    for step in range(1, 700):
+        clock += seconds_of_step(training.clock, found.methods[PHASED], step, {})
+        for label, seconds in training.budget_seconds.items():
+            counts[label] += clock <= seconds
+    assert planned(found)[PHASED].steps == counts
+
+
+def test_a_measured_run_of_two_phases_says_nothing_of_others() -> None:
+    found, phases = experiment(100), {"generate": 36.0, "reward": 1.0, "log_prob": 3.0, "teacher": 2.0, "update": 8.0}
+    measured = Measurements(phases={("qwen3-8b", PHASED): phases})
+    assert measured.of("qwen3-8b", PHASED, found.methods) == (PHASED, phases)
+    assert measured.of("qwen3-8b", METHODS[1], found.methods) is None
+    runs = planned(found, measured=measured)
+    assert (runs[PHASED].step.source, runs[PHASED].step.seconds["5h"]) == ("measured", 50)
+    assert runs[METHODS[1]].step.source.startswith("paper")
+    other = Measurements(phases={("qwen3-8b", METHODS[1]): phases})
+    assert planned(found, measured=other)[PHASED].step.source == f"measured, {METHODS[1]}, then paper, grpo, scaled"

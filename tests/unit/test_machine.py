@@ -1,0 +1,112 @@
+"""What is known of the machine: its GPUs, its processor, the memory that a run uses."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from srpo.errors import SrpoError
+from srpo.machine import check_gpus, check_products, host_memory_gb, visible_gpus
+
+LISTED = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
+  MIG 1g.10gb Device 0: (UUID: MIG-3)
+"""
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver with two GPUs."""
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n[ $1 = -L ] && cat <<'E'\n{LISTED}E\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize(("named", "number"), [("0,1,5", 3), ("3", 1), ("", 0), ("-1", 0), (" 0, 1 ", 2)])
+def test_named_gpus(named: str, number: int) -> None:
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == number
+
+
+def test_the_drivers_gpus(nvidia_smi: None) -> None:
+    assert visible_gpus({}) == 2
+
+
+def test_without_a_driver_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert visible_gpus({}) == 0
+
+
+def test_another_number_than_the_ranks(nvidia_smi: None) -> None:
+    check_gpus(2, {})
+    with pytest.raises(SrpoError, match=r"^execution.ranks = 8: 2 GPUs are visible here; use a machine"):
+        check_gpus(8, {})
+    with pytest.raises(SrpoError, match=r"^execution.ranks = 1: 2 GPUs are visible here; .* name 1$"):
+        check_gpus(1, {})
+
+
+@pytest.mark.parametrize(
+    ("has", "refused"), [({"avx2": True, "avx512_bf16": False}, True), ({"avx2": True, "amx_bf16": True}, False)]
+)
+def test_bfloat16_that_would_be_emulated(has: dict, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    check_products("float32")
+    if not refused:
+        check_products("bfloat16")
+        return
+    with pytest.raises(SrpoError, match=r"^execution\.precision = bfloat16: .*; use float32$"):
+        check_products("bfloat16")
+
+
+MEBIBYTE = 2**20
+
+HOLD = """
+import mmap, sys
+what, path = sys.argv[1:]
+if what == "own":
+    held = bytearray(200 * 2**20)
+else:  # every page is read
+    file = open(path, "rb")
+    held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    sum(held[::4096])
+print(flush=True)
+input()
+"""
+
+
+def grown_by(what: str, file: Path) -> float:
+    """GB by which a child that holds memory or maps a file raises the number, until it ends."""
+    before = host_memory_gb()
+    command = [sys.executable, "-Sc", HOLD, what, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with_child = host_memory_gb()
+        child.communicate(b"\n")
+    assert abs(host_memory_gb() - before) < 0.05
+    return with_child - before
+
+
+def test_host_memory_is_what_a_process_and_its_children_allocated(tmp_path: Path) -> None:
+    """Not the files that they map."""
+    file = tmp_path / "weights"
+    file.write_bytes(bytes(200 * MEBIBYTE))
+    assert 0.2 < grown_by("own", file) < 0.25
+    assert grown_by("file", file) < 0.05
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no shared memory here")
+def test_memory_that_processes_share_counts_once() -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.write(bytes(200 * MEBIBYTE))
+        file.flush()
+        assert 0.2 < grown_by("file", Path(file.name)) < 0.25
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as shared:
+            assert sum(shared[::4096]) == 0
+            assert grown_by("file", Path(file.name)) < 0.05
