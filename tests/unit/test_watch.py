@@ -90,7 +90,7 @@ TRIPPED: list[tuple[str, str, Values, int, float, float | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "level", "changes", "step", "value", "reference"), TRIPPED, ids=str)
+@pytest.mark.parametrize(("rule", "level", "changes", "step", "value", "reference"), TRIPPED, ids=range(len(TRIPPED)))
 def test_a_rule_is_tripped_at_its_step_with_its_number(rule, level, changes, step, value, reference):
     signal = found(changes)[rule, level]
     assert signal.step == step
