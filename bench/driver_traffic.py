@@ -167,6 +167,7 @@ def draw_rollouts(training: Training, tokens: int) -> Rollouts:
         texts=[""] * count,
         rollout_log_probs=[torch.full((length,), -1.0) for length in lengths],
         rewards=(torch.arange(count) % samples < samples // 3).float(),
+        in_format=[None] * count,
         truncated=torch.zeros(count, dtype=torch.bool),
     )
 

@@ -23,6 +23,7 @@ def rollouts_of(rewards: list[float], per_question: int, lengths: list[int] | No
         texts=[""] * len(rewards),
         rollout_log_probs=[torch.full((n,), -1.0) for n in lengths],
         rewards=torch.tensor(rewards, dtype=torch.float32),
+        in_format=[None] * len(rewards),
         truncated=torch.tensor([i % 4 == 3 for i in range(len(rewards))]),
     )
 

@@ -272,6 +272,7 @@ def draw_rollouts(run: OneStep, seed: int = 3) -> Rollouts:
         texts=[f"<answer>{i}</answer>" for i in range(RUNS)],
         rollout_log_probs=[own + n for own, n in zip(log_probs, noise, strict=True)],
         rewards=torch.tensor(REWARDS, dtype=torch.float32),
+        in_format=[True] * RUNS,
         truncated=torch.zeros(RUNS, dtype=torch.bool),
     )
 

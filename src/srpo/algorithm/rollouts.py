@@ -16,6 +16,7 @@ class Rollouts:
         texts: decoded responses, for the teacher's prompts and the logs.
         rollout_log_probs: float32 per rollout, as the rollout engine returned them.
         rewards: float32 in {0, 1}.
+        in_format: whether a response has an answer that its reward can read; None if the reward does not tell.
         truncated: no end of sequence within the length limit.
     """
 
@@ -25,6 +26,7 @@ class Rollouts:
     texts: list[str]
     rollout_log_probs: list[Float[Tensor, " _"]]
     rewards: Float[Tensor, " rollouts"]
+    in_format: list[bool | None]
     truncated: Bool[Tensor, " rollouts"]
 
     def __len__(self) -> int:

@@ -155,12 +155,13 @@ class Run:
             )
         ]
         with self._timed("step"):
-            step = Step(self.spec, self.policy, number, self.buffer)
+            step = Step(self.spec, self.policy, number, self.buffer.known)
             try:
                 result = step.take(questions)
             except torch.OutOfMemoryError as error:
                 raise SrpoError(f"step {number}, {step.phases.current}: {out_of_memory_remedy(self.spec)}") from error
             self.step = number
+            self.buffer.add_step(number, questions, result.rollouts)
             if result.updates:
                 self._check_updates(result)
             self._log_step(step.phases, result.metrics)

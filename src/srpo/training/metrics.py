@@ -14,7 +14,6 @@ from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, Routes
 from srpo.algorithm.targets import Targets
 from srpo.benchmarks.splits import Question
-from srpo.rewards import in_format
 from srpo.text import shortened
 from srpo.training.success_buffer import Success
 
@@ -49,20 +48,13 @@ def buffer_metrics(step: int, routes: Routes, earlier: Mapping[int, Success]) ->
     return metrics
 
 
-def response_metrics(questions: Sequence[Question], rollouts: Rollouts) -> dict[str, float]:
+def response_metrics(rollouts: Rollouts) -> dict[str, float]:
     """Signs of a collapse in the responses of a step: entropy, format, repetition.
 
     ``student/entropy`` is the mean of -log p(y_t) over all sampled tokens, in nats: an unbiased estimate of the entropy
     of the distribution that they were sampled from, which costs no pass.
-
-    Args:
-        questions: of the step; their rewards know what the answer's format is.
     """
-    formats = [
-        in_format(questions[question].reward, text)
-        for question, text in zip(rollouts.question.tolist(), rollouts.texts, strict=True)
-    ]
-    known = [found for found in formats if found is not None]
+    known = [found for found in rollouts.in_format if found is not None]
     metrics = {
         "student/entropy": -torch.cat(rollouts.rollout_log_probs).double().mean().item(),
         "response/repeated_fraction": fmean(is_repetitive(response.tolist()) for response in rollouts.responses),

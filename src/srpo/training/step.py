@@ -25,7 +25,7 @@ from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, 
 from srpo.policy.interface import Policy
 from srpo.policy.outputs import gradient_norm, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
-from srpo.rewards import compute_reward
+from srpo.rewards import compute_reward, in_format
 from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
 from srpo.training.clock import PhaseTimer
@@ -36,7 +36,7 @@ from srpo.training.metrics import (
     rollout_metrics,
     teacher_metrics,
 )
-from srpo.training.success_buffer import Success, SuccessBuffer
+from srpo.training.success_buffer import Known, Success
 
 KEPT_VOCABULARY = 4096
 """Largest vocabulary for which the teacher's whole distributions are kept until the update selects the top K."""
@@ -59,6 +59,16 @@ def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> l
     return order[batch * per_batch : (batch + 1) * per_batch]
 
 
+def earlier_successes(questions: Sequence[Question], rollouts: Rollouts, known: Known) -> dict[int, Success]:
+    """By rollout, the newest correct response of an earlier step to its question that is another than its own."""
+    found = {}
+    for row, (question, text) in enumerate(zip(rollouts.question.tolist(), rollouts.texts, strict=True)):
+        others = (success for success in known.get(questions[question].index, ()) if success.text != text)
+        if (newest := next(others, None)) is not None:
+            found[row] = newest
+    return found
+
+
 @dataclass(frozen=True)
 class Batch:
     """What the phases of a step after its generation have in common.
@@ -66,7 +76,7 @@ class Batch:
     Attributes:
         mini_batches: rollouts of each update, dropped ones left out.
         placement: the rank of each rollout.
-        earlier: by rollout, a correct response of an earlier step to its question, if the buffer has one.
+        earlier: :func:`earlier_successes`.
     """
 
     questions: list[Question]
@@ -110,32 +120,34 @@ class StepResult:
 
 
 class Step:
-    """Step ``number`` of a run; ``phases`` has the cost of its phases."""
+    """Step ``number`` of a run; ``phases`` has the cost of its phases.
 
-    def __init__(self, spec: RunSpec, policy: Policy, number: int, buffer: SuccessBuffer | None = None) -> None:
+    Args:
+        known: correct responses of earlier steps, for a method that shows them.
+    """
+
+    def __init__(self, spec: RunSpec, policy: Policy, number: int, known: Known | None = None) -> None:
         self.spec, self.training, self.method = spec, spec.training, spec.method
         self.routing = spec.method.at(number).routing
         self.policy, self.tokenizer, self.cost = policy, policy.tokenizer, policy.cost
-        self.number = number
-        self.buffer = buffer or SuccessBuffer(0)
+        self.number, self.known = number, known or {}
         self.phases = PhaseTimer()
 
     def take(self, questions: list[Question]) -> StepResult:
         """Take the step, in the order of docs/verl.md."""
         rollouts = self.generate(questions)
         batch = self.route(questions, rollouts)
-        metrics = rollout_metrics(self.method, rollouts, batch.routes) | response_metrics(questions, rollouts)
+        metrics = rollout_metrics(self.method, rollouts, batch.routes) | response_metrics(rollouts)
         if self.routing.distils:
             mini_batches = len(questions) // self.method.mini_batch_questions
             metrics |= distillation_metrics(batch.routes, batch.mini_batches, mini_batches)
-        if self.buffer.size:
+        if self.method.success_buffer:
             metrics |= buffer_metrics(self.number, batch.routes, batch.earlier)
         if batch.mini_batches:
             old_log_probs = self.compute_log_prob(batch)
             teacher = self.compute_teacher_log_prob(batch)
             targets = self.compute_targets(batch, old_log_probs, teacher)
             metrics |= teacher_metrics(targets, teacher) | self.update(batch, targets)
-        self._remember(batch)
         return StepResult(rollouts, batch.routes, metrics, len(batch.mini_batches), batch.earlier)
 
     # ------------------------------------------------------------ phases
@@ -159,6 +171,7 @@ class Step:
                 compute_reward(questions[i // samples].reward, text, questions[i // samples].ground_truth)
                 for i, text in enumerate(texts)
             ]
+        formats = [in_format(questions[i // samples].reward, text) for i, text in enumerate(texts)]  # for the logs
         lengths = [len(c.token_ids) for c in completions]
         prompt_tensors = [torch.tensor(ids) for ids in prompts]
         prompt_lengths = [len(prompts[i // samples]) for i in range(len(completions))]
@@ -175,13 +188,14 @@ class Step:
             texts=texts,
             rollout_log_probs=[torch.tensor(c.log_probs) for c in completions],
             rewards=torch.tensor(rewards, dtype=torch.float32),
+            in_format=formats,
             truncated=torch.tensor([c.finish_reason == "length" for c in completions]),
         )
 
     def route(self, questions: list[Question], rollouts: Rollouts) -> Batch:
         """Choose the branch, the mini-batch and the rank of each rollout."""
         with self.phases.measure("update"):
-            earlier = self._earlier_successes(questions, rollouts)
+            earlier = earlier_successes(questions, rollouts, self.known) if self.known else {}
             remembered = torch.tensor([row in earlier for row in range(len(rollouts))])
             draws = self._sibling_draws(questions)
             routes = route(rollouts.rewards, rollouts.question, self.routing, draws, remembered)
@@ -192,20 +206,6 @@ class Step:
                 batches, rollouts.prompts, lengths, of_teacher, self.training.micro_batch_size, self.spec.execution
             )
         return Batch(questions, rollouts, routes, batches, placement, earlier)
-
-    def _earlier_successes(self, questions: list[Question], rollouts: Rollouts) -> dict[int, Success]:
-        """By rollout, what the buffer has to show: responses of steps before this one."""
-        asked = enumerate(zip(rollouts.question.tolist(), rollouts.texts, strict=True))
-        found = ((row, self.buffer.newest(questions[question].index, text)) for row, (question, text) in asked)
-        return {row: success for row, success in found if success is not None}
-
-    def _remember(self, batch: Batch) -> None:
-        """Put the correct responses of the step into the buffer."""
-        texts: dict[int, list[str]] = {}
-        for row in batch.routes.correct.nonzero().flatten().tolist():
-            texts.setdefault(int(batch.rollouts.question[row]), []).append(batch.rollouts.texts[row])
-        for question, correct in texts.items():
-            self.buffer.add(batch.questions[question].index, self.number, correct)
 
     def _sibling_draws(self, questions: list[Question]) -> Tensor | None:
         """A random number for each rollout, by which it chooses its sibling; None: it takes the first."""

@@ -1,9 +1,12 @@
 """Correct responses of earlier steps, for rollouts without a correct sibling (DRIFT, arXiv 2606.30345)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeAlias
 
+from srpo.algorithm.rollouts import Rollouts
+from srpo.benchmarks.splits import Question
 from srpo.files import read_json, write_json
 
 FILE = "success_buffer.json"
@@ -17,6 +20,10 @@ class Success:
     step: int
 
 
+Known: TypeAlias = Mapping[int, Sequence[Success]]
+"""Correct responses by the index of their question, the newest first."""
+
+
 class SuccessBuffer:
     """The newest correct responses to each question, all different.
 
@@ -26,23 +33,27 @@ class SuccessBuffer:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._known: dict[int, list[Success]] = {}
+        self.known: dict[int, list[Success]] = {}
 
-    def newest(self, question: int, own: str) -> Success | None:
-        """The newest response to a question that is another than ``own``."""
-        return next((known for known in self._known.get(question, ()) if known.text != own), None)
+    def add_step(self, step: int, questions: Sequence[Question], rollouts: Rollouts) -> None:
+        """Put the correct responses of a step before the older ones."""
+        texts: dict[int, list[str]] = {}
+        for row in (rollouts.rewards == 1).nonzero().flatten().tolist():
+            texts.setdefault(int(rollouts.question[row]), []).append(rollouts.texts[row])
+        for question, correct in texts.items():
+            self.add(questions[question].index, step, correct)
 
     def add(self, question: int, step: int, texts: Iterable[str]) -> None:
-        """Put the correct responses of a step before the older ones."""
+        """Put a question's correct responses of a step before the older ones."""
         new = list(dict.fromkeys(texts))
         if new and self.size:
-            older = [known for known in self._known.get(question, ()) if known.text not in new]
-            self._known[question] = [*(Success(text, step) for text in new), *older][: self.size]
+            older = [known for known in self.known.get(question, ()) if known.text not in new]
+            self.known[question] = [*(Success(text, step) for text in new), *older][: self.size]
 
     def save(self, folder: Path) -> None:
         """Write the content into a checkpoint's folder."""
         if self.size:
-            content = {str(question): [asdict(one) for one in known] for question, known in self._known.items()}
+            content = {str(question): [asdict(one) for one in known] for question, known in self.known.items()}
             write_json(folder / FILE, content)
 
     def load(self, folder: Path) -> None:
@@ -53,4 +64,4 @@ class SuccessBuffer:
         """
         if self.size:
             content = read_json(folder / FILE)
-            self._known = {int(question): [Success(**one) for one in known] for question, known in content.items()}
+            self.known = {int(question): [Success(**one) for one in known] for question, known in content.items()}

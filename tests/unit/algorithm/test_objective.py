@@ -291,6 +291,7 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
         texts=[""] * 16,
         rollout_log_probs=[o + noise for o, noise in zip(old, world["rollout_noise"], strict=True)],
         rewards=torch.tensor(REWARDS, dtype=torch.float32),
+        in_format=[None] * 16,
         truncated=torch.zeros(16, dtype=torch.bool),
     )
     routes = route(rollouts.rewards, rollouts.question, method.routing)

@@ -262,7 +262,8 @@ def test_updates_of_a_batch(name):
     tokens = [torch.arange(5)] * len(rewards)
     group = torch.arange(questions).repeat_interleave(samples)
     log_probs = [torch.zeros(5)] * len(rewards)
-    rollouts = Rollouts(group, tokens, tokens, [""] * len(rewards), log_probs, rewards, rewards > 2)
+    texts, formats = [""] * len(rewards), [None] * len(rewards)
+    rollouts = Rollouts(group, tokens, tokens, texts, log_probs, rewards, formats, rewards > 2)
     batches = mini_batches(rollouts, route(rewards, group, method.routing), method.mini_batch_questions)
     assert len(batches) == TABLE_3[name]["updates a batch"]
     kept = {"sdpo_failed_only": 5 / 8, "sdpo_correct_only": 3 / 8}.get(name, 1)

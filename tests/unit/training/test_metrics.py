@@ -135,30 +135,26 @@ def test_without_a_mixed_group_the_first_is_logged():
 # ---------------------------------------------------------------- signs of a collapse
 
 
-def questions_with(*rewards: str) -> list[Question]:
-    return [Question(i, [{"role": "user", "content": "?"}], "B", reward, "q") for i, reward in enumerate(rewards)]
-
-
 def test_signs_of_a_collapse_by_hand():
     """Two questions, two rollouts each: two of four in the format, one that repeats itself."""
     responses = [torch.tensor(ids) for ids in ([1, 2, 3, 4, 5], [7, 8, 9] * 4, [1], [5, 5])]
     log_probs = [-torch.rand(len(ids), generator=torch.Generator().manual_seed(i)) for i, ids in enumerate(responses)]
-    texts = ["<answer>A</answer>", "B", "<answer>B</answer> and", "<answer> </answer>"]
+    formats = [True, False, True, False]
     rollouts = dataclasses.replace(
-        rollouts_of([0.0, 0, 1, 0], 2), responses=responses, texts=texts, rollout_log_probs=log_probs
+        rollouts_of([0.0, 0, 1, 0], 2), responses=responses, in_format=formats, rollout_log_probs=log_probs
     )
-    metrics = response_metrics(questions_with("answer_match", "answer_match"), rollouts)
+    metrics = response_metrics(rollouts)
     numbers = [float(value) for row in log_probs for value in row]
     assert metrics["student/entropy"] == pytest.approx(-sum(numbers) / 20, rel=1e-12)
     assert metrics["response/format_fraction"] == 0.5
     assert metrics["response/repeated_fraction"] == 0.25
 
 
-def test_the_format_of_an_own_reward_is_unknown():
+def test_formats_that_nobody_knows_do_not_count():
     rollouts = rollouts_of([0.0, 1, 1, 0], 2)
-    metrics = response_metrics(questions_with("operator:eq", "answer_match"), rollouts)
-    assert metrics["response/format_fraction"] == 0  # of the second question's responses, which are empty
-    assert "response/format_fraction" not in response_metrics(questions_with(*["operator:eq"] * 2), rollouts)
+    half = dataclasses.replace(rollouts, in_format=[None, None, False, True])
+    assert response_metrics(half)["response/format_fraction"] == 0.5
+    assert "response/format_fraction" not in response_metrics(rollouts)
 
 
 def test_the_entropy_is_estimated_without_bias():
@@ -170,7 +166,7 @@ def test_the_entropy_is_estimated_without_bias():
     sampled = log_p.exp().multinomial(20_000, replacement=True, generator=generator)
     rows = [log_p[i, ids].float() for i, ids in enumerate(sampled)]
     rollouts = dataclasses.replace(rollouts_of([0.0] * 4, 2), responses=[*sampled], rollout_log_probs=rows)
-    found = response_metrics(questions_with("answer_match", "answer_match"), rollouts)["student/entropy"]
+    found = response_metrics(rollouts)["student/entropy"]
     error = torch.cat(rows).double().std().item() / 80_000**0.5
     assert abs(found - exact) < 4 * error < 0.03
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import types
 
@@ -12,6 +13,7 @@ from tiny import tiny_experiment
 
 from srpo.benchmarks.splits import Question
 from srpo.errors import SrpoError
+from srpo.rollout.interface import Completion
 from srpo.training.step import Step, questions_of_step
 
 
@@ -57,3 +59,22 @@ def test_a_draw_depends_on_seed_step_question_and_rollout_alone():
     assert len(set(numbers)) == len(numbers) == 12
     assert all(number >= 0 for number in numbers)
     assert draws(3, [7, 9], "srpo") is None
+
+
+def test_reward_and_format_are_those_of_a_rollouts_own_question(monkeypatch):
+    """The first question's reward reads an answer; the second's is a function, whose format nobody knows."""
+    monkeypatch.setattr("srpo.training.step.student_prompts", lambda *_: [[1], [2]])
+    texts = ["<answer>A</answer>", "A", "<answer>B</answer> and", "<answer> </answer>", "A", "B", "", "A"]
+    engine = types.SimpleNamespace(
+        generate=lambda *_: [[Completion([7], [-1.0], "stop") for _ in range(4)] for _ in range(2)]
+    )
+    policy = types.SimpleNamespace(
+        tokenizer=types.SimpleNamespace(batch_decode=lambda *_, **__: texts),
+        cost=types.SimpleNamespace(forward_flops=lambda _: 0.0, decode_flops=lambda *_: 0.0),
+        sampling=lambda: contextlib.nullcontext(engine),
+    )
+    questions = [Question(3, [], "A", "answer_match", "made up"), Question(5, [], "A", "operator:eq", "made up")]
+    experiment = tiny_experiment("srpo")
+    rollouts = Step(experiment.run(experiment.runs()[0]), policy, 1).generate(questions)
+    assert rollouts.in_format == [True, False, True, False, None, None, None, None]
+    assert rollouts.rewards.tolist() == [1, 0, 0, 0, 1, 0, 0, 1]
