@@ -25,6 +25,7 @@ PAPER = "paper"
 _COLUMNS = ["model", "claim", "difference", "series", "name", "value", "low", "high"]
 _COLUMNS += ["holm_low", "holm_high", "verdict"]
 _BENCHMARK_MARKS = ("o", "s", "^", "v", "P", "X", "d", "*")
+_HOLLOW: dict[str, Any] = {"markeredgecolor": "#777777", "markerfacecolor": "white"}
 _PAPER_MARKS = ("D", "d", "h", "p")
 _PAPER_COLOUR = "#B8860B"
 _VERDICT_COLOURS = {"holds": "#0B6B4A", "does not hold": "#9B2C1F", "suggestive": "#1F4FA3"}
@@ -140,15 +141,15 @@ def _panel(axes: Axes, frame: pd.DataFrame, rows: list[str], benchmarks: dict[st
                 axes.plot([row[end] for end in ends], [place, place], color=colour, linewidth=width, zorder=3)
             axes.plot(row["value"], place, "o", color=colour, markersize=7, markeredgecolor="white", zorder=5)
             text = f"{row['value']:+.1f}" + ("" if np.isnan(row["low"]) else f" [{row['low']:.1f}, {row['high']:.1f}]")
-            where = {"xycoords": ("axes fraction", "data"), "va": "center", "size": 8.5, "color": colour}
-            axes.annotate(f"{text}  {row['verdict']}", (1.015, place), annotation_clip=False, **where)
+            where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+            label = f"{text}  {row['verdict']}"
+            axes.annotate(label, (1.015, place), va="center", size=8.5, color=colour, **where)
         elif row["series"] == PAPER:
             mark = marks[PAPER][row["name"]]
             axes.plot(row["value"], place - 0.3, mark, color=_PAPER_COLOUR, markersize=5, zorder=4)
         else:
             mark = marks["benchmark"][row["name"]]
-            look = {"markersize": 4.2, "markeredgecolor": "#777777", "markerfacecolor": "white"}
-            axes.plot(row["value"], place + 0.26, mark, zorder=2, **look)
+            axes.plot(row["value"], place + 0.26, mark, markersize=4.2, zorder=2, **_HOLLOW)
     axes.axvline(0, color="#222222", linewidth=0.9, zorder=1)
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.45, -0.55)
@@ -163,9 +164,9 @@ def _handles(results: Results, frame: pd.DataFrame) -> list[Line2D]:
         Line2D([], [], color=_UNDECIDED, linewidth=3.4, marker="o", markeredgecolor="white", label="95 % interval"),
         Line2D([], [], color=_UNDECIDED, linewidth=1.0, label="at Holm's level"),
     ]
-    hollow = {"linestyle": "", "markeredgecolor": "#777777", "markerfacecolor": "white", "markersize": 4.5}
     for name, mark in _benchmarks(frame).items():
-        handles.append(Line2D([], [], marker=mark, label=benchmark_title(results, name), **hollow))
+        title = benchmark_title(results, name)
+        handles.append(Line2D([], [], marker=mark, linestyle="", markersize=4.5, label=title, **_HOLLOW))
     for name, mark in _papers(frame).items():
         handles.append(Line2D([], [], marker=mark, linestyle="", color=_PAPER_COLOUR, label=f"the paper's {name}"))
     return handles

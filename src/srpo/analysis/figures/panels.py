@@ -148,7 +148,7 @@ def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **opt
 
 def legend(figure: Figure, handles: list[Line2D]) -> None:
     """Draw one legend below the axes, with as many columns as fit."""
-    entry = 0.55 + 0.075 * max(len(handle.get_label()) for handle in handles)  # inches
+    entry = 0.55 + 0.075 * max(len(str(handle.get_label())) for handle in handles)  # inches
     columns = max(1, min(len(handles), 5, int(figure.get_figwidth() / entry)))
     figure.set_figheight(figure.get_figheight() + 0.2 * (-(-len(handles) // columns) - 1))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)

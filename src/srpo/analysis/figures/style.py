@@ -11,6 +11,7 @@ import seaborn as sns
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 
 # Okabe and Ito's palette, which people with colour blindness can tell apart. A method keeps its colour
@@ -49,7 +50,7 @@ PHASE_COLOURS = {
 BASE_COLOUR = "#444444"
 FAINT = 0.22
 BAND = 0.14
-SERIES_DASHES = ["-", (0, (2, 1.2)), ":"]
+SERIES_DASHES: list[Any] = ["-", (0, (2, 1.2)), ":"]
 # Series that are not methods, in their order: from dark to light, each with its own dash pattern.
 SERIES_STYLES: list[dict[str, Any]] = [
     {"color": "#2B1C3B", "linestyle": "-"},
@@ -90,10 +91,11 @@ def method_styles(methods: Iterable[str], variants: Mapping[str, str]) -> dict[s
 def _shade(colour: str, place: float) -> str:
     """A colour between a light (0) and a dark (1) shade of ``colour``."""
     mixed, share = ((1.0, 1.0, 1.0), 0.5 - place) if place < 0.5 else ((0.0, 0.0, 0.0), 1.2 * (place - 0.5))
-    return to_hex([(1 - share) * c + share * m for c, m in zip(to_rgb(colour), mixed, strict=True)])
+    red, green, blue = ((1 - share) * c + share * m for c, m in zip(to_rgb(colour), mixed, strict=True))
+    return to_hex((red, green, blue))
 
 
-def rc() -> dict[str, Any]:
+def rc() -> dict[Any, Any]:
     """matplotlib's settings for all figures."""
     return {
         **mpl.rcParamsDefault,
@@ -122,9 +124,9 @@ def rc() -> dict[str, Any]:
 def new_figure(width: float, height: float, title: str) -> Figure:
     """A titled figure of ``width`` x ``height`` inches. Call within ``mpl.rc_context(rc())``."""
     lines = textwrap.wrap(title, int(width / 0.09))  # inches a bold letter
-    figure = Figure(figsize=(width, height + 0.2 * (len(lines) - 1)), dpi=_DOTS_PER_INCH, layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.06)
+    figure = Figure(figsize=(width, height + 0.2 * (len(lines) - 1)), dpi=_DOTS_PER_INCH, layout=layout)
     FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(w_pad=0.05, h_pad=0.06)
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontweight="bold")
     return figure
 
@@ -133,9 +135,11 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write PNG and SVG without dates or random ids."""
     folder.mkdir(parents=True, exist_ok=True)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    figure.canvas.draw()
+    canvas = figure.canvas
+    assert isinstance(canvas, FigureCanvasAgg)
+    canvas.draw()
     # few colours are used: with a palette the file, which the report embeds, has a third of the bytes
-    drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+    drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     palette = drawn.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     palette.save(png, dpi=(_DOTS_PER_INCH, _DOTS_PER_INCH))
     figure.set_layout_engine(None)  # the layout is computed once, because it takes longer than drawing
