@@ -1,7 +1,7 @@
 """A watch for collapse: rules that compare a run with its own early steps (docs/collapse.md).
 
-:data:`RULES` are the rules, as data. :class:`Watch` reads a run's logs event by event, :func:`signals_of` at once; both
-are pure. Limits that fit every model do not exist: a healthy run of one ends where another breaks.
+:data:`RULES` are the rules, as data. :class:`Watch` takes a run's logs event by event, :func:`signals_of` at once;
+neither reads a file. Limits that fit every model do not exist: a healthy run of one ends where another breaks.
 """
 
 import math

@@ -69,6 +69,14 @@ def earlier_successes(questions: Sequence[Question], rollouts: Rollouts, known: 
     return found
 
 
+def sibling_draws(spec: RunSpec, step: int, questions: Sequence[Question]) -> Tensor | None:
+    """A random number for each rollout, by which it chooses its sibling; None: it takes the first."""
+    if spec.method.sibling_choice == "first":
+        return None
+    samples = range(spec.training.rollouts_per_question)
+    return torch.tensor([derive_seed("sibling", spec.id.seed, step, q.index, j) for q in questions for j in samples])
+
+
 @dataclass(frozen=True)
 class Batch:
     """What the phases of a step after its generation have in common.
@@ -197,7 +205,7 @@ class Step:
         with self.phases.measure("update"):
             earlier = earlier_successes(questions, rollouts, self.known) if self.known else {}
             remembered = torch.tensor([row in earlier for row in range(len(rollouts))])
-            draws = self._sibling_draws(questions)
+            draws = sibling_draws(self.spec, self.number, questions)
             routes = route(rollouts.rewards, rollouts.question, self.routing, draws, remembered)
             batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
             lengths = [response.numel() for response in rollouts.responses]
@@ -206,15 +214,6 @@ class Step:
                 batches, rollouts.prompts, lengths, of_teacher, self.training.micro_batch_size, self.spec.execution
             )
         return Batch(questions, rollouts, routes, batches, placement, earlier)
-
-    def _sibling_draws(self, questions: list[Question]) -> Tensor | None:
-        """A random number for each rollout, by which it chooses its sibling; None: it takes the first."""
-        if self.method.sibling_choice == "first":
-            return None
-        samples = self.training.rollouts_per_question
-        identity = ("sibling", self.spec.id.seed, self.number)
-        numbers = [derive_seed(*identity, q.index, j) for q in questions for j in range(samples)]
-        return torch.tensor(numbers)
 
     def compute_log_prob(self, batch: Batch) -> dict[int, Tensor]:
         """log pi_old of every rollout that is trained on; workers keep the top K of those that use the teacher.

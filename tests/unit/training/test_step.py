@@ -14,7 +14,7 @@ from tiny import tiny_experiment
 from srpo.benchmarks.splits import Question
 from srpo.errors import SrpoError
 from srpo.rollout.interface import Completion
-from srpo.training.step import Step, questions_of_step
+from srpo.training.step import Step, questions_of_step, sibling_draws
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5))
@@ -46,9 +46,8 @@ def test_questions_depend_on_step_and_seed_alone():
 def draws(number: int, indices: list[int], method: str = "srpo_random_sibling") -> list[list[int]] | None:
     """What the rollouts of each of these questions draw in a step."""
     experiment = tiny_experiment(method)
-    policy = types.SimpleNamespace(tokenizer=None, cost=None)
     questions = [Question(index, [], "", "multiple_choice", "made up") for index in indices]
-    found = Step(experiment.run(experiment.runs()[0]), policy, number)._sibling_draws(questions)
+    found = sibling_draws(experiment.run(experiment.runs()[0]), number, questions)
     return None if found is None else found.view(len(indices), 4).tolist()
 
 
