@@ -20,7 +20,7 @@ from srpo.benchmarks.splits import read_split
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
-from srpo.experiment.config import RunSpec
+from srpo.experiment.config import RunSpec, Training
 from srpo.files import append_event, exclusive_access, flush_to_disk, rewind, write_events, write_json
 from srpo.imports import gc_paused
 from srpo.layout import Layout
@@ -108,11 +108,8 @@ class Run:
     @property
     def stopped_by(self) -> str | None:
         """What ends the run here."""
-        if self.clock >= self.horizon:
-            return "budget"
-        if self.step == self.training.max_steps:
-            return "max_steps"
-        return "alarm" if self.training.stop_on == "alarm" and self.watch.alarmed else None
+        alarm = self.training.stop_on == "alarm" and self.watch.alarmed
+        return limit_reached(self.training, self.clock, self.step) or ("alarm" if alarm else None)
 
     @property
     def validation_is_due(self) -> bool:
@@ -406,10 +403,17 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
                 raise Interrupted(f"{name}: {stop}; stopped, start it again to go on from its newest checkpoint")
 
 
+def limit_reached(training: Training, clock: float, step: int) -> str | None:
+    """Which limit a run has reached at a step: its last budget or its last allowed step."""
+    if clock >= max(training.budget_seconds.values()):
+        return "budget"
+    return "max_steps" if step == training.max_steps else None
+
+
 def _is_over(spec: RunSpec, folder: Path) -> bool:
     """Whether the newest checkpoint is that of the run's end, so that no other will be written."""
     _, state = checkpoints.newest(folder) or (None, {"clock": 0.0, "step": 0})
-    return state["clock"] >= max(spec.training.budget_seconds.values()) or state["step"] == spec.training.max_steps
+    return limit_reached(spec.training, state["clock"], state["step"]) is not None
 
 
 def checkpoint_bytes(spec: RunSpec) -> float:
