@@ -71,7 +71,7 @@ def _holm_levels(found: Sequence[Finding], place: int) -> dict[str, tuple[float,
 
     At ``ALPHA`` divided by this number, an end of the interval is beside the rule's limit exactly if the adjusted
     p-value decides the claim. The adjusted p-value is that of the weaker score, after Holm's procedure. One that the
-    procedure has cut to 1 says nothing about the number: then it is the claim's place in the family.
+    procedure has cut to 1 says nothing about the number: then it is the claim's place in their order.
     """
     tested = {f.claim.id: (f.claim, f.outcomes[place]) for f in found if f.outcomes[place].estimate is not None}
     sides = []
@@ -80,8 +80,8 @@ def _holm_levels(found: Sequence[Finding], place: int) -> dict[str, tuple[float,
         adjusted = {name: getattr(outcome, p) for name, (_, outcome) in tested.items()}
         order = sorted((name for name in raw if not math.isnan(raw[name])), key=raw.__getitem__)
         side = {name: adjusted[name] / max(raw[name], 1e-300) for name in order}
-        family = [name for name in order if tested[name][1].several_seeds]
-        side |= {name: max(side[name], len(family) - rank) for rank, name in enumerate(family) if adjusted[name] == 1}
+        counted = [name for name in order if tested[name][1].several_seeds]
+        side |= {name: max(side[name], len(counted) - rank) for rank, name in enumerate(counted) if adjusted[name] == 1}
         sides.append(side)
     return {name: (sides[0].get(name, math.nan), sides[1].get(name, math.nan)) for name in tested}
 
@@ -180,6 +180,6 @@ def forest_caption(results: Results, frame: pd.DataFrame) -> str:
     what = f"Averages over {several} benchmarks; hollow marks are single benchmarks. " if several else ""
     return (
         f"Scores of the checkpoint that is best within each budget. {what}Thin lines are at Holm's level: the left end "
-        "decides whether the claim holds, the right end whether it does not, each at its place in the family. "
+        "decides whether the claim holds, the right end whether it does not, each at its place in the order. "
         "Gold: the paper."
     )

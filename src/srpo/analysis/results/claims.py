@@ -125,7 +125,7 @@ class Claim(Config):
     """One claim of the paper, or our question about one.
 
     Attributes:
-        kind: ``primary`` claims are decided as a family. A ``check`` is fulfilled by any method that learns; it shows
+        kind: ``primary`` claims are decided together. A ``check`` is fulfilled by any method that learns; it shows
             that the runs are sound, and is no verdict on the paper. ``ours`` is a question that the paper does not ask.
     """
 
@@ -143,7 +143,7 @@ class Claim(Config):
 
     @property
     def primary(self) -> bool:
-        """Whether the claim belongs to the family that is decided together."""
+        """Whether the claim is one of those that are decided together."""
         return self.kind == "primary"
 
     @property

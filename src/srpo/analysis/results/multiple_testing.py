@@ -1,7 +1,7 @@
 """Multiple testing, and equivalence tests.
 
-If many null hypotheses are true, some of them look significant. So the primary claims are decided as a family by Holm's
-procedure (1979): the probability of any false "holds" in the family is at most ``ALPHA``, one-sided. An interval that
+If many null hypotheses are true, some of them look significant. So the primary claims are decided together by Holm's
+procedure (1979): the probability of any false "holds" among them is at most ``ALPHA``, one-sided. An interval that
 contains 0 does not show that two methods are equal. Two one-sided tests show it (TOST; Schuirmann 1987): the difference
 is above minus a margin and below the margin.
 """
@@ -20,10 +20,10 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     """Holm's adjusted p-values, in the order given.
 
     Args:
-        p_values: one per claim of the family; NaN for a claim that was not tested, which does not count.
+        p_values: one per claim decided together; NaN for a claim that was not tested, which does not count.
 
     Returns:
-        Adjusted values, comparable with the level of the whole family; NaN stays.
+        Adjusted values, comparable with the level of all together; NaN stays.
     """
     p = np.asarray(p_values, dtype=float)
     adjusted = np.full(p.shape, np.nan)

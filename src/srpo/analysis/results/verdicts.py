@@ -154,7 +154,7 @@ def contains_the_papers(claim: Claim, outcome: Outcome) -> dict[str, bool]:
 def _of_subject(results: Results, subject: Subject, claims: tuple[Claim, ...]) -> list[Outcome]:
     """The numbers of every claim for one model, the p-values of its primary claims corrected together.
 
-    A claim that one seed keeps from being decided is not part of the family.
+    A claim that one seed keeps from being decided does not count among them.
     """
     outcomes: list[Outcome] = []
     told: dict[tuple, str] = {}  # from a claim's number to its statement
