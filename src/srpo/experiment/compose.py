@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, get_args
 
 import yaml
@@ -513,7 +514,7 @@ def _validate(
             what = f"unknown key{_hint(near)}"
         elif key and each["type"] != "missing" and len(value) < 200:
             key = f"{key} = {value}"
-        line = ": ".join(filter(None, [where, key, what or _reason(each)]))
+        line = ": ".join(filter(None, [where, key, what or _reason(each) + _also_valid(model, path, each)]))
         problems.setdefault(str(path), line)
     if problems:
         raise SrpoError("\n".join(problems.values()))
@@ -552,17 +553,42 @@ def _meant(name: str, known: Iterable[str]) -> str | None:
 
 def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> list[str]:
     """The keys of the configuration class that has the last key of ``path``; of several, the one most like ``raw``."""
-    classes = [model]
+    classes = [each for annotation in _annotations(model, path[:-1]) for each in _classes(annotation)]
     raw = _at(raw, path[:-1])
-    for part in path[:-1]:
-        fields = [each.model_fields[part] for each in classes if part in each.model_fields]
-        classes = [found for field in fields for found in _classes(field.annotation)] or classes
 
     def likeness(each: type[Config]) -> tuple[bool, int]:
         kind = each.model_fields.get("kind")
         return kind is not None and raw.get("kind") in get_args(kind.annotation), len(each.model_fields.keys() & raw)
 
     return [*max(classes, key=likeness).model_fields]
+
+
+def _also_valid(model: type[Config], path: Sequence[int | str], error: Mapping[str, Any]) -> str:
+    """The end of a message: the kinds that a mapping may have, and whether the key may be null."""
+    annotations = _annotations(model, path)
+    kinds = [
+        repr(kind)
+        for annotation in annotations
+        for each in _classes(annotation)
+        if (field := each.model_fields.get("kind"))
+        for kind in get_args(field.annotation)
+    ]
+    listed = {"union_tag_not_found": "; give one of ", "model_attributes_type": ": one of "}.get(error["type"])
+    # the file's own rules (value_error) are about more than one key
+    null = error["type"] != "value_error" and any(NoneType in get_args(each) for each in annotations)
+    return (f"{listed}{', '.join(kinds)}" if listed else "") + (", or null" if null else "")
+
+
+def _annotations(model: type[Config], path: Iterable[int | str]) -> list[Any]:
+    """The types that the value at ``path`` may have."""
+    annotations: list[Any] = [model]
+    for part in path:
+        classes = [each for annotation in annotations for each in _classes(annotation)]
+        fields = [each.model_fields[part].annotation for each in classes if part in each.model_fields]
+        # a key of a mapping, or a number in a list
+        inner = [each for annotation in annotations for each in get_args(annotation) if each is not NoneType]
+        annotations = fields or inner
+    return annotations
 
 
 def _classes(annotation: Any) -> list[type[Config]]:

@@ -259,11 +259,19 @@ def test_run_outside_the_matrix() -> None:
         ({"training": {**SHARED, "warmup_steps": False}}, ["training", "warmup_steps = false: give a number"]),
         (
             {"overrides": {"srpo": {"teacher": "frozen"}}},
-            ["methods.srpo.teacher = 'frozen': give a mapping with the key kind"],
+            ["methods.srpo.teacher = 'frozen': give a mapping with the key kind: one of 'ema', 'frozen', 'live', "],
         ),
         (
+            {"training": {**SHARED, "clock": {"flops": 1}}},
+            ["training.clock = {'flops': 1}: the key kind is missing; give one of 'wall', 'modelled', 'calibrated'"],
+        ),
+        ({"training": {**SHARED, "max_steps": 0}}, ["max_steps = 0", "than or equal to 1, or null"]),
+        ({"training": {**SHARED, "stop_on": "warn"}}, ["stop_on = 'warn': input should be 'alarm', or null"]),
+        ({"execution": {"rollout_speculation": "eagle"}}, ["rollout_speculation = 'eagle'", "'ngram', or null"]),
+        ({"overrides": {"sdpo": {"divergence_clip": 0}}}, ["divergence_clip = 0", "greater than 0, or null"]),
+        (
             {"overrides": {"srpo": {"second_routing": "grpo", "first_phase_steps": 1}}},
-            ["methods.srpo.second_routing = 'grpo': give a mapping"],
+            ["methods.srpo.second_routing = 'grpo': give a mapping, or null"],
         ),
         (
             {"overrides": {"srpo": {"second_routing": TYPO, "first_phase_steps": 1}}},
@@ -326,6 +334,19 @@ def test_every_mistake_of_a_file_has_its_line() -> None:
     assert len(lines) == len(expected)
     for line in expected:
         assert any(line in each for each in lines), line
+
+
+@pytest.mark.parametrize("key", ["learning_rate", "distillation_topk"])
+def test_a_key_that_needs_a_value_is_not_said_to_take_null(key: str) -> None:
+    with pytest.raises(SrpoError, match=rf"{key} = None: [^,]*$"):
+        load_experiment(tiny_experiment(overrides={"srpo": {key: None}}))
+
+
+def test_a_rule_of_the_file_does_not_end_in_null() -> None:
+    """It is about a key that may be null, and no mistake of type."""
+    dropped = dict.fromkeys(TYPO.keys() - {"wrong_no_sibling"} | {"wrong_without_sibling"}, "dropped")
+    with pytest.raises(SrpoError, match=r"second_routing = .*: every branch is dropped: [^,]*$"):
+        load_experiment(tiny_experiment(overrides={"srpo": {"second_routing": dropped, "first_phase_steps": 1}}))
 
 
 def test_a_misspelt_key_is_not_said_to_be_missing() -> None:
