@@ -32,6 +32,8 @@ class Branch:
         divergence: of a distillation branch. ``f(method, student, teacher)``, both [tokens, K + 1]: log-probs of the
             student's top-K tokens and the tail. Returns each token's divergence; gradients flow into the student.
         excludes: branches that a method cannot use together with this one.
+        settings: keys of a method that ``advantage`` or ``divergence`` reads and the branches without it do not. A
+            method without such a branch has to leave them at their defaults.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Branch:
     advantage: Function | None = None
     divergence: Function | None = None
     excludes: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.loss == "distillation" and (self.divergence is None or self.sibling != "required"):
@@ -91,6 +94,7 @@ SDPO = register(
         loss="distillation",
         sibling="required",
         divergence="srpo.algorithm.divergence:jensen_shannon",
+        settings=("distillation_alpha",),
     )
 )
 MIX = register(
@@ -101,6 +105,7 @@ MIX = register(
         sibling="if_correct",
         advantage="srpo.algorithm.advantage:mixed_advantages",
         excludes=(SDPO.name,),
+        settings=("mix_lambda",),
     )
 )
 ANCHORED = register(
@@ -110,6 +115,7 @@ ANCHORED = register(
         loss="policy_gradient",
         sibling="not_shown",
         advantage="srpo.algorithm.advantage:anchored_advantages",
+        settings=("kl_coef",),
     )
 )
 RLSD = register(
@@ -119,6 +125,7 @@ RLSD = register(
         loss="policy_gradient",
         sibling="if_correct",
         advantage="srpo.algorithm.advantage:reweighted_advantages",
+        settings=("rlsd_lambda", "rlsd_clip"),
     )
 )
 RLRT = register(
@@ -128,6 +135,7 @@ RLRT = register(
         loss="policy_gradient",
         sibling="if_correct",
         advantage="srpo.algorithm.advantage:reversed_advantages",
+        settings=("rlsd_lambda", "rlsd_clip"),
     )
 )
 DAMPED = register(
@@ -137,6 +145,7 @@ DAMPED = register(
         loss="distillation",
         sibling="required",
         divergence="srpo.algorithm.divergence:damped_reverse_kl",
+        settings=("damping_max", "damping_slope"),
     )
 )
 

@@ -192,6 +192,16 @@ class Method(Config):
         return self
 
     @model_validator(mode="after")
+    def _settings_of_branches_are_used(self) -> Method:
+        """A key of both losses or of all distillation is none of a branch: experiments set it alike for all methods."""
+        for name, field in type(self).model_fields.items():
+            readers = [branch.name for branch in BRANCHES.values() if name in branch.settings]
+            value = getattr(self, name)
+            if readers and value != field.default and not {*readers} & {*self.branches}:
+                raise ValueError(f"{name} = {value}: no branch of the method is {' or '.join(readers)}")
+        return self
+
+    @model_validator(mode="after")
     def _distillation_is_used(self) -> Method:
         for name in ("group_weight", "entropy_beta", "divergence_clip"):
             value = getattr(self, name)
@@ -204,7 +214,7 @@ class Method(Config):
         kind, default = self.teacher.kind, type(self).model_fields["teacher_update_rate"].default
         if not self.needs_teacher and kind != "ema":
             raise ValueError(f"teacher.kind = {kind}: no branch of the method asks a teacher")
-        for name in ("sibling_choice", "success_buffer"):
+        for name in ("teacher_update_rate", "sibling_choice", "success_buffer"):
             value = getattr(self, name)
             if value != type(self).model_fields[name].default and not self.needs_teacher:
                 raise ValueError(f"{name} = {value}: no branch of the method asks a teacher")

@@ -7,10 +7,14 @@ import sys
 from collections.abc import Callable
 
 import pytest
+import torch
+from helpers import load_method
+from pydantic import ValidationError
 
 from srpo.algorithm.advantage import anchored_advantages, mixed_advantages
 from srpo.algorithm.branches import ANCHORED, BRANCHES, MIX, SDPO, Branch, register
 from srpo.algorithm.divergence import jensen_shannon
+from srpo.algorithm.method import Method
 
 
 def test_functions_are_found_by_name_or_are_given():
@@ -28,6 +32,57 @@ def test_every_branch_names_functions_that_exist(name):
     assert (branch.divergence is not None) == (branch.loss == "distillation")
     if branch.divergence is not None:
         assert isinstance(branch.divergence_function, Callable)
+
+
+READ: set[str] = set()
+
+
+class Noting(Method):
+    """A method that notes which of its keys are read."""
+
+    def __getattribute__(self, key):
+        if key in Method.model_fields:
+            READ.add(key)
+        return super().__getattribute__(key)
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch_names_the_settings_that_its_function_reads(name):
+    branch, method = BRANCHES[name], Noting.model_validate(load_method("srpo").model_dump())
+    READ.clear()
+    student, teacher = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    if branch.advantage is not None:
+        branch.advantage_function(method, torch.ones(3), student[:, 0], teacher[:, 0])
+    if branch.divergence is not None:
+        branch.divergence_function(method, student, teacher)
+    assert {*branch.settings} == READ
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("srpo", {"mix_lambda": 0.5}, "mix_lambda = 0.5: no branch of the method is mix"),
+        ("srpo", {"kl_coef": 0.2}, "kl_coef = 0.2: no branch of the method is anchored"),
+        ("srpo", {"damping_max": 0.1}, "damping_max = 0.1: no branch of the method is damped"),
+        ("rlsd", {"damping_slope": 1}, "damping_slope = 1.0: no branch of the method is damped"),
+        ("grpo", {"rlsd_clip": 0.1}, "rlsd_clip = 0.1: no branch of the method is rlsd or rlrt"),
+        ("srpo_damped_teacher", {"distillation_alpha": 1}, "distillation_alpha = 1.0: no branch of the method is sdpo"),
+    ],
+)
+def test_a_setting_of_a_branch_that_the_method_does_not_have_is_refused(name, changes, message):
+    with pytest.raises(ValidationError, match=message):
+        load_method(name, **changes)
+
+
+def test_a_setting_of_a_branch_of_another_phase_is_none_without_effect():
+    second = dict.fromkeys(load_method("grpo").routing.model_dump(), "rlsd")
+    method = load_method("srpo", second_routing=second, first_phase_steps=3, distillation_alpha=1, rlsd_lambda=0.2)
+    assert [phase.rlsd_lambda for phase in method.phases] == [0.2, 0.2]
+
+
+def test_settings_of_a_loss_are_set_alike_for_all_methods():
+    for name in ("grpo", "sdpo", "srpo", "advantage_mix"):
+        load_method(name, distillation_topk=20, distillation_is_clip=3, clip_ratio_high=0.3, rollout_is_threshold=5)
 
 
 def test_a_name_is_registered_once():

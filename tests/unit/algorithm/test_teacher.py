@@ -68,6 +68,7 @@ def test_only_a_live_teacher_has_no_weights_and_only_a_trust_region_has_two_pass
         ("grpo", {"entropy_beta": 1.0}, "entropy_beta = 1.0: no branch of the method distils"),
         ("advantage_mix", {"divergence_clip": 0.1}, "divergence_clip = 0.1: no branch of the method distils"),
         ("grpo", {"group_weight": "spread"}, "group_weight = spread: no branch of the method distils"),
+        ("grpo", {"teacher_update_rate": 0.1}, "teacher_update_rate = 0.1: no branch of the method asks a teacher"),
     ],
 )
 def test_what_has_no_effect_is_refused(name: str, changes: dict, message: str) -> None:
