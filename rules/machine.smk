@@ -1,6 +1,7 @@
 # What jobs need of the machine, checked before the first one if they run on this machine: without GPUs an experiment
 # would begin with the download of its models. On a cluster the jobs' machines are others, and each job checks its own.
-# Snakemake does not run `onstart` of a module.
+# Snakemake does not run `onstart` of a module, nor in a dry run, which does not know yet whether jobs run here: it says
+# what the processor lacks. That a machine has no GPUs is no news where one plans for a cluster.
 
 from srpo.machine import check_gpus, check_products
 
@@ -13,6 +14,18 @@ def check_machine():
         check_gpus(execution.ranks)
     else:
         check_products(execution.precision)
+
+
+def lacks():
+    """What keeps this machine from computing the experiment without GPUs; None if nothing does."""
+    try:
+        return None if EXPERIMENT.execution.rollout_engine == "sglang" else check_machine()
+    except SrpoError as error:
+        return str(error)
+
+
+if workflow.is_main_process and (lacking := lacks()):
+    print(f"No run starts on this machine: {lacking}", file=sys.stderr)
 
 
 onstart:

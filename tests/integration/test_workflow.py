@@ -124,6 +124,36 @@ def test_an_experiment_for_gpus_does_not_begin_on_a_machine_without_them(
     assert (tmp_path / "verbs").read_text().split() == ["data"]
 
 
+EMULATES = """
+import srpo.machine
+from srpo.errors import SrpoError
+
+def check_products(precision):
+    if precision == "bfloat16":
+        raise SrpoError("execution.precision = bfloat16: emulated")
+
+srpo.machine.check_products = check_products
+"""
+
+
+def test_a_dry_run_says_that_the_processor_would_emulate_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run stops before its first job; a dry run says why."""
+    (tmp_path / "sitecustomize.py").write_text(EMULATES)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    arguments = ("--configfile", write_experiment(tmp_path, execution={"precision": "bfloat16"}), "--cores", 1)
+    said = "No run starts on this machine: execution.precision = bfloat16: emulated"
+    dry = snakemake(tmp_path, *arguments, "--dry-run")
+    assert dry.returncode == 0
+    assert dry.stderr.count(said) == 1
+    run = snakemake(tmp_path, *arguments)
+    assert run.returncode != 0
+    assert not (tmp_path / "results" / "tiny" / "data").exists()
+    plain = snakemake(tmp_path, "--configfile", write_experiment(tmp_path), "--dry-run")
+    assert "on this machine" not in plain.stderr
+
+
 def test_a_second_workflow_on_the_same_results_stops(tmp_path: Path) -> None:
     """The first one's jobs go on."""
     fake = tmp_path / "bin" / "srpo"
