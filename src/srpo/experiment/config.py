@@ -509,13 +509,23 @@ class Execution(Config):
 SweptKind = Literal["methods", "models"]
 
 
+def _each_once(given: list[Any]) -> list[Any]:
+    for item in given:
+        if given.count(item) > 1:
+            raise ValueError(f"{item} is given twice")
+    return given
+
+
+Names = Annotated[list[str], AfterValidator(_each_once)]
+
+
 class Block(Config):
     """A rectangle of the run matrix. Without methods it only evaluates the base models."""
 
-    models: list[str] = Field(min_length=1)
-    benchmarks: list[str] = Field(min_length=1)
-    methods: list[str] = Field(default_factory=list)
-    seeds: list[int] = Field([1], min_length=1)
+    models: Names = Field(min_length=1)
+    benchmarks: Names = Field(min_length=1)
+    methods: Names = Field(default_factory=list)
+    seeds: Annotated[list[int], AfterValidator(_each_once)] = Field([1], min_length=1)
 
     def holds(self, run: RunId) -> bool:
         """Whether a run is in the rectangle."""

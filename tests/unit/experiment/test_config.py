@@ -18,6 +18,7 @@ from srpo.repository import CONFIGS
 
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 SHARED = tiny_experiment()["training"]
+PHYSICS = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
 TYPO = {
     "correct_with_sibling": "grpo",
     "correct_without_sibling": "grpo",
@@ -282,6 +283,8 @@ def test_run_outside_the_matrix() -> None:
         ({"methods": ["grpo"]}, ["unknown key methods", "matrix"]),
         ({"matrix": []}, ["matrix", "at least 1"]),
         ({"matrix": "grpo"}, ["matrix = 'grpo'", "list of blocks"]),
+        ({"matrix": [PHYSICS | {"seeds": [1, 2, 1]}]}, ["matrix.0.seeds = [1, 2, 1]: 1 is given twice"]),
+        ({"matrix": [PHYSICS | {"methods": ["grpo", "grpo"]}]}, ["matrix.0.methods = ", "grpo is given twice"]),
         ({"matrix": [{"models": ["big"], "benchmarks": ["miniature/physics"]}]}, ["unknown model 'big'", "miniature"]),
         ({"matrix": [{"models": ["miniature-small"], "benchmarks": ["maths"]}]}, ["unknown benchmark 'maths'"]),
         (
