@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from srpo.errors import SrpoError
@@ -15,8 +16,8 @@ QUERY_SECONDS = 60
 def visible_gpus(environment: Mapping[str, str] = os.environ) -> int:
     """Number of GPUs that a program here sees, without loading CUDA; 0 without a driver."""
     named = environment.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return len([part for part in named.split(",") if part.strip() and part.strip() != "-1"])
+    if named is not None:  # CUDA reads it up to the first entry that names none
+        return len([*takewhile(lambda part: part not in {"", "-1"}, map(str.strip, named.split(",")))])
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired):

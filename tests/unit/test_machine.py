@@ -29,7 +29,10 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
 
-@pytest.mark.parametrize(("named", "number"), [("0,1,5", 3), ("3", 1), ("", 0), ("-1", 0), (" 0, 1 ", 2)])
+@pytest.mark.parametrize(
+    ("named", "number"),
+    [("0,1,5", 3), ("3", 1), ("", 0), ("-1", 0), (" 0, 1 ", 2), ("0,-1,1", 1), ("-1,0", 0), ("0,1,,2", 2)],
+)
 def test_named_gpus(named: str, number: int) -> None:
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == number
 
