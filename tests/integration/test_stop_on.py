@@ -11,6 +11,7 @@ from resume_driver import NoMirror
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
+from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunFiles
@@ -51,7 +52,11 @@ def signals(files: RunFiles) -> list[tuple[int, str, str]]:
     return [(event["step"], event["rule"], event["level"]) for event in read_events(files.watch)]
 
 
-def test_an_alarm_ends_a_run_only_if_the_user_asks(tmp_path: Path) -> None:
+def _refuse(folder: Path, size: float) -> None:
+    raise SrpoError("no room")
+
+
+def test_an_alarm_ends_a_run_only_if_the_user_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trained(tmp_path / "whole")
     assert read_json(whole.summary)["stopped_by"] == "max_steps"
     assert (6, "validation", "alarm") in signals(whole)
@@ -71,10 +76,14 @@ def test_an_alarm_ends_a_run_only_if_the_user_asks(tmp_path: Path) -> None:
     checkpoints.check(stopped.checkpoint(6))
     assert (stopped.checkpoint(2) / "huggingface").exists()  # what the budget selects is evaluated
 
-    # the same run again is done at once
+    # the same run again is done at once, on a full disk too
     before = content(stopped.folder)
-    trained(tmp_path / "stopped", stop_on="alarm")
-    assert_same(content(stopped.folder), before)
+    with monkeypatch.context() as full:
+        full.setattr(checkpoints, "check_room", _refuse)
+        trained(tmp_path / "stopped", stop_on="alarm")
+        assert_same(content(stopped.folder), before)
+        with pytest.raises(SrpoError, match="no room"):  # it would go on
+            trained(tmp_path / "stopped")
 
     # and one that was interrupted before the alarm stops where the other did
     again = trained(tmp_path / "interrupted", stop_on="alarm", max_steps=4)
@@ -132,8 +141,6 @@ def test_the_key_comes_later_and_has_a_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["warn", "Alarm", True, "always"])
 def test_another_value_is_one_line(value: object) -> None:
-    from srpo.errors import SrpoError
-
     with pytest.raises(SrpoError, match=r"training\.stop_on.*alarm") as error:
         tiny_experiment("grpo", stop_on=value)
     assert "\n" not in str(error.value)

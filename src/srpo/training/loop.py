@@ -21,9 +21,9 @@ from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.experiment.config import RunSpec, Training
-from srpo.files import append_event, exclusive_access, flush_to_disk, rewind, write_events, write_json
+from srpo.files import append_event, exclusive_access, flush_to_disk, read_events, rewind, write_events, write_json
 from srpo.imports import gc_paused
-from srpo.layout import Layout
+from srpo.layout import Layout, RunFiles
 from srpo.machine import host_memory_gb
 from srpo.policy.interface import Policy
 from srpo.rollout.interface import ServersFailed
@@ -413,7 +413,10 @@ def limit_reached(training: Training, clock: float, step: int) -> str | None:
 def _is_over(spec: RunSpec, folder: Path) -> bool:
     """Whether the newest checkpoint is that of the run's end, so that no other will be written."""
     _, state = checkpoints.newest(folder) or (None, {"clock": 0.0, "step": 0})
-    return limit_reached(spec.training, state["clock"], state["step"]) is not None
+    if limit_reached(spec.training, state["clock"], state["step"]):
+        return True
+    signals = read_events(RunFiles(folder).watch) if spec.training.stop_on == "alarm" else []
+    return any(signal["level"] == "alarm" and signal["step"] <= state["step"] for signal in signals)
 
 
 def checkpoint_bytes(spec: RunSpec) -> float:
