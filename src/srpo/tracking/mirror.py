@@ -329,8 +329,11 @@ class Mirror:
                 progress["srpo.synced_validation"] = max(seen_validation, validations[-1]["step"])
             self._client.log_batch(run.info.run_id, tags=[RunTag(key, str(step)) for key, step in progress.items()])
         signals = [Signal(**event) for event in read_events(files.watch)]
-        if signals and run.data.tags.get("srpo.watch") != (text := watch_text(signals)):
+        known, text = run.data.tags.get("srpo.watch", ""), watch_text(signals)
+        if text and text != known:
             self._client.set_tag(run.info.run_id, "srpo.watch", text)
+        elif known and not text:  # the run was resumed before its first signal
+            self._client.delete_tag(run.info.run_id, "srpo.watch")
         self._finish_run(files, run, times)
         return run, times
 

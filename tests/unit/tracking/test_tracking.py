@@ -114,6 +114,10 @@ def test_signals_of_the_watch_are_a_tag(results: Path) -> None:
     append_event(folder / "watch.jsonl", Signal(20, "gap", "alarm", 0.4, 0.7).event())
     Mirror(results).sync_run(folder)
     assert mlflow_runs(results)[0].data.tags["srpo.watch"] == "alarm: gap; warn: length"
+    (folder / "watch.jsonl").write_text("")  # as after a resume before the first signal
+    for _ in range(2):
+        Mirror(results).sync_run(folder)
+        assert "srpo.watch" not in mlflow_runs(results)[0].data.tags
 
 
 def test_everything_is_mirrored_once(results: Path) -> None:
