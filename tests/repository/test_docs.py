@@ -79,6 +79,12 @@ def commands_of(block: str, shell: str = "bash") -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(words.split("\0")) for words in noted.split("\0\0")[:-1])
 
 
+def experiments_of(page: str) -> set[str]:
+    """Names of the experiments that a page tells its reader to write."""
+    (path,) = (path for path in PAGES if path.name == page)
+    return {yaml.safe_load(block).get("name", "") for block in blocks(path, "yaml")}
+
+
 def commands() -> list:
     """Each command of the pages' shell blocks and where it stands. In order: the parts of a pipe run at one time."""
     return [
@@ -101,7 +107,7 @@ def test_a_command_names_what_there_is(page: str, words: tuple[str, ...]) -> Non
 
         options = get_argument_parser([]).parse_args(arguments)
         for file in options.configfile or []:
-            assert (ROOT / file).is_file() or "NAME" in str(file), page
+            assert (ROOT / file).is_file() or "NAME" in str(file) or Path(file).stem in experiments_of(page), page
         for profile in options.profile or []:
             assert (ROOT / profile / "config.yaml").is_file(), page
         for target in options.targets:
