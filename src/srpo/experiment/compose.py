@@ -148,13 +148,14 @@ def _extended(
         raise SrpoError(f"{where}: overrides = {own!r}: give a mapping of methods")
     base: dict[str, Any] = {}
     if base_name is not None:
-        path = config_root / "experiments" / f"{base_name}.yaml"
+        folder = config_root / "experiments"
+        path = folder / f"{base_name}.yaml"
         if base_name in seen:
             raise SrpoError(f"{where}: extends: {' -> '.join((*seen, base_name))} is a circle")
         if not path.is_file():
-            known = sorted(file.stem for file in path.parent.glob("*.yaml"))
-            hint = _hint(_meant(str(base_name), known)) or f"; there is {', '.join(known)}"
-            raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {path.parent}{hint}")
+            known = sorted(file.stem for file in folder.glob("*.yaml"))
+            hint = _hint(_meant(Path(str(base_name)).stem, known)) or f"; there is {', '.join(known)}"
+            raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {folder}{hint}")
         base = _extended(_read_yaml(path), str(path), config_root, problems, seen=(*seen, base_name))
     merged = {key: base[key] for key in _INHERITED if key in base} | raw
     for key in ("training", "execution", "evaluation"):
