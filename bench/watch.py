@@ -22,7 +22,7 @@ from statistics import median
 
 import numpy as np
 
-from srpo.analysis.results.collapse import DROP, run_ends
+from srpo.analysis.results.collapse import DROP, RunEnd, run_ends
 from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import RunKey, by_run, load_results, records
 from srpo.analysis.results.matrix import BASE, is_paired, planned
@@ -154,17 +154,17 @@ def read(folder: Path) -> Iterator[Watched]:
                     yield found
 
 
-def fall_of(log, untrained: float, end: dict[str, bool]) -> int | None:
+def fall_of(log, untrained: float, end: RunEnd) -> int | None:
     """The step of the validation from which on a collapsed run stays below what it had, in percent; None if it did not.
 
     Args:
         untrained: the untrained model's score, percent.
         end: what :func:`run_ends` says.
     """
-    if not any(end.values()):
+    if not end.collapsed:
         return None
     means = np.lib.stride_tricks.sliding_window_view(100 * log["avg_at_k"].to_numpy(), WINDOW).mean(-1)
-    level = max([means.max() - DROP] * end["dropped"] + [untrained] * end["below"])
+    level = max([means.max() - DROP] * end.dropped + [untrained] * end.below)
     back = np.flatnonzero(means >= level)  # windows that still have the level
     place = back[-1] + WINDOW if len(back) else 0
     return int(log["step"].iloc[min(place, len(log) - 1)])

@@ -236,11 +236,13 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
 
 
 def _beside(outcome: Outcome, claim: Claim) -> list[str]:
-    """The cross-fitted score, whether the interval contains the paper's values, and the reason of a verdict."""
+    """What decides beside the estimate, whether the interval contains the paper's values, the reason of a verdict."""
     found = []
     if (cross := outcome.cross_fitted) is not None:
         ends = interval_text(cross.low, cross.high, claim.digits, claim.signed)
         found.append(f"cross-fitted {number(cross.value, claim.digits, claim.signed)} {ends}".rstrip())
+    if (clear := outcome.clear) is not None:
+        found.append(f"the collapse is clear in {clear.successes}")
     papers = contains_the_papers(claim, outcome)
     for inside, verb in ((True, "contains"), (False, "does not contain")):
         if named := [model for model, contained in papers.items() if contained is inside]:

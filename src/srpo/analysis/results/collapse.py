@@ -2,12 +2,17 @@
 
 An average over benchmarks hides a collapse on one of them, and a run that never rose has nothing to fall from. So runs
 are counted, with the exact interval of a share.
+
+A run is judged by its estimates. With few test questions noise alone puts one that stands still below the untrained
+model, so the runs whose collapse is clear are counted apart.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.cross_fit import WINDOW
+from srpo.analysis.results.cross_fit import MIN_QUESTIONS, WINDOW
 from srpo.analysis.results.estimates import Proportion
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import AVERAGE, BASE, is_paired, planned
@@ -16,13 +21,35 @@ from srpo.analysis.results.scores import Scores
 
 DROP = 5.0
 """Points below its best (cross-fitted) at which a run has collapsed."""
+CLEAR = 2.0
+"""Standard errors over the test questions beyond a limit at which a collapse is clear."""
 
 
-def run_ends(results: Results, model: str, method: str, benchmark: str) -> dict[int, dict[str, bool]]:
-    """Of each finished run, by seed: whether it ends ``below`` the untrained model, and whether it has ``dropped``.
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended.
 
-    The end is the mean of the last :data:`~srpo.analysis.results.cross_fit.WINDOW` validations. Both are judged by the
-    estimates alone. A run of fewer than two windows cannot drop; without the untrained model's score none is counted.
+    Attributes:
+        below: whether it ends below the untrained model.
+        dropped: whether it ends more than :data:`DROP` points below its best.
+        clear: whether one of the two is clear, not noise of the questions and samples.
+    """
+
+    below: bool
+    dropped: bool
+    clear: bool
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether it is below or has dropped, by the estimates alone."""
+        return self.below or self.dropped
+
+
+def run_ends(results: Results, model: str, method: str, benchmark: str) -> dict[int, RunEnd]:
+    """How each finished run ended, by seed.
+
+    The end is the mean of the last :data:`~srpo.analysis.results.cross_fit.WINDOW` validations. A run of fewer than two
+    windows cannot drop; without the untrained model's score none is counted.
     """
     scores, logs = Scores.of(results), RunLogs.of(results)
     base = scores.lookup(model, "resampled")(benchmark, BASE, BASE)
@@ -34,9 +61,19 @@ def run_ends(results: Results, model: str, method: str, benchmark: str) -> dict[
     for seed, end in ends.items():
         untrained = base.get(seed if is_paired(results, model) else 0)
         if untrained is not None and len(untrained) == len(end) and counted[seed][0] >= WINDOW:
-            dropped = seed in drops and float(drops[seed].mean()) > DROP
-            found[seed] = {"below": bool(end.mean() < untrained.mean()), "dropped": dropped}
+            lost, drop = untrained - end, drops.get(seed)
+            dropped = drop is not None and float(drop.mean()) > DROP
+            clear = _clearly_above(lost, 0.0) or (drop is not None and _clearly_above(drop, DROP))
+            found[seed] = RunEnd(bool(end.mean() < untrained.mean()), dropped, clear)
     return found
+
+
+def _clearly_above(values: np.ndarray, limit: float) -> bool:
+    """Whether the mean of one value per question is above ``limit`` by more than :data:`CLEAR` standard errors."""
+    size = len(values)
+    if size < MIN_QUESTIONS:
+        return False
+    return bool(values.mean() - CLEAR * values.std(ddof=1) / np.sqrt(size) > limit)
 
 
 def collapse_frame(results: Results) -> pd.DataFrame:
@@ -44,8 +81,8 @@ def collapse_frame(results: Results) -> pd.DataFrame:
 
     Returns:
         One row per model, method and benchmark: the numbers of ``runs``, of those that end ``below`` the untrained
-        model, that have ``dropped``, and that have ``collapsed`` (either); ``percent`` collapsed with its exact
-        interval.
+        model, that have ``dropped``, that have ``collapsed`` (either), and whose collapse is ``clear``; ``percent``
+        collapsed with its exact interval.
     """
     rows = []
     for model in results.experiment.models:
@@ -58,12 +95,12 @@ def collapse_frame(results: Results) -> pd.DataFrame:
                 if runs:
                     key = {"model": model, "method": method, "benchmark": benchmark, "runs": len(runs)}
                     rows.append(key | _counted(runs))
-    names = ["model", "method", "benchmark", "runs", "below", "dropped", "collapsed"]
+    names = ["model", "method", "benchmark", "runs", "below", "dropped", "collapsed", "clear"]
     return pd.DataFrame(rows, columns=[*names, "percent", "percent_low", "percent_high"])
 
 
-def _counted(runs: list[dict[str, bool]]) -> dict[str, float]:
-    flags = np.array([[run["below"], run["dropped"]] for run in runs])
-    share = Proportion.of(int(flags.any(axis=1).sum()), len(runs))
-    counts = {"below": int(flags[:, 0].sum()), "dropped": int(flags[:, 1].sum()), "collapsed": share.successes}
+def _counted(runs: list[RunEnd]) -> dict[str, float]:
+    names = ("below", "dropped", "collapsed", "clear")
+    counts = {name: sum(getattr(run, name) for run in runs) for name in names}
+    share = Proportion.of(counts["collapsed"], len(runs))
     return counts | {"percent": share.value, "percent_low": share.low, "percent_high": share.high}

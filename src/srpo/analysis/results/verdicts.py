@@ -74,6 +74,7 @@ class Outcome:
         several_seeds: whether every compared method has several training seeds.
         base_models: number of drawn base models that are averaged; 0 if the model is one.
         reason: why the claim is not tested or not decided.
+        clear: the share of runs whose collapse is clear; a claim about collapsed runs is decided by both shares.
     """
 
     model: str
@@ -89,6 +90,7 @@ class Outcome:
     base_models: int = 0
     reason: str = ""
     on_each: Mapping[str, float] = field(default_factory=dict)
+    clear: Proportion | None = None
 
 
 @dataclass(frozen=True)
@@ -216,9 +218,12 @@ def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
         reason = "it would hold as a single claim, but not after Holm's correction for the primary claims"
         if cross is not None and not claim.rule.p_holds(cross) < ALPHA:
             reason = "the resampled score shows it, the cross-fitted score does not"
+        if outcome.clear is not None:
+            reason = "all runs that collapsed show it, those whose collapse is clear do not"
         return replace(outcome, verdict="suggestive", reason=reason)
     if claim.rule.p_violated(estimate) < ALPHA:
-        return replace(outcome, reason="the interval violates the rule, but not after correction")
+        corrected = "if only clear collapses count" if outcome.clear is not None else "after correction"
+        return replace(outcome, reason=f"the interval violates the rule, but not {corrected}")
     return outcome
 
 
@@ -385,19 +390,26 @@ def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: in
 
 
 def _collapsed_runs(claim: Claim, results: Results, subject: Subject, planned_on: list[str]) -> Outcome:
-    """The share of a method's runs that collapsed, all benchmarks together."""
+    """The share of a method's runs that collapsed, all benchmarks together.
+
+    Those whose collapse is clear must show or refute the claim, too: noise neither makes a collapse nor breaks a run
+    that stands still.
+    """
     ((_, method, _),) = claim.quantity.terms
     ends = {b: [run for m in subject.members for run in run_ends(results, m, method, b).values()] for b in planned_on}
     runs = {benchmark: found for benchmark, found in ends.items() if found}
     if not runs:
         return Outcome(subject.model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
-    shares = {b: Proportion.of(sum(any(run.values()) for run in found), len(found)) for b, found in runs.items()}
-    estimate = Proportion.of(sum(s.successes for s in shares.values()), sum(s.count for s in shares.values()))
+    together = [run for found in runs.values() for run in found]
+    estimate = Proportion.of(sum(run.collapsed for run in together), len(together))
+    clear = Proportion.of(sum(run.clear for run in together), len(together))
+    shares = {b: Proportion.of(sum(run.collapsed for run in found), len(found)) for b, found in runs.items()}
     on_each = {benchmark: share.value for benchmark, share in shares.items()}
     counts = len(runs), len(planned_on), sum(map(claim.rule.met, on_each.values()))
-    p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
+    p_values = max(map(claim.rule.p_holds, (estimate, clear))), max(map(claim.rule.p_violated, (estimate, clear)))
     several = min(map(len, runs.values())) > 1
-    return Outcome(subject.model, "undecided", estimate, None, *counts, *p_values, several, on_each=on_each)
+    beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
+    return Outcome(subject.model, "undecided", estimate, None, *counts, *p_values, several, **beside)
 
 
 def _other_updates(quantity: Quantity, results: Results) -> str:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from srpo.analysis.results.collapse import DROP, collapse_frame
+from srpo.analysis.results.collapse import CLEAR, DROP, collapse_frame
 from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import AVERAGE, in_matrix_order, planned
@@ -79,8 +79,9 @@ def collapses_table(results: Results) -> Table:
     notes = [
         f"Finished runs whose last {WINDOW} validations lie below the untrained model, or more than {DROP:g} points "
         f"below their best {WINDOW} in a row. One half of the questions selects the best, the other half measures it. "
-        "In brackets the exact 95 % interval of the share in percent (Clopper and Pearson). It takes runs as "
-        "independent; those that share a base model are not quite."
+        f"Clear: by more than {CLEAR:g} standard errors over the test questions; noise alone makes some of the others. "
+        "In brackets the exact 95 % interval of the share in percent (Clopper and Pearson). It takes "
+        "runs as independent; those that share a base model are not quite."
     ]
     digits = dict.fromkeys(["percent", "percent_low", "percent_high"], 1)
     grids = [Grid("Method", heads, body)] if body else []
@@ -91,7 +92,8 @@ def _share(row: dict | None) -> Cell:
     if row is None:
         return Cell(MISSING)
     ends = interval(row["percent_low"], row["percent_high"], digits=0)
-    return Cell(f"{row['collapsed']} of {row['runs']}", interval=ends)
+    clear = f", {row['clear']} clear" if row["clear"] < row["collapsed"] else ""
+    return Cell(f"{row['collapsed']} of {row['runs']}{clear}", interval=ends)
 
 
 def watch_table(results: Results) -> Table:

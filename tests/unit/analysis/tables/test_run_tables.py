@@ -14,6 +14,7 @@ from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.figures.captions import score_caption
 from srpo.analysis.figures.curves import ALARM, clock_curves, curves_with_alarms
+from srpo.analysis.results.claims import Rule, load_claims
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.titles import MISSING
 from srpo.analysis.results.verdicts import findings
@@ -84,6 +85,58 @@ def test_a_drop_from_the_best_is_a_collapse_above_the_untrained_model(collapsed)
     results = replace(collapsed, validations=validations.assign(question_scores=scores))
     frame = collapses_table(results).frame.set_index(["method", "benchmark"])
     assert frame.loc[("grpo", "biology"), ["below", "dropped", "collapsed"]].tolist() == [0, 1, 1]
+
+
+@pytest.fixture(scope="module")
+def standing_still(collapsed):
+    """Two samples of each question; no method learns anything, but SDPO on physics falls to nothing."""
+    rng = np.random.default_rng(4)
+
+    def drawn(log: pd.DataFrame, samples: int) -> pd.DataFrame:
+        scores = []
+        for row in log.to_dict("records"):
+            fallen = (row["benchmark"], row.get("method")) == ("physics", "sdpo")
+            chance = np.linspace(0.1, 0.5, len(row["question_scores"])) * (0.02 if fallen else 1)
+            scores.append(rng.binomial(samples, chance) / samples)
+        return log.assign(question_scores=scores)
+
+    return replace(collapsed, validations=drawn(collapsed.validations, 2), bases=drawn(collapsed.bases, 4))
+
+
+def test_noise_alone_is_no_clear_collapse(standing_still):
+    """By hand from the logs: the mean loss of each question, and twice its standard error."""
+    frame = collapses_table(standing_still).frame.set_index(["method", "benchmark"])
+    assert frame.loc[("grpo", "average"), "collapsed"] >= 4
+    assert frame.loc[("grpo", "average"), "clear"] <= 2
+    assert frame.loc[("sdpo", "physics"), ["runs", "collapsed", "clear"]].tolist() == [3, 3, 3]
+    assert (frame["clear"] <= frame["collapsed"]).all()
+    validations, bases = standing_still.validations, standing_still.bases
+    for benchmark in ("chemistry", "biology"):
+        of = validations[(validations["method"] == "grpo") & (validations["benchmark"] == benchmark)]
+        untrained = 100 * bases[bases["benchmark"] == benchmark]["question_scores"].iloc[0]
+        below = 0
+        for _, log in of.groupby("seed"):
+            end = 100 * np.mean([*log.sort_values("step")["question_scores"].iloc[-3:]], axis=0)
+            below += end.mean() < untrained.mean()
+        assert frame.loc[("grpo", benchmark), "below"] == below
+    rows = {row.label: [str(cell) for cell in row.cells] for row in collapses_table(standing_still).grids[0].rows}
+    row = frame.loc[("grpo", "average")]
+    assert f"{row['collapsed']} of 15, {row['clear']} clear" in rows["GRPO"][0]
+
+
+def test_noise_alone_neither_shows_a_collapse_nor_refutes_that_there_is_none(standing_still):
+    """All runs that collapsed are enough for a verdict, the clear ones are not."""
+    claims = {claim.id: claim for claim in load_claims()}
+    quantity = claims["sdpo_collapses"].quantity.model_copy(update={"terms": [(1.0, "grpo", "end")]})
+    above = claims["sdpo_collapses"].model_copy(update={"quantity": quantity, "rule": Rule(above=2)})
+    below = above.model_copy(update={"rule": Rule(below=2)})
+    (shown,), (refuted,) = findings(standing_still, (above,)), findings(standing_still, (below,))
+    assert shown.outcomes[0].estimate.low > 2 > shown.outcomes[0].clear.low
+    assert (shown.verdict, refuted.verdict) == ("suggestive", "undecided")
+    assert "whose collapse is clear do not" in shown.outcomes[0].reason
+    assert "if only clear collapses count" in refuted.outcomes[0].reason
+    sdpo = claims["sdpo_collapses"].model_copy(update={"rule": Rule(above=2)})
+    assert findings(standing_still, (sdpo,))[0].outcomes[0].clear.successes >= 3
 
 
 def test_an_empty_experiment_has_neither(tmp_path):
