@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy import stats
 from srpo.analysis.report.power_text import assumed_sentences, measured_sentences
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import Estimate, Variance
-from srpo.analysis.results.power import assumed, effect_found, half_width, power, sample_noise, seeds_needed
+from srpo.analysis.results.power import WIDER, assumed, effect_found, half_width, power, sample_noise, seeds_needed
 from srpo.layout import RunId
 
 
@@ -68,6 +69,18 @@ def test_three_base_models_leave_two_degrees_of_freedom():
     assert half_width(assumed(2.0, 5), 3) < half_width(assumed(2.0, 5, paired=True), 3) / 2
 
 
+def test_the_assumption_is_compared_with_the_published_intervals():
+    """``embedded-full``: eight base models, five benchmarks of 64 questions, 16 samples; docs/results.md."""
+    published = ((1.4, 6.3), (3.0, 6.6), (7.5, 13.6), (5.9, 14.9), (1.9, 9.3))
+    expected = half_width(assumed(2.0, 5, sample_noise(64, 16), paired=True), 8)
+    factors = [(high - low) / 2 / expected for low, high in published]
+    assert [round(min(factors), 1), round(max(factors), 1)] == pytest.approx([*WIDER], abs=0.051)
+    docs = Path(__file__).parents[4] / "docs"
+    results, said = (" ".join((docs / name).read_text().split()) for name in ("results.md", "report.md"))
+    assert all(f"[{low}, {high}]" in results for low, high in published)
+    assert f"in `embedded-full` {WIDER[0]} to {WIDER[1]} times" in said
+
+
 def test_each_number_of_seeds_is_said_of_its_methods():
     """A method has as many seeds as on the benchmark with the fewest: c has one, although two on the other."""
     seeds = {("a", "x"): 3, ("a", "y"): 3, ("b", "x"): 3, ("b", "y"): 3, ("c", "x"): 2, ("c", "y"): 1, ("d", "x"): 1}
@@ -82,6 +95,7 @@ def test_each_number_of_seeds_is_said_of_its_methods():
     assert three == f"A and B: 3 seeds would resolve {resolved[3]} points between two methods, 4 seeds {resolved[4]}."
     assert one == f"C and D: one seed resolves nothing, 2 seeds {resolved[2]}."
     assert condition.startswith("This is for an average over 2 benchmarks, if runs have an SD of 1.5 points (measured)")
+    assert "measured intervals are wider, in embedded-full 1.3 to 3.4 times." in condition
     assert f" need {seeds_needed(variance, 1.8)} seeds " in condition
 
 
