@@ -15,6 +15,7 @@ from synthetic import paper_experiment, tiny_experiment, write_results
 
 from srpo.analysis.figures.curves import average_curves
 from srpo.analysis.figures.registry import FIGURES, _title
+from srpo.analysis.report.page import render
 from srpo.analysis.report.summary import (
     LONGEST,
     _listed,
@@ -151,6 +152,11 @@ def test_the_checks_are_one_line_beside_the_verdicts_and_not_counted_with_one_se
     assert said.startswith(f"Of {len(checks)} checks that any learning method fulfils, ")
     assert all(f.claim.statement in said for f in checks if f.verdict != "holds")
     assert not any(f.claim.statement in " ".join(answers(results, found)) for f in checks)
+    page = render(results, tmp_path)
+    for finding in checks:
+        row = page.split(f'<tr id="claim-{finding.claim.id}">')[1].split("</tr>")[0]
+        assert f"<td>check: {finding.verdict}</td>" in row
+        assert 'class="verdict' not in row
     null_experiment.write(tmp_path / "one", Null(seeds=(1,)))
     one = load_results(tmp_path / "one")
     assert "any learning method fulfils" not in " ".join(background(one, findings(one)))
