@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from srpo.experiment.compose import load_experiment
+from srpo.policy import shared_prompts
 from srpo.policy.shared_prompts import SHARED_PROMPTS, PackedRows, shared_prompt_attention
+from srpo.repository import CONFIGS
 
 ROWS = [(5, [3, 1, 7]), (1, [2]), (9, [1, 1])]
 """Tokens of each prompt and of its responses."""
+
+
+@pytest.fixture(params=[1, 4], ids=["one-group", "groups"], autouse=True)
+def number_of_groups(request, monkeypatch) -> int:
+    """Each test with one group of responses, and with several."""
+    if request.param > 1:
+        monkeypatch.setattr(shared_prompts, "WORTH_A_GROUP", 10)
+    return request.param
 
 
 def models() -> tuple[Qwen3ForCausalLM, Qwen3ForCausalLM]:
@@ -51,10 +63,11 @@ def draw() -> list[tuple[Tensor, list[Tensor]]]:
     ]
 
 
-def test_values_are_those_of_each_response_alone():
+def test_values_are_those_of_each_response_alone(number_of_groups):
     packed, plain = models()
     rows = draw()
     layout = packed_rows()
+    assert len(layout.responses) == number_of_groups
     ids = torch.cat([part for prompt, own in rows for part in (prompt, *own)])
     found = packed(
         input_ids=ids[None],
@@ -111,3 +124,23 @@ def test_positions_go_on_after_the_prompt():
     layout = PackedRows.of(torch.tensor([2]), torch.tensor([2]), torch.tensor([3, 1]))
     assert layout.positions.tolist() == [0, 1, 2, 3, 4, 2]
     assert layout.predicting.tolist() == [1, 2, 3, 1]
+
+
+def test_a_long_response_does_not_pad_the_others(monkeypatch):
+    """One of 16 responses has 2,000 tokens; the others have about as many as in published runs."""
+    monkeypatch.undo()
+    lengths = [300] * 7 + [2000] + [250 + 20 * i for i in range(8)]
+    layout = PackedRows.of(torch.tensor([300, 270]), torch.tensor([8, 8]), torch.tensor(lengths))
+    assert [list(group.tokens.shape) for group in layout.responses] == [[15, 390], [1, 2000]]
+    assert [list(group.prompt_tokens.shape) for group in layout.responses] == [[2, 300], [1, 300]]
+    assert layout.places.sort().values.unique().numel() == sum(lengths) + 570
+
+
+@pytest.mark.parametrize("name", ["embedded", "regimes", "regimes-distractors", "real-cpu"])
+def test_models_on_cpus_have_one_group(name, monkeypatch):
+    """No saving is as large as the threshold, whatever the lengths: groups have not changed their numbers."""
+    monkeypatch.undo()
+    training = load_experiment(CONFIGS / "experiments" / f"{name}.yaml").training
+    longest, prompt = training.max_response_length, training.max_prompt_length
+    assert training.micro_batch_size * longest * (prompt + longest) < shared_prompts.WORTH_A_GROUP
+    assert training.questions_per_batch * prompt**2 < shared_prompts.WORTH_A_GROUP
