@@ -30,6 +30,9 @@ from srpo.step_times import paper_step_seconds, timed_like
 from srpo.text import duration, joined, plural
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
+PAPER_VALIDATES_EVERY, FEWER_VALIDATIONS = 5, 10
+"""Steps from one validation to the next: the paper's, and what an experiment takes that need not match it."""
+
 GPU_SIZES = (80e9, 96e9)
 """Bytes of the GPUs that memory is compared with, if steps are like the paper's and nobody named a card."""
 
@@ -171,8 +174,8 @@ def _render_time(plan: Plan) -> str:
     if plan.model_seconds:
         rows.append(["base models", duration(sum(plan.model_seconds))])
     rows.append(["all", duration(3600 * plan.device_hours, digits=_digits(plan))])
-    lines = [table(["part", f"{device} time"], rows), _duration(plan), *_published_range(plan), *_other_clock(plan)]
-    return "\n".join(lines)
+    more = [*_published_range(plan), *_other_clock(plan), *_other_validations(plan)]
+    return "\n".join([table(["part", f"{device} time"], rows), _duration(plan), *more])
 
 
 def _duration(plan: Plan) -> str:
@@ -209,11 +212,26 @@ def _other_clock(plan: Plan) -> list[str]:
         return []
     wall = isinstance(experiment.training.clock, WallClock)
     clock = CalibratedClock(kind="calibrated") if wall else WallClock(kind="wall")
-    training = experiment.training.model_copy(update={"clock": clock})
-    other = experiment.model_copy(update={"training": training})
-    hours = make_plan(other, plan.nodes, plan.measured, plan.gpu).device_hours
+    hours = _hours_with(plan, clock=clock)
     steps = "the paper's steps" if wall else "as many steps as these GPUs make in the paper's hours"
     return [f"With training.clock {{kind: {clock.kind}}}, {steps}: {hours:.0f} GPU-hours."]
+
+
+def _other_validations(plan: Plan) -> list[str]:
+    """The price with half as many validations, or with as many as the paper's, for steps like the paper's."""
+    experiment = plan.experiment
+    if plan.rehearsal or not plan.runs or not like_the_paper(experiment):
+        return []
+    every = PAPER_VALIDATES_EVERY if experiment.training.validate_every > PAPER_VALIDATES_EVERY else FEWER_VALIDATIONS
+    hours, paper = _hours_with(plan, validate_every=every), ", as in the paper" * (every == PAPER_VALIDATES_EVERY)
+    return [f"With training.validate_every: {every}{paper}: {hours:.0f} GPU-hours."]
+
+
+def _hours_with(plan: Plan, **changes: object) -> float:
+    """Hours of all GPUs if the experiment's training has these values."""
+    training = plan.experiment.training.model_copy(update=changes)
+    other = plan.experiment.model_copy(update={"training": training})
+    return make_plan(other, plan.nodes, plan.measured, plan.gpu).device_hours
 
 
 def _render_disk(plan: Plan) -> str:

@@ -146,6 +146,16 @@ def test_the_price_of_the_other_clock() -> None:
         assert re.search(line, plan_text.render(hours[name]))
 
 
+@pytest.mark.parametrize(("name", "every", "said"), [("paper", 10, "10"), ("paper-decisive", 5, "5, as in the paper")])
+def test_the_price_of_other_validations(name, every, said) -> None:
+    experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+    text = plan_text.render(plan.make_plan(experiment, gpu="h100"))
+    training = experiment.training.model_copy(update={"validate_every": every})
+    other = plan.make_plan(experiment.model_copy(update={"training": training}), gpu="h100")
+    assert f"With training.validate_every: {said}: {other.device_hours:.0f} GPU-hours." in text
+    assert "validate_every" not in plan_text.render(plan.make_plan(EMBEDDED))
+
+
 def test_a_rehearsal_says_no_more_than_it_knows() -> None:
     rehearsal = load_experiment(CONFIGS / "experiments" / "paper-rehearsal-8b.yaml")
     text = plan_text.render(plan.make_plan(rehearsal)).partition("\ndisk")[0]
