@@ -220,17 +220,23 @@ def rollout_memory(
 def host_memory(shape: TransformerShape, execution: Execution, teacher: bool = True) -> float:
     """Bytes of host memory that a run needs at its peak, all ranks together.
 
+    It is at the start, when a checkpoint is written, or when one is loaded. What verl saves and loads of the student
+    goes through host memory one tensor at a time.
+
     Args:
         teacher: whether the method's teacher has its own weights.
     """
     size = parameters(shape)
     # verl loads a model with tied embeddings on every rank, others on the first, in float32
     loading = FLOAT32 * size * (execution.ranks if shape.tie_word_embeddings else 1)
-    # each server keeps a copy of its weights; the weights to evaluate are put together on the first rank
+    # each server keeps a copy of its weights
     servers = BFLOAT16 * size * execution.ranks / execution.rollout_tensor_parallel
+    # the first rank puts the weights to evaluate together; safetensors 0.8 writes them without another copy (measured)
     saving = weight_bytes(execution) * size
+    # when a run goes on, every rank reads its whole shard of the teacher (self_teacher_engine.py)
+    resuming = FLOAT32 * size if teacher else 0
     offloaded = FLOAT32 * size if teacher and execution.offload_teacher else 0
-    return max(loading, servers + saving) + offloaded + HOST_PER_RANK * execution.ranks
+    return max(loading, servers + max(saving, resuming)) + offloaded + HOST_PER_RANK * execution.ranks
 
 
 def process_memory_mb(model: Model) -> int:

@@ -52,6 +52,22 @@ def test_parameters_of_a_llama_are_those_of_transformers() -> None:
     assert memory.layer_parameters(shape) == sum(parameter.numel() for parameter in layer.parameters())
 
 
+def test_host_memory_is_that_of_its_largest_moment() -> None:
+    """Of Qwen3-8B on 8 ranks: servers' weights, and what one checkpoint has in host memory at a time."""
+    shape, tied, ranks = SHAPES["qwen3-8b"], SHAPES["qwen3-4b"], 8 * memory.HOST_PER_RANK
+    servers, size = 8 * 2 * memory.parameters(shape), memory.parameters(shape)
+
+    def host(teacher: bool, **changes: object) -> float:
+        return memory.host_memory(shape, PAPER.execution.model_copy(update=changes), teacher) - ranks
+
+    assert host(teacher=False) == servers + 2 * size  # rank 0 has the weights to evaluate
+    assert host(teacher=True) == servers + 4 * size  # ranks read the teacher's shards
+    assert host(teacher=True, offload_teacher=True) == servers + 4 * size + 4 * size
+    assert host(teacher=True, rollout_tensor_parallel=8) == 2 * size + 4 * size
+    # of a model with tied embeddings every rank loads all of it
+    assert memory.host_memory(tied, PAPER.execution) == 8 * 4 * memory.parameters(tied) + ranks
+
+
 def test_a_run_in_one_process_asks_for_memory_by_its_model() -> None:
     models = load_experiment(CONFIGS / "experiments" / "rehearsal-real.yaml").models
     assert 6000 < memory.process_memory_mb(models["smollm2-135m"]) < 8000
