@@ -79,6 +79,8 @@ def trained(tmp_path_factory):
                 loop.train(spec, layout)
             run = layout.run(spec.id)
             log = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+            for step in log:
+                del step["wall_seconds"], step["host_memory_gb"]
             found = checkpoints.newest(run)
             assert found is not None
             done[key] = log, (found[0] / "huggingface" / "model.safetensors").read_bytes()
@@ -124,8 +126,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(changes, trained):
     """Of snapshots, the second copy comes three updates after the first: after the resumption, by one update."""
     (log, last), (resumed, resumed_last) = trained(changes), trained(changes, steps=(2, 4))
     assert last == resumed_last
-    for step, other in zip(log, resumed, strict=True):
-        assert {**step, "wall_seconds": 0} == {**other, "wall_seconds": 0}
+    assert log == resumed
 
 
 # ---------------------------------------------------------------- weights
