@@ -72,7 +72,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich takes longer to import than all else that help needs
     pretty_exceptions_enable=False,
 )
-track = typer.Typer(help="Copy the logs to MLflow.")
+track = typer.Typer(help="Copy the logs to MLflow and other loggers.")
 app.add_typer(track, name="track")
 
 
@@ -531,6 +531,19 @@ def track_sync(results: Results) -> None:
 
     for folder in _experiments(results):
         sync(folder)
+
+
+@track.command("copy")
+def track_copy(
+    results: Results,
+    to: Annotated[str, Option("--to", metavar="LOGGER", help="one of verl's: wandb, tensorboard, swanlab and others")],
+) -> None:
+    """Copy the training runs, as they are now, to another logger than MLflow."""
+    from srpo.tracking.loggers import copy_runs
+
+    for folder in _experiments(results):
+        for name in copy_runs(folder, to):
+            print(f"{name}: copied")
 
 
 @track.command("ui")

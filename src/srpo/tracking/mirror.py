@@ -199,7 +199,7 @@ class Mirror:
         path = self.layout.statistics(benchmark)
         tags = {"stage": "data", "benchmark": benchmark}
         with self._connected():
-            rows = _numbers(read_json(path).get("rows", {}), "rows")
+            rows = numbers(read_json(path).get("rows", {}), "rows")
             self._sync_file(path, f"data {benchmark}", tags, rows, experiment=INPUTS)
 
     def sync_model(self, model: str) -> None:
@@ -208,7 +208,7 @@ class Mirror:
         content = read_json(path)
         tags = {"stage": "model", "model": model}
         with self._connected():
-            self._sync_file(path, f"model {model}", tags, _numbers(content), params=content, experiment=INPUTS)
+            self._sync_file(path, f"model {model}", tags, numbers(content), params=content, experiment=INPUTS)
 
     def sync_base(self, model: str, benchmark: str) -> None:
         """The evaluation of an untrained model."""
@@ -314,13 +314,13 @@ class Mirror:
             metric
             for event in steps
             if event["step"] > seen_step
-            for metric in _metrics(_step_values(event), times.at(event["step"]), event["step"])
+            for metric in _metrics(step_values(event), times.at(event["step"]), event["step"])
         ]
         metrics += [
             metric
             for event in validations
             if event["step"] > seen_validation
-            for metric in _metrics(_numbers(event, "validation"), times.at(event["step"]), event["step"])
+            for metric in _metrics(numbers(event, "validation"), times.at(event["step"]), event["step"])
         ]
         if metrics:
             self._client.log_batch(run.info.run_id, metrics=metrics)
@@ -345,7 +345,7 @@ class Mirror:
         if run.data.tags.get("srpo.synced_summary") == digest:
             return
         content = read_json(summary)
-        values = _numbers({key: content.get(key) for key in ("peak_memory_gb", "wall_seconds")}, "summary")
+        values = numbers({key: content.get(key) for key in ("peak_memory_gb", "wall_seconds")}, "summary")
         for name, budget in content.get("budgets", {}).items():
             if budget is not None:
                 values[f"summary/{name}/avg_at_k"] = budget["avg_at_k"]
@@ -510,16 +510,16 @@ def without_password(text: str) -> str:
     return re.sub(r"://[^/@\s]+@", "://***@", text)
 
 
-def _numbers(value: dict[str, Any], prefix: str = "") -> dict[str, float]:
+def numbers(value: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """The numbers of a nested mapping, named by their path; ``step`` is not one of them."""
     named = flattened({prefix: value} if prefix else value, "/").items()
-    numbers = {name: item for name, item in named if isinstance(item, int | float) and not isinstance(item, bool)}
-    return {name: float(number) for name, number in numbers.items() if name.rpartition("/")[2] != "step"}
+    found = {name: item for name, item in named if isinstance(item, int | float) and not isinstance(item, bool)}
+    return {name: float(number) for name, number in found.items() if name.rpartition("/")[2] != "step"}
 
 
-def _step_values(event: dict[str, Any]) -> dict[str, float]:
+def step_values(event: dict[str, Any]) -> dict[str, float]:
     rest = {key: value for key, value in event.items() if key != "metrics"}
-    return {**event["metrics"], **_numbers(rest)}
+    return {**event["metrics"], **numbers(rest)}
 
 
 def _evaluation_metrics(path: Path) -> dict[str, tuple[int, float]]:
@@ -528,7 +528,7 @@ def _evaluation_metrics(path: Path) -> dict[str, tuple[int, float]]:
         name: (budget["step"], number)
         for key, budget in read_json(path)["budgets"].items()
         if budget is not None
-        for name, number in _numbers(budget, f"evaluation/{key}").items()
+        for name, number in numbers(budget, f"evaluation/{key}").items()
     }
 
 
