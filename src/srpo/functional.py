@@ -4,7 +4,7 @@ They need torch, and neither verl, Ray, Snakemake nor MLflow. The package export
 ``srpo.load_method``, and ``srpo.teacher_messages`` for the teacher's prompt. ``examples/`` shows their use.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -42,7 +42,7 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
 
 def route(
     rewards: Tensor | Sequence[float],
-    groups: Tensor | Sequence[int],
+    groups: Tensor | Sequence[Hashable],
     method: str | Method = "srpo",
     step: int | None = None,
     draws: Tensor | Sequence[int] | None = None,
@@ -56,7 +56,7 @@ def route(
 
     Args:
         rewards: [rollouts] 1 for a correct rollout; every other value is wrong.
-        groups: [rollouts] an id for each question.
+        groups: [rollouts] an id of the question: numbers, or anything hashable, such as verl's ``uid``.
         method: a name of ``configs/methods`` or a :class:`~srpo.algorithm.method.Method`.
         step: the number of the training step, from 1, which a method with a second table needs.
         draws: [rollouts] random integers of at least 0, from which ``sibling_choice: random`` chooses the siblings.
@@ -79,7 +79,7 @@ def loss(
     response_ids: Values,
     response_mask: Tensor | None,
     rewards: Tensor | Sequence[float],
-    groups: Tensor | Sequence[int],
+    groups: Tensor | Sequence[Hashable],
     method: str | Method = "srpo",
     *,
     old_log_probs: Values | None = None,
@@ -99,7 +99,8 @@ def loss(
     - the teacher is an exponential moving average of the student: after each optimizer step, move it by the method's
       ``teacher_update_rate`` (table 3). What another kind of ``method.teacher`` asks for is in docs/method.md;
     - it reads the same response tokens after a prompt that shows a correct sibling, which :func:`route` chooses;
-    - logits are those that predict the response tokens, divided by the sampling temperature.
+    - logits are those that predict the response tokens, divided by the sampling temperature. Those of a masked
+      vocabulary may be -inf.
 
     Args:
         logits: [rollouts, tokens, vocabulary] of the student, any float dtype, with gradients; log-probs do as well. Or
@@ -116,16 +117,19 @@ def loss(
         step, earlier: as in :func:`route`.
 
     Returns:
-        The loss, a float32 scalar with gradients, exactly 0 if no rollout takes a branch; and metrics: ``loss/BRANCH``
-        sum to the loss, ``routing/BRANCH_fraction`` of the rollouts, means over the tokens concerned of the clip
-        fraction, the rollout correction, the divergence and the teacher's entropy in nats, and the weights' quantiles.
+        The loss, a float32 scalar with gradients, exactly 0 if no rollout takes a branch; and metrics: ``loss/BRANCH``,
+        whose sum over the branches is the loss, ``routing/BRANCH_fraction`` of the rollouts, means over the tokens
+        concerned of the clip fraction, the rollout correction, the divergence and the teacher's entropy in nats, and
+        the weights' quantiles.
 
     Raises:
-        ValueError: if a group has one rollout, a rollout that uses the teacher has no logits of the teacher, or a
-            method with a second table is given no step.
+        ValueError: if a group has one rollout, values are not of the same rollouts and tokens, a rollout that uses the
+            teacher has no logits of the teacher, or a method with a second table is given no step.
     """
     method = _at(_method(method), step)
     rewards, groups = _on_cpu(rewards, groups)
+    more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
+    _check_shapes(len(rewards), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
     known = None if earlier is None else torch.as_tensor(earlier).cpu()
     routes = routing.route(rewards, groups, method.routing, earlier=known)
     if teacher_logits is None and routes.uses_teacher.any():
@@ -200,9 +204,32 @@ def _at(method: Method, step: int | None) -> Method:
     return method.at(step or 1)
 
 
-def _on_cpu(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
+def _on_cpu(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hashable]) -> tuple[Tensor, Tensor]:
     """Routing and advantages are of few numbers, and are computed on the CPU."""
-    return torch.as_tensor(rewards).detach().float().cpu(), torch.as_tensor(groups).cpu()
+    if len(rewards) != len(groups):
+        raise ValueError(f"{len(rewards)} rewards, {len(groups)} groups: give both for every rollout")
+    if not isinstance(groups, Tensor):
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+        groups = torch.tensor([numbers[group] for group in groups])
+    return torch.as_tensor(rewards).detach().float().cpu(), groups.cpu()
+
+
+def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values | None]) -> None:
+    """Check that all values are of the same rollouts and tokens."""
+    expected = _lengths(response_ids)
+    for name, given in ({"response_ids": response_ids} | others).items():
+        found = expected if given is None else _lengths(given)
+        if len(found) != rollouts:
+            raise ValueError(f"{name} has {len(found)} rollouts: there are {rollouts} rewards")
+        for row, (own, length) in enumerate(zip(found, expected, strict=True)):
+            if own not in {None, length}:
+                raise ValueError(f"{name} has {own} tokens for rollout {row}: response_ids has {length}")
+
+
+def _lengths(values: Values) -> list[int | None]:
+    if isinstance(values, Tensor):
+        return [values.shape[1]] * len(values)
+    return [None if row is None else len(row) for row in values]
 
 
 def _flat(values: Values, mask: Tensor | None, rollouts: Tensor) -> Tensor:

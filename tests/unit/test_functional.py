@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from helpers import METHODS, Sample, first_correct_sibling, load_method, slow_objective
@@ -125,6 +126,60 @@ def test_lists_of_numbers_will_do() -> None:
     assert routes.names == ["sdpo", "grpo", "grpo", "sdpo"]
     assert routes.shown_sibling.tolist() == [1, 2, 1, 1]
     assert routes.uses_teacher.tolist() == [True, False, False, True]
+
+
+def test_the_ids_of_questions_may_be_words() -> None:
+    """As verl's ``uid`` is."""
+    words = ["a", "b", "a", "b"]
+    for groups in (words, np.array(words, dtype=object)):
+        assert srpo.route([0, 1, 1, 0], groups).shown_sibling.tolist() == [2, -1, -1, 1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_masked_vocabulary_is_one_of_probability_zero(name: str) -> None:
+    """Masked in both: -inf is what a very low logit is. More are masked than the top K leaves out."""
+    method = load_method(name, distillation_topk=5)
+    world = World(method, several_updates=False)
+    world.ids %= 3
+    found = []
+    for low in (-300.0, -math.inf):
+        leaf = world.logits.detach().clone().requires_grad_()
+        student, teacher = (
+            torch.cat([x[..., :3], torch.full_like(x[..., 3:], low)], -1) for x in (leaf, world.teacher)
+        )
+        loss, _ = srpo.loss(student, teacher, world.ids, MASK, REWARDS, GROUPS, method)
+        loss.backward()
+        found.append((loss.item(), leaf.grad[MASK]))
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-6)
+    assert torch.allclose(found[1][1], found[0][1], rtol=1e-5, atol=1e-9)
+    assert found[0][1].any()
+
+
+def test_a_token_that_only_the_teacher_excludes_costs_a_finite_loss() -> None:
+    world = World(load_method("sdpo"), several_updates=False)
+    teacher = torch.cat([world.teacher[..., :3], torch.full_like(world.teacher[..., 3:], -math.inf)], -1)
+    loss, metrics = srpo.loss(world.logits, teacher, world.ids, MASK, REWARDS, GROUPS, "sdpo")
+    loss.backward()
+    assert math.isfinite(loss.item())
+    assert all(map(math.isfinite, metrics.values()))
+    assert world.logits.grad[MASK].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"logits": lambda x: torch.cat([x, x[:, :1]], 1)}, "logits has 5 tokens for rollout 0: response_ids has 4"),
+        ({"teacher_logits": lambda x: x[1:]}, "teacher_logits has 15 rollouts: there are 16 rewards"),
+        ({"response_mask": lambda x: x[:, 1:]}, "response_mask has 3 tokens for rollout 0: response_ids has 4"),
+        ({"rewards": lambda x: x[1:]}, "15 rewards, 16 groups: give both for every rollout"),
+    ],
+)
+def test_values_of_other_rollouts_or_tokens_are_named(changes, says) -> None:
+    world = World(load_method("srpo"), several_updates=False)
+    given = {"logits": world.logits, "teacher_logits": world.teacher, "response_ids": world.ids}
+    given |= {"response_mask": MASK, "rewards": REWARDS, "groups": GROUPS}
+    with pytest.raises(ValueError, match=says):
+        srpo.loss(**{name: changes.get(name, lambda x: x)(value) for name, value in given.items()})
 
 
 def test_what_is_refused() -> None:

@@ -14,6 +14,9 @@ from torch.autograd.function import once_differentiable
 
 from srpo.algorithm import LOGITS_CHUNK
 
+LOWEST = -1e4
+"""Log-prob of a token whose logit is -inf, as of a masked vocabulary: its probability is 0, and 0 times -inf is NaN."""
+
 
 def token_log_probs(
     logits: Float[Tensor, "tokens vocabulary"], labels: Int64[Tensor, " tokens"]
@@ -55,7 +58,7 @@ def top_k_with_tail(
         ids: K < vocabulary of them, all different.
 
     Returns:
-        The K + 1 probabilities of a token sum to one; differentiable.
+        At least :data:`LOWEST`. The K + 1 probabilities of a token sum to one; differentiable.
     """
     everywhere = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
     return token_and_top_k_log_probs(logits, ids.new_zeros(len(ids)), everywhere, ids)[1]
@@ -81,7 +84,7 @@ def entropy(logits: Float[Tensor, "tokens vocabulary"]) -> Float32[Tensor, " tok
 
 def _entropy(logits: Tensor) -> Tensor:
     log_probs = logits.log_softmax(-1, dtype=torch.float32)
-    return -(log_probs.exp() * log_probs).sum(-1)
+    return -(log_probs.exp() * log_probs.clamp(min=LOWEST)).sum(-1)
 
 
 class _LogProbs(torch.autograd.Function):
@@ -95,7 +98,7 @@ class _LogProbs(torch.autograd.Function):
             log_probs.append(every.gather(-1, labels[tokens, None])[:, 0])
             every = every[own]
             tail = every.scatter(-1, ids[places], -torch.inf).logsumexp(-1, keepdim=True)
-            restricted.append(torch.cat([every.gather(-1, ids[places]), tail], -1))
+            restricted.append(torch.cat([every.gather(-1, ids[places]), tail], -1).clamp_(min=LOWEST))
         result = torch.cat(log_probs), torch.cat(restricted)
         ctx.save_for_backward(logits, labels, rows, ids, result[1])  # not a view of it, which would keep itself alive
         return result
