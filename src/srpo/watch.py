@@ -93,7 +93,7 @@ RULES = (
         against="early",
         by="ratio",
         warn=Limits(low=0.5, high=2),
-        alarm=Limits(low=0.3, high=3),
+        alarm=Limits(high=3),  # a model that learns grows sure: low is no alarm
     ),
     Rule(
         "length",
@@ -110,7 +110,7 @@ RULES = (
         of="response_length/mean",
         against="early",
         by="ratio",
-        alarm=Limits(low=0.5),
+        warn=Limits(low=0.5),
         below=60,
     ),
     Rule(
@@ -120,7 +120,7 @@ RULES = (
         against="best",
         by="points",
         warn=Limits(low=-1.5, times=2),
-        alarm=Limits(low=-5),
+        alarm=Limits(low=-5, times=2),
     ),
     Rule(
         "gap",
