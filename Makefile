@@ -123,10 +123,11 @@ dist: env ## build the packages of a release and its notes in dist; TAG=vX.Y.Z
 env: $(STAMP) ## install the environment for CPUs in .venv
 
 $(STAMP): envs/embedded.txt pyproject.toml
-	python="$(FIND_PYTHON)"; \
+	@echo "make: installing the environment in $(VENV): 2.5 to 6.3 GB on disk, some minutes"
+	@python="$(FIND_PYTHON)"; \
 	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 is needed (make PYTHON=/path/to/python3.11 env)" >&2; exit 1; fi; \
 	test -x $(BIN)/python || "$$python" -m venv $(VENV)
-	torch="$$(grep '^torch==' envs/embedded.txt)"; \
+	@torch="$$(grep '^torch==' envs/embedded.txt)"; \
 	if timeout 3 $(BIN)/python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' \
 			"$(TORCH_CPU)/torch/" 2> /dev/null \
 		&& $(BIN)/python -m pip install --quiet --no-deps --index-url "$(TORCH_CPU)" "$$torch"; then :; \
@@ -134,9 +135,9 @@ $(STAMP): envs/embedded.txt pyproject.toml
 		echo "make: no CPU build of torch from $(TORCH_CPU); the package index may send 2.7 GB of CUDA libraries with it" >&2; \
 		$(BIN)/python -m pip install --quiet "$$torch"; \
 	fi
-	$(BIN)/python -m pip install --quiet -r envs/embedded.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	touch $@
+	@$(BIN)/python -m pip install --quiet -r envs/embedded.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
 
 # Only the packages that the embedded environment lacks, and another transformers; the rest comes from there.
 $(SGLANG_STAMP): envs/sglang-cpu.txt $(STAMP)

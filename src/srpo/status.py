@@ -290,12 +290,13 @@ def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
     def number(value: float | None, digits: int) -> str:
         return "" if value is None else f"{value:.{digits}f}"
 
+    digits = 0 if status.horizon >= 10 else 1
     tries = f"{status.attempts} ({status.failures} failed)" if status.failures else status.attempts or ""
     return (
         status.run,
         status.stage,
         status.step or "",
-        f"{status.clock:.0f}/{status.horizon:.0f}" if status.step else "",
+        f"{number(status.clock, digits)}/{number(status.horizon, digits)}" if status.step else "",
         status.budgets_passed or "",
         number(status.avg_at_k, 3),
         number(status.clock_per_second, 2),

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from snakemake_command import snakemake
 from synthetic import tiny_experiment
 
 from srpo.benchmarks.splits import read_split
-from srpo.experiment.compose import load_experiment
+from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.repository import CONFIGS
 
 pytestmark = pytest.mark.fault
@@ -215,6 +216,17 @@ def test_the_standard_places_of_a_workflow(place: str, tmp_path: Path) -> None:
     """What snakedeploy copies and the workflow catalogue runs."""
     standard = ("--snakefile", ROOT / "workflow" / "Snakefile", "--configfile", ROOT / place)
     assert planned_jobs(tmp_path, *standard)["train"] == len(load_experiment(ROOT / place).runs())
+
+
+def test_the_working_directorys_config_is_the_experiment_if_no_other_is_given(tmp_path: Path) -> None:
+    """As the catalogue runs ``.test``; another file and a result folder are taken as elsewhere."""
+    snakefile = ("--snakefile", ROOT / "workflow" / "Snakefile")
+    shutil.copytree(ROOT / ".test" / "config", tmp_path / "config")
+    own = len(load_experiment(ROOT / ".test" / "config" / "config.yaml").runs())
+    assert planned_jobs(tmp_path, *snakefile)["train"] == own
+    assert planned_jobs(tmp_path, *snakefile, "--config", "results=elsewhere")["train"] == own
+    smoke = experiment_file("smoke")
+    assert planned_jobs(tmp_path, *snakefile, "--configfile", smoke)["train"] == len(load_experiment(smoke).runs())
 
 
 @pytest.mark.parametrize("option", [("--configfile", "nowhere.yaml"), ("--configfile=nowhere.yaml",)])
