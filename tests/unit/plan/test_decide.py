@@ -134,6 +134,23 @@ def test_what_is_printed_can_be_pasted() -> None:
     assert "card: h100, 80 GB" in text.splitlines()[0]
 
 
+@pytest.mark.parametrize(("hours", "few"), [(300, {"qwen3-4b", "qwen3-8b"}), (700, {"qwen3-8b"}), (2700, set())])
+def test_a_proposal_says_if_the_hours_are_too_few(two, planned, hours: float, few: set[str]) -> None:
+    """Less than 80 % power at the larger SD, e.g. 44 % for Qwen3-8B in 700 hours."""
+    text = decision(CALIBRATED, " > ".join(CLAIM), hours, gpu="h100")
+    said = dict(re.findall(r"^Proposed with ([\w-]+), .*larger SD\)(.*):$", text, re.MULTILINE))
+    for model, (best, *_) in decide.designs(two, planned, hours).items():
+        missed = 10 * (1 - best.cautious.chance)
+        sentence = f"at the larger SD it misses the paper's lead in about {missed:.0f} of 10 cases"
+        assert said[model] == (f". These hours are too few: {sentence}" if model in few else "")
+
+
+def test_no_hours_find_a_lead_that_the_paper_does_not_have() -> None:
+    text = decision(CALIBRATED, "grpo > srpo", 700, gpu="h100")
+    assert text.count("at the larger SD). The paper has no such lead:\n") == 2
+    assert "too few" not in text
+
+
 def test_the_standard_deviations_of_others_are_those_of_the_file() -> None:
     rows = reproductions()
     tasd = rows[(rows["source"] == "TASD") & (rows["when"] == "best") & rows["run"].str.startswith("seed")]
