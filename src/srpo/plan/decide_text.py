@@ -18,7 +18,7 @@ from srpo.plan.gpus import GPUS
 from srpo.plan.measurements import read_measurements
 from srpo.plan.plan import Plan, make_plan
 from srpo.plan.published import published_steps
-from srpo.plan.text import table
+from srpo.plan.text import not_measured, table
 from srpo.text import joined
 
 LARGEST_SD = max(PUBLISHED_RUN_SDS.values())
@@ -118,6 +118,8 @@ def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]]) -
     if changed := other_differences(experiment, plan):
         what = joined([f"{key} ({one:g} and {other:g})" for key, (one, other) in changed.items()])
         lines.append(f"- {joined(names)} differ in {what}, too: this decides between them with these settings.")
+    if plan.unmeasured:
+        lines.append(f"- Not measured: {not_measured(plan)}; their seconds are those of srpo plan without --from.")
     if not plan.measured.folders:
         low, *_, high = (steps.pace for steps in published_steps())
         lines.append(

@@ -164,6 +164,16 @@ class Plan:
         return (self.busy_seconds * self.experiment.execution.ranks + sum(self.model_seconds)) / 3600
 
     @property
+    def unmeasured(self) -> dict[str, list[str]]:
+        """By model, the methods whose seconds nobody measured; none if nothing was to be read."""
+        found: dict[str, list[str]] = {}
+        for run in self.runs if self.measured.folders else []:
+            methods = found.setdefault(run.run.model, [])
+            if not run.step.source.startswith("measured") and run.run.method not in methods:
+                methods.append(run.run.method)
+        return {model: methods for model, methods in found.items() if methods}
+
+    @property
     def rehearsal(self) -> bool:
         """Whether its runs are too short for anything but to see that the path works."""
         limit = self.experiment.training.max_steps

@@ -155,6 +155,11 @@ def _render_runs(plan: Plan) -> str:
     return table(["model", "method", "runs", "s/step", "from", *steps, "time/run", f"{device} time"], rows)
 
 
+def not_measured(plan: Plan) -> str:
+    """Models and methods without measured seconds, though some were to be read, as ``qwen3-4b, grpo and sdpo``."""
+    return "; ".join(f"{model}, {joined(methods)}" for model, methods in plan.unmeasured.items())
+
+
 def _digits(plan: Plan) -> int:
     """Digits of a time: a rehearsal is start-up, checkpoints and evaluation, whose times are mostly assumed."""
     return 2 if plan.rehearsal else 3
@@ -316,6 +321,7 @@ def _render_sources(plan: Plan) -> str:
         execution=execution,
         training=training,
         measured=plan.measured,
+        not_measured=not_measured(plan),
         has_rehearsal=(CONFIGS / "experiments" / f"{experiment.name}-rehearsal.yaml").exists(),
         from_the_paper=bool(from_the_paper),
         scaled=any(run.step.source.endswith("scaled") for run in from_the_paper),

@@ -90,6 +90,25 @@ def test_what_was_not_measured_stays_the_papers_and_says_so(measured: Measuremen
     )
 
 
+def test_the_methods_that_no_rehearsal_measured_are_named(
+    tmp_path: Path, measured: Measurements, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = plan.make_plan(PAPER, measured=measured)
+    own = "grpo, sdpo, srpo, srpo_without_weighting, advantage_mix, sdpo_failed_only and sdpo_correct_only"
+    assert f"\n- Not measured: qwen3-8b, {own}.\n" in plan_text.render(planned)
+    assert "Not measured" not in plan_text.render(plan.make_plan(PAPER))
+
+    papers = str(rehearse(tmp_path / "paper"))
+    claim = ["--decide", "srpo > grpo_at_srpo_settings", "--gpu-hours", "2000"]
+    for arguments in (["plan", "paper-decisive"], ["plan", "paper-decisive", *claim]):
+        assert cli.main([*arguments, "--from", papers]) == 0
+        assert capsys.readouterr().out.count("- Not measured: qwen3-4b, grpo_at_srpo_settings") == 1
+        both = load_experiment(CONFIGS / "experiments" / "paper-decisive-rehearsal.yaml")
+        folder = tmp_path / str(len(arguments))
+        assert cli.main([*arguments, "--from", str(rehearse(folder, both))]) == 0
+        assert "Not measured" not in capsys.readouterr().out
+
+
 def test_an_experiment_without_a_rehearsal_is_measured_by_its_own_runs() -> None:
     """The paper's rehearsal has other settings, and ``--from`` would refuse it."""
     one_gpu = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
