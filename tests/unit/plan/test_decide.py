@@ -8,15 +8,18 @@ from statistics import fmean
 
 import pytest
 import yaml
+from paths import ROOT
 from scipy import stats
 
 from srpo import cli
+from srpo.analysis.results.power import assumed, power, sample_noise
 from srpo.analysis.results.reproductions import reproductions
 from srpo.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.plan import decide, plan
 from srpo.plan import text as plan_text
 from srpo.plan.decide_text import decision, matrix_yaml
+from srpo.plan.published import published_steps
 
 CALIBRATED = load_experiment(experiment_file("paper-calibrated"))
 CLAIM = ("srpo", "grpo_at_srpo_settings")
@@ -213,3 +216,37 @@ def test_paper_decisive_is_the_proposal_of_the_page(two, planned) -> None:
     assert decisive.execution == controls.execution
     made = plan.make_plan(decisive, gpu="h100")
     assert {tuple(run.steps.values()) for run in made.runs} == {(43, 229, 474)}
+
+
+def test_what_500_hours_buy_is_as_the_page_says() -> None:
+    page = " ".join((ROOT / "docs" / "paper-scale.md").read_text().split())
+    command = 'srpo plan paper-decisive --gpu h100 --decide "srpo > grpo_at_srpo_settings" --gpu-hours 500\n'
+    assert command in (ROOT / "README.md").read_text()
+    decisive = decide.contrasted(load_experiment(experiment_file("paper-decisive")), CLAIM)
+    options = decide.designs(decisive, plan.make_plan(decisive, gpu="h100"), 500)["qwen3-4b"]
+    assert [each.block.benchmarks for each in options] == [["sdpo/biology"], ["sdpo/chemistry", "sdpo/biology"]]
+    assert [len(each.block.seeds) for each in options] == [5, 2]
+    one, two = options
+    assert f"with a power of {one.cautious.chance:.0%}, the other with {two.cautious.chance:.0%};" in page
+    assert f"| {one.gpu_hours:.0f} | `paper-decisive` with `benchmarks: [sdpo/biology]` and five seeds |" in page
+    resolved = f"five seeds resolve {one.expected.resolves:.1f} points"
+    assert f"{resolved}; the published lead there is {one.lead:.1f} |" in page
+    assert f"| {two.gpu_hours:.0f} | `paper-decisive` with `seeds: [1, 2]` |" in page
+    assert f"but two resolve {two.expected.resolves:.1f} points |" in page
+
+    verpo = reproductions().query("source == 'VERPO' and model == 'Qwen3-4B'")
+    scores = verpo.set_index(["method", "benchmark"])["score"].astype(float)
+    ahead = {name: scores["srpo", name] - scores["grpo", name] for name in ("chemistry", "biology")}
+    leads = [ahead["biology"], fmean(ahead.values())]
+    questions = [decisive.benchmarks["biology"].questions("test"), fmean([210, 50])]
+    chances = [
+        power(assumed(3.4, len(each.block.benchmarks), sample_noise(count, 16)), lead, len(each.block.seeds))
+        for each, count, lead in zip(options, questions, leads, strict=True)
+    ]
+    assert "{:.1f} and {:.1f} points, it is {:.0%} and {:.0%}.".format(*leads, *chances) in page
+    once = plan.make_plan(decisive, gpu="h100").device_hours  # a seed and the untrained models
+    three = plan.make_plan(load_experiment(experiment_file("paper-decisive")), gpu="h100").device_hours
+    assert f"So if {(three - once) / 2:.0f} more hours may follow" in page
+    for each in options:
+        block = decisive.model_copy(update={"matrix": [each.block]})
+        assert plan.make_plan(block, gpu="h100", pace=published_steps()[-1].pace).device_hours > 500

@@ -24,7 +24,7 @@ from srpo.analysis.results.power import (
 )
 from srpo.cost import memory
 from srpo.experiment.compose import load_experiment
-from srpo.plan import gpus, plan
+from srpo.plan import decide, gpus, plan
 from srpo.plan import text as plan_text
 from srpo.plan.published import published_steps
 from srpo.plan.shortages import shortages
@@ -457,13 +457,24 @@ def test_the_price_list_of_the_papers_scale_is_the_plans() -> None:
     def price(name: str, gpu: str = "h100", pace: float = 1.0, **changes) -> float:
         return plan.make_plan(loaded[name].model_copy(update=changes), gpu=gpu, pace=pace).device_hours
 
-    blocks = loaded["paper-calibrated"].matrix
+    blocks, (pair,) = loaded["paper-calibrated"].matrix, loaded["paper-decisive"].matrix
+    two_seeds = pair.model_copy(update={"seeds": [1, 2]})
+    biology = pair.model_copy(update={"benchmarks": ["sdpo/biology"], "seeds": [1, 2, 3, 4, 5]})
+    calibrated = plan.make_plan(loaded["paper-calibrated"], gpu="h100")
+    contrasted = decide.contrasted(loaded["paper-calibrated"], ("srpo", "grpo_at_srpo_settings"))
+    (five, *_) = decide.designs(contrasted, plan.make_plan(contrasted, gpu="h100"), 2700)["qwen3-4b"]
+    assert (len(five.block.benchmarks), len(five.block.seeds)) == (5, 5)
+    assert f"five seeds resolve {five.expected.resolves:.1f} points; the published lead is {five.lead:.1f} |" in page
     assert rows == {
         round(price("one-gpu", "a10g")): "one-gpu",
+        round(sum(calibrated.base_seconds) * 8 / 3600): "paper-calibrated",
         round(price("paper-rehearsal") + price("paper-rehearsal-8b")): "paper-rehearsal",
+        round(price("paper-decisive", matrix=[two_seeds])): "paper-decisive",
+        round(price("paper-decisive", matrix=[biology])): "paper-decisive",
         round(price("paper-decisive")): "paper-decisive",
         round(price("paper-controls", matrix=loaded["paper-controls"].matrix[:1])): "paper-controls",
         round(price("paper-controls")): "paper-controls",
+        round(five.gpu_hours): "paper-calibrated",
         round(price("paper-calibrated")): "paper-calibrated",
         round(price("paper")): "paper",
         round(
