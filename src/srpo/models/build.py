@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TOKENIZER_EXAMPLES = 4000
 
 PROBES = {"built": 48, "pretrained": 16}
-"""Questions of each kind that a warm start is measured with. Of a pretrained model each takes a second; with 4 of them
+"""Questions of each kind that a warm start is measured with. Of a pretrained model each takes long; with 4 of them
 a model that was right in 32 % of its test questions was measured with 6 %."""
 
 
