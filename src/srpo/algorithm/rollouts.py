@@ -1,7 +1,11 @@
 """The rollouts of a step, and the teacher's log-probs of them."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from typing import Any
 
+import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
@@ -31,6 +35,27 @@ class Rollouts:
 
     def __len__(self) -> int:
         return len(self.responses)
+
+
+def regrouped(parts: Sequence[Rollouts], order: Sequence[int]) -> Rollouts:
+    """The groups of several generation batches as those of one step.
+
+    Args:
+        parts: the batches; all groups have the same size.
+        order: the groups in their new order, each by its place in all batches one after another.
+    """
+    size = int((parts[0].question == 0).sum())
+    rows = [group * size + sample for group in order for sample in range(size)]
+
+    def of_rows(values: Sequence[Any]) -> Any:
+        if isinstance(values[0], Tensor):
+            return torch.cat([*values])[rows]
+        flat = [*chain.from_iterable(values)]
+        return [flat[row] for row in rows]
+
+    names = [declared.name for declared in fields(Rollouts) if declared.name != "question"]
+    values = {name: of_rows([getattr(part, name) for part in parts]) for name in names}
+    return Rollouts(question=torch.arange(len(order)).repeat_interleave(size), **values)
 
 
 @dataclass(frozen=True)

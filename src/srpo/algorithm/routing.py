@@ -114,12 +114,35 @@ def random_correct_siblings(
     return sibling
 
 
+def in_dropped_groups(
+    rewards: Float[Tensor, " rollouts"],
+    groups: Int64[Tensor, " rollouts"],
+    drop: Literal["one_reward", "all_wrong"] | None,
+) -> Bool[Tensor, " rollouts"]:
+    """Which rollouts are in a group that teaches nothing (DAPO's dynamic sampling, arXiv 2503.14476, equation 11).
+
+    Args:
+        rewards: 1 for correct and 0 for wrong.
+        groups: an id for each question.
+        drop: ``one_reward``: no rollout of the group is correct, or every one; ``all_wrong``: none; None: no group.
+    """
+    _, member, size = groups.unique(return_inverse=True, return_counts=True)
+    right = torch.zeros_like(size).index_add_(0, member, (rewards == 1).long())
+    dropped = {
+        None: torch.zeros_like(size, dtype=torch.bool),
+        "all_wrong": right == 0,
+        "one_reward": (right == 0) | (right == size),
+    }
+    return dropped[drop][member]
+
+
 def route(
     rewards: Float[Tensor, " rollouts"],
     groups: Int64[Tensor, " rollouts"],
     table: Routing,
     draws: Int64[Tensor, " rollouts"] | None = None,
     earlier: Bool[Tensor, " rollouts"] | None = None,
+    drop: Literal["one_reward", "all_wrong"] | None = None,
 ) -> Routes:
     """Route every rollout of a batch by a method's table.
 
@@ -130,6 +153,7 @@ def route(
         draws: those of :func:`random_correct_siblings`; None: the first correct sibling.
         earlier: whether a correct response of an earlier step could be shown; it counts as a sibling if there is no
             other. None: of no rollout.
+        drop: whose rollouts take no branch (:func:`in_dropped_groups`).
     """
     correct = rewards == 1
     if draws is None:
@@ -139,4 +163,6 @@ def route(
     alone = sibling == NO_SIBLING
     remembered = torch.zeros_like(alone) if earlier is None else alone & earlier
     case = 2 * (~correct).long() + (alone & ~remembered).long()
-    return Routes(correct, sibling, torch.tensor([index_of(name) for name in table.branches])[case], remembered)
+    branch = torch.tensor([index_of(name) for name in table.branches])[case]
+    branch = branch.masked_fill(in_dropped_groups(rewards, groups, drop), index_of(DROPPED.name))
+    return Routes(correct, sibling, branch, remembered)

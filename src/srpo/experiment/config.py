@@ -688,6 +688,11 @@ class Experiment(Config):
                     f"methods.{name}.teacher.kind = {method.teacher.kind}: no method of figure 4b has its second pass, "
                     "so training.clock.kind = calibrated cannot count it; use wall or modelled"
                 )
+            if method.generation_batches > 1 and isinstance(self.training.clock, CalibratedClock):
+                raise ValueError(
+                    f"methods.{name}.filter_groups: no method of figure 4b generates more than once in a step, "
+                    "so training.clock.kind = calibrated cannot count it; use wall or modelled"
+                )
         return self
 
     @model_validator(mode="after")

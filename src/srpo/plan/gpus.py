@@ -112,6 +112,8 @@ def data_sheet_seconds(
     weights = memory.BFLOAT16 * memory.parameters(shape) / tensor_parallel
     cached = rows * tensor_parallel * response * mean_context(training) * token_bytes
     generation = max(tokens * TOKEN_SECONDS, (tokens * weights + cached) / (BANDWIDTH_SHARE * gpu.bandwidth))
+    if method is not None:  # the bound: each time as long as the first, and as often as may be
+        generation *= method.generation_batches
 
     cost = model_cost(shape)
     score = cost.forward_flops([prompt + response])

@@ -286,7 +286,7 @@ class _Planner:
         sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
         evaluated = min(len(training.budget_seconds), validations)
         server = SERVER_SECONDS[execution.rollout_engine]
-        known = self.known_sampling(run.model, step)
+        known = self.known_sampling(run.model, step, method.generation_batches)
         validating = validations * self.sampling_seconds(run.model, run.benchmark, training.validation.rollouts, known)
         evaluation = self.sampling_seconds(run.model, run.benchmark, self.experiment.evaluation.rollouts, known)
         complete = sizes.total / self.speed + CHECKPOINT_SHARE * (horizon + validating)
@@ -361,14 +361,19 @@ class _Planner:
         source = ", ".join(["paper", *([like] if method not in (None, like) else []), *([] if own else ["scaled"])])
         return StepTime(seconds, generation / total, source)
 
-    def known_sampling(self, model: str, step: StepTime, first: bool = False) -> TimedSampling:
-        """A sampling of the model whose time is known: a measured validation, or the generation of a step."""
+    def known_sampling(self, model: str, step: StepTime, batches: int = 1, first: bool = False) -> TimedSampling:
+        """A sampling of the model whose time is known: a measured validation, or a generation batch of a step.
+
+        Args:
+            batches: as how many the step's generation counts.
+            first: whether the step is one of the first.
+        """
         if model in self.measured.validations:
             return TimedSampling(*self.measured.validations[model], self.shapes[model])
         training = self.experiment.training
         seconds = [*step.seconds.values()][0 if first else -1]
         rollouts = training.questions_per_batch * training.rollouts_per_question
-        return TimedSampling(step.generation * seconds, rollouts, self.shapes[model])
+        return TimedSampling(step.generation * seconds / batches, rollouts, self.shapes[model])
 
     def sampling_seconds(self, model: str, benchmark: str, samples: int, known: TimedSampling) -> float:
         """Time to sample a benchmark's test questions, each ``samples`` times.
@@ -480,7 +485,8 @@ def _modelled_step(experiment: Experiment, shape: TransformerShape, method: Meth
     prompts = training.questions_per_batch * cost.forward_flops([prompt])
     decode = rows * cost.decode_flops([prompt], [response])
     rates = _rates(training)
-    return modelled_seconds(rates, decode, prompts), modelled_seconds(rates, 0.0, dense)
+    batches = method.generation_batches if method is not None else 1
+    return batches * modelled_seconds(rates, decode, prompts), modelled_seconds(rates, 0.0, dense)
 
 
 def _rates(training: Training) -> ModelledClock:

@@ -326,6 +326,7 @@ def _render_sources(plan: Plan) -> str:
         from_the_paper=bool(from_the_paper),
         scaled=any(run.step.source.endswith("scaled") for run in from_the_paper),
         likes=[f"{name} like {like}" for name, like in likes.items() if name != like],
+        filtered={name: each for name, method in experiment.methods.items() if (each := method.filter_groups)},
         context=mean_context(training),
         paper_gpu=PAPER_GPU,
         growth=last / first - 1,

@@ -13,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from srpo.cost.flops import model_cost
 from srpo.experiment.config import RunSpec, TransformerShape
+from srpo.machine import keep_freed_memory
 from srpo.policy.interface import Policy
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.worker import SRPOWorker
@@ -34,6 +35,7 @@ class InProcessPolicy(Policy):
     def __init__(self, spec: RunSpec, model: Path) -> None:
         os.environ.update(_ONE_RANK)
         torch.set_num_threads(1)
+        keep_freed_memory()
         torch.manual_seed(spec.id.seed)
         config = compose_verl_config(spec, model)
         with _quiet():

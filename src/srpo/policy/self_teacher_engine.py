@@ -42,6 +42,9 @@ from srpo.policy.verl_private import build_sharded_copy
 UPDATES = "updates"
 """The entry of the teacher's file that counts optimizer steps; no parameter has a name without a point."""
 
+NORM_PART = 2**20
+"""Weights whose float64 copy is made at a time; a whole embedding's would be written to memory and read again."""
+
 
 class SelfTeacherEngine(FSDPEngineWithLMHead):
     """The student, its optimizer and, if the method's teacher has its own weights, these.
@@ -121,9 +124,11 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             return 0.0
         squares = []
         for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
-            ours, theirs = _local(fast).to(_local(slow)), _local(slow)
-            norms = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in (theirs - ours, ours)]
-            squares.append(torch.stack(norms).square())
+            parts = (_local(weights).flatten().split(NORM_PART) for weights in (slow, fast))
+            for theirs, ours in zip(*parts, strict=True):
+                ours = ours.to(theirs)
+                norms = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in (theirs - ours, ours)]
+                squares.append(torch.stack(norms).square())
         total = torch.stack(squares).sum(0).to(get_device_id())
         torch.distributed.all_reduce(total)
         difference, norm = total.sqrt().tolist()

@@ -3,6 +3,7 @@
 :meth:`Run.train` is the loop; a step's phases are in ``training/step.py``. :func:`train` is what the command calls.
 """
 
+import itertools
 import logging
 import math
 import resource
@@ -16,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from srpo.benchmarks.lengths import check_lengths
-from srpo.benchmarks.splits import read_split
+from srpo.benchmarks.splits import Question, read_split
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
@@ -34,7 +35,7 @@ from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.metrics import group_record
 from srpo.training.provenance import prepare_run_folder, provenance
-from srpo.training.step import Step, StepResult, questions_of_step
+from srpo.training.step import Step, StepResult, question_order
 from srpo.training.success_buffer import SuccessBuffer
 from srpo.watch import Signal, Watch, watched
 
@@ -145,25 +146,24 @@ class Run:
     def take_step(self) -> None:
         """Take the next step and append it to the logs."""
         number = self.step + 1
-        questions = [
-            self.train_questions[i]
-            for i in questions_of_step(
-                number, len(self.train_questions), self.training.questions_per_batch, self.spec.id.seed
-            )
-        ]
+        order = question_order(number, len(self.train_questions), self.training.questions_per_batch, self.spec.id.seed)
+
+        def draw(count: int) -> list[Question]:
+            return [self.train_questions[i] for i in itertools.islice(order, count)]
+
         with self._timed("step"):
             step = Step(self.spec, self.policy, number, self.buffer.known)
             try:
-                result = step.take(questions)
+                result = step.take(draw)
             except torch.OutOfMemoryError as error:
                 raise SrpoError(f"step {number}, {step.phases.current}: {out_of_memory_remedy(self.spec)}") from error
             self.step = number
-            self.buffer.add_step(number, questions, result.rollouts)
+            self.buffer.add_step(number, result.questions, result.rollouts)
             if result.updates:
                 self._check_updates(result)
             self._log_step(step.phases, result.metrics)
             if number % self.training.validate_every == 0:
-                record = group_record(number, questions, result.rollouts, result.routes, result.earlier)
+                record = group_record(number, result.questions, result.rollouts, result.routes, result.earlier)
                 append_event(self.files.groups, record)
 
     def _check_updates(self, result: StepResult) -> None:

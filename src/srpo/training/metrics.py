@@ -48,6 +48,12 @@ def buffer_metrics(step: int, routes: Routes, earlier: Mapping[int, Success]) ->
     return metrics
 
 
+def filter_metrics(gen_batches: int, dropped: int, missing: int) -> dict[str, float]:
+    """How often a step that drops groups has generated, how many it has dropped, and how many its batch lacks."""
+    counts = {"gen_batches": gen_batches, "dropped_groups": dropped, "missing_groups": missing}
+    return {f"filter_groups/{name}": float(count) for name, count in counts.items()}
+
+
 def response_metrics(rollouts: Rollouts) -> dict[str, float]:
     """Signs of a collapse in the responses of a step: entropy, format, repetition.
 

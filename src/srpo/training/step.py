@@ -4,17 +4,18 @@
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from srpo.algorithm.branches import trained_branches
-from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
-from srpo.algorithm.routing import NO_SIBLING, Routes, route
+from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs, regrouped
+from srpo.algorithm.routing import NO_SIBLING, Routes, in_dropped_groups, route
 from srpo.algorithm.targets import Targets, make_targets, mini_batches
 from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.response_parts import response_parts
@@ -32,11 +33,15 @@ from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import (
     buffer_metrics,
     distillation_metrics,
+    filter_metrics,
     response_metrics,
     rollout_metrics,
     teacher_metrics,
 )
 from srpo.training.success_buffer import Known, Success
+
+Draw: TypeAlias = Callable[[int], list[Question]]
+"""Draws this number of questions that the step has not asked yet, or those that are left."""
 
 KEPT_VOCABULARY = 4096
 """Largest vocabulary for which the teacher's whole distributions are kept until the update selects the top K."""
@@ -57,6 +62,21 @@ def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> l
     order = list(range(questions))
     random.Random(derive_seed("question order", seed, epoch)).shuffle(order)
     return order[batch * per_batch : (batch + 1) * per_batch]
+
+
+def question_order(step: int, questions: int, per_batch: int, seed: int) -> Iterator[int]:
+    """Indices of all questions in the order in which a step asks them: its own, then the others, shuffled anew.
+
+    A method that drops groups asks more than its own. This too depends only on the step.
+
+    Raises:
+        SrpoError: if the split is smaller than a batch.
+    """
+    own = questions_of_step(step, questions, per_batch, seed)
+    yield from own
+    others = sorted({*range(questions)} - {*own})
+    random.Random(derive_seed("further questions", seed, step)).shuffle(others)
+    yield from others
 
 
 def earlier_successes(questions: Sequence[Question], rollouts: Rollouts, known: Known) -> dict[int, Success]:
@@ -114,12 +134,14 @@ class StepResult:
     """The result of a step.
 
     Attributes:
+        questions: all that it has asked; those whose groups are dropped are the last.
         rollouts, routes: its rollouts and their branches.
         metrics: its metrics by name.
         updates: number of mini-batches with an update.
         earlier: as in :class:`Batch`.
     """
 
+    questions: list[Question]
     rollouts: Rollouts
     routes: Routes
     metrics: dict[str, float]
@@ -141,13 +163,13 @@ class Step:
         self.number, self.known = number, known or {}
         self.phases = PhaseTimer()
 
-    def take(self, questions: list[Question]) -> StepResult:
+    def take(self, draw: Draw) -> StepResult:
         """Take the step, in the order of docs/verl.md."""
-        rollouts = self.generate(questions)
+        questions, rollouts, filtered = self.sample_groups(draw)
         batch = self.route(questions, rollouts)
-        metrics = rollout_metrics(self.method, rollouts, batch.routes) | response_metrics(rollouts)
+        metrics = rollout_metrics(self.method, rollouts, batch.routes) | response_metrics(rollouts) | filtered
         if self.routing.distils:
-            mini_batches = len(questions) // self.method.mini_batch_questions
+            mini_batches = self.training.questions_per_batch // self.method.mini_batch_questions
             metrics |= distillation_metrics(batch.routes, batch.mini_batches, mini_batches)
         if self.method.success_buffer:
             metrics |= buffer_metrics(self.number, batch.routes, batch.earlier)
@@ -156,9 +178,34 @@ class Step:
             teacher = self.compute_teacher_log_prob(batch)
             targets = self.compute_targets(batch, old_log_probs, teacher)
             metrics |= teacher_metrics(targets, teacher) | self.update(batch, targets)
-        return StepResult(rollouts, batch.routes, metrics, len(batch.mini_batches), batch.earlier)
+        return StepResult(questions, rollouts, batch.routes, metrics, len(batch.mini_batches), batch.earlier)
 
     # ------------------------------------------------------------ phases
+
+    def sample_groups(self, draw: Draw) -> tuple[list[Question], Rollouts, dict[str, float]]:
+        """Generate until there are enough groups that the method keeps, as often as it allows.
+
+        Returns:
+            The questions and rollouts of all groups, kept ones first, so that mini-batches are made of these; metrics
+            of a method that drops groups.
+        """
+        wanted, rule = self.training.questions_per_batch, self.method.filter_groups
+        if rule is None:
+            questions = draw(wanted)
+            return questions, self.generate(questions), {}
+        asked: list[Question] = []
+        parts: list[Rollouts] = []
+        dropped: list[bool] = []
+        missing = wanted
+        while missing and len(parts) < rule.max_num_gen_batches and (further := draw(missing)):
+            found = self.generate(further)
+            rows = in_dropped_groups(found.rewards, found.question, rule.drop)
+            dropped += rows.view(len(further), -1)[:, 0].tolist()
+            asked, parts = asked + further, [*parts, found]
+            missing = wanted - dropped.count(False)
+        order = sorted(range(len(asked)), key=dropped.__getitem__)
+        metrics = filter_metrics(len(parts), sum(dropped), missing)
+        return [asked[group] for group in order], regrouped(parts, order), metrics
 
     def generate(self, questions: list[Question]) -> Rollouts:
         """Sample a group of rollouts for each question, and reward them."""
@@ -206,7 +253,8 @@ class Step:
             earlier = earlier_successes(questions, rollouts, self.known) if self.known else {}
             remembered = torch.tensor([row in earlier for row in range(len(rollouts))])
             draws = sibling_draws(self.spec, self.number, questions)
-            routes = route(rollouts.rewards, rollouts.question, self.routing, draws, remembered)
+            dropped = self.method.dropped_groups
+            routes = route(rollouts.rewards, rollouts.question, self.routing, draws, remembered, dropped)
             batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
             lengths = [response.numel() for response in rollouts.responses]
             of_teacher = set(routes.uses_teacher.nonzero().flatten().tolist())

@@ -101,3 +101,17 @@ def test_distillation_needs_a_divergence_and_a_sibling(given):
 def test_configuration_reads_branches_and_methods_without_torch():
     command = "import sys, srpo.algorithm.method; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], check=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"filter_groups": {"drop": "all_wrong"}, "success_buffer": 4}, "success_buffer = 4: filter_groups drops"),
+        ({"filter_groups": {"drop": "all_right"}}, "filter_groups.drop"),
+        ({"filter_groups": {"drop": "all_wrong", "max_num_gen_batches": 0}}, "filter_groups.max_num_gen_batches"),
+        ({"filter_groups": {"max_num_gen_batches": 2}}, "filter_groups.drop"),
+    ],
+)
+def test_a_rule_that_drops_groups_is_checked(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        load_method("srpo", **changes)

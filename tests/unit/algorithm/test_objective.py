@@ -202,7 +202,12 @@ def test_the_divergence_of_right_and_wrong_rollouts_is_that_of_their_tokens():
     teacher = student.flip(0)
     ids = torch.tensor([[5, 1]] * 5)
     rows = {0: some_targets(["sdpo"] * 5, correct=correct)}
-    data = {"targets": jagged([*pack_targets(rows)["targets"][0].values()]), "batch_num_tokens": 5, "dp_size": 1}
+    data = {
+        "targets": jagged([*pack_targets(rows)["targets"][0].values()]),
+        "batch_num_tokens": 5,
+        "dp_size": 1,
+        "step": 1,
+    }
     data |= {"top_k_ids": jagged([ids.flatten()]), "teacher_log_probs": jagged([teacher.log().flatten()])}
     output = {"log_probs": torch.full((5,), -1.0), "student_log_probs": student.log(), "top_k_ids": ids}
     _, metrics = srpo_loss(load_method("sdpo"), output, data)
@@ -224,7 +229,12 @@ def test_copying_and_top_k_mass_are_sums_over_distilled_tokens(within):
     teacher = torch.full((4, vocabulary), 0.05).log()
     teacher[:, 5], teacher[:, [1, 6]] = math.log(0.55), math.log(0.1)
     kept_ids, kept = (ids[:0], teacher) if within else (ids, top_k_with_tail(teacher, ids))
-    data = {"targets": jagged([*pack_targets(rows)["targets"][0].values()]), "batch_num_tokens": 5, "dp_size": 1}
+    data = {
+        "targets": jagged([*pack_targets(rows)["targets"][0].values()]),
+        "batch_num_tokens": 5,
+        "dp_size": 1,
+        "step": 1,
+    }
     data["top_k_ids"] = jagged([ids.flatten()[:0], kept_ids.flatten()])
     data["teacher_log_probs"] = jagged([kept.flatten()[:0], kept.flatten()])
     output = {"log_probs": torch.full((5,), -1.0), "student_log_probs": student, "top_k_ids": ids}
@@ -241,7 +251,7 @@ def test_copying_and_top_k_mass_are_sums_over_distilled_tokens(within):
 
 def test_a_micro_batch_without_distilled_tokens_has_the_same_sums():
     """verl averages each sum over ranks and micro-batches, so that none may be missing."""
-    nothing = {"batch_num_tokens": 5, "dp_size": 1}
+    nothing = {"batch_num_tokens": 5, "dp_size": 1, "step": 1}
     for name in ("top_k_ids", "teacher_log_probs"):
         nothing[name] = jagged([torch.zeros(0, dtype=KEPT[name])])
     names = []
@@ -318,8 +328,7 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
         for name, kept in (("top_k_ids", ids), ("teacher_log_probs", log_q)):  # as the worker adds them
             nothing = torch.zeros(0, dtype=KEPT[name])
             data[name] = jagged([kept[i].flatten() if i in distilled else nothing for i in rows])
-        data["batch_num_tokens"] = sum(len(targets[i].branch) for i in rows)
-        data["dp_size"] = 1
+        data |= {"batch_num_tokens": sum(len(targets[i].branch) for i in rows), "dp_size": 1, "step": 1}
         output = {"log_probs": torch.cat([token_log_probs(student[i], tokens[i]) for i in rows])}
         if distilled:
             output["student_log_probs"] = torch.cat([top_k_with_tail(student[i], ids[i]) for i in distilled])

@@ -8,7 +8,13 @@ from helpers import CASES, METHODS, ROUTES, load_method
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srpo.algorithm.routing import NO_SIBLING, first_correct_siblings, random_correct_siblings, route
+from srpo.algorithm.routing import (
+    NO_SIBLING,
+    first_correct_siblings,
+    in_dropped_groups,
+    random_correct_siblings,
+    route,
+)
 
 BRANCHES = ("grpo", "sdpo", "mix", "anchored", "rlsd", "rlrt", "damped", "dropped")
 
@@ -199,3 +205,22 @@ def test_nothing_remembered_changes_nothing(batch, name):
     rewards, groups = torch.tensor(batch[0]), torch.tensor(batch[1])
     table, none = load_method(name).routing, torch.zeros(len(groups), dtype=torch.bool)
     assert route(rewards, groups, table, earlier=none).branch.equal(route(rewards, groups, table).branch)
+
+
+# groups of three: mixed, all wrong, all right
+REWARDS = torch.tensor([1.0, 0, 0] + [0.0] * 3 + [1.0] * 3)
+GROUPS = torch.tensor([4, 4, 4, 2, 2, 2, 7, 7, 7])
+
+
+@pytest.mark.parametrize(
+    ("drop", "groups"), [(None, [0, 0, 0]), ("all_wrong", [0, 1, 0]), ("one_reward", [0, 1, 1])], ids=str
+)
+def test_the_rollouts_of_dropped_groups_take_no_branch(drop, groups):
+    dropped = in_dropped_groups(REWARDS, GROUPS, drop)
+    assert dropped.view(3, 3).int().tolist() == [[group] * 3 for group in groups]
+    table = load_method("srpo").routing
+    usual, routes = route(REWARDS, GROUPS, table), route(REWARDS, GROUPS, table, drop=drop)
+    assert routes.dropped.equal(dropped)
+    assert routes.branch[~dropped].equal(usual.branch[~dropped])
+    assert routes.sibling.equal(usual.sibling)
+    assert not routes.uses_teacher[dropped].any()

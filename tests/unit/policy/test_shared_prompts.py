@@ -120,6 +120,23 @@ def test_gradients_add_up_over_the_responses_of_a_prompt():
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
+def test_bfloat16_on_a_cpu_is_the_float64_attention_of_the_same_numbers():
+    """By matrix products; their results and the gradients are within a few roundings of bfloat16, 2**-8."""
+    generator = torch.Generator().manual_seed(3)
+    layout = packed_rows()
+    shapes = [(1, heads, len(layout.positions), 16) for heads in (6, 2, 2)]
+    short = [torch.randn(shape, generator=generator).bfloat16().requires_grad_() for shape in shapes]
+    long = [part.detach().double().requires_grad_() for part in short]
+    found, expected = (
+        shared_prompt_attention(None, *parts, None, scaling=0.25, packed_rows=layout)[0] for parts in (short, long)
+    )
+    upstream = torch.randn(found.shape, generator=generator).bfloat16()
+    gradients = (torch.autograd.grad(of, parts, upstream.to(of)) for of, parts in ((found, short), (expected, long)))
+    for one, other in zip((found, *next(gradients)), (expected, *next(gradients)), strict=True):
+        assert one.dtype == torch.bfloat16
+        torch.testing.assert_close(one.double(), other, rtol=0, atol=0.03 * other.abs().max().item())
+
+
 def test_positions_go_on_after_the_prompt():
     layout = PackedRows.of(torch.tensor([2]), torch.tensor([2]), torch.tensor([3, 1]))
     assert layout.positions.tolist() == [0, 1, 2, 3, 4, 2]

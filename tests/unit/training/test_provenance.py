@@ -211,3 +211,15 @@ def test_a_key_that_came_later_changes_nothing_at_its_default(tmp_path: Path) ->
     buffered = spec | {"method": spec["method"] | {"success_buffer": 4}}
     with pytest.raises(SrpoError, match=r"method\.success_buffer = 0, now 4"):
         prepare_run_folder(tmp_path, origin() | {"spec": buffered})
+
+
+def test_a_rule_that_drops_groups_is_in_the_identity_of_runs_that_have_it_and_of_no_other(tmp_path: Path) -> None:
+    experiment = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
+    spec = experiment.run(experiment.runs()[0]).model_dump(mode="json")
+    assert "filter_groups" not in spec["method"]
+    prepare_run_folder(tmp_path, origin() | {"spec": spec})
+    append_event(RunFiles(tmp_path).steps, {"step": 2, "clock": 12})
+    rule = {"drop": "one_reward", "max_num_gen_batches": 2}
+    changed = spec | {"method": spec["method"] | {"filter_groups": rule}}
+    with pytest.raises(SrpoError, match=r"method\.filter_groups\.drop = None, now one_reward"):
+        prepare_run_folder(tmp_path, origin() | {"spec": changed})

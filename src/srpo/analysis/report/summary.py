@@ -108,6 +108,8 @@ def _rest(primary: list[Finding], others: list[Finding]) -> str:
         shown.append("does not hold")
         said = joined([_counted(verdict, counts[verdict]) for verdict in shown])
         parts.append(f"of {plural(len(others), 'other claim')} {said}")
+    if not parts:
+        return "No other claim of the paper is tested here."
     said = "; ".join(parts)
     named = f": {_listed(against, LONGEST - len(said))}" if against else ""
     return f"{said[:1].upper()}{said[1:]}{named}."

@@ -41,25 +41,42 @@ def step_seconds_table(results: Results) -> Table:
     return Table("step_seconds", "Mean seconds per training step", notes, frame, digits, [grid])
 
 
+_RUN = ["model", "benchmark", "method", "seed"]
+_TOKENS = {"phase_tokens/generate": "generated_tokens", "phase_tokens/teacher": "teacher_tokens"}
+
+
 def cost_table(results: Results) -> Table:
     """The cost of each run. Wall time and memory depend on the machine and on its load."""
     columns = ["status", "stopped_by", "steps", "clock", "wall_seconds", "evaluation_wall_seconds", "peak_memory_gb"]
-    frame = in_matrix_order(results.runs[["model", "benchmark", "method", "seed", *columns]], results)
-    frame = frame.astype({"steps": "Int64"})
+    steps = results.steps.reindex(columns=[*_RUN, *_TOKENS]).rename(columns=_TOKENS)
+    runs = results.runs[[*_RUN, *columns]].merge(steps.groupby(_RUN, as_index=False).sum(), how="left")
+    frame = in_matrix_order(runs, results).astype(dict.fromkeys(["steps", *_TOKENS.values()], "Int64"))
     rows = [
         (
             f"{results.experiment.models[r['model']].title} · {benchmark_title(results, r['benchmark'])} · "
             f"{method_title(results, r['method'])} · seed {r['seed']}",
             [
                 r["status"] if pd.isna(r["stopped_by"]) else f"{r['status']} ({r['stopped_by']})",
-                MISSING if pd.isna(r["steps"]) else r["steps"],
+                *(MISSING if pd.isna(r[count]) else r[count] for count in ("steps", *_TOKENS.values())),
                 *(number(r[column]) for column in ("clock", "wall_seconds", "evaluation_wall_seconds")),
                 number(r["peak_memory_gb"], 2),
             ],
         )
         for r in records(frame)
     ]
-    heads = ["Status", "Steps", "Clock, s", "Training wall, s", "Evaluation wall, s", "Peak memory, GB"]
+    heads = [
+        "Status",
+        "Steps",
+        "Generated tokens",
+        "Teacher tokens",
+        "Clock, s",
+        "Training wall, s",
+        "Evaluation wall, s",
+        "Peak memory, GB",
+    ]
     digits = {"clock": 1, "wall_seconds": 1, "evaluation_wall_seconds": 1, "peak_memory_gb": 2}
-    notes = ["Wall time and memory depend on the machine and on its load."]
+    notes = [
+        "Wall time and memory depend on the machine and on its load. Tokens are of training: generated ones also of "
+        "groups that a method drops, the teacher's with prompts."
+    ]
     return Table("cost", "Cost of each run", notes, frame, digits, [text_grid("Run", heads, rows)])

@@ -84,6 +84,7 @@ _TEACHERS: list[_Setting] = [
 _BY_USE: list[_Setting] = [
     ("Other", "RLSD and RLRT: lambda", _when(lambda b: b.name in ("rlsd", "rlrt"), lambda m: m.rlsd_lambda)),
     ("Other", "RLSD and RLRT: clip", _when(lambda b: b.name in ("rlsd", "rlrt"), lambda m: m.rlsd_clip)),
+    ("Other", "RLSD and RLRT: decay of lambda", _changed("rlsd_decay")),
     ("Other", "Weight by group", _changed("group_weight")),
     ("Other", "Steps of the first phase", _changed("first_phase_steps")),
     ("Other", "Divergence clip, nats", _changed("divergence_clip")),
@@ -91,6 +92,12 @@ _BY_USE: list[_Setting] = [
     ("Other", "Damping, slope", _when(lambda b: b.name == "damped", lambda m: m.damping_slope)),
     ("Other", "Sibling shown", _changed("sibling_choice")),
     ("Other", "Success buffer, responses per question", _changed("success_buffer")),
+    ("Other", "Groups dropped", lambda m, _: (m.dropped_groups or MISSING).replace("_", " ")),
+    (
+        "Other",
+        "Generation batches of a step, at most",
+        lambda m, _: f"{m.generation_batches}" if m.filter_groups else MISSING,
+    ),
 ]
 """Rows of tables of which some method uses the setting."""
 _SETTINGS: list[_Setting] = [

@@ -127,6 +127,12 @@ def test_every_verdict_is_interim_while_a_run_is_missing(same, tmp_path):
     assert answers(results, found)[0].startswith("Interim: of ")
 
 
+def test_a_report_of_one_claim_says_that_no_other_is_tested(same):
+    """As that of `matched`, whose second sentence was a full stop."""
+    one = next(finding for finding in findings(same) if finding.claim.primary)
+    assert answers(same, [replace(one, verdict="holds")])[1] == "No other claim of the paper is tested here."
+
+
 def test_other_test_questions_are_named_and_refused(same):
     (some, other) = list(same.experiment.runs())[:2]
     provenance = {some: {"data": {"test": "aa"}}, other: {"data": {"test": "bb"}}}

@@ -11,10 +11,10 @@ from synthetic import write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.step_seconds import step_seconds
-from srpo.analysis.tables.cost_tables import step_seconds_table
+from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
 from srpo.analysis.tables.registry import write_tables
 from srpo.experiment.config import CalibratedClock
-from srpo.files import read_events
+from srpo.files import read_events, write_events
 
 
 def test_tables_do_not_depend_on_the_machine(tmp_path):
@@ -33,6 +33,25 @@ def test_tables_do_not_depend_on_the_machine(tmp_path):
         assert content == (roots[1] / "tables" / name).read_bytes()
         assert b"\r" not in content
     assert (roots[0] / "cost/cost.csv").read_bytes() != (roots[1] / "cost/cost.csv").read_bytes()
+
+
+def test_the_cost_of_a_run_has_the_tokens_of_its_steps(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    paths = {name: tmp_path / f"runs/{MODEL}/chemistry/{name}/seed1/steps.jsonl" for name in ("grpo", "srpo")}
+    logs = {name: [*read_events(path)] for name, path in paths.items()}
+    for event in logs["grpo"]:
+        event["phase_tokens"] = {"generate": 7, "update": 30}
+    for event in logs["srpo"]:
+        event["phase_tokens"] = {"generate": 10 + event["step"], "teacher": 3}
+    logs["srpo"][0]["phase_tokens"] = {"generate": 11}  # no rollout had a sibling
+    for name, events in logs.items():
+        write_events(paths[name], events)
+    table = cost_table(load_results(tmp_path))
+    rows = table.frame.query(f"model == '{MODEL}' and benchmark == 'chemistry' and seed == 1").set_index("method")
+    found, steps = rows[["generated_tokens", "teacher_tokens"]], len(logs["srpo"])
+    assert found.loc["grpo"].tolist() == [7 * len(logs["grpo"]), 0]
+    assert found.loc["srpo"].tolist() == [10 * steps + steps * (steps + 1) // 2, 3 * (steps - 1)]
+    assert "Generated tokens" in str(table.grids[0])
 
 
 def test_a_calibrated_clock_does_not_confirm_the_papers_step_times(tmp_path):
