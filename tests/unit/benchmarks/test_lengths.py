@@ -111,7 +111,13 @@ def test_a_run_trains_and_validates_on_the_short_enough_questions_only(prepared,
     )
     seen = []
     take = loop.Step.take
-    monkeypatch.setattr(loop.Step, "take", lambda self, asked: seen.extend(asked) or take(self, asked))
+
+    def recorded(self, draw):
+        result = take(self, draw)
+        seen.extend(result.questions)
+        return result
+
+    monkeypatch.setattr(loop.Step, "take", recorded)
     loop.train(spec.model_copy(update={"training": training}), layout)
     used = {q.index for q in check_lengths(tokenizer, questions, "train", training).used}
     assert seen
