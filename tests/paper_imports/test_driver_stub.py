@@ -62,3 +62,13 @@ def test_a_function_or_a_library_that_is_missing_is_found(kernels, tmp_path):
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     assert driver_stub.NAME in resolved_in(kernels, nothing / driver_stub.NAME)
+
+
+def test_the_runtime_that_a_library_links_is_known(tmp_path):
+    for name, linked in (("runtime", []), ("kernels", [tmp_path / "runtime.so"])):
+        source = tmp_path / f"{name}.c"
+        source.write_text(f"int {name}(void) {{ return 0; }}\n")
+        soname = ["-Wl,-soname,libcudart.so.13"] if name == "runtime" else ["-Wl,--no-as-needed"]
+        subprocess.run(["cc", "-shared", "-fPIC", *soname, "-o", tmp_path / f"{name}.so", source, *linked], check=True)
+    assert driver_stub.linked_runtimes(tmp_path / "kernels.so") == {"13"}
+    assert driver_stub.linked_runtimes(tmp_path / "runtime.so") == set()

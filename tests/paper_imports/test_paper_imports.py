@@ -33,13 +33,22 @@ def _folders(package: str) -> list[Path]:
     return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
 
 
-def _reason_to_skip() -> str | None:
-    if any(not _folders(package) for package in KERNELS[:2]):
-        return "this Python has no environment for GPUs: make test-paper-imports installs it, 11 GB"
-    if _has_driver():
-        return None
-    missing = driver_stub.missing_tools()
-    return f"no driver here, and for a stub of it {', '.join(missing)} is not installed" if missing else None
+def _compiled(package: str) -> list[Path]:
+    """The package's compiled code: below its folder, or beside it as the memory saver's is.
+
+    The memory saver ships builds for two versions of CUDA; one for another than torch's is never loaded.
+    """
+    folders = _folders(package)
+    beside = [path for folder in folders for path in sorted(folder.parent.glob(f"{package}*.so"))]
+    return [path for path in driver_stub.shared_libraries(folders) + beside if not _of_another_cuda(path)]
+
+
+def _of_another_cuda(library: Path) -> bool:
+    import torch
+
+    assert torch.version.cuda
+    ours = torch.version.cuda.split(".")[0]
+    return any(major != ours for major in driver_stub.linked_runtimes(library))
 
 
 def _has_driver() -> bool:
@@ -50,6 +59,19 @@ def _has_driver() -> bool:
     return True
 
 
+HAS_DRIVER = _has_driver()
+"""Asked before any test: a stub that a test has loaded would pass for the driver."""
+
+
+def _reason_to_skip() -> str | None:
+    if any(not _folders(package) for package in KERNELS[:2]):
+        return "this Python has no environment for GPUs: make test-paper-imports installs it, 11 GB"
+    if HAS_DRIVER:
+        return None
+    missing = driver_stub.missing_tools()
+    return f"no driver here, and for a stub of it {', '.join(missing)} is not installed" if missing else None
+
+
 pytestmark = pytest.mark.skipif(_reason_to_skip() is not None, reason=_reason_to_skip() or "")
 
 
@@ -57,9 +79,10 @@ pytestmark = pytest.mark.skipif(_reason_to_skip() is not None, reason=_reason_to
 def environment(tmp_path_factory) -> dict[str, str]:
     """Where the loader finds the driver, or a stub of it, and the libraries that torch has loaded in a server."""
     folders = [folder for package in ("torch", "nvidia") for folder in _folders(package)]
-    libraries = driver_stub.shared_libraries([*folders, *(f for package in KERNELS for f in _folders(package))])
+    kernels = [path for package in KERNELS for path in _compiled(package)]
+    libraries = [*driver_stub.shared_libraries(folders), *kernels]
     found = sorted({str(path.parent) for path in libraries if path.parent.name == "lib"})
-    if not _has_driver():
+    if not HAS_DRIVER:
         stub = tmp_path_factory.mktemp("driver")
         driver_stub.build(stub, driver_stub.driver_functions(libraries))
         found = [str(stub), *found]
@@ -69,7 +92,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 
 @pytest.mark.parametrize("package", KERNELS)
 def test_compiled_code_finds_every_symbol(package, environment):
-    libraries = driver_stub.shared_libraries(_folders(package))
+    libraries = _compiled(package)
     if package != "flash_attn":
         assert libraries, f"{package} has no compiled code"
     missing = {str(path): wanting for path in libraries if (wanting := driver_stub.unresolved(path, environment))}

@@ -38,6 +38,11 @@ def driver_functions(libraries: Iterable[Path]) -> set[str]:
     return {name for names in undefined for name in names if _FUNCTION.fullmatch(name)}
 
 
+def linked_runtimes(library: Path) -> set[str]:
+    """The major versions of the CUDA runtime that a library links: one, or none."""
+    return set(re.findall(r"\(NEEDED\).*\[libcudart\.so\.(\d+)\]", _output("readelf", "-d", library)))
+
+
 def build(folder: Path, functions: Iterable[str]) -> Path:
     """Compile a stub with these functions into a folder.
 

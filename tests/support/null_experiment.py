@@ -15,10 +15,12 @@ from made_up_scores import World
 from run_files import base_identity, validation, write_evaluation, write_run
 from scipy.special import expit
 
+from srpo.algorithm.method import Method
 from srpo.analysis.results.load import Results
 from srpo.experiment.config import Block, Experiment
-from srpo.files import write_text
+from srpo.files import read_yaml, write_text
 from srpo.layout import RunId
+from srpo.repository import CONFIGS
 
 METHODS = ("grpo", "sdpo", "srpo")
 SAME = paper_truth.Truth(seconds={"srpo": (80.0, 80.0, 80.0)}, length={"srpo": 500.0}, late_drop={})
@@ -32,20 +34,24 @@ class Null:
     Attributes:
         run_sd: standard deviation between runs, points.
         gain: by method, points that its scores lie above the others': no null if any does.
+        methods: one and the same, under these names.
     """
 
     number: int = 0
     seeds: tuple[int, ...] = (1, 2, 3)
     run_sd: float = 2.0
     gain: tuple[tuple[str, float], ...] = ()
+    methods: tuple[str, ...] = METHODS
 
 
 def experiment(null: Null) -> Experiment:
-    """One model, five benchmarks, three methods."""
+    """One model and five benchmarks."""
     whole = paper_truth.experiment()
-    block = Block(models=["qwen3-8b"], benchmarks=[*whole.benchmarks], methods=[*METHODS], seeds=[*null.seeds])
+    block = Block(models=["qwen3-8b"], benchmarks=[*whole.benchmarks], methods=[*null.methods], seeds=[*null.seeds])
     models = {"qwen3-8b": whole.models["qwen3-8b"]}
-    return whole.model_copy(update={"name": "null", "models": models, "matrix": [block]})
+    files = {name: read_yaml(CONFIGS / "methods" / f"{name}.yaml") for name in null.methods}
+    methods = {name: Method(name=name, **content) for name, content in files.items()}
+    return whole.model_copy(update={"name": "null", "models": models, "methods": methods, "matrix": [block]})
 
 
 def write(root: Path, null: Null, run_exists: Callable[[RunId], bool] = lambda run: True) -> Experiment:

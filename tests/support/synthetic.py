@@ -129,7 +129,7 @@ def _score(method: str, step: int, benchmark: str) -> float:
 def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunId) -> dict[str, Any]:
     correct = min(1.0, max(0.0, _score(method.name, step, run.benchmark) + rng.gauss(0, 0.03)))
     available = 1 - (1 - correct) ** 7 * 0.5
-    shares = dict.fromkeys(("grpo", "sdpo", "mix", "dropped"), 0.0)
+    shares = dict.fromkeys(("grpo", "sdpo", "mix", "rlsd", "dropped"), 0.0)
     routing = method.routing
     shares[routing.correct_with_sibling] += correct * available
     shares[routing.correct_without_sibling] += correct * (1 - available)

@@ -9,6 +9,9 @@ from srpo.experiment.config import Experiment
 from srpo.repository import REPORTS
 from srpo.schema import Config
 
+Block = Literal["primary", "questions", "mechanism", "time", "ablations"]
+"""A part of the report that shows claims."""
+
 
 class Section(Config):
     """A part of the report.
@@ -25,7 +28,7 @@ class Section(Config):
     title: str
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    block: Literal["primary", "mechanism", "time", "ablations"] | None = None
+    block: Block | None = None
     open: bool = False
     only: Literal["sweep", "seeds", "map", "tuned", "paper"] | None = None
 

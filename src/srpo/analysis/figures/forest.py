@@ -1,7 +1,7 @@
-"""The forest plot of the primary claims: each difference with its intervals, by benchmark, and as the paper has it."""
+"""Forest plots of claims that are decided together: each difference with its intervals, and the paper's."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,22 @@ _UNDECIDED = "#555555"
 
 
 def primary_differences(results: Results) -> pd.DataFrame:
-    """The primary claims that were tested, for each model.
+    """The primary claims that were tested, for each model, as :func:`_differences` has them."""
+    return _differences(results, lambda claim: claim.primary)
+
+
+def our_differences(results: Results) -> pd.DataFrame:
+    """The same of our questions."""
+    return _differences(results, lambda claim: claim.ours)
+
+
+def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFrame:
+    """The claims of a family that were tested, for each model.
 
     ``series`` is ``average`` (over benchmarks, with the 95 % interval and that at Holm's level), ``benchmark`` (the
     value on each) or ``paper`` (the published values). All values are points.
     """
-    found = [finding for finding in findings(results) if finding.claim.primary]
+    found = [finding for finding in findings(results) if family(finding.claim)]
     rows: list[dict[str, Any]] = []
     for place, subject in enumerate(subjects(results)):
         levels = _holm_levels(found, place)
@@ -180,6 +190,6 @@ def forest_caption(results: Results, frame: pd.DataFrame) -> str:
     what = f"Averages over {several} benchmarks; hollow marks are single benchmarks. " if several else ""
     return (
         f"Scores of the checkpoint that is best within each budget. {what}Thin lines are at Holm's level: the left end "
-        "decides whether the claim holds, the right end whether it does not, each at its place in the order. "
-        "Gold: the paper."
+        "decides whether the claim holds, the right end whether it does not, each at its place in the order."
+        f"{' Gold: the paper.' if _papers(frame) else ''}"
     )

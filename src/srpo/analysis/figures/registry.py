@@ -41,7 +41,7 @@ from srpo.analysis.figures.drawing import (
     draw_step_seconds,
     draw_sweep_curves,
 )
-from srpo.analysis.figures.forest import draw_forest, forest_caption, primary_differences
+from srpo.analysis.figures.forest import draw_forest, forest_caption, our_differences, primary_differences
 from srpo.analysis.figures.panels import Against
 from srpo.analysis.figures.regime_map import draw_regimes, regime_caption
 from srpo.analysis.outline import figures_of
@@ -206,6 +206,7 @@ FIGURES = {
         FigureSpec(
             "primary_differences", "The primary claims (table 1)", primary_differences, draw_forest, forest_caption
         ),
+        FigureSpec("our_differences", "Our questions", our_differences, draw_forest, forest_caption),
         _watched_scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
         _scores("scores_by_step", "Test score by training step", main_methods, "Table 1's methods", "step"),
         _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),

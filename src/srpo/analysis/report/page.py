@@ -91,7 +91,7 @@ def render(results: Results, figures_dir: Path) -> str:
     found, tables, cost = findings(results), build_tables(results), cost_table(results)
     script = (REPORTS / "sort.js").read_text()
     pictures = {name: _picture(drawn, figures_dir) for name, drawn in figure_data(results).items()}
-    sections = _shown_sections(results, tables, pictures)
+    sections = _shown_sections(results, found, tables, pictures)
     page = (
         environment()
         .get_template("report.html.j2")
@@ -124,12 +124,17 @@ def render(results: Results, figures_dir: Path) -> str:
     return page.lstrip()
 
 
-def _shown_sections(results: Results, tables: dict[str, Table], pictures: dict[str, Picture]) -> list[Section]:
+def _shown_sections(
+    results: Results, found: list[Finding], tables: dict[str, Table], pictures: dict[str, Picture]
+) -> list[Section]:
     """The sections; when all runs are finished and evaluated, without tables and figures that are still empty.
 
-    A section with a block of claims stays: it says why they are not tested.
+    A section with a block of claims stays: it says why they are not tested. Our questions need methods that few
+    experiments have: they are shown if one is tested.
     """
     sections = list(sections_of(results.experiment))
+    if not any(finding.claim.ours and finding.verdict != "not tested" for finding in found):
+        sections = [section for section in sections if section.block != "questions"]
     done = len(results.evaluations[RUN_KEY].drop_duplicates()) == len(results.runs)
     if not done or not (results.runs["status"] == "finished").all():
         return sections
@@ -173,14 +178,11 @@ def _csv_uri(text: str) -> str:
 
 
 def _block(section: Section, found: list[Finding], results: Results) -> dict[str, Any]:
-    """The claims of a section as rows, our questions apart; the verdicts on the paper's, without checks, counted."""
+    """The claims of a section as rows; the verdicts, without checks, counted."""
     here = [finding for finding in found if finding.claim.block == section.block]
-    rows = {
-        ours: [claim_row(finding, results) for finding in here if finding.claim.ours is ours] for ours in (False, True)
-    }
-    verdicts = [finding.verdict for finding in here if not (finding.claim.ours or finding.claim.check)]
+    verdicts = [finding.verdict for finding in here if not finding.claim.check]
     counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
-    return {"claims": rows[False], "questions": rows[True], "counts": counts}
+    return {"rows": [claim_row(finding, results) for finding in here], "counts": counts}
 
 
 def claim_row(finding: Finding, results: Results) -> dict[str, Any]:

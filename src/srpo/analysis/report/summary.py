@@ -76,30 +76,48 @@ def _planned_seeds(results: Results) -> Counter[tuple[str, str, str]]:
 
 
 def answers(results: Results, findings: list[Finding]) -> list[str]:
-    """Three sentences: which primary claims hold, what does not, and for what this is said."""
+    """Which primary claims hold, what does not, the answers to our questions if any is tested, and for what this is."""
     papers = [finding for finding in findings if not (finding.claim.ours or finding.claim.check)]
     reached = [finding for finding in papers if finding.verdict != "not tested"]
     primary = [finding for finding in reached if finding.claim.primary]
+    questions = [finding for finding in findings if finding.claim.ours and finding.verdict != "not tested"]
     if not primary:
-        return ["No primary claim is tested here (yet)."]
-    return [_holding(primary), _rest(primary, [f for f in reached if not f.claim.primary]), _target(results)]
+        return ["No primary claim is tested here (yet).", *_of_questions(questions)]
+    others = [finding for finding in reached if not finding.claim.primary]
+    first = [_holding(primary, plural(len(primary), "primary claim")), _rest(primary, others)]
+    return [*first, *_of_questions(questions), _target(results)]
 
 
-def _holding(primary: list[Finding]) -> str:
-    holding = [finding.claim.statement for finding in primary if finding.verdict == "holds"]
-    start = "Interim: of" if any(finding.interim for finding in primary) else "Of"
+def _of_questions(questions: list[Finding]) -> list[str]:
+    """Which of our questions hold, and what the others do; nothing without one that is tested."""
+    if not questions:
+        return []
+    rest = "; ".join(_without(questions))
+    said = _holding(questions, f"our {plural(len(questions), 'question')}")
+    return [said, f"Of the others {rest}."] if rest else [said]
+
+
+def _holding(family: list[Finding], counted: str) -> str:
+    holding = [finding.claim.statement for finding in family if finding.verdict == "holds"]
+    start = "Interim: of" if any(finding.interim for finding in family) else "Of"
     count = _verb(len(holding), "hold", "holds")
-    said = f"{start} {plural(len(primary), 'primary claim')}, {count} here"
+    said = f"{start} {counted}, {count} here"
     return f"{said}: {_listed(holding, LONGEST - len(said))}." if holding else f"{said}."
+
+
+def _without(family: list[Finding]) -> list[str]:
+    """The verdicts other than *holds*, with their number; claims that do not hold are named."""
+    parts = []
+    for verdict in (verdict for verdict in VERDICTS if verdict != "holds"):
+        found = [finding.claim.statement for finding in family if finding.verdict == verdict]
+        named = f" ({_listed(found, LONGEST // 2)})" if verdict == "does not hold" else ""
+        parts += [f"{_counted(verdict, len(found))}{named}"] if found else []
+    return parts
 
 
 def _rest(primary: list[Finding], others: list[Finding]) -> str:
     """The other verdicts on the primary claims, and the number of the other claims with the decisive ones."""
-    parts = []
-    for verdict in (verdict for verdict in VERDICTS if verdict != "holds"):
-        found = [finding.claim.statement for finding in primary if finding.verdict == verdict]
-        named = f" ({_listed(found, LONGEST // 2)})" if verdict == "does not hold" else ""
-        parts += [f"{_counted(verdict, len(found))}{named}"] if found else []
+    parts = _without(primary)
     against = [finding.claim.statement for finding in others if finding.verdict == "does not hold"]
     if others:
         counts = Counter(finding.verdict for finding in others)

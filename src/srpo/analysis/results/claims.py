@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from srpo.analysis.outline import Block
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.multiple_testing import equivalence_p
@@ -126,7 +127,8 @@ class Claim(Config):
 
     Attributes:
         kind: ``primary`` claims are decided together. A ``check`` is fulfilled by any method that learns; it shows
-            that the runs are sound, and is no verdict on the paper. ``ours`` is a question that the paper does not ask.
+            that the runs are sound, and is no verdict on the paper.
+        block: the part of the report that shows it; ``questions`` are ours, and decided together, too.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
@@ -137,19 +139,19 @@ class Claim(Config):
     rule: Rule
     paper: dict[str, float] | str
     evidence: str
-    block: Literal["primary", "mechanism", "time", "ablations"] = "mechanism"
-    kind: Literal["primary", "exploratory", "check", "ours"] = "exploratory"
+    block: Block = "mechanism"
+    kind: Literal["primary", "exploratory", "check"] = "exploratory"
     given: Given | None = None
 
     @property
     def primary(self) -> bool:
-        """Whether the claim is one of those that are decided together."""
+        """Whether the claim is one of the paper's that are decided together."""
         return self.kind == "primary"
 
     @property
     def ours(self) -> bool:
         """Whether it is our question and not a claim of the paper."""
-        return self.kind == "ours"
+        return self.block == "questions"
 
     @property
     def check(self) -> bool:

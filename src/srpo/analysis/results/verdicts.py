@@ -1,5 +1,6 @@
 """The verdict of an experiment on every claim of ``reports/claims.yaml``."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +71,7 @@ class Outcome:
         agreeing: on how many of ``benchmarks`` the estimate alone satisfies the rule.
         on_each: the quantity on each measured benchmark; empty for ``best_on_each``.
         p_holds, p_violated: one-sided p-values for and against the claim, adjusted by Holm's procedure for a primary
-            claim, and the second for the number of models; NaN if unknown.
+            claim and for a question of ours, and the second for the number of models; NaN if unknown.
         several_seeds: whether every compared method has several training seeds.
         base_models: number of drawn base models that are averaged; 0 if the model is one.
         reason: why the claim is not tested or not decided.
@@ -154,7 +155,7 @@ def contains_the_papers(claim: Claim, outcome: Outcome) -> dict[str, bool]:
 
 
 def _of_subject(results: Results, subject: Subject, claims: tuple[Claim, ...]) -> list[Outcome]:
-    """The numbers of every claim for one model, the p-values of its primary claims corrected together.
+    """The numbers of every claim for one model, the p-values of its primary claims corrected together, and of ours.
 
     A claim that one seed keeps from being decided does not count among them.
     """
@@ -169,10 +170,11 @@ def _of_subject(results: Results, subject: Subject, claims: tuple[Claim, ...]) -
                 outcome = Outcome(subject.model, "not tested", reason=reason)
             told.setdefault(number, claim.statement)
         outcomes.append(replace(outcome, base_models=len(subject.draws)))
-    primary = [i for i, claim in enumerate(claims) if claim.primary and outcomes[i].several_seeds]
-    for key in ("p_holds", "p_violated"):
-        corrected = holm([getattr(outcomes[i], key) for i in primary])
-        for i, p in zip(primary, corrected, strict=True):
+    numbered = [(i, claim) for i, claim in enumerate(claims) if outcomes[i].several_seeds]
+    families = [i for i, claim in numbered if claim.primary], [i for i, claim in numbered if claim.ours]
+    for family, key in itertools.product(families, ("p_holds", "p_violated")):
+        corrected = holm([getattr(outcomes[i], key) for i in family])
+        for i, p in zip(family, corrected, strict=True):
             changed: dict[str, Any] = {key: float(p)}
             outcomes[i] = replace(outcomes[i], **changed)
     return outcomes
@@ -215,7 +217,8 @@ def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
         return replace(outcome, verdict="holds")
     alone, cross = claim.rule.p_holds(estimate), outcome.cross_fitted
     if alone < ALPHA:
-        reason = "it would hold as a single claim, but not after Holm's correction for the primary claims"
+        together = "our questions" if claim.ours else "the primary claims"
+        reason = f"it would hold as a single claim, but not after Holm's correction for {together}"
         if cross is not None and not claim.rule.p_holds(cross) < ALPHA:
             reason = "the resampled score shows it, the cross-fitted score does not"
         if outcome.clear is not None:

@@ -23,6 +23,14 @@ OURS = {
     "weighting_at_equal_loss_scale",
     "scale_explains_no_gain",
     "srpo_over_anchored_grpo",
+    "success_buffer_over_srpo",
+    "rlsd_over_srpo",
+    "sc_sdpo_over_srpo",
+    "sdpo_then_grpo_over_srpo",
+    "srpo_then_grpo_over_srpo",
+    "ema_over_frozen_teacher",
+    "sc_sdpo_over_sdpo",
+    "rlsd_over_grpo",
 }
 # The paper's numbers, right as they are, do not decide these with three seeds and its questions: a gain of 1.8 points
 # needs seven, no benchmark alone tells 1 point, and a difference of exactly 0 on every question has no interval.

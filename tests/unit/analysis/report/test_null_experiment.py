@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from null_experiment import Null
 
+from srpo.analysis.figures.forest import forest_caption, our_differences, primary_differences
 from srpo.analysis.report.page import write_report
 from srpo.analysis.report.summary import answers, background, remarks
 from srpo.analysis.results.claims import Claim, load_claims
@@ -204,6 +205,39 @@ def test_p_values_of_primary_claims_are_holms(same):
     primary = [claim for claim in load_claims() if claim.id in PRIMARY]  # the family is without this control
     both = [[c.rule.p_holds(e) for e in (found[c.id].estimate, found[c.id].cross_fitted)] for c in primary]
     assert [found[c.id].p_holds for c in primary] == pytest.approx(holm([max(pair) for pair in both]))
+
+
+def test_our_questions_are_decided_together_and_apart_from_the_primary_claims(tmp_path):
+    """The same runs with and without the methods of our questions: the primary claims have the same p-values."""
+    null_experiment.write(tmp_path, Null(methods=(*null_experiment.METHODS, "rlsd", "sc_sdpo"), gain=(("rlsd", 3.0),)))
+    results = load_results(tmp_path)
+    found = {finding.claim.id: finding.outcomes[0] for finding in findings(results)}
+    asked = [claim for claim in load_claims() if claim.ours and found[claim.id].several_seeds]
+    assert [c.id for c in asked] == ["rlsd_over_srpo", "sc_sdpo_over_srpo", "sc_sdpo_over_sdpo", "rlsd_over_grpo"]
+    for family in (asked, [claim for claim in load_claims() if claim.id in PRIMARY]):
+        for p in ("p_holds", "p_violated"):
+            alone = [
+                max(getattr(c.rule, p)(e) for e in (found[c.id].estimate, found[c.id].cross_fitted)) for c in family
+            ]
+            assert [getattr(found[c.id], p) for c in family] == pytest.approx(holm(alone))
+
+
+def test_our_questions_have_their_own_section_figure_and_sentences(tmp_path):
+    null_experiment.write(tmp_path, Null(methods=("srpo", "rlsd", "grpo"), gain=(("rlsd", -12.0),)))
+    results = load_results(tmp_path)
+    found = findings(results)
+    said = answers(results, found)
+    assert said[2] == "Of our 2 questions, 0 hold here."
+    assert said[3] == "Of the others 2 do not hold (RLSD ends above SRPO; RLSD ends above GRPO)."
+    frame = our_differences(results)
+    assert set(frame["claim"]) == {"rlsd_over_srpo", "rlsd_over_grpo"}
+    assert set(primary_differences(results)["claim"]).isdisjoint(frame["claim"])
+    assert "Gold" not in forest_caption(results, frame)
+    write_report(results, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    section = page.split('<section id="questions">')[1].split("</section>")[0]
+    assert 'id="figure-our_differences"' in section
+    assert page.count('aria-label="Questions"') == section.count('aria-label="Questions"') == 1
 
 
 def test_claims_that_one_seed_keeps_from_being_decided_cost_the_others_nothing(tmp_path):
