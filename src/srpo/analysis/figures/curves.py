@@ -13,6 +13,7 @@ from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import LEVEL, PERCENT, Estimate
 from srpo.analysis.results.load import Results, RunKey, by_run
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
+from srpo.analysis.results.reproductions import reproductions_for
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.sweeps import sweep_lines
 
@@ -116,6 +117,28 @@ def curves_with_alarms(results: Results, methods: Iterable[str]) -> pd.DataFrame
             place = {"step": first["step"], "clock": first["clock"], "value": value, "smooth": value}
             marks.append(names | place | {"series": ALARM, "seeds": 1})
     return _joined([frame, pd.DataFrame(marks)]) if marks else frame
+
+
+ELSEWHERE = "best of a run elsewhere"
+"""The series of published scores of others, in figure 3 of an experiment that may be compared with the paper."""
+
+
+def curves_of_figure_3(results: Results, methods: Iterable[str]) -> pd.DataFrame:
+    """:func:`curves_with_alarms`, and what independent groups measured with the same models and benchmarks.
+
+    Theirs are the best validations of a run (percent), of the paper's methods. They have no time: their clocks are not
+    ours.
+    """
+    frame, experiment = curves_with_alarms(results, chosen := {*methods}), results.experiment
+    if frame.empty or not experiment.comparable_with_paper:
+        return frame
+    rows = reproductions_for(experiment)
+    same = rows["benchmark"].isin(experiment.benchmarks) & rows["method"].isin(chosen) & (rows["paper_method"] == "yes")
+    rows = rows[same & (rows["when"] == "best")]
+    marks = rows[["model", "benchmark", "method"]].assign(
+        value=rows["score"], smooth=rows["score"], seeds=rows["seeds"]
+    )
+    return _joined([frame, marks.assign(series=ELSEWHERE)]) if len(marks) else frame
 
 
 def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:

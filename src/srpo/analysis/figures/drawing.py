@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.curves import ALARM, Series
+from srpo.analysis.figures.curves import ALARM, ELSEWHERE, Series
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
@@ -32,6 +32,7 @@ def draw_note(title: str) -> Figure:
 
 
 _ALARM_STYLE: dict[str, Any] = {"linestyle": "none", "marker": "X", "markersize": 7, "markeredgecolor": "white"}
+_ELSEWHERE_STYLE: dict[str, Any] = {"linestyle": "none", "marker": "D", "markersize": 4.5, "markerfacecolor": "none"}
 
 
 def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Against = "clock") -> Figure:
@@ -43,10 +44,12 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
     for axes, model, benchmark, here in panels:
         for method in panels.methods:
             own = here[here["method"] == method]
-            line, marks = own[own["series"] != ALARM], own[own["series"] == ALARM]
+            line, marks, others = (own[own["series"] == series] for series in ("", ALARM, ELSEWHERE))
             options = panels.styles[method] | ({"marker": ""} if averaged else {})
             plot(axes, line, line[against] / unit, **options)
             axes.plot(marks[against] / unit, marks["value"], **_ALARM_STYLE | {"color": options["color"]})
+            right: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "clip_on": False}
+            axes.plot([1.0] * len(others), others["value"], color=options["color"], **_ELSEWHERE_STYLE, **right)
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
@@ -54,8 +57,9 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
     panels.time_axis(against)
     base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
     shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)
-    alarm = Line2D([], [], color="#555555", label=ALARM, **_ALARM_STYLE)
-    more = ([base_line] if shown else []) + ([alarm] if (frame["series"] == ALARM).any() else [])
+    marks = {ALARM: _ALARM_STYLE, ELSEWHERE: _ELSEWHERE_STYLE}
+    there = [Line2D([], [], color="#555555", label=s, **marks[s]) for s in marks if (frame["series"] == s).any()]
+    more = ([base_line] if shown else []) + there
     panels.legend([*panels.method_handles(markers=not averaged), *more])
     return panels.figure
 

@@ -27,7 +27,7 @@ from srpo.analysis.figures.curves import (
     Series,
     average_curves,
     clock_curves,
-    curves_with_alarms,
+    curves_of_figure_3,
     metric_curves,
     sweep_curves,
     validation_curves,
@@ -175,8 +175,8 @@ def _scores(name: str, title: str, methods: Methods, what: str, against: Against
 
 
 def _watched_scores(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
-    """Scores with the first alarms of the watch."""
-    data = lambda results: curves_with_alarms(results, methods(results))  # noqa: E731
+    """Scores with the first alarms of the watch, and with those that others published."""
+    data = lambda results: curves_of_figure_3(results, methods(results))  # noqa: E731
     return FigureSpec(name, title, data, draw_scores, partial(score_caption, what))
 
 

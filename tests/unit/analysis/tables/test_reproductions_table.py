@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from report_cases import EXPERIMENT
 from synthetic import paper_experiment, write_results
 
+from srpo.analysis.figures.captions import score_caption
+from srpo.analysis.figures.curves import ELSEWHERE, curves_of_figure_3, curves_with_alarms
+from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.outline import tables_of
 from srpo.analysis.results.load import load_results
-from srpo.analysis.results.reproductions import reproductions_for
+from srpo.analysis.results.reproductions import reproductions, reproductions_for
 from srpo.analysis.tables.registry import build_tables
 
 AVERAGE = {"model": "qwen3-8b", "benchmark": "average"}
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory):
+def results(tmp_path_factory):
     root = tmp_path_factory.mktemp("paper")
     write_results(root, paper_experiment())
-    return build_tables(load_results(root))
+    return load_results(root)
+
+
+@pytest.fixture(scope="module")
+def tables(results):
+    return build_tables(results)
 
 
 def found(frame, **key):
@@ -59,6 +68,28 @@ def test_without_all_five_benchmarks_there_are_no_averages(tmp_path):
     assert "average" not in {*build_tables(load_results(tmp_path))["reproductions"].frame["benchmark"]}
 
 
-def test_only_a_report_that_may_be_compared_has_them():
+def test_figure_3_has_the_published_bests_of_others_without_a_time(results, tmp_path):
+    methods = ["grpo", "sdpo", "srpo"]
+    frame = curves_of_figure_3(results, methods)
+    marks = frame[frame["series"] == ELSEWHERE]
+    known = reproductions()
+    best = known[(known["model"] == "Qwen3-8B") & (known["when"] == "best") & (known["paper_method"] == "yes")]
+    best = best[best["method"].isin(methods) & best["benchmark"].isin(results.experiment.benchmarks)]
+    assert sorted(marks["value"]) == sorted(best["score"])
+    assert len(marks) == 56
+    assert marks["clock"].isna().all()
+    curves = frame[frame["series"] != ELSEWHERE].reset_index(drop=True)
+    pd.testing.assert_frame_equal(curves, curves_with_alarms(results, methods), check_dtype=False)
+    figure = draw_scores("Figure 3", results, frame)
+    drawn = [line for axes in figure.axes for line in axes.lines if line.get_markerfacecolor() == "none"]
+    assert sorted(value for line in drawn for value in line.get_ydata()) == sorted(best["score"])
+    assert {x for line in drawn for x in line.get_xdata()} == {1.0}  # the right edge
+    assert "published bests of others" in score_caption("X", results, frame)
+    assert "published" not in score_caption("X", results, curves)
+
+
+def test_only_a_report_that_may_be_compared_has_them(tmp_path):
     assert "reproductions" in tables_of(paper_experiment())
     assert "reproductions" not in tables_of(EXPERIMENT)
+    write_results(tmp_path, EXPERIMENT)
+    assert ELSEWHERE not in {*curves_of_figure_3(load_results(tmp_path), ["grpo", "srpo"])["series"]}
