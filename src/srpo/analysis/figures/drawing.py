@@ -57,8 +57,8 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
     panels.time_axis(against)
     base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
     shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)
-    marks = {ALARM: _ALARM_STYLE, ELSEWHERE: _ELSEWHERE_STYLE}
-    there = [Line2D([], [], color="#555555", label=s, **marks[s]) for s in marks if (frame["series"] == s).any()]
+    kinds = {ALARM: _ALARM_STYLE, ELSEWHERE: _ELSEWHERE_STYLE}
+    there = [Line2D([], [], color="#555555", label=s, **kinds[s]) for s in kinds if (frame["series"] == s).any()]
     more = ([base_line] if shown else []) + there
     panels.legend([*panels.method_handles(markers=not averaged), *more])
     return panels.figure
