@@ -48,8 +48,9 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
             options = panels.styles[method] | ({"marker": ""} if averaged else {})
             plot(axes, line, line[against] / unit, **options)
             axes.plot(marks[against] / unit, marks["value"], **_ALARM_STYLE | {"color": options["color"]})
-            right: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "clip_on": False}
-            axes.plot([1.0] * len(others), others["value"], color=options["color"], **_ELSEWHERE_STYLE, **right)
+            if len(others):  # an empty line that is not clipped has no size, and the layout fails
+                right: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "clip_on": False}
+                axes.plot([1.0] * len(others), others["value"], color=options["color"], **_ELSEWHERE_STYLE, **right)
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
