@@ -128,8 +128,7 @@ RULES = (
         of="validation/avg_at_k",
         against="training",
         by="points",
-        warn=Limits(low=-10, times=3),
-        alarm=Limits(low=-20, times=2),
+        warn=Limits(low=-10, times=3),  # no alarm: it spoke more often in sound runs than in others
     ),
     Rule(
         "validation",

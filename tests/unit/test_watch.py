@@ -80,7 +80,6 @@ TRIPPED: list[tuple[str, str, Values, int, float, float | None]] = [
     ("format", "warn", {"format_fraction": from_step(60, 0.98, 0.999)}, 65, 0.98, 0.999),
     ("format", "alarm", {"format_fraction": from_step(60, 0.9, 0.999)}, 65, 0.9, 0.999),
     ("gap", "warn", {"reward/mean": from_step(60, 0.8, 0.7)}, 75, 0.655, 0.8),
-    ("gap", "alarm", {"reward/mean": from_step(60, 0.9, 0.7)}, 70, 0.65, 0.9),
     ("validation", "warn", {"avg_at_k": from_step(60, 0.64, 0.7)}, 70, 0.64, 0.7),
     ("validation", "alarm", {"avg_at_k": from_step(60, 0.59, 0.7)}, 65, 0.59, 0.7),
     ("distillation", "warn", {"routing/mini_batches_without_distillation": from_step(60, 0.75, 0)}, 62, 0.75, None),
