@@ -54,7 +54,7 @@ def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFr
         levels = _holm_levels(found, place)
         for finding in found:
             claim, outcome = finding.claim, finding.outcomes[place]
-            if outcome.estimate is None:
+            if outcome.estimate is None or claim.rule.within is not None:  # 0 is not the limit of an equivalence
                 continue
             names: dict[str, Any] = {
                 "model": subject.model,

@@ -133,7 +133,7 @@ def _shown_sections(
     experiments have: they are shown if one is tested.
     """
     sections = list(sections_of(results.experiment))
-    if not any(_is_asked(finding) for finding in found):
+    if not any(finding.asked for finding in found):
         sections = [section for section in sections if section.block != "questions"]
     done = len(results.evaluations[RUN_KEY].drop_duplicates()) == len(results.runs)
     if not done or not (results.runs["status"] == "finished").all():
@@ -180,15 +180,10 @@ def _csv_uri(text: str) -> str:
 def _block(section: Section, found: list[Finding], results: Results) -> dict[str, Any]:
     """The claims of a section as rows, without our questions that this experiment does not ask; verdicts, counted."""
     here = [finding for finding in found if finding.claim.block == section.block]
-    here = [finding for finding in here if _is_asked(finding) or not finding.claim.ours]
+    here = [finding for finding in here if finding.asked or not finding.claim.ours]
     verdicts = [finding.verdict for finding in here if not finding.claim.check]
     counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
     return {"rows": [claim_row(finding, results) for finding in here], "counts": counts}
-
-
-def _is_asked(finding: Finding) -> bool:
-    """Whether a claim is our question, and the experiment has what it is about."""
-    return finding.claim.ours and finding.verdict != "not tested"
 
 
 def claim_row(finding: Finding, results: Results) -> dict[str, Any]:

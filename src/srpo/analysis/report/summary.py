@@ -80,7 +80,7 @@ def answers(results: Results, findings: list[Finding]) -> list[str]:
     papers = [finding for finding in findings if not (finding.claim.ours or finding.claim.check)]
     reached = [finding for finding in papers if finding.verdict != "not tested"]
     primary = [finding for finding in reached if finding.claim.primary]
-    questions = [finding for finding in findings if finding.claim.ours and finding.verdict != "not tested"]
+    questions = [finding for finding in findings if finding.asked]
     if not primary:
         return ["No primary claim is tested here (yet).", *_of_questions(questions)]
     others = [finding for finding in reached if not finding.claim.primary]

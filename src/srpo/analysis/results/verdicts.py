@@ -103,6 +103,11 @@ class Finding:
     verdict: Verdict
     interim: bool = False
 
+    @property
+    def asked(self) -> bool:
+        """Whether the claim is our question, and the experiment has what it is about."""
+        return self.claim.ours and self.verdict != "not tested"
+
 
 def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[Finding]:
     """The verdict of ``results`` on every claim, in the file's order."""

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from srpo.analysis.results.load import Results, records
+from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import in_matrix_order, planned
 from srpo.analysis.results.paper import paper_figure_4b
 from srpo.analysis.results.step_seconds import SECONDS, step_seconds
@@ -41,15 +41,14 @@ def step_seconds_table(results: Results) -> Table:
     return Table("step_seconds", "Mean seconds per training step", notes, frame, digits, [grid])
 
 
-_RUN = ["model", "benchmark", "method", "seed"]
 _TOKENS = {"phase_tokens/generate": "generated_tokens", "phase_tokens/teacher": "teacher_tokens"}
 
 
 def cost_table(results: Results) -> Table:
     """The cost of each run. Wall time and memory depend on the machine and on its load."""
     columns = ["status", "stopped_by", "steps", "clock", "wall_seconds", "evaluation_wall_seconds", "peak_memory_gb"]
-    steps = results.steps.reindex(columns=[*_RUN, *_TOKENS]).rename(columns=_TOKENS)
-    runs = results.runs[[*_RUN, *columns]].merge(steps.groupby(_RUN, as_index=False).sum(), how="left")
+    steps = results.steps.reindex(columns=[*RUN_KEY, *_TOKENS]).rename(columns=_TOKENS)
+    runs = results.runs[[*RUN_KEY, *columns]].merge(steps.groupby(RUN_KEY, as_index=False).sum(), how="left")
     frame = in_matrix_order(runs, results).astype(dict.fromkeys(["steps", *_TOKENS.values()], "Int64"))
     rows = [
         (

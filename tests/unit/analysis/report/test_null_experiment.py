@@ -240,6 +240,18 @@ def test_our_questions_have_their_own_section_figure_and_sentences(tmp_path):
     assert page.count('aria-label="Questions"') == section.count('aria-label="Questions"') == 1
 
 
+def test_an_equivalence_is_in_the_table_of_questions_and_not_in_their_figure(tmp_path):
+    """Its limit is a margin, not 0; it counts in the family all the same."""
+    methods = ("srpo", "srpo_equal_loss_scale", "srpo_without_weighting")
+    null_experiment.write(tmp_path, Null(methods=methods))
+    results = load_results(tmp_path)
+    asked = {finding.claim.id: finding for finding in findings(results) if finding.asked}
+    assert set(asked) == {"weighting_at_equal_loss_scale", "scale_explains_no_gain"}
+    assert set(our_differences(results)["claim"]) == {"weighting_at_equal_loss_scale"}
+    write_report(results, tmp_path / "report.html")
+    assert 'id="claim-scale_explains_no_gain"' in (tmp_path / "report.html").read_text()
+
+
 def test_claims_that_one_seed_keeps_from_being_decided_cost_the_others_nothing(tmp_path):
     results = results_of(tmp_path, Null(), run_exists=one_seed_of("grpo"))
     found = {finding.claim.id: finding.outcomes[0] for finding in findings(results)}
