@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from srpo.analysis.figures.curves import ALARM, ELSEWHERE
+from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.scores import PROTOCOLS, Scores
@@ -57,6 +57,8 @@ def score_caption(what: str, results: Results, frame: pd.DataFrame, against: str
         "Diamonds at the right: published bests of others, with other settings and clocks. " if published.any() else ""
     )
     frame = frame[~marked & ~published]
+    if frame["method"].nunique() > MOST_BANDS:
+        frame = frame.assign(unit="")
     note = f"A line has the latest validation of each run at each time. {_clock_note(results)} "
     k = results.experiment.training.validation.rollouts
     return (

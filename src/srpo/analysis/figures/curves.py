@@ -20,6 +20,9 @@ from srpo.analysis.results.sweeps import sweep_lines
 POINTS = 120
 """Maximum number of points per line. A thousand points look the same in print and make the page many megabytes."""
 
+MOST_BANDS = 5
+"""Methods whose intervals are drawn around their scores; those of more would hide the lines."""
+
 SMOOTHING = 10
 """Lines of step metrics are centred rolling means over one tenth of a run's steps."""
 

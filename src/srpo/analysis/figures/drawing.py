@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.curves import ALARM, ELSEWHERE, Series
+from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, Series
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
@@ -46,6 +46,8 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
             own = here[here["method"] == method]
             line, marks, others = (own[own["series"] == series] for series in ("", ALARM, ELSEWHERE))
             options = panels.styles[method] | ({"marker": ""} if averaged else {})
+            if len(panels.methods) > MOST_BANDS:
+                line = line.assign(low=np.nan, high=np.nan)
             plot(axes, line, line[against] / unit, **options)
             axes.plot(marks[against] / unit, marks["value"], **_ALARM_STYLE | {"color": options["color"]})
             if len(others):  # an empty line that is not clipped has no size, and the layout fails

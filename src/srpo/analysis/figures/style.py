@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterable, Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 
 # Okabe and Ito's palette, which people with colour blindness can tell apart. A method keeps its colour
-# in every figure. Methods that are not listed here get the spare colours, in the order of the experiment.
+# in every figure. Methods that are not listed here get the spare styles, in the order of the experiment.
 _METHOD_COLOURS = {
     "grpo": "#0072B2",
     "sdpo": "#D55E00",
@@ -30,6 +31,9 @@ _METHOD_COLOURS = {
     "grpo_with_anchor": "#6BAED6",
 }
 _SPARE_COLOURS = ["#332288", "#999933", "#882255", "#44AA99", "#555555"]
+_SPARE_COLOURS += ["#AA4499", "#88CCEE", "#DDCC77", "#117733", "#661100"]
+_SPARE_DASHES = [(6, 1.5, 1, 1.5), (4, 1.5), (1, 1)]
+_SPARE_MARKERS = ["P", "X", "^", "v", "*", "d", "<", ">", "p", "h"]
 # Lines differ in dash pattern too, for printing in grey.
 _METHOD_DASHES = {
     **{"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)},
@@ -72,12 +76,15 @@ def method_styles(methods: Iterable[str], variants: Mapping[str, str]) -> dict[s
     by_original: dict[str, list[str]] = {}
     for method in methods:
         by_original.setdefault(variants.get(method, method), []).append(method)
-    spare = iter(_SPARE_COLOURS * 10)
+    spare = cycle(zip(_SPARE_COLOURS, cycle(_SPARE_DASHES), _SPARE_MARKERS, strict=False))
     styles = {}
     for original, members in by_original.items():
-        colour = _METHOD_COLOURS.get(original) or next(spare)
-        dashes = _METHOD_DASHES.get(original, (6, 1.5, 1, 1.5))
-        marker = _METHOD_MARKERS.get(original, "P")
+        if original in _METHOD_COLOURS:
+            colour = _METHOD_COLOURS[original]
+            dashes = _METHOD_DASHES.get(original, _SPARE_DASHES[0])
+            marker = _METHOD_MARKERS.get(original, _SPARE_MARKERS[0])
+        else:
+            colour, dashes, marker = next(spare)
         for i, method in enumerate(members):
             swept = method in variants
             styles[method] = {

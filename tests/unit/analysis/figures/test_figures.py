@@ -14,7 +14,8 @@ from report_cases import EXPERIMENT
 from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.curves import average_curves, clock_curves, validation_curves
+from srpo.analysis.figures.captions import score_caption
+from srpo.analysis.figures.curves import MOST_BANDS, average_curves, clock_curves, validation_curves
 from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
@@ -217,3 +218,24 @@ def test_an_interval_of_close_positive_numbers_is_students(wild):
     frame = FIGURES["gradient_norm"].data(dataclasses.replace(wild, steps=steps))
     assert frame["low"].to_numpy() == pytest.approx(10.1 * math.exp(-12.706 * 0.1 / 10.1), rel=1e-4)
     assert frame["high"].to_numpy() == pytest.approx(10.1 * math.exp(12.706 * 0.1 / 10.1), rel=1e-4)
+
+
+def test_many_methods_without_a_style_of_their_own_can_be_told_apart():
+    methods = ["grpo", "sdpo", "srpo", *(f"method_{number}" for number in range(10))]
+    styles = style.method_styles(methods, {}).values()
+    assert len({each["color"] for each in styles}) == len(methods)
+    assert len({(each["marker"], each["linestyle"]) for each in styles}) == len(methods)
+
+
+@pytest.mark.parametrize("count", [MOST_BANDS, MOST_BANDS + 1])
+def test_bands_that_would_hide_the_lines_are_not_drawn(count, tmp_path):
+    names = ["grpo", "sdpo", "srpo", "rlsd", "sc_sdpo", "srpo_frozen_teacher"][:count]
+    (block,) = tiny_experiment()["matrix"]
+    matrix = [block | {"methods": names, "benchmarks": ["miniature/physics"], "seeds": [1, 2]}]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
+    results = load_results(tmp_path)
+    frame = validation_curves(results, names)
+    assert frame["low"].notna().any()
+    drawn = draw_scores("Scores", results, frame, "step").axes[0].collections
+    assert bool(drawn) is (count == MOST_BANDS)
+    assert ("no intervals" in score_caption("X", results, frame, "step")) is (count > MOST_BANDS)
