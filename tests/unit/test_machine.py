@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from srpo.errors import SrpoError
-from srpo.machine import check_gpus, check_products, host_memory_gb, keep_freed_memory, visible_gpus
+from srpo.machine import check_gpus, check_products, host_memory_gb, keep_freed_memory, product_rate, visible_gpus
 
 LISTED = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
 GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
@@ -65,8 +65,16 @@ def test_bfloat16_that_would_be_emulated(has: dict, refused: bool, monkeypatch: 
     if not refused:
         check_products("bfloat16")
         return
+    assert product_rate("bfloat16") is None
     with pytest.raises(SrpoError, match=r"^execution\.precision = bfloat16: .*; use float32$"):
         check_products("bfloat16")
+
+
+def test_the_rate_of_products() -> None:
+    """Between a processor of twenty years ago and ten of today's cores, and the threads as before."""
+    threads = torch.get_num_threads()
+    assert 1e9 < product_rate("float32") < 5e12
+    assert torch.get_num_threads() == threads
 
 
 MEBIBYTE = 2**20

@@ -56,6 +56,10 @@ MODELLED_SECOND = 5.0
 """Seconds of a core that a second of the modelled clock takes with the miniature's models (docs/speed.md): the clock
 counts FLOPs, and steps of so small a model take most of their time for other things."""
 
+OVERHEAD_SECONDS = 3.8e-12
+"""Seconds of a core that a FLOP takes besides its matrix product: norms, activations, softmax, optimizer. Measured
+with a model of 135 M parameters, nearly the same in float32 and bfloat16 on three processors (docs/speed.md)."""
+
 WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9), "splits": (5.4e-3, 2.8e-8)}
 """CPU seconds of an example of a warm start, and more for each parameter: the line through Miniature-S and -L
 (docs/toy-models.md); examples of real splits are four times as long."""
@@ -134,6 +138,7 @@ class Plan:
         gpu_chosen: whether nobody named the card.
         shapes: its models' shapes, by name.
         nodes: runs at a time.
+        product_rate: FLOP/s of a core of this machine, if the plan depends on it and it was measured.
         runs: its training runs.
         model_seconds: wall time of building each base model, on one core; none of models that are not built here.
         base_seconds: wall time of each evaluation of an untrained model.
@@ -147,6 +152,7 @@ class Plan:
     gpu_chosen: bool
     shapes: dict[str, TransformerShape]
     nodes: int
+    product_rate: float | None
     runs: list[RunPlan]
     model_seconds: list[float]
     base_seconds: list[float]
@@ -200,6 +206,7 @@ def make_plan(
     measured: Measurements = NOTHING,
     gpu: str | None = None,
     pace: float = 1.0,
+    product_rate: float | None = None,
 ) -> Plan:
     """Compute what an experiment needs.
 
@@ -209,6 +216,8 @@ def make_plan(
         measured: of finished runs with the same settings.
         gpu: a card of :data:`srpo.plan.gpus.GPUS`, for steps that were not measured; by default :func:`default_gpu`.
         pace: how many times as long a step on a card takes as expected, if it was not measured.
+        product_rate: FLOP/s of a core (:func:`srpo.machine.product_rate`), for steps that :func:`computes_here` says
+            depend on it; without it, a second of their clock is counted as a second of a core.
 
     Raises:
         SrpoError: if the shape of a model is not known.
@@ -216,7 +225,7 @@ def make_plan(
     chosen = gpu is None
     gpu = gpu or default_gpu(experiment)
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
-    planner = _Planner(experiment, shapes, measured, gpu, pace)
+    planner = _Planner(experiment, shapes, measured, gpu, pace, product_rate)
     runs = [planner.run(run) for run in experiment.runs()]
     base = [
         planner.base_seconds(model, benchmark)
@@ -231,7 +240,7 @@ def make_plan(
         if (seconds := _warm_start_seconds(base_model, shape))
     ]
     wall = _makespan(models, nodes) + _makespan([*(run.total_seconds for run in runs), *base], nodes)
-    return Plan(experiment, measured, gpu, chosen, shapes, nodes, runs, models, base, base_bytes, wall)
+    return Plan(experiment, measured, gpu, chosen, shapes, nodes, product_rate, runs, models, base, base_bytes, wall)
 
 
 def default_gpu(experiment: Experiment) -> str | None:
@@ -245,6 +254,18 @@ def default_gpu(experiment: Experiment) -> str | None:
         return PAPER_GPU
     cards = sorted(GPUS, key=lambda name: GPUS[name].memory)
     return next((name for name in cards if not shortages(experiment, GPUS[name].memory)), cards[-1])
+
+
+def computes_here(experiment: Experiment) -> bool:
+    """Whether it takes as long as a core's matrix products: a modelled clock, and a model that is not built here."""
+    embedded = experiment.execution.rollout_engine == "embedded"
+    modelled = isinstance(experiment.training.clock, ModelledClock)
+    return embedded and modelled and not all(isinstance(each, MiniatureModel) for each in experiment.models.values())
+
+
+def is_toy(model: Model) -> bool:
+    """Whether a second of the modelled clock takes :data:`MODELLED_SECOND` with a model."""
+    return isinstance(model, MiniatureModel) and model.warm_start.corpus == "families"
 
 
 def like_the_paper(experiment: Experiment) -> bool:
@@ -264,8 +285,10 @@ class _Planner:
         measured: Measurements,
         gpu: str | None,
         pace: float,
+        product_rate: float | None,
     ) -> None:
         self.experiment, self.shapes, self.measured, self.gpu, self.pace = experiment, shapes, measured, gpu, pace
+        self.product_rate = product_rate
         self.speed = measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
         self.paper_ratios = _paper_ratios() if gpu == PAPER_GPU and like_the_paper(experiment) else None
 
@@ -278,10 +301,9 @@ class _Planner:
         steps = {label: min(limit, count) for label, count in _steps(training, method, step).items()}
         last = [*training.budget_seconds][-1]
         horizon = steps[last] * step.seconds[last]
-        model = self.experiment.models[run.model]
-        toy = isinstance(model, MiniatureModel) and model.warm_start.corpus == "families"
-        if step.source == "FLOPs" and toy:
-            horizon *= MODELLED_SECOND
+        generation, rest = step.generation * horizon, (1 - step.generation) * horizon
+        if step.source == "FLOPs":
+            generation, rest = self.core_seconds(run.model, generation, rest)
         validations = max(1, math.ceil(int(steps[last]) / training.validate_every))
         sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
         evaluated = min(len(training.budget_seconds), validations)
@@ -289,7 +311,7 @@ class _Planner:
         known = self.known_sampling(run.model, step, method.generation_batches)
         validating = validations * self.sampling_seconds(run.model, run.benchmark, training.validation.rollouts, known)
         evaluation = self.sampling_seconds(run.model, run.benchmark, self.experiment.evaluation.rollouts, known)
-        complete = sizes.total / self.speed + CHECKPOINT_SHARE * (horizon + validating)
+        complete = sizes.total / self.speed + CHECKPOINT_SHARE * (generation + rest + validating)
         selected = SAVED_VALIDATIONS * validations * sizes.weights / self.speed
         return RunPlan(
             run=run,
@@ -298,8 +320,8 @@ class _Planner:
             validations=validations,
             seconds={
                 "start": START_SECONDS[execution.driver] + server,
-                "generation": step.generation * horizon,
-                "log-probs, teacher, update": (1 - step.generation) * horizon,
+                "generation": generation,
+                "log-probs, teacher, update": rest,
                 "validation": validating,
                 "checkpoints": complete + selected,
                 "evaluation": EVALUATION_START_SECONDS[execution.rollout_engine] + evaluated * (server + evaluation),
@@ -307,6 +329,16 @@ class _Planner:
             disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + evaluated * sizes.weights,
             disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + evaluated * sizes.weights,
         )
+
+    def core_seconds(self, model: str, generation: float, rest: float) -> tuple[float, float]:
+        """What seconds of the modelled clock take on a core of this machine."""
+        definition = self.experiment.models[model]
+        if is_toy(definition):
+            return MODELLED_SECOND * generation, MODELLED_SECOND * rest
+        if self.product_rate is None or isinstance(definition, MiniatureModel):
+            return generation, rest
+        rates, flop = _rates(self.experiment.training), 1 / self.product_rate + OVERHEAD_SECONDS
+        return generation * rates.decode_flops_per_second * flop, rest * rates.dense_flops_per_second * flop
 
     def base_seconds(self, model: str, benchmark: str) -> float:
         """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's at first."""
@@ -387,7 +419,9 @@ class _Planner:
             training = experiment.training
             cost = model_cost(self.shapes[model])
             decode = cost.decode_flops([training.max_prompt_length], [training.max_response_length])
-            return modelled_seconds(_rates(training), rollouts * decode, 0.0)
+            seconds = modelled_seconds(_rates(training), rollouts * decode, 0.0)
+            toy = is_toy(experiment.models[model])  # its second is one of training; sampling is faster
+            return seconds if toy else self.core_seconds(model, seconds, 0.0)[0]
         servers = execution.ranks // execution.rollout_tensor_parallel
 
         def bytes_per_sequence(at_work: int) -> float:

@@ -14,12 +14,15 @@ from srpo.plan.plan import (
     CONCURRENT,
     EVALUATION_START_SECONDS,
     MODELLED_SECOND,
+    OVERHEAD_SECONDS,
     SAVED_VALIDATIONS,
     SERVER_SECONDS,
     START_SECONDS,
     WRITE_BYTES_PER_SECOND,
     Plan,
     RunPlan,
+    computes_here,
+    is_toy,
     like_the_paper,
     make_plan,
 )
@@ -99,7 +102,8 @@ def headline(plan: Plan, source: str) -> str:
         if any(run.step.source.startswith("paper") for run in plan.runs)
         else f"the data sheet of {plan.gpu}"
         if plan.gpu
-        else "FLOPs at nominal rates, prompts and responses as long as they may be, cores idle otherwise"
+        else f"FLOPs at {'the rate of this machine' if plan.product_rate else 'nominal rates'}, "
+        "prompts and responses as long as they may be, cores idle otherwise"
     )
     return (
         f"{experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
@@ -334,7 +338,11 @@ def _render_sources(plan: Plan) -> str:
         start=START_SECONDS[execution.driver],
         evaluation_start=EVALUATION_START_SECONDS[execution.rollout_engine],
         server=SERVER_SECONDS[execution.rollout_engine],
+        toys=any(is_toy(model) for model in experiment.models.values()),
+        computes_here=computes_here(experiment),
         modelled_second=f"{MODELLED_SECOND:g}",
+        product_rate=plan.product_rate and f"{plan.product_rate / 1e9:.0f} GFLOP/s",
+        overhead=f"{OVERHEAD_SECONDS * 1e12:g} ps",
         micro_batch_tokens=memory.micro_batch_tokens(execution, training),
         checkpoint_share=CHECKPOINT_SHARE,
         assumed={

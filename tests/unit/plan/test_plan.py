@@ -76,6 +76,29 @@ def data_sheet(gpu: str, method: str, model: str = "qwen3-8b", experiment=PAPER)
     )
 
 
+def test_a_real_model_takes_what_its_flops_take_here() -> None:
+    """At 100 GFLOP/s a FLOP takes 10 + 3.8 ps, so a second of dense FLOPs at 3e11 per second takes 4.14 s."""
+    experiment = load_experiment(CONFIGS / "experiments" / "real-cpu.yaml")
+    nominal, here = plan.make_plan(experiment), plan.make_plan(experiment, product_rate=1e11)
+    for before, after in zip(nominal.runs, here.runs, strict=True):
+        assert after.steps == before.steps
+        assert after.seconds[REST] == pytest.approx(4.14 * before.seconds[REST])
+        for sampling in ("generation", "validation"):
+            assert after.seconds[sampling] == pytest.approx(1.4e11 * 13.8e-12 * before.seconds[sampling])
+    assert plan.computes_here(experiment)
+    assert "at the rate of this machine" in plan_text.headline(here, "real-cpu")
+    assert "at nominal rates" in plan_text.headline(nominal, "real-cpu")
+    assert "matrix products at 100 GFLOP/s in float32, measured now, and 3.8 ps more" in plan_text.render(here)
+    assert "counted as 1 s of a core, because" in plan_text.render(nominal)
+
+
+@pytest.mark.parametrize("name", ["embedded", "rehearsal", "paper", "one-gpu"])
+def test_a_plan_that_does_not_depend_on_this_machine(name: str) -> None:
+    experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+    assert not plan.computes_here(experiment)
+    assert plan.make_plan(experiment, product_rate=1e11).device_hours == plan.make_plan(experiment).device_hours
+
+
 def test_a_card_has_one_model_of_time() -> None:
     """The paper's card, named or not: figure 4b's seconds, and that card's own split of them."""
     silent, named = plan.make_plan(PAPER), plan.make_plan(PAPER, gpu="h20")
@@ -380,7 +403,10 @@ def test_a_shortage_is_one_line_that_says_what_to_change() -> None:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_has_a_plan(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_experiment_has_a_plan(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srpo.machine.product_rate", lambda precision: 1e11)  # another number each time
     assert cli.main(["plan", name, "--nodes", "3"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
