@@ -56,7 +56,7 @@ MODELLED_SECOND = 5.0
 """Seconds of a core that a second of the modelled clock takes with the miniature's models (docs/speed.md): the clock
 counts FLOPs, and steps of so small a model take most of their time for other things."""
 
-OVERHEAD_SECONDS = 3.8e-12
+OVERHEAD_SECONDS = 4e-12
 """Seconds of a core that a FLOP takes besides its matrix product: norms, activations, softmax, optimizer. Measured
 with a model of 135 M parameters, nearly the same in float32 and bfloat16 on three processors (docs/speed.md)."""
 
