@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS
+from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, RUN
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.scores import PROTOCOLS, Scores
@@ -56,14 +56,17 @@ def score_caption(what: str, results: Results, frame: pd.DataFrame, against: str
     others = (
         "Diamonds at the right: published bests of others, with other settings and clocks. " if published.any() else ""
     )
-    frame = frame[~marked & ~published]
-    if frame["method"].nunique() > MOST_BANDS:
-        frame = frame.assign(unit="")
+    single = frame["series"].str.startswith(RUN)
+    runs = "Thin: the single runs of a mean of two or three. " if single.any() else ""
+    arm = ["model", "benchmark", "method"]
+    with_runs = pd.MultiIndex.from_frame(frame[arm]).isin(pd.MultiIndex.from_frame(frame.loc[single, arm]))
+    without_band = with_runs | (frame["method"].nunique() > MOST_BANDS)
+    frame = frame.assign(unit=frame["unit"].mask(without_band, ""))[~marked & ~published & ~single]
     note = f"A line has the latest validation of each run at each time. {_clock_note(results)} "
     k = results.experiment.training.validation.rollouts
     return (
         f"{what}: mean reward over {k} samples of each test question (avg@{k}), against the training {against}. "
-        f"Dashed: the untrained model. {note if against == 'clock' else ''}{alarms}{others}{_bands(frame)}"
+        f"Dashed: the untrained model. {note if against == 'clock' else ''}{alarms}{others}{runs}{_bands(frame)}"
     ).strip()
 
 

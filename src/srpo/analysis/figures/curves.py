@@ -122,17 +122,42 @@ def curves_with_alarms(results: Results, methods: Iterable[str]) -> pd.DataFrame
     return _joined([frame, pd.DataFrame(marks)]) if marks else frame
 
 
+RUN = "seed "
+"""Begins the series of a single run in figure 3; its seed follows."""
+
+FEW_RUNS = 3
+"""A mean of two to so many runs is drawn with its runs, not with its interval, which is several times as wide as they
+lie apart and hides the other lines."""
+
+
+def single_runs(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
+    """The validations (percent) of each run of those lines of :func:`clock_curves` that are means of few runs."""
+    lines = frame[frame["series"] == ""].groupby(["model", "benchmark", "method"], sort=False)["seeds"].max()
+    few = {arm for arm, runs in lines.items() if 1 < runs <= FEW_RUNS}
+    drawn = []
+    for (*arm, seed), log in RunLogs.of(results).validations.items():
+        if tuple(arm) in few:
+            names = dict(zip(("model", "benchmark", "method"), arm, strict=True))
+            value = 100 * log["avg_at_k"]
+            columns = {"value": value, "smooth": value, "series": f"{RUN}{seed}", "seeds": 1, "unit": ""}
+            drawn.append(log[["step", "clock"]].assign(**names, **columns))
+    return _joined(drawn)
+
+
 ELSEWHERE = "best of a run elsewhere"
 """The series of published scores of others, in figure 3 of an experiment that may be compared with the paper."""
 
 
 def curves_of_figure_3(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """:func:`curves_with_alarms`, and what independent groups measured with the same models and benchmarks.
+    """:func:`curves_with_alarms`, :func:`single_runs`, and what independent groups measured with the same models and
+    benchmarks.
 
     Theirs are the best validations of a run (percent), of the paper's methods. They have no time: their clocks are not
     ours.
     """
     frame, experiment = curves_with_alarms(results, chosen := {*methods}), results.experiment
+    if len(runs := single_runs(results, frame)):
+        frame = _joined([frame, runs])
     if frame.empty or not experiment.comparable_with_paper:
         return frame
     rows = reproductions_for(experiment)

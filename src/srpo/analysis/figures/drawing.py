@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, Series
+from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, RUN, Series
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
@@ -32,6 +32,7 @@ def draw_note(title: str) -> Figure:
 
 
 _ALARM_STYLE: dict[str, Any] = {"linestyle": "none", "marker": "X", "markersize": 7, "markeredgecolor": "white"}
+_RUN_STYLE: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.6}
 _ELSEWHERE_STYLE: dict[str, Any] = {"linestyle": "none", "marker": "D", "markersize": 4.5, "markerfacecolor": "none"}
 
 
@@ -46,8 +47,11 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
             own = here[here["method"] == method]
             line, marks, others = (own[own["series"] == series] for series in ("", ALARM, ELSEWHERE))
             options = panels.styles[method] | ({"marker": ""} if averaged else {})
-            if len(panels.methods) > MOST_BANDS:
+            runs = [run for series, run in own.groupby("series") if str(series).startswith(RUN)]
+            if runs or len(panels.methods) > MOST_BANDS:
                 line = line.assign(low=np.nan, high=np.nan)
+            for run in runs:
+                axes.plot(run[against] / unit, run["value"], color=options["color"], **_RUN_STYLE)
             plot(axes, line, line[against] / unit, **options)
             axes.plot(marks[against] / unit, marks["value"], **_ALARM_STYLE | {"color": options["color"]})
             if len(others):  # an empty line that is not clipped has no size, and the layout fails
@@ -62,6 +66,8 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
     shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)
     kinds = {ALARM: _ALARM_STYLE, ELSEWHERE: _ELSEWHERE_STYLE}
     there = [Line2D([], [], color="#555555", label=s, **kinds[s]) for s in kinds if (frame["series"] == s).any()]
+    if frame["series"].str.startswith(RUN).any():
+        there.append(Line2D([], [], color="#555555", label="a single run", **_RUN_STYLE))
     more = ([base_line] if shown else []) + there
     panels.legend([*panels.method_handles(markers=not averaged), *more])
     return panels.figure

@@ -15,7 +15,15 @@ from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.captions import score_caption
-from srpo.analysis.figures.curves import MOST_BANDS, average_curves, clock_curves, validation_curves
+from srpo.analysis.figures.curves import (
+    FEW_RUNS,
+    MOST_BANDS,
+    RUN,
+    average_curves,
+    clock_curves,
+    curves_of_figure_3,
+    validation_curves,
+)
 from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
@@ -239,3 +247,27 @@ def test_bands_that_would_hide_the_lines_are_not_drawn(count, tmp_path):
     drawn = draw_scores("Scores", results, frame, "step").axes[0].collections
     assert bool(drawn) is (count == MOST_BANDS)
     assert ("no intervals" in score_caption("X", results, frame, "step")) is (count > MOST_BANDS)
+
+
+@pytest.mark.parametrize("seeds", [1, 2, FEW_RUNS, FEW_RUNS + 1])
+def test_a_mean_of_few_runs_is_drawn_with_its_runs_instead_of_a_band(seeds, tmp_path):
+    (block,) = tiny_experiment()["matrix"]
+    matrix = [block | {"methods": ["grpo"], "benchmarks": ["miniature/physics"], "seeds": [*range(1, seeds + 1)]}]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
+    results = load_results(tmp_path)
+    frame = curves_of_figure_3(results, ["grpo"])
+    few = 1 < seeds <= FEW_RUNS
+    singles = frame[frame["series"].str.startswith(RUN)]
+    logged = results.validations if few else results.validations.iloc[:0]
+    assert sorted(zip(singles["clock"], singles["value"], strict=True)) == sorted(
+        zip(logged["clock"], 100 * logged["avg_at_k"], strict=True)
+    )
+    assert singles["series"].nunique() == few * seeds
+    axes = draw_scores("Scores", results, frame).axes[0]
+    assert bool(axes.collections) is not few
+    caption = score_caption("X", results, frame)
+    assert ("Thin: the single runs" in caption) is few
+    assert ("no intervals" in caption) is few
+    thin = [line for line in axes.lines if line.get_linewidth() == 0.7]
+    assert len(thin) == few * seeds
+    assert all(line.get_color() == style.method_styles(["grpo"], {})["grpo"]["color"] for line in thin)
