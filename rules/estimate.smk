@@ -2,8 +2,8 @@
 
 from snakemake.common.configfile import load_configfile
 
-from srpo.machine import product_rate
-from srpo.plan.plan import computes_here, make_plan
+from srpo.plan.measurements import product_rate_here
+from srpo.plan.plan import make_plan
 from srpo.plan.text import headline
 
 
@@ -20,8 +20,8 @@ def known_as():
 def estimate():
     """What the experiment costs here, or why that is not known."""
     jobs = workflow.resource_settings.nodes or (workflow.resource_settings.cores or 1) // DEVICES["threads"] or 1
-    rate = product_rate(EXPERIMENT.execution.precision) if computes_here(EXPERIMENT) else None
     try:
+        rate = product_rate_here(EXPERIMENT)
         return headline(make_plan(EXPERIMENT, 1 if ON_GPUS else jobs, product_rate=rate), known_as())
     except SrpoError as error:  # a model whose shape is not known yet
         return f"{EXPERIMENT.name}: no estimate, {error}"

@@ -184,10 +184,9 @@ def plan(
     gpu_hours: Annotated[float | None, Option(metavar="N", help="what a matrix of --decide may take")] = None,
 ) -> None:
     """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
-    from srpo.machine import product_rate
     from srpo.plan.gpus import find_gpu
-    from srpo.plan.measurements import read_measurements
-    from srpo.plan.plan import computes_here, make_plan
+    from srpo.plan.measurements import product_rate_here, read_measurements
+    from srpo.plan.plan import make_plan
     from srpo.plan.shortages import shortages
     from srpo.plan.text import memory_sizes, render
 
@@ -207,8 +206,8 @@ def plan(
 
         print(decision(experiment, claim, gpu_hours, folders, gpu), end="")
         return
-    rate = product_rate(experiment.execution.precision) if computes_here(experiment) else None
-    made = make_plan(experiment, nodes, read_measurements(folders, experiment), gpu, product_rate=rate)
+    known = read_measurements(folders, experiment)
+    made = make_plan(experiment, nodes, known, gpu, product_rate=product_rate_here(experiment))
     print(render(made), end="")
     for line in shortages(experiment, gpu_memory * 1e9 if gpu_memory is not None else min(memory_sizes(made))):
         print(f"srpo: warning: {line}", file=sys.stderr)

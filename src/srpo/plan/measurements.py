@@ -1,5 +1,7 @@
-"""What finished runs measured, for the plan of longer ones: seconds by phase, of a validation, and the disk's speed."""
+"""What was measured for a plan: finished runs' seconds by phase and the disk's speed; this machine's products."""
 
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from srpo.algorithm.method import Method
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment, ModelledClock
+from srpo.experiment.config import Experiment, MiniatureModel, ModelledClock
 from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.step_times import timed_like
@@ -70,6 +72,25 @@ class Measurements:
         if method and name != method:
             phases = {**phases, "generate": methods[method].generation_batches * phases["generate"]}
         return name, phases
+
+
+def depends_on_products(experiment: Experiment) -> bool:
+    """Whether it takes as long as a core's matrix products: a modelled clock, and a model that is no miniature."""
+    embedded = experiment.execution.rollout_engine == "embedded"
+    modelled = isinstance(experiment.training.clock, ModelledClock)
+    return embedded and modelled and not all(isinstance(each, MiniatureModel) for each in experiment.models.values())
+
+
+def product_rate_here(experiment: Experiment) -> float | None:
+    """FLOP/s of a core of this machine, if the plan of an experiment depends on it and it can be measured.
+
+    Measured in another process, which takes the memory of torch with it when it ends.
+    """
+    if not depends_on_products(experiment):
+        return None
+    code = f"from srpo.machine import product_rate; print(product_rate({experiment.execution.precision!r}) or '')"
+    measured = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+    return float(measured) if measured else None
 
 
 def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measurements:

@@ -27,7 +27,7 @@ from srpo.experiment.config import (
 from srpo.layout import RunId
 from srpo.models.stored import stored_file
 from srpo.plan.gpus import GPUS, PAPER_GPU, data_sheet_seconds, mean_context
-from srpo.plan.measurements import Measurements
+from srpo.plan.measurements import Measurements, depends_on_products
 from srpo.plan.shortages import shortages
 from srpo.repository import CONFIGS
 from srpo.step_times import TimedMethod, paper_step_seconds, seconds_of_steps, steps_in_seconds, timed_like
@@ -216,14 +216,15 @@ def make_plan(
         measured: of finished runs with the same settings.
         gpu: a card of :data:`srpo.plan.gpus.GPUS`, for steps that were not measured; by default :func:`default_gpu`.
         pace: how many times as long a step on a card takes as expected, if it was not measured.
-        product_rate: FLOP/s of a core (:func:`srpo.machine.product_rate`), for steps that :func:`computes_here` says
-            depend on it; without it, a second of their clock is counted as a second of a core.
+        product_rate: FLOP/s of a core (:func:`srpo.plan.measurements.product_rate_here`), for experiments that depend
+            on it; without it, a second of their clock is counted as a second of a core.
 
     Raises:
         SrpoError: if the shape of a model is not known.
     """
     chosen = gpu is None
     gpu = gpu or default_gpu(experiment)
+    product_rate = product_rate if depends_on_products(experiment) else None
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
     planner = _Planner(experiment, shapes, measured, gpu, pace, product_rate)
     runs = [planner.run(run) for run in experiment.runs()]
@@ -254,13 +255,6 @@ def default_gpu(experiment: Experiment) -> str | None:
         return PAPER_GPU
     cards = sorted(GPUS, key=lambda name: GPUS[name].memory)
     return next((name for name in cards if not shortages(experiment, GPUS[name].memory)), cards[-1])
-
-
-def computes_here(experiment: Experiment) -> bool:
-    """Whether it takes as long as a core's matrix products: a modelled clock, and a model that is not built here."""
-    embedded = experiment.execution.rollout_engine == "embedded"
-    modelled = isinstance(experiment.training.clock, ModelledClock)
-    return embedded and modelled and not all(isinstance(each, MiniatureModel) for each in experiment.models.values())
 
 
 def is_toy(model: Model) -> bool:

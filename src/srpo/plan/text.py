@@ -21,7 +21,6 @@ from srpo.plan.plan import (
     WRITE_BYTES_PER_SECOND,
     Plan,
     RunPlan,
-    computes_here,
     is_toy,
     like_the_paper,
     make_plan,
@@ -156,7 +155,8 @@ def _render_runs(plan: Plan) -> str:
         )
     at_least = ", at least," if any(run.step.source == "FLOPs" for run in plan.runs) else ""
     steps = ["steps"] if plan.rehearsal else [f"steps{at_least} in {label}" for label in labels]
-    return table(["model", "method", "runs", "s/step", "from", *steps, "time/run", f"{device} time"], rows)
+    seconds = "clock s/step" if at_least else "s/step"
+    return table(["model", "method", "runs", seconds, "from", *steps, "time/run", f"{device} time"], rows)
 
 
 def not_measured(plan: Plan) -> str:
@@ -339,7 +339,6 @@ def _render_sources(plan: Plan) -> str:
         evaluation_start=EVALUATION_START_SECONDS[execution.rollout_engine],
         server=SERVER_SECONDS[execution.rollout_engine],
         toys=any(is_toy(model) for model in experiment.models.values()),
-        computes_here=computes_here(experiment),
         modelled_second=f"{MODELLED_SECOND:g}",
         product_rate=plan.product_rate and f"{plan.product_rate / 1e9:.0f} GFLOP/s",
         overhead=f"{OVERHEAD_SECONDS * 1e12:g} ps",

@@ -26,6 +26,7 @@ from srpo.cost import memory
 from srpo.experiment.compose import load_experiment
 from srpo.plan import decide, gpus, plan
 from srpo.plan import text as plan_text
+from srpo.plan.measurements import product_rate_here
 from srpo.plan.published import published_steps
 from srpo.plan.shortages import shortages
 from srpo.repository import CONFIGS, REFERENCE
@@ -85,18 +86,24 @@ def test_a_real_model_takes_what_its_flops_take_here() -> None:
         assert after.seconds[REST] == pytest.approx(4.2 * before.seconds[REST])
         for sampling in ("generation", "validation"):
             assert after.seconds[sampling] == pytest.approx(1.4e11 * 14e-12 * before.seconds[sampling])
-    assert plan.computes_here(experiment)
     assert "at the rate of this machine" in plan_text.headline(here, "real-cpu")
     assert "at nominal rates" in plan_text.headline(nominal, "real-cpu")
     assert "matrix products at 100 GFLOP/s in float32, measured now, and 4 ps more" in plan_text.render(here)
-    assert "counted as 1 s of a core, because" in plan_text.render(nominal)
+    assert "counted as 1 s of a core." in plan_text.render(nominal)
+    emulated = load_experiment(CONFIGS / "experiments" / "real-cpu-bf16.yaml")
+    assert "1 s of a core, because this processor would emulate" in plan_text.render(plan.make_plan(emulated))
+
+
+def test_the_rate_of_this_machine_is_measured_where_the_plan_depends_on_it() -> None:
+    experiment = load_experiment(CONFIGS / "experiments" / "real-cpu.yaml")
+    assert 1e9 < product_rate_here(experiment) < 5e12
+    assert product_rate_here(EMBEDDED) is None
 
 
 @pytest.mark.parametrize("name", ["embedded", "rehearsal", "paper", "one-gpu"])
 def test_a_plan_that_does_not_depend_on_this_machine(name: str) -> None:
     experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
-    assert not plan.computes_here(experiment)
-    assert plan.make_plan(experiment, product_rate=1e11).device_hours == plan.make_plan(experiment).device_hours
+    assert plan.make_plan(experiment, product_rate=1e11) == plan.make_plan(experiment)
 
 
 def test_a_card_has_one_model_of_time() -> None:
@@ -406,7 +413,7 @@ def test_a_shortage_is_one_line_that_says_what_to_change() -> None:
 def test_every_experiment_has_a_plan(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("srpo.machine.product_rate", lambda precision: 1e11)  # another number each time
+    monkeypatch.setattr("srpo.plan.measurements.product_rate_here", lambda experiment: None)  # another each time
     assert cli.main(["plan", name, "--nodes", "3"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""

@@ -57,7 +57,8 @@ def score_caption(what: str, results: Results, frame: pd.DataFrame, against: str
         "Diamonds at the right: published bests of others, with other settings and clocks. " if published.any() else ""
     )
     single = frame["series"].str.startswith(RUN)
-    runs = "Thin: the single runs of a mean of two or three. " if single.any() else ""
+    thin = "Thin: the single runs, at their validations, of a mean of two or three; such a mean has no band. "
+    runs = thin if single.any() else ""
     arm = ["model", "benchmark", "method"]
     with_runs = pd.MultiIndex.from_frame(frame[arm]).isin(pd.MultiIndex.from_frame(frame.loc[single, arm]))
     without_band = with_runs | (frame["method"].nunique() > MOST_BANDS)

@@ -33,15 +33,17 @@ _METHOD_COLOURS = {
 _SPARE_COLOURS = ["#332288", "#999933", "#882255", "#44AA99", "#555555"]
 _SPARE_COLOURS += ["#AA4499", "#88CCEE", "#DDCC77", "#117733", "#661100"]
 _SPARE_DASHES = [(6, 1.5, 1, 1.5), (4, 1.5), (1, 1)]
-_SPARE_MARKERS = ["P", "X", "^", "v", "*", "d", "<", ">", "p", "h"]
+_SPARE_MARKERS = ["p", "h", "*", "d", "8", "^", "v"]
 # Lines differ in dash pattern too, for printing in grey.
 _METHOD_DASHES = {
     **{"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)},
     **{"grpo_at_srpo_settings": (1, 1), "srpo_equal_loss_scale": (1, 1), "grpo_with_anchor": (4, 1, 1, 1)},
+    **{"sdpo_failed_only": (2, 1), "sdpo_correct_only": (2, 1)},
 }
 _METHOD_MARKERS = {
     **{"grpo": "o", "sdpo": "s", "srpo": "D", "srpo_without_weighting": "^", "advantage_mix": "v"},
-    **{"grpo_at_srpo_settings": "X", "srpo_equal_loss_scale": "d", "grpo_with_anchor": "P"},
+    **{"grpo_at_srpo_settings": "H", "srpo_equal_loss_scale": "d", "grpo_with_anchor": "P"},
+    **{"sdpo_failed_only": "<", "sdpo_correct_only": ">"},
 }
 _VARIANT_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 PHASE_COLOURS = {
@@ -76,13 +78,12 @@ def method_styles(methods: Iterable[str], variants: Mapping[str, str]) -> dict[s
     by_original: dict[str, list[str]] = {}
     for method in methods:
         by_original.setdefault(variants.get(method, method), []).append(method)
-    spare = cycle(zip(_SPARE_COLOURS, cycle(_SPARE_DASHES), _SPARE_MARKERS, strict=False))
+    # 10, 3 and 7 of them: no two methods share all three, and a colour that comes again has another dash and marker
+    spare = zip(*map(cycle, (_SPARE_COLOURS, _SPARE_DASHES, _SPARE_MARKERS)), strict=True)
     styles = {}
     for original, members in by_original.items():
         if original in _METHOD_COLOURS:
-            colour = _METHOD_COLOURS[original]
-            dashes = _METHOD_DASHES.get(original, _SPARE_DASHES[0])
-            marker = _METHOD_MARKERS.get(original, _SPARE_MARKERS[0])
+            colour, dashes, marker = _METHOD_COLOURS[original], _METHOD_DASHES[original], _METHOD_MARKERS[original]
         else:
             colour, dashes, marker = next(spare)
         for i, method in enumerate(members):

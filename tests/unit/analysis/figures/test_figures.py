@@ -28,6 +28,7 @@ from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
 from srpo.experiment.compose import load_experiment
+from srpo.repository import CONFIGS
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,20 @@ def test_many_methods_without_a_style_of_their_own_can_be_told_apart():
     methods = ["grpo", "sdpo", "srpo", *(f"method_{number}" for number in range(10))]
     styles = style.method_styles(methods, {}).values()
     assert len({each["color"] for each in styles}) == len(methods)
-    assert len({(each["marker"], each["linestyle"]) for each in styles}) == len(methods)
+
+
+EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in EXPERIMENTS if not name.startswith("tuning")]
+)  # those have 24 trials
+def test_methods_of_an_experiment_can_be_told_apart_in_grey_and_from_an_alarm(name):
+    experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+    swept = experiment.sweep.variants if experiment.sweep and experiment.sweep.kind == "methods" else {}
+    styles = style.method_styles([method for method in experiment.methods if method not in swept], {}).values()
+    assert len({(each["marker"], each["linestyle"]) for each in styles}) == len(styles)
+    assert "X" not in {each["marker"] for each in styles}  # an alarm's
 
 
 @pytest.mark.parametrize("count", [MOST_BANDS, MOST_BANDS + 1])
