@@ -126,8 +126,8 @@ RUN = "seed "
 """Begins the series of a single run in figure 3; its seed follows."""
 
 FEW_RUNS = 3
-"""In figure 3 a mean of two to so many runs is drawn with its runs, not with its interval, which is several times as
-wide as they lie apart and hides the other lines. Its data keep the interval."""
+"""In figure 3 a mean of two or three runs is drawn with its runs, not with its interval, which is several times as wide
+as they lie apart and hides the other lines. Its data keep the interval."""
 
 
 def single_runs(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
