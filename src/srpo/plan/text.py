@@ -155,8 +155,8 @@ def _render_runs(plan: Plan) -> str:
         )
     at_least = ", at least," if any(run.step.source == "FLOPs" for run in plan.runs) else ""
     steps = ["steps"] if plan.rehearsal else [f"steps{at_least} in {label}" for label in labels]
-    seconds = "clock s/step" if at_least else "s/step"
-    return table(["model", "method", "runs", seconds, "from", *steps, "time/run", f"{device} time"], rows)
+    per_step = "clock s/step" if at_least else "s/step"
+    return table(["model", "method", "runs", per_step, "from", *steps, "time/run", f"{device} time"], rows)
 
 
 def not_measured(plan: Plan) -> str:

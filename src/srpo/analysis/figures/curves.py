@@ -139,8 +139,8 @@ def single_runs(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
         if tuple(arm) in few:
             names = dict(zip(("model", "benchmark", "method"), arm, strict=True))
             value = 100 * log["avg_at_k"]
-            columns = {"value": value, "smooth": value, "series": f"{RUN}{seed}", "seeds": 1, "unit": ""}
-            drawn.append(log[["step", "clock"]].assign(**names, **columns).iloc[:: max(1, -(-len(log) // POINTS))])
+            line = log[["step", "clock"]].assign(value=value, smooth=value, series=f"{RUN}{seed}", seeds=1, unit="")
+            drawn.append(line.assign(**names).iloc[:: max(1, -(-len(log) // POINTS))])
     return _joined(drawn)
 
 

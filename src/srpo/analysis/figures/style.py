@@ -79,7 +79,7 @@ def method_styles(methods: Iterable[str], variants: Mapping[str, str]) -> dict[s
     for method in methods:
         by_original.setdefault(variants.get(method, method), []).append(method)
     # 10, 3 and 7 of them: no two methods share all three, and a colour that comes again has another dash and marker
-    spare = zip(*map(cycle, (_SPARE_COLOURS, _SPARE_DASHES, _SPARE_MARKERS)), strict=True)
+    spare = zip(cycle(_SPARE_COLOURS), cycle(_SPARE_DASHES), cycle(_SPARE_MARKERS), strict=True)
     styles = {}
     for original, members in by_original.items():
         if original in _METHOD_COLOURS:
