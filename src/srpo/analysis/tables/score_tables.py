@@ -24,6 +24,10 @@ from srpo.analysis.results.scores import PROTOCOLS, SCORES, Scores, score_frame
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
 from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note, record_cell
+from srpo.text import joined
+
+CEILING = 95.0
+"""Percent; where two methods are above it, their difference is small whatever the methods do."""
 
 _BIASES = ("selection_bias", "question_bias")
 _SCORE_DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", "_high")} | {"paper": 1}
@@ -219,8 +223,26 @@ def differences_table(results: Results) -> Table:
         "have both scores. "
         f"{intervals_note(frame['difference_unit'])}"
     ]
+    if full := _near_ceiling(results):
+        notes.append(
+            f"Near the ceiling at the last budget: {joined(full)}. Two or more methods are above {CEILING:g} % there, so "
+            "their difference is small whatever the methods do."
+        )
     digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)
     return Table("differences", "SRPO minus the other methods", notes if grids else [], frame, digits, grids)
+
+
+def _near_ceiling(results: Results) -> list[str]:
+    """The benchmarks on which two of a model's methods or more end above :data:`CEILING`."""
+    scores, methods = Scores.of(results), main_methods(results)
+    budget, found = list(results.experiment.training.budget_seconds)[-1], []
+    for model, spec in results.experiment.models.items():
+        for benchmark in model_benchmarks(results, model):
+            ends = [scores.estimate(model, {(method, budget): 1.0}, [benchmark]) for method in methods]
+            if sum(end is not None and end.value > CEILING for end in ends) > 1:
+                title = benchmark_title(results, benchmark)
+                found.append(f"{title} ({spec.title})" if len(results.experiment.models) > 1 else title)
+    return found
 
 
 # ---------------------------------------------------------------- the paper's numbers

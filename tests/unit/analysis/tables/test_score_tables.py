@@ -168,6 +168,20 @@ def test_differences_are_paired_on_the_same_questions(finished):
     assert float(row["difference_high"]) == pytest.approx(mean + margin, abs=0.25 * margin)
 
 
+@pytest.mark.parametrize(("methods", "said"), [(["srpo"], False), (["grpo", "srpo"], True)])
+def test_benchmarks_near_the_ceiling_are_named_if_two_methods_are_there(tmp_path, methods, said):
+    write_results(tmp_path, EXPERIMENT)
+    for method in methods:
+        path = tmp_path / f"runs/{MODEL}/chemistry/{method}/seed1/evaluation.json"
+        evaluation = json.loads(path.read_text())
+        last = evaluation["budgets"]["10h"]
+        last["question_scores"] = [1.0] * len(last["question_scores"])
+        path.write_text(json.dumps(evaluation))
+    notes = " ".join(differences_table(load_results(tmp_path)).notes)
+    assert ("Near the ceiling at the last budget: Chemistry." in notes) is said
+    assert "Physics" not in notes
+
+
 def test_the_average_comes_first_in_tables_of_scores_and_of_differences(finished):
     results = load_results(finished)
     for table in (main_table(results), differences_table(results)):
