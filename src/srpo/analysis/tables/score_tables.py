@@ -225,7 +225,7 @@ def differences_table(results: Results) -> Table:
     ]
     if full := _near_ceiling(results):
         notes.append(
-            f"Near the ceiling at the last budget: {joined(full)}. Two or more methods are above {CEILING:g} % there, so "
+            f"Near the ceiling at the last budget: {joined(full)}. Two or more methods are above {CEILING:g} % there: "
             "their difference is small whatever the methods do."
         )
     digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)
