@@ -126,12 +126,14 @@ RUN = "seed "
 """Begins the series of a single run in figure 3; its seed follows."""
 
 FEW_RUNS = 3
-"""In figure 3 a mean of two or three runs is drawn with its runs, not with its interval, which is several times as wide
-as they lie apart and hides the other lines. Its data keep the interval."""
+"""A mean score of two or three runs is drawn with its runs, not with its interval, which is several times as wide as
+they lie apart and hides the other lines. Its data keep the interval."""
 
 
-def single_runs(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
-    """The validations (percent) of each run of those lines of :func:`clock_curves` that are means of few runs."""
+def with_single_runs(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
+    """Curves of scores by benchmark, and the validations (percent) of each run of those that are means of few runs."""
+    if frame.empty:
+        return frame
     lines = frame[frame["series"] == ""].groupby(["model", "benchmark", "method"], sort=False)["seeds"].max()
     few = {arm for arm, runs in lines.items() if 1 < runs <= FEW_RUNS}
     drawn = []
@@ -141,7 +143,7 @@ def single_runs(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
             value = 100 * log["avg_at_k"]
             line = log[["step", "clock"]].assign(value=value, smooth=value, series=f"{RUN}{seed}", seeds=1, unit="")
             drawn.append(line.assign(**names).iloc[:: max(1, -(-len(log) // POINTS))])
-    return _joined(drawn)
+    return _joined([frame, *drawn])
 
 
 ELSEWHERE = "best of a run elsewhere"
@@ -149,15 +151,13 @@ ELSEWHERE = "best of a run elsewhere"
 
 
 def curves_of_figure_3(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """:func:`curves_with_alarms`, :func:`single_runs`, and what independent groups measured with the same models and
+    """:func:`curves_with_alarms` and single runs, and what independent groups measured with the same models and
     benchmarks.
 
     Theirs are the best validations of a run (percent), of the paper's methods. They have no time: their clocks are not
     ours.
     """
-    frame, experiment = curves_with_alarms(results, chosen := {*methods}), results.experiment
-    if len(runs := single_runs(results, frame)):
-        frame = _joined([frame, runs])
+    frame, experiment = with_single_runs(results, curves_with_alarms(results, chosen := {*methods})), results.experiment
     if frame.empty or not experiment.comparable_with_paper:
         return frame
     rows = reproductions_for(experiment)

@@ -31,6 +31,7 @@ from srpo.analysis.figures.curves import (
     metric_curves,
     sweep_curves,
     validation_curves,
+    with_single_runs,
 )
 from srpo.analysis.figures.drawing import (
     LinesByMethod,
@@ -42,7 +43,6 @@ from srpo.analysis.figures.drawing import (
     draw_sweep_curves,
 )
 from srpo.analysis.figures.forest import draw_forest, forest_caption, our_differences, primary_differences
-from srpo.analysis.figures.panels import Against
 from srpo.analysis.figures.regime_map import draw_regimes, regime_caption
 from srpo.analysis.outline import figures_of
 from srpo.analysis.results.estimates import PERCENT
@@ -129,7 +129,7 @@ def _ablation_curves(results: Results) -> pd.DataFrame:
     """The curves of the models that have an ablation."""
     frame = clock_curves(results, _ablations(results))
     models = [model for model in results.experiment.models if ablated(results, model)]
-    return frame[frame["model"].isin(models)]
+    return with_single_runs(results, frame[frame["model"].isin(models)])
 
 
 def _sdpo_variants(results: Results) -> list[str]:
@@ -167,10 +167,9 @@ def _routed(results: Results) -> list[str]:
 # ---------------------------------------------------------------- the figures
 
 
-def _scores(name: str, title: str, methods: Methods, what: str, against: Against = "clock") -> FigureSpec:
-    curves = clock_curves if against == "clock" else validation_curves
-    data = lambda results: curves(results, methods(results))  # noqa: E731
-    draw, caption = partial(draw_scores, against=against), partial(score_caption, what, against=against)
+def _scores_by_step(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
+    data = lambda results: with_single_runs(results, validation_curves(results, methods(results)))  # noqa: E731
+    draw, caption = partial(draw_scores, against="step"), partial(score_caption, what, against="step")
     return FigureSpec(name, title, data, draw, caption)
 
 
@@ -208,7 +207,7 @@ FIGURES = {
         ),
         FigureSpec("our_differences", "Our questions", our_differences, draw_forest, forest_caption),
         _watched_scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
-        _scores("scores_by_step", "Test score by training step", main_methods, "Table 1's methods", "step"),
+        _scores_by_step("scores_by_step", "Test score by training step", main_methods, "Table 1's methods"),
         _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),
         _averages(
             "sdpo_variants",

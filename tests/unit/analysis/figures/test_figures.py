@@ -285,3 +285,19 @@ def test_a_mean_of_few_runs_is_drawn_with_its_runs_instead_of_a_band(seeds, tmp_
     thin = [line for line in axes.lines if line.get_linewidth() == 0.7]
     assert len(thin) == few * seeds
     assert all(line.get_color() == style.method_styles(["grpo"], {})["grpo"]["color"] for line in thin)
+    by_step = FIGURES["scores_by_step"].data(results)
+    assert by_step["series"].str.startswith(RUN).sum() == len(logged)
+
+
+def test_ablations_of_few_runs_are_drawn_with_them_beside_the_band_of_more(tmp_path):
+    (block,) = tiny_experiment()["matrix"]
+    matrix = [
+        block | {"methods": names, "benchmarks": ["miniature/physics"], "seeds": [*range(1, seeds + 1)]}
+        for names, seeds in ((["srpo"], FEW_RUNS + 1), (["srpo_without_weighting"], FEW_RUNS))
+    ]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
+    results = load_results(tmp_path)
+    frame = FIGURES["ablation_curves"].data(results)
+    singles = frame[frame["series"].str.startswith(RUN)]
+    assert singles.groupby("method")["series"].nunique().to_dict() == {"srpo_without_weighting": FEW_RUNS}
+    assert len(draw_scores("Ablations", results, frame).axes[0].collections) == 1
