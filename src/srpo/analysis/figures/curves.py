@@ -123,7 +123,7 @@ def curves_with_alarms(results: Results, methods: Iterable[str]) -> pd.DataFrame
 
 
 RUN = "seed "
-"""Begins the series of a single run in figure 3; its seed follows."""
+"""Begins the series of a single run; its seed follows."""
 
 FEW_RUNS = 3
 """A mean score of two or three runs is drawn with its runs, not with its interval, which is several times as wide as
@@ -132,8 +132,6 @@ they lie apart and hides the other lines. Its data keep the interval."""
 
 def with_single_runs(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
     """Curves of scores by benchmark, and the validations (percent) of each run of those that are means of few runs."""
-    if frame.empty:
-        return frame
     lines = frame[frame["series"] == ""].groupby(["model", "benchmark", "method"], sort=False)["seeds"].max()
     few = {arm for arm, runs in lines.items() if 1 < runs <= FEW_RUNS}
     drawn = []
