@@ -18,7 +18,7 @@ from srpo.algorithm.branches import logged_branches
 from srpo.algorithm.diagnostics import weight_metrics
 from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, top_k_ids
 from srpo.algorithm.divergence import clip_divergence
-from srpo.algorithm.method import Method
+from srpo.algorithm.method import Method, patched
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale
@@ -37,7 +37,11 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     files = {path.stem: path for path in sorted((CONFIGS / "methods").glob("*.yaml"))}
     if name not in files:
         raise ValueError(f"no method {name!r}; use {', '.join(files)}")
-    return Method.model_validate({"name": name, **yaml.safe_load(files[name].read_text()), **changes})
+
+    def read(wanted: str) -> dict[str, Any]:
+        return patched(yaml.safe_load(files[wanted].read_text()), read)
+
+    return Method.model_validate({**read(name), "name": name, **changes})
 
 
 def route(

@@ -5,7 +5,8 @@ Names are those that SDPO's verl configuration and TRL's ``SDPOConfig`` share; d
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -264,3 +265,25 @@ class Method(Config):
             rate = f"teacher_update_rate = {self.teacher_update_rate:g}"
             raise ValueError(f"{rate}: a teacher of kind {kind} has none; ema and trust_region have one")
         return self
+
+
+def patched(content: dict[str, Any], read: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """A method's file with what it has from the method that it ``extends``.
+
+    A branch's name as a table is four equal cases. A table may give only the cases that differ from the parent's.
+
+    Args:
+        read: the complete content of another method, by name.
+    """
+    own = {
+        k: dict.fromkeys(Routing.model_fields, v) if k in _TABLES and isinstance(v, str) else v
+        for k, v in content.items()
+    }
+    if (parent := own.pop("extends", None)) is None:
+        return own
+    base = read(str(parent))
+    tables = {key: base[key] | own[key] for key in _TABLES if isinstance(own.get(key), dict) and base.get(key)}
+    return base | own | tables
+
+
+_TABLES = ("routing", "second_routing")

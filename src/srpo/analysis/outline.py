@@ -19,9 +19,8 @@ class Section(Config):
     Attributes:
         block: the claims that the section shows, by their ``block``.
         open: whether the page shows the section; otherwise it is folded.
-        only: the kind of experiment that has it: one with a ``sweep``, with several training ``seeds`` of a run, with
-            a ``map`` (SRPO on several benchmarks with several models), with ``tuned`` hyperparameters, or one that may
-            be compared with the ``paper``.
+        only: the kind of experiment that has it: one with ``tuned`` hyperparameters, or one that may be compared with
+            the ``paper``.
     """
 
     id: str
@@ -30,7 +29,7 @@ class Section(Config):
     figures: tuple[str, ...] = ()
     block: Block | None = None
     open: bool = False
-    only: Literal["sweep", "seeds", "map", "tuned", "paper"] | None = None
+    only: Literal["tuned", "paper"] | None = None
 
     @property
     def template(self) -> str | None:
@@ -40,14 +39,6 @@ class Section(Config):
 
     def belongs_to(self, experiment: Experiment) -> bool:
         """Whether the report of ``experiment`` has the section."""
-        if self.only == "sweep":
-            return experiment.sweep is not None
-        if self.only == "seeds":
-            return any(len(block.seeds) > 1 for block in experiment.matrix if block.methods)
-        if self.only == "map":
-            blocks = [block for block in experiment.matrix if "srpo" in block.methods]
-            points = [{name for block in blocks for name in getattr(block, kind)} for kind in ("models", "benchmarks")]
-            return all(len(names) > 1 for names in points)
         if self.only == "tuned":
             return experiment.tuned is not None
         if self.only == "paper":

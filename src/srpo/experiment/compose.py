@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args
 import yaml
 from pydantic import Field, FiniteFloat, ValidationError, field_validator
 
-from srpo.algorithm.method import Method
+from srpo.algorithm.method import Method, patched
 from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Model, Tuned, short_name
 from srpo.files import parse_yaml, read_bytes, write_text
@@ -164,31 +164,26 @@ def _extended(
     inherited = base.get("overrides") or {}
     if raw.get("tuned") is not None:
         merged["tuned"] = read_tuned(str(raw["tuned"]), where, config_root).model_dump(mode="json")
-        inherited = _override(inherited, merged["tuned"]["methods"], where)
+        inherited = inherited | {name: inherited.get(name, {}) | of for name, of in merged["tuned"]["methods"].items()}
     blocks = raw.get("matrix")
     named = {
         method
         for block in (blocks if isinstance(blocks, list) else [])
         for method in (isinstance(block, dict) and block.get("methods")) or []
     }
-    changed = _override(inherited, own, where)
-    merged["overrides"] = {name: values for name, values in changed.items() if name in named or name in own}
+    changed = inherited | {name: inherited.get(name, {}) | (of or {}) for name, of in own.items()}
+    of_parents = {method: _of_parents(method, changed, config_root) for method in dict.fromkeys([*named, *own])}
+    merged["overrides"] = {method: values for method, values in of_parents.items() if values or method in own}
+    # what those that extend this experiment inherit
+    merged["overrides"] |= {name: values for name, values in changed.items() if seen and name not in of_parents}
     return merged
 
 
-def _override(inherited: dict[str, Any], own: dict[str, Any], where: str) -> dict[str, Any]:
-    """Hyperparameters by method: the inherited ones, changed as ``own`` says; a name stands for that method's."""
-    merged = dict(inherited)
-    for name, values in own.items():
-        merged[name] = inherited.get(name, {}) | values if isinstance(values, dict) else values
-    for name, values in merged.items():
-        if isinstance(values, str):
-            if not isinstance(merged.get(values), dict):
-                known = ", ".join(other for other, given in merged.items() if isinstance(given, dict)) or "none"
-                what = f"that method has no overrides; there is {known}"
-                raise SrpoError(f"{where}: overrides.{name} = {values!r}: {what}")
-            merged[name] = merged[values]
-    return merged
+def _of_parents(method: str, changed: dict[str, Any], config_root: Path) -> dict[str, Any]:
+    """What an experiment changes of a method, and of those that it extends."""
+    path = config_root / "methods" / f"{method}.yaml"
+    parent = _read_yaml(path).get("extends") if path.is_file() else None
+    return (_of_parents(parent, changed, config_root) if parent else {}) | changed.get(method, {})
 
 
 def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[str, str]) -> dict[str, Any]:
@@ -433,6 +428,8 @@ def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str
         raise SrpoError(
             f"{path}: name = {content['name']!r}: a {kind[:-1]} has the name of its file; leave the key out"
         )
+    if kind == "methods":
+        return patched(content, lambda parent: _load_named("methods", parent, config_root, str(path)))
     return _with_own_data(content, path) if kind == "benchmarks" else content
 
 

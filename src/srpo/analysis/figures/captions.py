@@ -6,12 +6,9 @@ import pandas as pd
 
 from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, RUN
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.matrix import BASE
-from srpo.analysis.results.scores import PROTOCOLS, Scores
-from srpo.analysis.results.sweeps import late_drop_note
 from srpo.analysis.results.titles import budgets_listed, count_range, seconds_per_step
 
-_SMOOTHED = "Lines: centred rolling means over a tenth of the steps."
+_SMOOTHED = "Lines: centred rolling means over a tenth of the steps. Faint: single steps."
 
 
 _COVERED = {
@@ -80,18 +77,14 @@ def average_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
     ).strip()
 
 
-def metric_caption(what: str, faint: bool, clock: bool, log: bool, results: Results, frame: pd.DataFrame) -> str:
+def metric_caption(what: str, clock: bool, results: Results, frame: pd.DataFrame) -> str:
     """The caption of a step metric.
 
     Args:
         what: explains the metric.
-        faint: whether the values of single steps are drawn too, in a faint colour.
         clock: whether the x axis is the training clock, not the step.
-        log: whether the y axis is logarithmic.
     """
-    smoothed = f"{_SMOOTHED} Faint: single steps." if faint else _SMOOTHED
-    geometric = "Means over seeds are geometric." if log and len(frame) and frame["seeds"].max() > 1 else ""
-    return " ".join(filter(None, (what, smoothed, _clock_note(results) if clock else "", _bands(frame), geometric)))
+    return " ".join(filter(None, (what, _SMOOTHED, _clock_note(results) if clock else "", _bands(frame))))
 
 
 def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
@@ -103,28 +96,3 @@ def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
         "which every method of the model has reached the budget or its step limit. "
         f"{seeds} {bars}"
     ).strip()
-
-
-def response_caption(results: Results, frame: pd.DataFrame) -> str:
-    """The caption of score and late drop against the values of a sweep."""
-    if frame.empty:
-        return ""
-    trained = frame[frame["method"] != BASE]
-    bars = covered(trained["score_unit"])
-    return (
-        f"Score within each budget ({PROTOCOLS[Scores.of(results).protocol]}) and late drop, averaged over the "
-        f"benchmarks, against {results.experiment.sweep_label}; its values are spaced equally. {late_drop_note()} "
-        f"Dashed grey: the untrained model. From {_seeds(trained)} per point. "
-        + (f"Bars: 95 % intervals over {bars}." if bars else "No intervals.")
-    )
-
-
-def sweep_curves_caption(results: Results, frame: pd.DataFrame) -> str:
-    """The caption of a score against the training clock, by the values of a sweep."""
-    if frame.empty:
-        return ""
-    k = results.experiment.training.validation.rollouts
-    return (
-        f"The latest avg@{k} of each run, against the training clock; one column per value of "
-        f"{results.experiment.sweep_label}. {_clock_note(results)} {_bands(frame)}"
-    )

@@ -12,10 +12,9 @@ from scipy import stats
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import LEVEL, PERCENT, Estimate
 from srpo.analysis.results.load import Results, RunKey, by_run
-from srpo.analysis.results.matrix import AVERAGE, BASE, planned
+from srpo.analysis.results.matrix import AVERAGE, planned
 from srpo.analysis.results.reproductions import reproductions_for
 from srpo.analysis.results.run_logs import RunLogs
-from srpo.analysis.results.sweeps import sweep_lines
 
 POINTS = 120
 """Maximum number of points per line. A thousand points look the same in print and make the page many megabytes."""
@@ -31,14 +30,13 @@ COLUMNS = ["model", "benchmark", "method", "series", "step", "clock", "value", "
 
 @dataclass(frozen=True)
 class Series:
-    """A drawn step metric: ``offset + factor * metric``; that of a branch only for methods that use the branch.
+    """A drawn step metric: ``factor * metric``; that of a branch only for methods that use the branch.
 
     ``bounds`` are the least and the largest possible value; its intervals stay within them.
     """
 
     metric: str
     factor: float = 1.0
-    offset: float = 0.0
     branch: str | None = None
     bounds: tuple[float, float] = (0.0, math.inf)
 
@@ -66,24 +64,6 @@ def _band(benchmarks: list[list[np.ndarray]]) -> dict[str, float | str]:
         return {"low": np.nan, "high": np.nan, "unit": ""}
     estimate = contrast([[Arm(100 * np.array(runs))] for runs in benchmarks], PERCENT)
     return {"low": estimate.low, "high": estimate.high, "unit": estimate.sampling_unit if estimate.has_interval else ""}
-
-
-def sweep_curves(results: Results) -> pd.DataFrame:
-    """The curves of all runs of a sweep against the training clock, with the columns of :func:`clock_curves`.
-
-    ``model`` and ``method`` are the names before the sweep; ``setting`` is the value of the swept key.
-    """
-    trained = [line for line in sweep_lines(results) if line.method != BASE]
-    points = {point[1:]: (line, point[0]) for line in trained for point in line.points}
-    frame = clock_curves(results, {method for _, method in points})
-    found = [points.get(key) for key in zip(frame["model"], frame["method"], strict=True)]
-    frame = frame[[line is not None for line in found]]
-    there = [line for line in found if line]
-    return frame.assign(
-        model=[line.model for line, _ in there],
-        method=[line.method for line, _ in there],
-        setting=[value for _, value in there],
-    )
 
 
 def clock_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
@@ -216,16 +196,10 @@ def _moment(moment: float, runs: list[list[RunKey]], logs: RunLogs) -> dict | No
     return {"clock": moment, "value": value, "smooth": value, **_band(scores), "seeds": min(map(len, scores))}
 
 
-def metric_curves(
-    results: Results, methods: Iterable[str], series: Mapping[str, Series], log: bool = False
-) -> pd.DataFrame:
+def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str, Series]) -> pd.DataFrame:
     """Step metrics over training: the mean over seeds and that of their rolling means (``smooth``).
 
     With several seeds, ``smooth`` has a 95 % interval over seeds.
-
-    Args:
-        log: the axis is logarithmic. Means and intervals are those of the logarithms; values that are not above 0 are
-            left out.
     """
     lines = []
     for key, steps in _lines(results.steps, methods):
@@ -233,23 +207,20 @@ def metric_curves(
         for name, drawn in series.items():
             if drawn.metric not in steps or drawn.branch not in branches:
                 continue
-            runs = steps[["seed", "step", "clock"]].assign(value=drawn.offset + drawn.factor * steps[drawn.metric])
-            runs = runs[runs["value"] > 0] if log else runs.dropna(subset=["value"])
+            runs = (
+                steps[["seed", "step", "clock"]]
+                .assign(value=drawn.factor * steps[drawn.metric])
+                .dropna(subset=["value"])
+            )
             if runs.empty:
                 continue
             window = max(1, int(runs.groupby("seed")["step"].count().max()) // SMOOTHING)
             runs["smooth"] = runs.groupby("seed")["value"].transform(
                 lambda values, window=window: values.rolling(window, center=True, min_periods=1).mean()
             )
-            if log:
-                runs[["value", "smooth"]] = np.log(runs[["value", "smooth"]])
             by_step = runs.groupby("step")
             line = _of_all_seeds(by_step[["clock", "value", "smooth"]].mean().assign(seeds=by_step["seed"].count()))
-            low, high = _over_seeds(
-                line["smooth"], by_step["smooth"].std()[line.index], line["seeds"], drawn.bounds, log
-            )
-            if log:
-                line[["value", "smooth"]] = np.exp(line[["value", "smooth"]])
+            low, high = _over_seeds(line["smooth"], by_step["smooth"].std()[line.index], line["seeds"], drawn.bounds)
             names = dict(zip(("model", "benchmark", "method"), key, strict=True))
             unit = np.where(np.isnan(low), "", "seed")
             line = line.assign(low=low, high=high, unit=unit, series=name, **names).reset_index()
@@ -258,24 +229,16 @@ def metric_curves(
 
 
 def _over_seeds(
-    mean: pd.Series, spread: pd.Series, count: pd.Series, bounds: tuple[float, float], log: bool
+    mean: pd.Series, spread: pd.Series, count: pd.Series, bounds: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ends of 95 % intervals over seeds, within ``bounds``; NaN for a single seed.
 
-    Student's t interval may leave the bounds, so it is used for numbers of either sign and for logarithms only. The
-    interval of a share is that of scores (:attr:`Estimate.bounds`). That of a positive number is the t interval of its
-    logarithm, whose error is the relative error.
-
-    Args:
-        log: ``mean`` and ``spread`` are those of logarithms; the ends are not.
+    Student's t interval may leave the bounds. The interval of a share is that of scores (:attr:`Estimate.bounds`), that
+    of a positive number the t interval of its logarithm, whose error is the relative error.
     """
     error = (spread / np.sqrt(count)).to_numpy()
     quantile = stats.t.ppf((1 + LEVEL) / 2, np.maximum(count - 1, 1))
     middle = mean.to_numpy()
-    if log:  # the geometric mean of shares is one, but its upper end need not be
-        return np.exp(middle - quantile * error), np.minimum(np.exp(middle + quantile * error), bounds[1])
-    if math.isinf(bounds[0]):
-        return middle - quantile * error, middle + quantile * error
     if math.isinf(bounds[1]):
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.exp(quantile * error / middle)

@@ -13,11 +13,10 @@ from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, RUN, Series
-from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, sweep_styles, wrapped
+from srpo.analysis.figures.panels import Against, Panels, clock_unit, name_row, plot, wrapped
 from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.matrix import AVERAGE, BASE, planned
-from srpo.analysis.results.sweeps import LATE_DROP, sweep_values
-from srpo.analysis.results.titles import benchmark_title, method_title, original_title
+from srpo.analysis.results.matrix import AVERAGE, planned
+from srpo.analysis.results.titles import method_title
 from srpo.training.clock import PHASES
 
 
@@ -75,33 +74,28 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Agai
 
 @dataclass(frozen=True)
 class LinesByMethod:
-    """A figure of step metrics with one line per method and series; several series differ in their dash pattern."""
+    """A figure of one step metric with a line per method."""
 
-    series: dict[str, Series]
+    metric: Series
     label: str
     against: Against = "step"
-    log: bool = False
+
+    @property
+    def series(self) -> dict[str, Series]:
+        """The metric, as :func:`metric_curves` takes it."""
+        return {"": self.metric}
 
     def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
         """One panel per model and benchmark, with lines by method."""
         panels = Panels(title, results, frame)
         unit = clock_unit(results)[0] if self.against == "clock" else 1.0
-        dashes = dict(zip(self.series, style.SERIES_DASHES, strict=False))
         for axes, _, _, here in panels:
             for method in panels.methods:
-                for series in self.series:
-                    line = here[(here["method"] == method) & (here["series"] == series)]
-                    options = panels.styles[method] | {"marker": ""}
-                    options |= {"linestyle": dashes[series]} if len(dashes) > 1 else {}
-                    plot(axes, line, line[self.against] / unit, len(dashes) == 1, **options)
-        if self.log:
-            panels.log_y()
+                line = here[here["method"] == method]
+                plot(axes, line, line[self.against] / unit, **panels.styles[method] | {"marker": ""})
         panels.share_y(self.label)
         panels.time_axis(self.against)
-        handles = panels.method_handles(dashes=len(dashes) == 1)
-        if len(dashes) > 1:
-            handles += [Line2D([], [], color="#555555", linestyle=dash, label=name) for name, dash in dashes.items()]
-        panels.legend(handles)
+        panels.legend(panels.method_handles())
         return panels.figure
 
 
@@ -109,15 +103,13 @@ class LinesByMethod:
 class LinesBySeries:
     """A figure that compares step metrics with each other: one row per model and method, one line per series.
 
-    ``styles`` are arguments of matplotlib, one per series. ``limits`` are those of the y axis; by default they fit the
-    lines.
+    ``styles`` are arguments of matplotlib, one per series. ``limits`` are those of the y axis.
     """
 
     series: dict[str, Series]
     styles: list[dict[str, Any]]
     label: str
-    limits: tuple[float, float] | None = None
-    log: bool = False
+    limits: tuple[float, float]
 
     def draw(self, title: str, results: Results, frame: pd.DataFrame) -> Figure:
         """One panel per model, method and benchmark, with lines by series."""
@@ -128,10 +120,7 @@ class LinesBySeries:
             for name, options in styles.items():
                 line = here[here["series"] == name]
                 plot(axes, line, line["step"], **options)
-            if self.limits:
-                axes.set_ylim(*self.limits)
-        if self.log:
-            panels.log_y()
+            axes.set_ylim(*self.limits)
         panels.share_y(self.label)
         panels.label_x("training step")
         panels.legend([Line2D([], [], label=name, **options) for name, options in styles.items()])
@@ -187,96 +176,3 @@ def _stack(axes: Axes, frame: pd.DataFrame, methods: list[str]) -> None:
         place = (i, high if row["step_seconds_unit"] else bottom.iloc[i])
         text = f"{mean:.{2 if mean < 10 else 1}f}"
         axes.annotate(text, place, (0, 2), textcoords="offset points", ha="center", size=8)
-
-
-# ---------------------------------------------------------------- sweeps
-
-
-def draw_response(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """Score within each budget and late drop against the values of the sweep, at equal distances."""
-    rows = list(dict.fromkeys(frame["model"]))
-    quantities = [q for q in (*results.experiment.training.budget_seconds, LATE_DROP) if q in set(frame["quantity"])]
-    quantities = quantities or list(results.experiment.training.budget_seconds)
-    width = min(12.0, 1.2 + 2.6 * len(quantities))
-    figure = style.new_figure(width, 1.5 + 2.2 * len(rows), title)
-    grid = figure.subplots(len(rows), len(quantities), squeeze=False, sharex=True)
-    places = {value: i for i, value in enumerate(sweep_values(results))}
-    styles = sweep_styles(results, frame)
-    for row, model in enumerate(rows):
-        for column, quantity in enumerate(quantities):
-            axes = grid[row][column]
-            shown = [quantity] if quantity == LATE_DROP else [quantity, BASE]
-            here = frame[(frame["model"] == model) & frame["quantity"].isin(shown)]
-            for i, method in enumerate(styles):
-                line = here[here["method"] == method]
-                shift = 0.09 * (i - (len(styles) - 2) / 2) * (method != BASE)  # bars would hide each other
-                _respond(axes, line, [places.get(v, np.nan) + shift for v in line["setting"]], styles[method])
-            if quantity != LATE_DROP and column:
-                axes.sharey(grid[row][0])
-                axes.tick_params(labelleft=False)
-            if row == 0:
-                axes.set_title("late drop" if quantity == LATE_DROP else f"within {quantity}")
-            axes.set_xticks(range(len(places)), [f"{value:g}" for value in places])
-            axes.set_xlim(-0.5, len(places) - 0.5)
-            axes.grid(axis="x", visible=False)
-            sns.despine(ax=axes)
-        grid[row][0].set_ylabel("score, %")
-        if quantities[-1] == LATE_DROP:
-            grid[row][-1].set_ylabel("points")
-        if len(rows) > 1:
-            name_row(grid[row][-1], original_title(results, model))
-    for axes in grid[-1]:
-        axes.set_xlabel(results.experiment.sweep_label)
-    handles = [Line2D([], [], label=original_title(results, method), **options) for method, options in styles.items()]
-    legend(figure, handles)
-    return figure
-
-
-def _respond(axes: Axes, line: pd.DataFrame, x: list[float], options: dict[str, Any]) -> None:
-    """Draw a line with the intervals of its points; a method that is not swept is a horizontal line."""
-    if line.empty:
-        return
-    if line["setting"].isna().all():
-        point = line.iloc[0]
-        axes.axhline(point["score"], **options | {"marker": ""})
-        if point["score_unit"] and "marker" in options:
-            axes.axhspan(point["score_low"], point["score_high"], color=options["color"], alpha=style.BAND, linewidth=0)
-        return
-    axes.plot(x, line["score"], **options)
-    if "marker" in options:
-        ends = [line["score"] - line["score_low"], line["score_high"] - line["score"]]
-        axes.errorbar(x, line["score"], ends, fmt="none", ecolor=options["color"], elinewidth=1, capsize=2)
-
-
-def draw_sweep_curves(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """One column per value, one row per model and benchmark. A method that is not swept is the same in all columns."""
-    rows = list(dict.fromkeys(zip(frame["model"], frame["benchmark"], strict=True)))
-    columns = sweep_values(results)
-    width, height = min(12.0, max(6.0, 1.0 + 2.25 * len(columns))), 1.35 + 1.9 * len(rows)
-    figure = style.new_figure(width, height, title)
-    grid = figure.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey="row")
-    styles = sweep_styles(results, frame)
-    unit, name = clock_unit(results)
-    budgets = results.experiment.training.budget_seconds
-    for i, (model, benchmark) in enumerate(rows):
-        of_row = frame[(frame["model"] == model) & (frame["benchmark"] == benchmark)]
-        for j, value in enumerate(columns):
-            axes, here = grid[i][j], of_row[(of_row["setting"] == value) | of_row["setting"].isna()]
-            for method, options in styles.items():
-                line = here[here["method"] == method]
-                plot(axes, line, line["clock"] / unit, **options)
-            for seconds in budgets.values():
-                axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
-            axes.set_xlim(0, 1.03 * max(budgets.values()) / unit)
-            sns.despine(ax=axes)
-            if i == 0:
-                axes.set_title(f"{results.experiment.sweep_label} = {value:g}")
-            if i == len(rows) - 1:
-                axes.set_xlabel(f"training clock, {name}")
-        grid[i][0].set_ylabel(f"avg@{results.experiment.training.validation.rollouts}, %")
-        row = benchmark_title(results, benchmark)
-        several = len({model for model, _ in rows}) > 1
-        name_row(grid[i][-1], f"{original_title(results, model)}\n{row}" if several else row)
-    handles = [Line2D([], [], label=original_title(results, method), **options) for method, options in styles.items()]
-    legend(figure, handles)
-    return figure

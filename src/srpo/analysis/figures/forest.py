@@ -16,8 +16,8 @@ from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import AVERAGE
 from srpo.analysis.results.multiple_testing import ALPHA
-from srpo.analysis.results.titles import benchmark_title, method_title, original_title
-from srpo.analysis.results.verdicts import Finding, Outcome, budget_of, findings, subjects
+from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.results.verdicts import Finding, Outcome, budget_of, findings
 
 PAPER = "paper"
 """The series of the paper's values; ``name`` is the paper's model."""
@@ -50,14 +50,14 @@ def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFr
     """
     found = [finding for finding in findings(results) if family(finding.claim)]
     rows: list[dict[str, Any]] = []
-    for place, subject in enumerate(subjects(results)):
+    for place, model in enumerate(results.experiment.models):
         levels = _holm_levels(found, place)
         for finding in found:
             claim, outcome = finding.claim, finding.outcomes[place]
             if outcome.estimate is None or claim.rule.within is not None:  # 0 is not the limit of an equivalence
                 continue
             names: dict[str, Any] = {
-                "model": subject.model,
+                "model": model,
                 "claim": claim.id,
                 "difference": _difference(claim, results),
             }
@@ -118,7 +118,7 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     for axes, model in zip(grid.flat, models, strict=False):
         _panel(axes, frame[frame["model"] == model], rows, _benchmarks(frame))
         if len(models) > 1:
-            axes.set_title(original_title(results, model))
+            axes.set_title(results.experiment.models[model].title)
     for axes in grid.flat[len(models) :]:
         axes.set_visible(False)
     for axes in grid[-1]:

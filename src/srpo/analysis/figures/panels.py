@@ -9,12 +9,11 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from srpo.analysis.figures import style
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.matrix import ABLATIONS, AVERAGE, BASE, planned
-from srpo.analysis.results.titles import benchmark_title, method_title, original_name
+from srpo.analysis.results.matrix import ABLATIONS, AVERAGE, planned
+from srpo.analysis.results.titles import benchmark_title, method_title
 
 Against = Literal["clock", "step"]
 """What time on the x axis is."""
@@ -36,7 +35,7 @@ class Panels:
             of_model = [m for m in self.methods if m in plan]
             if model in set(frame["model"]) or (of_model and not {*self.methods} <= {"srpo", *ABLATIONS}):
                 self.rows += [(model, m) for m in of_model] if row_a_method else [model]
-        self.styles = _method_styles(results)
+        self.styles = style.method_styles(results.experiment.methods)
         if set(frame["benchmark"]) == {AVERAGE}:
             self.benchmarks = [AVERAGE]
         else:
@@ -84,18 +83,6 @@ class Panels:
             low, high = axes.get_ylim()
             axes.set_ylim(max(low, -3), min(high, 103))
 
-    def log_y(self) -> None:
-        """Use logarithmic y axes that fit the lines, not their bands."""
-        for row in self.grid:
-            heights = [value for axes in row for line in axes.lines for value in line.get_ydata() if value > 0]
-            for axes in row if heights else ():
-                axes.set_yscale("log")
-                narrow = max(heights) < 100 * min(heights)
-                axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
-                axes.yaxis.set_major_formatter("{x:g}")
-                axes.yaxis.set_minor_formatter(NullFormatter())
-                axes.set_ylim(min(heights) / 1.3, max(heights) * 1.3)
-
     def label_x(self, label: str) -> None:
         """Name the x axis below the lowest row."""
         for axes in self.grid[:, 0] if self.turned else self.grid[-1]:
@@ -121,11 +108,11 @@ class Panels:
                     transform = axes.get_xaxis_transform()
                     axes.text(*place, budget, transform=transform, ha="center", va="bottom", color="#777777", size=7.5)
 
-    def method_handles(self, markers: bool = False, dashes: bool = True) -> list[Line2D]:
+    def method_handles(self, markers: bool = False) -> list[Line2D]:
         """One legend entry per method."""
         handles = []
         for method in self.methods:
-            options = self.styles[method] | ({} if markers else {"marker": ""}) | ({} if dashes else {"linestyle": "-"})
+            options = self.styles[method] | ({} if markers else {"marker": ""})
             handles.append(Line2D([], [], label=method_title(self.results, method), **options))
         return handles
 
@@ -134,11 +121,11 @@ class Panels:
         legend(self.figure, handles)
 
 
-def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, faint: bool = True, **options: Any) -> None:
-    """Draw a line with the band of its interval; with ``faint`` also the values before smoothing."""
+def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, **options: Any) -> None:
+    """Draw a line with the band of its interval, and faintly the values before smoothing."""
     if line.empty:
         return
-    if faint and not np.array_equal(line["value"], line["smooth"]):
+    if not np.array_equal(line["value"], line["smooth"]):
         axes.plot(x, line["value"], color=options["color"], alpha=style.FAINT, linewidth=0.8)
     some = max(1, len(line) // _MARKERS)
     axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **options)
@@ -152,21 +139,6 @@ def legend(figure: Figure, handles: list[Line2D]) -> None:
     columns = max(1, min(len(handles), 5, int(figure.get_figwidth() / entry)))
     figure.set_figheight(figure.get_figheight() + 0.2 * (-(-len(handles) // columns) - 1))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
-
-
-def _method_styles(results: Results) -> dict[str, dict[str, Any]]:
-    """The line style of each method; the variants of a sweep are shades of their method's colour."""
-    sweep = results.experiment.sweep
-    variants = {name: v.of for name, v in sweep.variants.items()} if sweep and sweep.kind == "methods" else {}
-    return style.method_styles(results.experiment.methods, variants)
-
-
-def sweep_styles(results: Results, frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """The line styles of the methods in ``frame``, by their names before the sweep."""
-    methods = dict.fromkeys(original_name(results, method) for method in results.experiment.methods)
-    styles = style.method_styles(methods, {})
-    styles[BASE] = {"color": style.BASE_COLOUR, "linestyle": "--", "linewidth": 1}
-    return {method: options for method, options in styles.items() if method in set(frame["method"])}
 
 
 def clock_unit(results: Results) -> tuple[float, str]:

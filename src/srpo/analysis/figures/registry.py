@@ -3,7 +3,6 @@
 Each figure has a frame (``curves.py``), a function that draws it (``drawing.py``) and a caption (``captions.py``).
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,10 +17,8 @@ from srpo.analysis.figures import style
 from srpo.analysis.figures.captions import (
     average_caption,
     metric_caption,
-    response_caption,
     score_caption,
     step_seconds_caption,
-    sweep_curves_caption,
 )
 from srpo.analysis.figures.curves import (
     Series,
@@ -29,7 +26,6 @@ from srpo.analysis.figures.curves import (
     clock_curves,
     curves_of_figure_3,
     metric_curves,
-    sweep_curves,
     validation_curves,
     with_single_runs,
 )
@@ -37,21 +33,15 @@ from srpo.analysis.figures.drawing import (
     LinesByMethod,
     LinesBySeries,
     draw_note,
-    draw_response,
     draw_scores,
     draw_step_seconds,
-    draw_sweep_curves,
 )
 from srpo.analysis.figures.forest import draw_forest, forest_caption, our_differences, primary_differences
-from srpo.analysis.figures.regime_map import draw_regimes, regime_caption
 from srpo.analysis.outline import figures_of
 from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import ABLATIONS, ablated, main_methods
-from srpo.analysis.results.regimes import regime_frame
-from srpo.analysis.results.run_logs import LOSS_BY_POSITION, LOSS_BY_TOKEN, WEIGHTS
 from srpo.analysis.results.step_seconds import step_seconds
-from srpo.analysis.results.sweeps import sweep_frame
 from srpo.analysis.results.titles import is_toy
 from srpo.files import write_text
 
@@ -151,15 +141,6 @@ def _with_teacher(results: Results) -> list[str]:
     return [name for name, method in results.experiment.methods.items() if method.needs_teacher]
 
 
-def _distilling(results: Results) -> list[str]:
-    """Methods with a distillation loss; the advantage mix has none."""
-    return [name for name, method in results.experiment.methods.items() if method.distils]
-
-
-def _weighted(results: Results) -> list[str]:
-    return [name for name, method in results.experiment.methods.items() if method.weights_tokens]
-
-
 def _routed(results: Results) -> list[str]:
     return routed_methods(results.experiment)
 
@@ -185,10 +166,9 @@ def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
 
 
 def _metrics(name: str, title: str, methods: Methods, lines: LinesByMethod | LinesBySeries, what: str) -> FigureSpec:
-    data = lambda results: metric_curves(results, methods(results), lines.series, lines.log)  # noqa: E731
-    faint = isinstance(lines, LinesBySeries) or len(lines.series) == 1
+    data = lambda results: metric_curves(results, methods(results), lines.series)  # noqa: E731
     clock = isinstance(lines, LinesByMethod) and lines.against == "clock"
-    return FigureSpec(name, title, data, lines.draw, partial(metric_caption, what, faint, clock, lines.log))
+    return FigureSpec(name, title, data, lines.draw, partial(metric_caption, what, clock))
 
 
 def _percent(metric: str) -> Series:
@@ -226,7 +206,7 @@ FIGURES = {
             "response_length",
             "Response length over training (figure 4a)",
             _all,
-            LinesByMethod({"": Series("response_length/mean")}, "response length, tokens", "clock"),
+            LinesByMethod(Series("response_length/mean"), "response length, tokens", "clock"),
             "Mean length of the training rollouts, against the training clock.",
         ),
         FigureSpec(
@@ -267,167 +247,9 @@ FIGURES = {
             "teacher_entropy",
             "Uncertainty of the self-teacher (figure 1c)",
             _with_teacher,
-            LinesByMethod({"": Series("teacher/entropy")}, "teacher entropy, nats"),
+            LinesByMethod(Series("teacher/entropy"), "teacher entropy, nats"),
             "Mean entropy of the teacher's next-token distribution on the rollouts that a method distils (table 7; "
             "SRPO distils wrong rollouts only). Compare trends between methods, not levels.",
-        ),
-        _metrics(
-            "solved_groups",
-            "Groups that are all correct or all wrong",
-            _all,
-            LinesByMethod(
-                {
-                    "all correct": _percent("routing/all_correct_groups"),
-                    "all wrong": _percent("routing/all_wrong_groups"),
-                },
-                "share of groups, %",
-            ),
-            "Share of questions whose rollouts are all correct or all wrong. Such rollouts have no advantage, and the "
-            "wrong ones have no sibling.",
-        ),
-        _metrics(
-            "top_k_mass",
-            "Probability outside the top K",
-            _with_teacher,
-            LinesByMethod(
-                {
-                    "student": Series("student/top_k_mass", -1.0, 1.0, bounds=(0.0, 1.0)),
-                    "teacher": Series("teacher/top_k_mass", -1.0, 1.0, bounds=(0.0, 1.0)),
-                },
-                "probability of the tail",
-                log=True,
-            ),
-            "Mean probability that student and teacher give to the tail: all tokens outside the student's top K, which "
-            "the divergence counts as one outcome.",
-        ),
-        _metrics(
-            "loss_by_token",
-            "Distillation loss by kind of token",
-            _distilling,
-            LinesBySeries(
-                {name: _percent(metric) for name, metric in LOSS_BY_TOKEN.items()},
-                style.SERIES_STYLES,
-                "share of the loss, %",
-                _SHARES,
-            ),
-            "Shares of a step's distillation loss by kind of token: before the answer, its first token (after "
-            "<answer> or Action:), the rest of the answer, and format (tags, end of sequence); together 100 %.",
-        ),
-        _metrics(
-            "loss_by_position",
-            "Distillation loss by position in the response",
-            _distilling,
-            LinesBySeries(
-                {name: _percent(metric) for name, metric in LOSS_BY_POSITION.items()},
-                style.SERIES_STYLES,
-                "share of the loss, %",
-            ),
-            "Shares of a step's distillation loss by the quarter of the response in which a token is; together 100 %.",
-        ),
-        _metrics(
-            "copying",
-            "Copying the sibling's answer",
-            _distilling,
-            LinesByMethod(
-                {"student": _percent("copying/student"), "teacher": _percent("copying/teacher")},
-                "share of rollouts, %",
-            ),
-            "Only distilled rollouts whose first answer token differs from that of the shown sibling count. The figure "
-            "has the share of these rollouts for which, after their own reasoning, the sibling's first answer token is "
-            "the most likely one under the student and under the self-teacher.",
-        ),
-        _metrics(
-            "weights",
-            "Dynamic weights",
-            _weighted,
-            LinesBySeries(
-                {name: Series(metric) for name, metric in reversed(WEIGHTS.items())},
-                style.SERIES_STYLES,
-                "token weight",
-                log=True,
-            ),
-            "Quantiles of the dynamic weights of a step's distilled tokens.",
-        ),
-        _metrics(
-            "weighting_effect",
-            "Effect of the dynamic weights",
-            _weighted,
-            LinesByMethod(
-                {
-                    "effective share of tokens": _percent("weights/effective_fraction"),
-                    "weighted loss, % of unweighted": Series("weights/loss_scale", 100.0),
-                },
-                "percent",
-            ),
-            "Effective sample size of the weights as a share of the distilled tokens: (sum of weights)² / (number x "
-            "sum of squared weights), 100 % if all weights are equal. And the step's weighted divergence in percent of "
-            "the unweighted one: below 100 %, weighting makes the total distillation loss smaller.",
-        ),
-        _metrics(
-            "clip_fraction",
-            "Clipped tokens",
-            _all,
-            LinesByMethod({"": _percent("actor/clip_fraction")}, "clipped tokens, %"),
-            "Share of the policy-gradient branch's tokens whose probability ratio was clipped.",
-        ),
-        _metrics(
-            "rollout_weight",
-            "Rollout correction",
-            _all,
-            LinesByMethod(
-                {"": Series("actor/rollout_is_weight", 1.0, -1.0, bounds=(-math.inf, math.inf))}, "mean weight minus 1"
-            ),
-            "Mean of the truncated ratios of token probabilities, trainer to rollout engine, minus 1. It is 0 if both "
-            "agree.",
-        ),
-        _metrics(
-            "rollout_truncated",
-            "Truncated rollout corrections",
-            _all,
-            LinesByMethod({"": _percent("actor/rollout_is_truncated_fraction")}, "truncated tokens, %"),
-            "Share of tokens whose ratio of probabilities, trainer to rollout engine, was truncated.",
-        ),
-        _metrics(
-            "gradient_norm",
-            "Gradient norm",
-            _all,
-            LinesByMethod({"": Series("actor/grad_norm")}, "gradient norm"),
-            "Norm of the gradient of a step, before clipping.",
-        ),
-        _metrics(
-            "branch_norms",
-            "Gradient norm of each branch",
-            _routed,
-            LinesBySeries(
-                {f"{b.title} branch": Series(f"grad_norm/{b.name}", branch=b.name) for b in _COMPARED},
-                _BRANCH_STYLES,
-                "gradient norm",
-                log=True,
-            ),
-            "Gradient norm of each branch's part of the loss on the first mini-batch of a step, before clipping. "
-            "Measured every few steps (training.branch_gradients_every), if both branches have rollouts in the "
-            "mini-batch.",
-        ),
-        FigureSpec(
-            "sweep_response",
-            "Scores against the swept setting",
-            lambda results: sweep_frame(results).dropna(subset=["score"]),
-            draw_response,
-            response_caption,
-        ),
-        FigureSpec(
-            "sweep_curves",
-            "Test score over training, by the swept setting",
-            sweep_curves,
-            draw_sweep_curves,
-            sweep_curves_caption,
-        ),
-        FigureSpec(
-            "regimes",
-            "Where SRPO is ahead",
-            lambda results: regime_frame(results).dropna(subset=["value"]),
-            draw_regimes,
-            regime_caption,
         ),
     )
 }

@@ -1,7 +1,7 @@
 """The style of all figures: one palette, one set of sizes, and files with the same bytes each time."""
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ import matplotlib as mpl
 import numpy as np
 import seaborn as sns
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
@@ -45,7 +44,6 @@ _METHOD_MARKERS = {
     **{"grpo_at_srpo_settings": "H", "srpo_equal_loss_scale": "d", "grpo_with_anchor": "P"},
     **{"sdpo_failed_only": "<", "sdpo_correct_only": ">"},
 }
-_VARIANT_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 PHASE_COLOURS = {
     "generate": "#BBCCEE",
     "reward": "#CCDDAA",
@@ -56,51 +54,20 @@ PHASE_COLOURS = {
 BASE_COLOUR = "#444444"
 FAINT = 0.22
 BAND = 0.14
-SERIES_DASHES: list[Any] = ["-", (0, (2, 1.2)), ":"]
-# Series that are not methods, in their order: from dark to light, each with its own dash pattern.
-SERIES_STYLES: list[dict[str, Any]] = [
-    {"color": "#2B1C3B", "linestyle": "-"},
-    {"color": "#40498E", "linestyle": (0, (5, 1.2))},
-    {"color": "#3497A9", "linestyle": (0, (3, 1.2, 1, 1.2))},
-    {"color": "#78C9A4", "linestyle": (0, (1, 0.8)), "linewidth": 2.2},
-]
 _DOTS_PER_INCH = 150
 _SVG_SALT = "srpo"
 
 
-def method_styles(methods: Iterable[str], variants: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Colour, dash pattern and marker of each method's line, as arguments of matplotlib.
-
-    Args:
-        variants: the methods that a sweep generated, each with the method that it is a variant of. A variant has the
-            dash pattern of its method and a shade of its colour. Shades go from light to dark, which everyone can see.
-    """
-    by_original: dict[str, list[str]] = {}
-    for method in methods:
-        by_original.setdefault(variants.get(method, method), []).append(method)
+def method_styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour, dash pattern and marker of each method's line, as arguments of matplotlib."""
     # 10, 3 and 7 of them: no two methods share all three, and a colour that comes again has another dash and marker
     spare = zip(cycle(_SPARE_COLOURS), cycle(_SPARE_DASHES), cycle(_SPARE_MARKERS), strict=True)
+    known = {name: (_METHOD_COLOURS[name], _METHOD_DASHES[name], _METHOD_MARKERS[name]) for name in _METHOD_COLOURS}
     styles = {}
-    for original, members in by_original.items():
-        if original in _METHOD_COLOURS:
-            colour, dashes, marker = _METHOD_COLOURS[original], _METHOD_DASHES[original], _METHOD_MARKERS[original]
-        else:
-            colour, dashes, marker = next(spare)
-        for i, method in enumerate(members):
-            swept = method in variants
-            styles[method] = {
-                "color": _shade(colour, i / max(1, len(members) - 1)) if swept else colour,
-                "linestyle": (0, dashes) if dashes else "-",
-                "marker": _VARIANT_MARKERS[i % len(_VARIANT_MARKERS)] if swept else marker,
-            }
+    for method in methods:
+        colour, dashes, marker = known.get(method) or next(spare)
+        styles[method] = {"color": colour, "linestyle": (0, dashes) if dashes else "-", "marker": marker}
     return styles
-
-
-def _shade(colour: str, place: float) -> str:
-    """A colour between a light (0) and a dark (1) shade of ``colour``."""
-    mixed, share = ((1.0, 1.0, 1.0), 0.5 - place) if place < 0.5 else ((0.0, 0.0, 0.0), 1.2 * (place - 0.5))
-    red, green, blue = ((1 - share) * c + share * m for c, m in zip(to_rgb(colour), mixed, strict=True))
-    return to_hex((red, green, blue))
 
 
 def rc() -> dict[Any, Any]:

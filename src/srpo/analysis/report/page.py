@@ -20,7 +20,7 @@ from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import BASE, planned
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title, original_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome, contains_the_papers, findings
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.grid import interval as interval_text
@@ -220,8 +220,6 @@ def _here(finding: Finding, results: Results) -> list[dict[str, str]]:
 
 def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
     model = results.experiment.models[outcome.model].title
-    if outcome.base_models:
-        model = f"{original_title(results, outcome.model)}, {outcome.base_models} base models"
     if outcome.estimate is None:
         return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
     estimate = outcome.estimate

@@ -11,8 +11,8 @@ from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import is_paired, repeated_runs
 from srpo.analysis.results.power import sample_noise
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import benchmark_title, is_toy, method_title, original_title
-from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Subject, Verdict, missing_runs, subjects
+from srpo.analysis.results.titles import benchmark_title, is_toy, method_title
+from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Verdict, missing_runs
 from srpo.analysis.tables.grid import interval, number
 from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
 from srpo.layout import RUN_PATH
@@ -142,11 +142,12 @@ def _counted(verdict: str, count: int) -> str:
 
 def _target(results: Results) -> str:
     """What the verdicts are about, and what intervals cover."""
-    models, benchmarks = subjects(results), _trained_on(results)
-    drawn = all(_base_models(results, subject) > 1 for subject in models)
+    models, benchmarks = list(results.experiment.models), _trained_on(results)
+    base_models = {model: len(results.experiment.base_models(model)) for model in models}
+    drawn = min(base_models.values()) > 1
     if len(models) == 1:
-        count = f"{_base_models(results, models[0])} base models" if drawn else "one base model"
-        about = f"{count} ({original_title(results, models[0].model)})"
+        count = f"{base_models[models[0]]} base models" if drawn else "one base model"
+        about = f"{count} ({results.experiment.models[models[0]].title})"
     else:
         about = f"each of {len(models)} {'models, with several base models each,' if drawn else 'base models'}"
     several = len(benchmarks) > 1
@@ -158,11 +159,6 @@ def _target(results: Results) -> str:
     else:
         covered = "other test questions, not other runs or other base models"
     return f"This is about {about} and {where}; intervals cover {covered}."
-
-
-def _base_models(results: Results, subject: Subject) -> int:
-    """The number of base models that were drawn for a model; 1 if all its runs start from the same weights."""
-    return len(subject.draws) or len(results.experiment.base_models(subject.model))
 
 
 def _checks(findings: list[Finding]) -> str:

@@ -58,26 +58,6 @@ def late_drop(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:
     return _cross_fitted(windows, drop)
 
 
-def area_under_curve(clock: np.ndarray, scores: np.ndarray, until: float, untrained: np.ndarray) -> np.ndarray:
-    """The mean score over training time up to ``until``, one per question, without any selection.
-
-    Args:
-        clock: seconds of each validation, above 0 and increasing.
-        scores: validations x questions.
-        until: seconds of the budget; between the last validation and ``until`` the curve stays at its last score.
-        untrained: the base model's score of each question. The curve starts there, so that a method whose first
-            validation comes early is not measured from a lower point.
-
-    Returns:
-        The integral by the trapezoid rule from 0 on, divided by the time.
-    """
-    within = clock <= until
-    clock, scores = np.append(0.0, clock[within]), np.vstack([untrained, scores[within]])
-    if until > clock[-1]:
-        clock, scores = np.append(clock, until), np.vstack([scores, scores[-1:]])
-    return np.trapezoid(scores, clock, axis=0) / clock[-1]
-
-
 def end_score(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:
     """The mean of the last validations (validations x questions), one per question."""
     return scores[-window:].mean(axis=0)

@@ -6,8 +6,7 @@ it the maximum. Their difference is the ``selection_bias``.
 
 The checkpoint was still selected on the reported questions. ``cross_fitted`` selects it on one half of the test
 questions and measures it on the other half, in training (:mod:`~srpo.analysis.results.cross_fit`); ``resampled``
-minus ``cross_fitted`` is the ``question_bias``. ``area`` and ``end`` select nothing:
-the mean score over the training time of the budget, and the mean of its last validations.
+minus ``cross_fitted`` is the ``question_bias``. ``end`` selects nothing: the mean of the last validations.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from srpo.analysis.results.contrasts import Arm, contrast, run_spread
-from srpo.analysis.results.cross_fit import MIN_QUESTIONS, area_under_curve, end_score, selected_scores
+from srpo.analysis.results.cross_fit import MIN_QUESTIONS, end_score, selected_scores
 from srpo.analysis.results.estimates import PERCENT, Estimate, Spread
 from srpo.analysis.results.load import RUN_KEY, Results, records, tidy
 from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns, shared_seeds
@@ -29,7 +28,6 @@ from srpo.analysis.results.run_logs import RunLogs
 
 Protocol = Literal["in_training", "resampled"]
 SCORES = ("in_training", "resampled", "selection_bias", "cross_fitted", "question_bias")
-SUMMARIES = ("area", "end")
 _BIASES = ("selection_bias", "question_bias")
 
 
@@ -51,7 +49,7 @@ class Scores:
         for base in records(results.bases):
             key = (base["model"], base["benchmark"], BASE, BASE)
             # Validation never sees the untrained model, so its resampled score is used for all.
-            for score in ("in_training", "resampled", "cross_fitted", *SUMMARIES):
+            for score in ("in_training", "resampled", "cross_fitted", "end"):
                 self._vectors.setdefault((score, *key), {})[base["seed"]] = 100 * base["question_scores"]
         self.runs = _run_scores(results, self._vectors)
         evaluated = self.runs["resampled"].notna().sum()
@@ -65,7 +63,7 @@ class Scores:
         return cls(results)
 
     def lookup(self, model: str, score: str) -> Lookup:
-        """Per-question values of ``score`` (:data:`SCORES`, :data:`SUMMARIES`) for runs of ``model``, percent."""
+        """Per-question values of ``score`` (:data:`SCORES`, ``end``) for runs of ``model``, percent."""
         return lambda benchmark, method, budget: self._vectors.get((score, model, benchmark, method, budget), {})
 
     def seeds(self, model: str, benchmark: str, method: str, budget: str, score: str) -> int:
@@ -132,8 +130,6 @@ def _run_scores(results: Results, vectors: dict[tuple[str, ...], dict[int, np.nd
     logs, rows = RunLogs.of(results), []
     for run in logs.runs:
         *arm, seed = run
-        of_base = vectors.get(("resampled", *arm[:2], BASE, BASE), {})
-        untrained = of_base.get(seed if is_paired(results, run[0]) else 0)
         for budget, seconds in results.experiment.training.budget_seconds.items():
             found: dict[str, np.ndarray] = {}
             # A run that is still within the budget has no score yet: it may improve.
@@ -142,7 +138,7 @@ def _run_scores(results: Results, vectors: dict[tuple[str, ...], dict[int, np.nd
                 if len(within):
                     best = within["avg_at_k"].argmax()
                     found["in_training"] = 100 * within["question_scores"].iloc[best]
-                    found |= _unselected(within, seconds, untrained)
+                    found |= _unselected(within)
             if (*run, budget) in evaluated:
                 found["resampled"] = 100 * evaluated[(*run, budget)]
             both = {"in_training", "resampled"} <= set(found)
@@ -157,19 +153,17 @@ def _run_scores(results: Results, vectors: dict[tuple[str, ...], dict[int, np.nd
     return tidy(rows, ["budget", *SCORES])
 
 
-def _unselected(within: pd.DataFrame, seconds: float, untrained: np.ndarray | None) -> dict[str, np.ndarray]:
+def _unselected(within: pd.DataFrame) -> dict[str, np.ndarray]:
     """Scores of a run within a budget that have no selection bias, percent, one per question.
 
-    Too few questions have no cross-fitted score, and without the base model's score there is no area.
+    Too few questions have no cross-fitted score.
     """
     if within["question_scores"].map(len).nunique() > 1:
         return {}
-    scores, clock = 100 * np.vstack([*within["question_scores"]]), within["clock"].to_numpy(dtype=float)
+    scores = 100 * np.vstack([*within["question_scores"]])
     found = {"end": end_score(scores)}
     if scores.shape[1] >= MIN_QUESTIONS:
         found["cross_fitted"] = selected_scores(scores)
-    if untrained is not None and len(untrained) == scores.shape[1]:
-        found["area"] = area_under_curve(clock, scores, seconds, untrained)
     return found
 
 

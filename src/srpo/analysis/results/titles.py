@@ -43,20 +43,6 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "no benchmark"
 
 
-def original_name(results: Results, name: str) -> str:
-    """The name that a method or model had before it was swept."""
-    sweep = results.experiment.sweep
-    return sweep.variants[name].of if sweep and name in sweep.variants else name
-
-
-def original_title(results: Results, name: str) -> str:
-    """The title that a method or model had before it was swept."""
-    experiment = results.experiment
-    if experiment.sweep and name in experiment.sweep.titles:
-        return experiment.sweep.titles[name]
-    return experiment.models[name].title if name in experiment.models else method_title(results, name)
-
-
 def count_range(counts: Iterable[float]) -> str:
     """The smallest and largest count, ``1–3``, or ``1`` if all are the same; zeros are left out."""
     there = sorted({int(count) for count in counts if count})

@@ -2,9 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -31,35 +30,6 @@ MIN_VALIDATIONS = 3
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What claims are about: a model, or the base models that were drawn for one (a sweep of the model's seed).
-
-    Drawn base models are a random factor: the claim is about their average, and they are paired over methods.
-    """
-
-    model: str
-    draws: tuple[str, ...] = ()
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """The models whose runs are read."""
-        return self.draws or (self.model,)
-
-    def lookup(self, of_model: Callable[[str], Lookup]) -> Lookup:
-        """The values of the model; of drawn base models the mean of each one's runs, numbered from 1."""
-        if not self.draws:
-            return of_model(self.model)
-        lookups = [of_model(model) for model in self.draws]
-
-        def pooled(*key: str) -> dict[int, np.ndarray]:
-            found = {number: list(lookup(*key).values()) for number, lookup in enumerate(lookups, 1)}
-            there = {number: runs for number, runs in found.items() if len(set(map(len, runs))) == 1}
-            return {number: np.mean(runs, axis=0) for number, runs in there.items()}
-
-        return pooled
-
-
-@dataclass(frozen=True)
 class Outcome:
     """A claim's quantity for one model.
 
@@ -73,7 +43,6 @@ class Outcome:
         p_holds, p_violated: one-sided p-values for and against the claim, adjusted by Holm's procedure for a primary
             claim and for a question of ours, and the second for the number of models; NaN if unknown.
         several_seeds: whether every compared method has several training seeds.
-        base_models: number of drawn base models that are averaged; 0 if the model is one.
         reason: why the claim is not tested or not decided.
         clear: the share of runs whose collapse is clear; a claim about collapsed runs is decided by both shares.
     """
@@ -88,7 +57,6 @@ class Outcome:
     p_holds: float = math.nan
     p_violated: float = math.nan
     several_seeds: bool = False
-    base_models: int = 0
     reason: str = ""
     on_each: Mapping[str, float] = field(default_factory=dict)
     clear: Proportion | None = None
@@ -113,25 +81,14 @@ def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[
     """The verdict of ``results`` on every claim, in the file's order."""
     claims = claims if claims is not None else load_claims()
     interim = missing_runs(results) > 0
-    by_subject = [_of_subject(results, subject, claims) for subject in subjects(results)]
+    by_model = [_of_model(results, model, claims) for model in results.experiment.models]
     found = []
-    for claim, outcomes in zip(claims, zip(*by_subject, strict=True), strict=True):
+    for claim, outcomes in zip(claims, zip(*by_model, strict=True), strict=True):
         tested = sum(outcome.estimate is not None for outcome in outcomes)
         decided = [_decided(_against_one_of(tested, outcome), claim, results) for outcome in outcomes]
         verdict = overall([outcome.verdict for outcome in decided])
         found.append(Finding(claim, decided, verdict, interim and verdict not in UNTESTED))
     return found
-
-
-def subjects(results: Results) -> list[Subject]:
-    """The models; the variants of a sweep of a model's seed are drawn base models of one."""
-    sweep = results.experiment.sweep
-    if sweep is None or sweep.kind != "models" or sweep.key.rpartition(".")[2] != "seed":
-        return [Subject(model) for model in results.experiment.models]
-    draws: dict[str, list[str]] = {}
-    for model in results.experiment.models:
-        draws.setdefault(sweep.variants[model].of if model in sweep.variants else model, []).append(model)
-    return [Subject(models[0], tuple(models) if len(models) > 1 else ()) for models in draws.values()]
 
 
 def missing_runs(results: Results) -> int:
@@ -159,7 +116,7 @@ def contains_the_papers(claim: Claim, outcome: Outcome) -> dict[str, bool]:
 # ---------------------------------------------------------------- from numbers to verdicts
 
 
-def _of_subject(results: Results, subject: Subject, claims: tuple[Claim, ...]) -> list[Outcome]:
+def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[Outcome]:
     """The numbers of every claim for one model, the p-values of its primary claims corrected together, and of ours.
 
     A claim that one seed keeps from being decided does not count among them.
@@ -167,14 +124,14 @@ def _of_subject(results: Results, subject: Subject, claims: tuple[Claim, ...]) -
     outcomes: list[Outcome] = []
     told: dict[tuple, str] = {}  # from a claim's number to its statement
     for claim in claims:
-        outcome = _measured(claim, results, subject)
+        outcome = _measured(claim, results, model)
         if outcome.estimate is not None and not claim.ours:
             number = _number(claim.quantity, results)
             if number in told:
                 reason = f'the same number as "{told[number]}" with these budgets'
-                outcome = Outcome(subject.model, "not tested", reason=reason)
+                outcome = Outcome(model, "not tested", reason=reason)
             told.setdefault(number, claim.statement)
-        outcomes.append(replace(outcome, base_models=len(subject.draws)))
+        outcomes.append(outcome)
     numbered = [(i, claim) for i, claim in enumerate(claims) if outcomes[i].several_seeds]
     families = [i for i, claim in numbered if claim.primary], [i for i, claim in numbered if claim.ours]
     for family, key in itertools.product(families, ("p_holds", "p_violated")):
@@ -238,17 +195,16 @@ def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
 def _not_given(given: Given, claim: Claim, results: Results, outcome: Outcome) -> str:
     """Why the premise of a claim is not shown; empty if it is shown."""
     before = Quantity(kind=claim.quantity.kind, score=claim.quantity.score, terms=given.terms)
-    (subject,) = (subject for subject in subjects(results) if subject.model == outcome.model)
     premise = claim.model_copy(update={"quantity": before, "rule": given.rule})
-    return "" if _measured(premise, results, subject).p_holds < ALPHA else f"not shown that {given.statement}"
+    return "" if _measured(premise, results, outcome.model).p_holds < ALPHA else f"not shown that {given.statement}"
 
 
 # ---------------------------------------------------------------- the numbers
 
 
-def _measured(claim: Claim, results: Results, subject: Subject) -> Outcome:
+def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     """The claim's estimate without a verdict, or the reason why there is none."""
-    quantity, model = claim.quantity, subject.model
+    quantity = claim.quantity
     methods = dict.fromkeys(method for _, method, _ in quantity.terms)
     absent = [m for m in methods if m != BASE and m not in planned(results, model)]
     if absent:
@@ -265,13 +221,13 @@ def _measured(claim: Claim, results: Results, subject: Subject) -> Outcome:
     if refused := [f"{benchmark_title(results, name)}: {mixed[name]}" for name in planned_on if name in mixed]:
         return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
     if quantity.kind == "collapsed_runs":
-        return _collapsed_runs(claim, results, subject, planned_on)
+        return _collapsed_runs(claim, results, model, planned_on)
     if reason := _other_updates(quantity, results):
         return Outcome(model, "not testable here", reason=reason)
-    comparison = _Comparison(claim, results, subject, terms)
+    comparison = _Comparison(claim, results, model, terms)
     benchmarks = comparison.available(planned_on)
     if not benchmarks:
-        stopped = _Comparison(claim, results, subject, terms, reached_only=False).available(planned_on)
+        stopped = _Comparison(claim, results, model, terms, reached_only=False).available(planned_on)
         reason = "runs stopped before the budget" if stopped else "not measured yet"
         return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
     if quantity.kind in ("score", "best_on_each") and (reason := comparison.too_few_validations(benchmarks)):
@@ -290,27 +246,27 @@ def _measured(claim: Claim, results: Results, subject: Subject) -> Outcome:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A claim's contrast for one subject: the score that decides it, and the cross-fitted one beside it."""
+    """A claim's contrast for one model: the score that decides it, and the cross-fitted one beside it."""
 
     claim: Claim
     results: Results
-    subject: Subject
+    model: str
     terms: Terms
     reached_only: bool = True
 
     @property
     def paired(self) -> bool:
-        return bool(self.subject.draws) or is_paired(self.results, self.subject.model)
+        return is_paired(self.results, self.model)
 
     @property
     def lookups(self) -> list[Lookup]:
         quantity, scores = self.claim.quantity, Scores.of(self.results)
         if quantity.kind not in ("score", "best_on_each"):
-            return [self._at_budgets(self._logged)]
+            return [self._at_budgets(self._logged())]
         names = [quantity.score or scores.protocol]
         if quantity.score is None and scores.protocol == "resampled":
             names.append("cross_fitted")
-        return [self._at_budgets(partial(scores.lookup, score=name)) for name in names]
+        return [self._at_budgets(scores.lookup(self.model, name)) for name in names]
 
     def available(self, benchmarks: Sequence[str]) -> list[str]:
         return available(self.lookups[0], self.terms, benchmarks, self.paired)
@@ -320,7 +276,7 @@ class _Comparison:
         quantity = self.claim.quantity
         share = quantity.kind == "metric" and self.claim.unit == "percent" and len(terms) == 1
         bounds = PERCENT if share else None
-        pooled = arms(self.results, self.subject.model)
+        pooled = arms(self.results, self.model)
         found = [combine(lookup, terms, benchmarks, bounds, pooled, self.paired) for lookup in self.lookups]
         there = [estimate for estimate in found if estimate is not None]
         return [Ratio.of(estimate) for estimate in there] if quantity.relative_to else there
@@ -340,7 +296,7 @@ class _Comparison:
 
     def too_few_validations(self, benchmarks: Sequence[str]) -> str:
         """Why a budget is too short for its score to mean anything; empty if it is long enough."""
-        lookup = self.subject.lookup(RunLogs.of(self.results).number_of_validations)
+        lookup = RunLogs.of(self.results).number_of_validations(self.model)
         found = []
         for method, budget in self.terms:
             if budget in self.results.experiment.training.budget_seconds:
@@ -350,30 +306,25 @@ class _Comparison:
                     found.append(f"{budget} holds only {said} of a run of {method_title(self.results, method)}")
         return joined(list(dict.fromkeys(found)))
 
-    def _logged(self, model: str) -> Lookup:
+    def _logged(self) -> Lookup:
         quantity, logs = self.claim.quantity, RunLogs.of(self.results)
         if quantity.kind == "metric":
             assert quantity.metric is not None  # Quantity demands it of this kind
-            return logs.metric(model, quantity.metric)
-        seconds = logs.seconds(model)
+            return logs.metric(self.model, quantity.metric)
+        seconds = logs.seconds(self.model)
         return logarithms(seconds) if quantity.relative_to else seconds
 
-    def _at_budgets(self, of_model: Callable[[str], Lookup]) -> Lookup:
-        """The values of the subject; at a budget only of runs whose clock reached it, for the others are unknown."""
+    def _at_budgets(self, lookup: Lookup) -> Lookup:
+        """The values; at a budget only of runs whose clock reached it, for the others are unknown."""
         budgets, clock = self.results.experiment.training.budget_seconds, RunLogs.of(self.results).clock
 
-        def reached(model: str) -> Lookup:
-            lookup = of_model(model)
+        def reached(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
+            found = lookup(benchmark, method, when)
+            if when not in budgets or not self.reached_only:
+                return found
+            return {s: v for s, v in found.items() if clock[self.model, benchmark, method, s] >= budgets[when]}
 
-            def at_budget(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
-                found = lookup(benchmark, method, when)
-                if when not in budgets or not self.reached_only:
-                    return found
-                return {s: values for s, values in found.items() if clock[model, benchmark, method, s] >= budgets[when]}
-
-            return at_budget
-
-        return self.subject.lookup(reached)
+        return reached
 
 
 def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: int) -> Outcome:
@@ -392,22 +343,22 @@ def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: in
     if not smallest.has_interval:
         p_values = math.nan, p_values[1]
     beside = Smallest.of(cross) if len(cross) == len(leads) else None
-    counts, model = (len(benchmarks), planned_on, ahead), comparison.subject.model
+    counts, model = (len(benchmarks), planned_on, ahead), comparison.model
     several = smallest.several_seeds
     return Outcome(model, "undecided", smallest, beside, *counts, *p_values, several_seeds=several)
 
 
-def _collapsed_runs(claim: Claim, results: Results, subject: Subject, planned_on: list[str]) -> Outcome:
+def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list[str]) -> Outcome:
     """The share of a method's runs that collapsed, all benchmarks together.
 
     Those whose collapse is clear must show or refute the claim, too: noise neither makes a collapse nor breaks a run
     that stands still.
     """
     ((_, method, _),) = claim.quantity.terms
-    ends = {b: [run for m in subject.members for run in run_ends(results, m, method, b).values()] for b in planned_on}
+    ends = {b: [*run_ends(results, model, method, b).values()] for b in planned_on}
     runs = {benchmark: found for benchmark, found in ends.items() if found}
     if not runs:
-        return Outcome(subject.model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
+        return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
     together = [run for found in runs.values() for run in found]
     estimate = Proportion.of(sum(run.collapsed for run in together), len(together))
     clear = Proportion.of(sum(run.clear for run in together), len(together))
@@ -417,7 +368,7 @@ def _collapsed_runs(claim: Claim, results: Results, subject: Subject, planned_on
     p_values = max(map(claim.rule.p_holds, (estimate, clear))), max(map(claim.rule.p_violated, (estimate, clear)))
     several = min(map(len, runs.values())) > 1
     beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
-    return Outcome(subject.model, "undecided", estimate, None, *counts, *p_values, several, **beside)
+    return Outcome(model, "undecided", estimate, None, *counts, *p_values, several, **beside)
 
 
 def _other_updates(quantity: Quantity, results: Results) -> str:

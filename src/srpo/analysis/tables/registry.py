@@ -8,25 +8,20 @@ from pathlib import Path
 
 from srpo.analysis.outline import tables_of
 from srpo.analysis.results.load import Results
-from srpo.analysis.tables.aggregates_table import aggregates_table
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import examples_table, splits_table
-from srpo.analysis.tables.regime_table import regime_table
 from srpo.analysis.tables.reproductions_table import reproductions_table
 from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
 from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
 from srpo.analysis.tables.score_tables import ablation_table, differences_table, main_table
-from srpo.analysis.tables.seed_table import seeds_table
 from srpo.analysis.tables.settings_table import settings_table
-from srpo.analysis.tables.sweep_table import sweep_table
 from srpo.analysis.tables.table import Table, write_table
 from srpo.analysis.tables.tuning_table import tuning_table
 
 TABLES = {
     "table1": main_table,
     "differences": differences_table,
-    "aggregates": aggregates_table,
     "table2": ablation_table,
     "table3": settings_table,
     "table4": splits_table,
@@ -39,9 +34,6 @@ TABLES = {
     "collapses": collapses_table,
     "watch": watch_table,
     "diagnostics": diagnostics_table,
-    "sweep": sweep_table,
-    "seeds": seeds_table,
-    "regimes": regime_table,
     "tuning": tuning_table,
     "reproductions": reproductions_table,
 }

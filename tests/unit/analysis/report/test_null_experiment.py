@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import null_experiment
 import numpy as np
-import pandas as pd
 import pytest
 from null_experiment import Null
 
@@ -17,7 +16,6 @@ from srpo.analysis.results.claims import Claim, load_claims
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.multiple_testing import holm
 from srpo.analysis.results.verdicts import UNTESTED, findings
-from srpo.experiment.config import Sweep, Variant
 
 PRIMARY = [
     claim.id
@@ -286,30 +284,3 @@ def test_seeds_with_the_same_logs_are_one_run_and_are_named(tmp_path):
     (remark,) = [remark for remark in remarks(results) if "same logs" in remark]
     assert remark.startswith("These runs have the same logs as another seed and count as one run with it: qwen3-8b/")
     assert "srpo/seed2 (as seed 1)" in remark
-
-
-def test_drawn_base_models_are_averaged_and_none_of_them_refutes_alone(same):
-    """A sweep of a model's seed: on one of four base models SRPO is behind by 20 points."""
-    models = {f"drawn-{n}": same.experiment.models["qwen3-8b"] for n in range(1, 5)}
-    swept = {name: Variant(of="qwen3-8b", value=i) for i, name in enumerate(models, 1)}
-    sweep = Sweep(kind="models", key="warm_start.seed", label="base model", titles={"qwen3-8b": "X"}, variants=swept)
-    block = same.experiment.matrix[0].model_copy(update={"models": [*models], "seeds": [1]})
-    made = same.experiment.model_copy(update={"models": models, "matrix": [block], "sweep": sweep})
-    frames = {}
-    for name in ("runs", "steps", "validations", "budgets", "evaluations", "bases"):
-        frame = getattr(same, name)
-        parts = [frame[frame["seed"].isin([0, 1])].assign(model=model) for model in models]
-        frames[name] = pd.concat(parts, ignore_index=True)
-    rng = np.random.default_rng(5)
-    cells = frames["evaluations"].groupby(["model", "benchmark", "method"]).groups
-    shift = {key: rng.normal(0, 0.01) - 0.2 * (key[0] == "drawn-1" and key[2] == "srpo") for key in cells}
-    for name in ("validations", "evaluations"):
-        keys = frames[name][["model", "benchmark", "method"]].itertuples(index=False, name=None)
-        pairs = zip(frames[name]["question_scores"], keys, strict=True)
-        frames[name]["question_scores"] = pd.Series([np.clip(scores + shift[key], 0, 1) for scores, key in pairs])
-    results = replace(same, experiment=made, **frames)
-    (finding,) = (f for f in findings(results) if f.claim.id == "srpo_over_grpo_last")
-    (outcome,) = finding.outcomes
-    assert (outcome.base_models, outcome.estimate.count, outcome.estimate.meaning) == (4, 4, "base model and question")
-    assert outcome.estimate.low < 0 < outcome.estimate.high
-    assert finding.verdict == "undecided"

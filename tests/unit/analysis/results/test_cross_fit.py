@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from made_up_scores import World, curve, late_drops, selection_biases, true_drop
 
-from srpo.analysis.results.cross_fit import area_under_curve, end_score, late_drop, selected_scores
+from srpo.analysis.results.cross_fit import late_drop, selected_scores
 
 EXPERIMENTS = 60
 
@@ -60,13 +60,3 @@ def test_selection_luck_is_of_samples_and_of_questions_and_cross_fitting_has_nei
 def test_one_checkpoint_is_reported_as_it_is():
     scores = np.arange(8.0)[None, :]
     assert selected_scores(scores) == pytest.approx(scores[0])
-
-
-def test_area_under_the_curve_by_hand():
-    clock = np.array([1.0, 2.0, 4.0, 6.0])
-    scores = np.array([[0.0, 10.0], [10.0, 10.0], [20.0, 10.0], [0.0, 90.0]])
-    untrained = np.array([8.0, 10.0])
-    assert area_under_curve(clock, scores, 4.0, untrained) == pytest.approx([(4 + 5 + 30) / 4, 10])
-    assert area_under_curve(clock, scores, 5.0, untrained) == pytest.approx([(4 + 5 + 30 + 20) / 5, 10])
-    assert area_under_curve(clock, scores, 1.0, untrained) == pytest.approx([4, 10])
-    assert end_score(scores, 2) == pytest.approx([10, 50])
