@@ -29,12 +29,12 @@ FLOORS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
         {
             "ground": (
                 *("errors", "files", "imports", "seeds", "text", "schema", "layout", "machine", "repository"),
-                *("rewards", "rows", "hub", "watch"),
+                *("rewards", "hub", "watch"),
             )
         },
     ),
     ("the method", {"algorithm": ("algorithm",)}),
-    ("the method in one call; step times", {"functional": ("functional",), "step_times": ("step_times",)}),
+    ("the method in one call", {"functional": ("functional",)}),
     ("what an experiment says", {"experiment": ("experiment",)}),
     ("sampling, model cost, MLflow", {"rollout": ("rollout",), "cost": ("cost",), "tracking": ("tracking",)}),
     ("data", {"benchmarks": ("benchmarks",)}),

@@ -329,8 +329,8 @@ def attempt(
     requeue: Annotated[str, Option(metavar="COMMAND", help="requeues the job at its time limit")] = "",
 ) -> int:
     """Run srpo train as one attempt, with its record and log. At its time limit the job is requeued."""
-    from srpo import attempts
     from srpo.layout import check_writable
+    from srpo.training import attempts
 
     for written in (folder, log.parent):
         check_writable(written)
@@ -489,7 +489,7 @@ def tune(
 
     opened = _open(experiment, resolved)
 
-    from srpo import tuning
+    from srpo.experiment import tuning
 
     output = output or opened.layout.tuned
     check_writable(output.parent)

@@ -12,8 +12,8 @@ from paths import ROOT
 from srpo import cli
 from srpo.analysis.results.reproductions import averages, reproductions
 from srpo.experiment.compose import experiment_file, load_experiment
+from srpo.experiment.step_times import paper_step_seconds, steps_in_seconds
 from srpo.plan.plan import make_plan
-from srpo.step_times import paper_step_seconds, steps_in_seconds
 
 PAGE = (ROOT / "docs" / "reproductions.md").read_text()
 CHECKLIST = (ROOT / "docs" / "gpu-checklist.md").read_text()

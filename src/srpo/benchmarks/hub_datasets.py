@@ -4,8 +4,8 @@ from typing import Literal
 
 from srpo.errors import SrpoError
 from srpo.experiment.config import HubDatasetBenchmark
+from srpo.experiment.rows import Row
 from srpo.hub import fetch_snapshot
-from srpo.rows import Row
 
 
 def load_rows(benchmark: HubDatasetBenchmark, split: Literal["train", "test"]) -> list[Row]:

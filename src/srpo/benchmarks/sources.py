@@ -11,8 +11,8 @@ from pathlib import Path
 
 from srpo.errors import SrpoError
 from srpo.experiment.config import Source, SourceFile
+from srpo.experiment.rows import Row, parse_rows
 from srpo.files import is_lfs_pointer, read_bytes, write_bytes
-from srpo.rows import Row, parse_rows
 
 _RAW_HOST = "https://raw.githubusercontent.com"
 _TIMEOUT_SECONDS = 60

@@ -18,7 +18,7 @@ from srpo.experiment.config import (
     MiniatureBenchmark,
     ReasoningGymBenchmark,
 )
-from srpo.rows import Row, parse_rows, read_file
+from srpo.experiment.rows import Row, parse_rows, read_file
 from srpo.seeds import derive_seed
 
 SplitName = Literal["train", "test"]

@@ -20,10 +20,10 @@ from pydantic import Field, FiniteFloat, ValidationError, field_validator
 from srpo.algorithm.method import Method, patched
 from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Model, Tuned, short_name
+from srpo.experiment.rows import parse_rows, read_file
 from srpo.files import parse_yaml, read_bytes, write_text
 from srpo.repository import CONFIGS
 from srpo.rewards import check_truths, find_reward, is_own
-from srpo.rows import parse_rows, read_file
 from srpo.schema import Config, Count, flattened
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -69,7 +69,7 @@ def load_experiment(
     experiment's matrix.
     ``tuned: NAME`` takes the hyperparameters that a search has found (``configs/tuned/NAME.yaml``).
     ``overrides`` in the file changes hyperparameters of a method for this experiment only, e.g.
-    ``overrides: {grpo: {learning_rate: 1.0e-4}}``, or gives it those of another, ``{advantage_mix: srpo}``.
+    ``overrides: {grpo: {learning_rate: 1.0e-4}}``; it holds for methods that extend this one, too.
     ``search`` replaces every method by trials of several values. ``sweep`` replaces a method or model by variants, e.g.
     ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
     :meth:`Experiment.model_dump` made is already resolved and loads as it is.
@@ -146,6 +146,9 @@ def _extended(
     own = raw.get("overrides") or {}
     if not isinstance(own, dict):
         raise SrpoError(f"{where}: overrides = {own!r}: give a mapping of methods")
+    for name, values in own.items():
+        if not isinstance(values, dict | None):
+            raise SrpoError(f"{where}: overrides.{name} = {values!r}: give hyperparameters of the method")
     base: dict[str, Any] = {}
     if base_name is not None:
         folder = config_root / "experiments"
@@ -212,7 +215,7 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[
             problems[f"overrides.{name}"] = (
                 f"{where}: overrides.{name}: not a method of the matrix ({', '.join(methods)})"
             )
-        elif not isinstance(values, dict) or {"name", "title", "routing"} & values.keys():
+        elif {"name", "title", "routing"} & values.keys():
             problems[f"overrides.{name}"] = (
                 f"{where}: overrides.{name} = {values!r}: give hyperparameters of the method"
             )

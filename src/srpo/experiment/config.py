@@ -15,11 +15,11 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from srpo.algorithm.method import Method
 from srpo.errors import SrpoError
+from srpo.experiment.rows import Columns
+from srpo.experiment.step_times import TimedMethod, paper_step_seconds
 from srpo.layout import RunId
 from srpo.rewards import REWARDS, is_own
-from srpo.rows import Columns
 from srpo.schema import Config, Count, Fraction, Positive, flattened
-from srpo.step_times import TimedMethod, paper_step_seconds
 
 # ---------------------------------------------------------------- models
 

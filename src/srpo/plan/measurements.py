@@ -13,9 +13,9 @@ from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, MiniatureModel, ModelledClock
+from srpo.experiment.step_times import timed_like
 from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunFiles, RunId
-from srpo.step_times import timed_like
 
 SAME = (
     *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),

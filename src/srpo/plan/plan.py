@@ -24,13 +24,13 @@ from srpo.experiment.config import (
     Training,
     TransformerShape,
 )
+from srpo.experiment.step_times import TimedMethod, paper_step_seconds, seconds_of_steps, steps_in_seconds, timed_like
 from srpo.layout import RunId
 from srpo.models.stored import stored_file
 from srpo.plan.gpus import GPUS, PAPER_GPU, data_sheet_seconds, mean_context
 from srpo.plan.measurements import Measurements, depends_on_products
 from srpo.plan.shortages import shortages
 from srpo.repository import CONFIGS
-from srpo.step_times import TimedMethod, paper_step_seconds, seconds_of_steps, steps_in_seconds, timed_like
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
 PAPER_MODEL = "qwen3-8b"

@@ -4,8 +4,8 @@ import csv
 from dataclasses import dataclass
 from typing import cast
 
+from srpo.experiment.step_times import TimedMethod, paper_step_seconds
 from srpo.repository import REFERENCE
-from srpo.step_times import TimedMethod, paper_step_seconds
 
 STEP_SECONDS = REFERENCE / "step_seconds.csv"
 

@@ -8,6 +8,7 @@ from tabulate import tabulate
 
 from srpo.cost import memory
 from srpo.experiment.config import BUDGET_IS, CalibratedClock, Experiment, WallClock
+from srpo.experiment.step_times import paper_step_seconds, timed_like
 from srpo.plan.gpus import BANDWIDTH_SHARE, GPUS, LONGEST_RESPONSE, MEAN_PROMPT, MEAN_RESPONSE, PAPER_GPU, mean_context
 from srpo.plan.plan import (
     COMPLETE_CHECKPOINTS,
@@ -28,7 +29,6 @@ from srpo.plan.plan import (
 from srpo.plan.published import published_steps
 from srpo.plan.shortages import gigabytes, some_teacher_has_weights
 from srpo.repository import CONFIGS, REPORTS
-from srpo.step_times import paper_step_seconds, timed_like
 from srpo.text import duration, joined, plural
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 

@@ -6,7 +6,7 @@ import pytest
 from helpers import load_method
 
 from srpo.algorithm.method import Method
-from srpo.step_times import timed_like
+from srpo.experiment.step_times import timed_like
 
 GRPO = load_method("grpo").routing
 

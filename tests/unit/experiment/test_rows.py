@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from srpo.errors import SrpoError
-from srpo.rows import Columns, parse_rows, read_file
+from srpo.experiment.rows import Columns, parse_rows, read_file
 
 RECORDS = [
     {"prompt": "1+1?\u2028", "answer": "2", "system": "Add."},

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from srpo import attempts, cli
+from srpo import cli
 from srpo.files import read_events
+from srpo.training import attempts
 
 pytestmark = pytest.mark.fault
 

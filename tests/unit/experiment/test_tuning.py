@@ -11,12 +11,12 @@ import pytest
 import yaml
 from synthetic import tiny_experiment
 
-from srpo import tuning
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.tuning_table import tuning_table
 from srpo.benchmarks.splits import build_split
 from srpo.cli import main
 from srpo.errors import SrpoError
+from srpo.experiment import tuning
 from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.experiment.config import Tuned
 from srpo.files import write_text
@@ -93,7 +93,7 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
     layout = finish(tmp_path / "search")
     tuning.write(tuning.collect(load_experiment(layout.experiment), layout), own / "tuned" / "mine.yaml")
     block = BLOCK | {"methods": ["grpo", "srpo", "srpo_without_weighting"]}
-    overrides = {"grpo": {"mini_batch_questions": 8}, "srpo_without_weighting": "srpo"}
+    overrides = {"grpo": {"mini_batch_questions": 8}}
     base = tiny_experiment(matrix=[block]) | {"tuned": "mine", "overrides": overrides}
     (own / "experiments" / "base.yaml").write_text(yaml.safe_dump(base, sort_keys=False))
     child = {"name": "child", "title": "Child", "extends": "base", "matrix": [BLOCK | {"methods": ["srpo"]}]}
@@ -133,7 +133,7 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
             ["a search or a sweep, not both"],
         ),
         ({"tuned": "nothing"}, ["tuned = 'nothing': unknown"]),
-        ({"overrides": {"srpo": "sdpo"}}, ["overrides.srpo = 'sdpo'", "has no overrides"]),
+        ({"overrides": {"srpo": "sdpo"}}, ["overrides.srpo = 'sdpo'", "give hyperparameters of the method"]),
     ],
 )
 def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:
