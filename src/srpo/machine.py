@@ -1,4 +1,4 @@
-"""The machine that a program runs on: which GPUs it sees, which products its processor computes, memory in use."""
+"""The machine that a program runs on: its processor and GPUs, which products it computes itself, memory in use."""
 
 import ctypes
 import os
@@ -43,6 +43,14 @@ def check_gpus(ranks: int, environment: Mapping[str, str] = os.environ) -> None:
     if found != ranks:
         remedy = f"let CUDA_VISIBLE_DEVICES name {ranks}" if found > ranks else "use a machine that has them"
         raise SrpoError(f"execution.ranks = {ranks}: {found} GPUs are visible here; {remedy}")
+
+
+def processor() -> str:
+    """The processor's name and the vector instructions that torch uses: runs have the same bytes only if both agree."""
+    import torch
+
+    named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{named[1] if named else 'unnamed'}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def check_products(precision: str) -> None:

@@ -302,7 +302,7 @@ def _provenance() -> dict[str, Any]:
         "srpo": "0.2.0",
         "packages": {"torch": "2.8.0", "verl": "0.6.0"},
         "python": "3.11.9",
-        "hardware": "2 x synthetic CPU",
+        "processor": "a synthetic CPU, AVX512",
         "data": {"train": "cd" * 32, "test": "ef" * 32},
         "base_model": "ab" * 32,
     }

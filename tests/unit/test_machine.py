@@ -15,7 +15,15 @@ import pytest
 import torch
 
 from srpo.errors import SrpoError
-from srpo.machine import check_gpus, check_products, host_memory_gb, keep_freed_memory, product_rate, visible_gpus
+from srpo.machine import (
+    check_gpus,
+    check_products,
+    host_memory_gb,
+    keep_freed_memory,
+    processor,
+    product_rate,
+    visible_gpus,
+)
 
 LISTED = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
 GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
@@ -153,3 +161,9 @@ def test_memory_that_processes_share_counts_once() -> None:
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as shared:
             assert sum(shared[::4096]) == 0
             assert grown_by("file", Path(file.name)) < 0.05
+
+
+def test_the_processor_has_its_name_and_its_vector_instructions() -> None:
+    name, _, instructions = processor().rpartition(", ")
+    assert name
+    assert instructions == torch.backends.cpu.get_cpu_capability()

@@ -20,6 +20,7 @@ from srpo.experiment.config import filled_in, identity_of
 from srpo.files import read_events, read_json, write_text
 from srpo.imports import is_installed
 from srpo.layout import RunFiles, model_description
+from srpo.machine import processor
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
 _RESULT = ("srpo", "packages", "data", "base_model")
@@ -35,6 +36,7 @@ def origin() -> dict[str, Any]:
         "commit": git_commit(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()} {platform.system()}",
+        "processor": processor(),
         "packages": {name: version(name) for name in PACKAGES if is_installed(name)},
     }
 

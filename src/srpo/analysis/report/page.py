@@ -400,7 +400,7 @@ def _provenance(results: Results) -> list[tuple[str, str]]:
     records = list(results.provenance.values())
     if not records:
         return []
-    named = {"commit": "Commit", "srpo": "srpo", "python": "Python", "machine": "Machine", "hardware": "Hardware"}
+    named = {"commit": "Commit", "srpo": "srpo", "python": "Python", "machine": "Machine", "processor": "Processor"}
     facts = [(title, _distinct(record.get(key) for record in records)) for key, title in named.items()]
     packages = sorted({name for record in records for name in record.get("packages") or {}})
     facts += [(name, _distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
