@@ -155,9 +155,9 @@ def specification(workload: Workload, title: str) -> RunSpec:
 
 def write_workload(folder: Path, workload: Workload) -> None:
     """The workload, its model and its questions, for both sides."""
-    from srpo.benchmarks.splits import build_split
     from srpo.experiment.config import MiniatureModel
     from srpo.models.build import build_model
+    from srpo.sources.build import build_split
 
     spec = specification(workload, workload.methods[0])
     if isinstance(spec.model, MiniatureModel):

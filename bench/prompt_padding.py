@@ -20,16 +20,16 @@ from tensordict import TensorDict
 from verl.utils.seqlen_balancing import rearrange_micro_batches
 
 from srpo.benchmarks.prompts import prompt_lengths
-from srpo.benchmarks.sources import default_cache
-from srpo.benchmarks.splits import build_split
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, MiniatureModel
+from srpo.files import default_cache
 from srpo.models.resolve import resolve_tokenizer
 from srpo.models.tokenizer import open_tokenizer
 from srpo.policy import shared_prompts
 from srpo.policy.batches import jagged
 from srpo.policy.placement import Placement, Prompts
 from srpo.repository import CONFIGS
+from srpo.sources.build import build_split
 
 ONE_GROUP = 2**62
 

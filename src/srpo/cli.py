@@ -243,9 +243,10 @@ def make_data(
 
     from srpo.benchmarks import splits
     from srpo.files import write_json
+    from srpo.sources.build import build_split, split_statistics
 
     if split:
-        splits.write_split(layout.split(benchmark, split), splits.build_split(chosen, split, mirror), split)
+        splits.write_split(layout.split(benchmark, split), build_split(chosen, split, mirror), split)
         return
 
     names: tuple[splits.SplitName, ...] = ("train", "test")
@@ -263,7 +264,7 @@ def make_data(
         found = {str(name): check_lengths(tokenizer, asked, name, training) for name, asked in written.items()}
         write_json(layout.lengths(benchmark, lengths), describe_lengths(found, training))
         return
-    write_json(layout.statistics(benchmark), splits.split_statistics(chosen, written))
+    write_json(layout.statistics(benchmark), split_statistics(chosen, written))
     opened.mirror(lambda mirror: mirror.sync_data(benchmark))
 
 

@@ -16,6 +16,11 @@ _PARTIAL = ".partial"
 """End of the name of a file that is being written."""
 
 
+def default_cache() -> Path:
+    """The folder ``srpo`` below the user's cache folder (``XDG_CACHE_HOME``, otherwise ``~/.cache``)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srpo"
+
+
 # ---------------------------------------------------------------- reading
 
 

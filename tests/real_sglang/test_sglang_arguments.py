@@ -98,7 +98,7 @@ def verl_server(model, monkeypatch, tmp_path):
     from verl.workers.rollout.replica import RolloutMode
     from verl.workers.rollout.sglang_rollout.async_sglang_server import SGLangHttpServer
 
-    from srpo.models.tokenizer import symbol_tokenizer
+    from srpo.miniature.tokenizer import symbol_tokenizer
     from srpo.policy.verl_config import compose_verl_config
 
     def reach(*, server_args, **_):

@@ -7,7 +7,7 @@ import torch
 import yaml
 from tiny import prepare, tiny_experiment
 
-from srpo.benchmarks.splits import build_split, write_split
+from srpo.benchmarks.splits import write_split
 from srpo.evaluation.evaluate_run import selected_checkpoints
 from srpo.experiment.compose import load_experiment
 from srpo.files import read_events
@@ -19,6 +19,7 @@ from srpo.policy.servers import ServerRollout
 from srpo.repository import CONFIGS
 from srpo.rewards import REWARDS, Reward
 from srpo.rollout.interface import SamplingParams
+from srpo.sources.build import build_split
 from srpo.training import loop
 
 CPU = {"device": "cpu", "attention_backend": "torch_native", "max_total_tokens": 6000}

@@ -4,11 +4,12 @@ import hashlib
 
 import yaml
 
-from srpo.benchmarks.splits import build_split, write_split
+from srpo.benchmarks.splits import write_split
 from srpo.experiment.compose import load_experiment
 from srpo.files import write_json
 from srpo.layout import Layout, RunId
 from srpo.repository import CONFIGS
+from srpo.sources.build import build_split
 
 
 def hash_reward(kind, response, ground_truth):
@@ -43,7 +44,7 @@ def prepare(experiment, folder):
     """Write splits and a random base model; return the run's specification and the layout."""
     from random_qwen3 import random_qwen3
 
-    from srpo.models.tokenizer import symbol_tokenizer
+    from srpo.miniature.tokenizer import symbol_tokenizer
 
     layout = Layout(folder / experiment.name)
     benchmark = experiment.benchmarks["physics"]

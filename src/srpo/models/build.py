@@ -16,6 +16,7 @@ from srpo.experiment.config import GgufModel, HubModel, LocalModel, MiniatureMod
 from srpo.files import read_json, write_json
 from srpo.imports import gc_paused
 from srpo.layout import model_description
+from srpo.miniature.stored import read_metadata, stored_file, tokenizer_hash, write_stored
 from srpo.models.resolve import (
     GIVEN_TOKENIZER,
     check_shape,
@@ -26,13 +27,12 @@ from srpo.models.resolve import (
     resolve_local,
     resolve_tokenizer,
 )
-from srpo.models.stored import read_metadata, stored_file, tokenizer_hash, write_stored
 from srpo.seeds import derive_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-    from srpo.models.corpus import Corpus
+    from srpo.miniature.corpus import Corpus
 
 TOKENIZER_EXAMPLES = 4000
 
@@ -75,16 +75,17 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
 def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
     # slow to import and not needed for a checkpoint that is only linked
     with gc_paused():
-        from srpo.models import corpus as corpora
-        from srpo.models import tokenizer as tokenizers
-        from srpo.models.warm_start import new_model
+        from srpo.miniature import corpus as corpora
+        from srpo.miniature import tokenizer as tokenizers
+        from srpo.miniature.warm_start import new_model
+        from srpo.models.tokenizer import open_tokenizer
 
     settings = model.warm_start
     corpus = corpora.open_corpus(settings, train_splits)
     entries, given = model.architecture.vocab_size, None
     if model.tokenizer:
         given = resolve_tokenizer(model.tokenizer, f"model {model.name}")
-        tokenizer = tokenizers.open_tokenizer(given)
+        tokenizer = open_tokenizer(given)
         if entries < len(tokenizer):
             key = f"model {model.name}: architecture.vocab_size = {entries}"
             raise SrpoError(f"{key}: its tokenizer has {len(tokenizer)} entries; allow as many")
@@ -109,7 +110,7 @@ def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str
 
 
 def store_model(model: Model, made: dict[str, Any]) -> str:
-    """Build a base model and store it in the repository (``srpo.models.stored``), whether it is stored already or not.
+    """Build a base model and store it in the repository (``srpo.miniature.stored``), whether it is stored or not.
 
     Args:
         model: a miniature whose corpus is the families.
@@ -150,7 +151,7 @@ def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path])
     check_shape(model.shape, network.config.to_dict(), f"model {model.name}")
     details: dict[str, Any] = {"source": {"package": model.package, "path": str(model.path), "sha256": model.sha256}}
     if model.warm_start is not None:
-        from srpo.models.corpus import open_corpus
+        from srpo.miniature.corpus import open_corpus
 
         corpus = open_corpus(model.warm_start, train_splits)
         details |= _warm_start(network, tokenizer, corpus, model.warm_start, pretrained=True)
@@ -166,7 +167,7 @@ def _warm_start(
     pretrained: bool,
 ) -> dict[str, Any]:
     """Train a model in place, measure what it has learnt, and describe both."""
-    from srpo.models import warm_start as training
+    from srpo.miniature import warm_start as training
 
     start = time.perf_counter()
     loss = training.warm_start(network, tokenizer, corpus, settings, pretrained)

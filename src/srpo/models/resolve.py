@@ -11,10 +11,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from srpo.benchmarks.sources import default_cache
 from srpo.errors import SrpoError
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
-from srpo.files import is_lfs_pointer, read_json, write_bytes
+from srpo.files import default_cache, is_lfs_pointer, read_json, write_bytes
 from srpo.hub import fetch_snapshot
 from srpo.imports import is_installed
 

@@ -26,7 +26,7 @@ from srpo.experiment.config import (
 )
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds, seconds_of_steps, steps_in_seconds, timed_like
 from srpo.layout import RunId
-from srpo.models.stored import stored_file
+from srpo.miniature.stored import stored_file
 from srpo.plan.gpus import GPUS, PAPER_GPU, data_sheet_seconds, mean_context
 from srpo.plan.measurements import Measurements, depends_on_products
 from srpo.plan.shortages import shortages

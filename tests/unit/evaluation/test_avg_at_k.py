@@ -19,7 +19,7 @@ from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution, Experiment, Sampling
 from srpo.files import read_events, write_json
 from srpo.layout import Layout, RunId
-from srpo.models.tokenizer import text_tokenizer
+from srpo.miniature.tokenizer import text_tokenizer
 from srpo.repository import CONFIGS
 from srpo.rollout import sglang_server
 from srpo.rollout.embedded import EmbeddedEngine

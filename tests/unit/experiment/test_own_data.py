@@ -12,11 +12,12 @@ import pytest
 import yaml
 from synthetic import tiny_experiment
 
-from srpo.benchmarks.splits import build_split, read_split, split_statistics, write_split
+from srpo.benchmarks.splits import read_split, write_split
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, FilesBenchmark
 from srpo.rewards import compute_reward
+from srpo.sources.build import build_split, split_statistics
 
 SUMS = {"kind": "files", "title": "Sums", "reward": "answer_match", "train_file": "train.jsonl", "test_file": "t.jsonl"}
 REWARDS = """

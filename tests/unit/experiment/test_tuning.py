@@ -13,7 +13,6 @@ from synthetic import tiny_experiment
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.tuning_table import tuning_table
-from srpo.benchmarks.splits import build_split
 from srpo.cli import main
 from srpo.errors import SrpoError
 from srpo.experiment import tuning
@@ -22,6 +21,7 @@ from srpo.experiment.config import Tuned
 from srpo.files import write_text
 from srpo.layout import Layout
 from srpo.repository import CONFIGS
+from srpo.sources.build import build_split
 
 GRID = {"learning_rate": [1.0e-4, 1.0e-3], "mini_batch_questions": [4, 16]}
 BLOCK = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}

@@ -20,8 +20,9 @@ from srpo.benchmarks.response_parts import response_parts
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import MiniatureModel, TokenizerFiles
+from srpo.miniature.tokenizer import CHAT_TEMPLATE, text_tokenizer
 from srpo.models import build_model, resolve
-from srpo.models.tokenizer import CHAT_TEMPLATE, open_tokenizer, text_tokenizer
+from srpo.models.tokenizer import open_tokenizer
 from srpo.repository import CONFIGS
 from srpo.rewards import compute_reward
 from srpo.training.step import KEPT_VOCABULARY

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from srpo.benchmarks.families import FAMILIES, get_family
 from srpo.benchmarks.prompts import student_prompts, teacher_messages
-from srpo.benchmarks.splits import Question, build_split, write_split
+from srpo.benchmarks.splits import Question, write_split
 from srpo.cost.memory import parameters
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
@@ -34,12 +33,15 @@ from srpo.experiment.config import (
     TransformerShape,
     WarmStart,
 )
+from srpo.miniature.corpus import WORKINGS, FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
+from srpo.miniature.families import FAMILIES, get_family
+from srpo.miniature.tokenizer import CHAT_TEMPLATE, END, PAD, symbol_tokenizer, text_tokenizer
+from srpo.miniature.warm_start import backward, learning_rate_factor, make_batches, new_model, summed_loss, warm_start
 from srpo.models import build_model, resolve
-from srpo.models.corpus import WORKINGS, FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
-from srpo.models.tokenizer import CHAT_TEMPLATE, END, PAD, open_tokenizer, symbol_tokenizer, text_tokenizer
-from srpo.models.warm_start import backward, learning_rate_factor, make_batches, new_model, summed_loss, warm_start
+from srpo.models.tokenizer import open_tokenizer
 from srpo.repository import CONFIGS, ROOT
 from srpo.rewards import compute_reward
+from srpo.sources.build import build_split
 
 FAMILIES_START = WarmStart(corpus="families", steps=3, batch_size=4)
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  1+1?\n"}]

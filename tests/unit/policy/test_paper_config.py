@@ -29,7 +29,7 @@ from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution
-from srpo.models.tokenizer import symbol_tokenizer
+from srpo.miniature.tokenizer import symbol_tokenizer
 from srpo.policy import verl_config
 from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.loss import srpo_loss

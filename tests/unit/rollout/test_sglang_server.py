@@ -255,7 +255,7 @@ def test_nothing_asked(serve):
 
 
 def test_avg_at_k(serve, checkpoint):
-    from srpo.models.tokenizer import text_tokenizer
+    from srpo.miniature.tokenizer import text_tokenizer
 
     tokenizer = text_tokenizer(["What is two plus three? <answer>5</answer>"] * 5, 300)
     config = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "max_position_embeddings": 128}

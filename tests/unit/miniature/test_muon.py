@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from srpo.models.muon import Muon, orthogonalize
+from srpo.miniature.muon import Muon, orthogonalize
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 16, 48), (1, 1, 5)])

@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import MiniatureModel
-from srpo.models import build_model, stored
+from srpo.miniature import stored
+from srpo.models import build_model
 from srpo.models.build import store_model
 from srpo.repository import CONFIGS
 

@@ -6,13 +6,14 @@ import sys
 import pytest
 
 from srpo import rewards
-from srpo.benchmarks.splits import build_split, read_split, split_statistics, write_split
-from srpo.benchmarks.tasks import INSTRUCTION
+from srpo.benchmarks.splits import read_split, write_split
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import ReasoningGymBenchmark
 from srpo.repository import CONFIGS, ROOT
 from srpo.rewards import compute_reward, find_reward
+from srpo.sources.build import build_split, split_statistics
+from srpo.sources.reasoning_gym import INSTRUCTION
 
 SHIPPED = sorted(path.stem for path in (CONFIGS / "benchmarks" / "reasoning-gym").glob("*.yaml"))
 

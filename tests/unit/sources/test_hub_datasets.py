@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from srpo.benchmarks.splits import build_split, read_split, split_statistics, write_split
+from srpo.benchmarks.splits import read_split, write_split
 from srpo.errors import SrpoError
 from srpo.experiment.config import HubDatasetBenchmark
 from srpo.publish.model_card import data_line
+from srpo.sources.build import build_split, split_statistics
 
 CARD = """---
 configs:

@@ -5,7 +5,6 @@ Every file is pinned by its git blob id, so neither a mirror, nor a cache, nor t
 
 import hashlib
 import http.client
-import os
 import urllib.request
 from pathlib import Path
 
@@ -49,11 +48,6 @@ def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cac
     content = _verified(_download(url, source), file, url)
     write_bytes(cached, content)
     return content
-
-
-def default_cache() -> Path:
-    """The folder ``srpo`` below the user's cache folder (``XDG_CACHE_HOME``, otherwise ``~/.cache``)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srpo"
 
 
 def git_blob_id(content: bytes) -> str:

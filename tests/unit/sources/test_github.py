@@ -8,12 +8,12 @@ import pytest
 import yaml
 from paths import SHARED
 
-from srpo.benchmarks import sources
-from srpo.benchmarks.sources import fetch_source_file, git_blob_id, load_rows
-from srpo.benchmarks.splits import build_split, split_statistics
+from srpo import files
 from srpo.errors import SrpoError
 from srpo.experiment.config import Source, SourcedBenchmark, SourceFile
 from srpo.repository import CONFIGS
+from srpo.sources.build import build_split, split_statistics
+from srpo.sources.github import fetch_source_file, git_blob_id, load_rows
 
 ROWS = [
     {"prompt": "1+1?\u2028", "answer": "B", "system": "Pick.", "kind": "mcq"},
@@ -147,7 +147,7 @@ def test_without_a_network_the_message_offers_a_mirror(network, cache, error):
 
 def test_the_default_cache_follows_the_environment(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert sources.default_cache() == Path("/somewhere/srpo")
+    assert files.default_cache() == Path("/somewhere/srpo")
 
 
 @pytest.mark.skipif(not SDPO.is_dir(), reason=f"no copy of the published splits at {SDPO}")

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from srpo.benchmarks.families import FAMILIES, get_family
 from srpo.benchmarks.prompts import Messages, teacher_messages
 from srpo.benchmarks.splits import Question, read_split
 from srpo.errors import SrpoError
 from srpo.experiment.config import WarmStart
+from srpo.miniature.families import FAMILIES, get_family
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from srpo import rewards
-from srpo.benchmarks.families import FAMILIES
-from srpo.benchmarks.splits import Question, build_split, read_split, split_statistics, write_split
+from srpo.benchmarks.splits import Question, read_split, write_split
 from srpo.errors import SrpoError
 from srpo.experiment.config import MiniatureBenchmark
+from srpo.miniature.families import FAMILIES
+from srpo.sources.build import build_split, split_statistics
 
 
 def benchmark(family: str = "physics", **changes) -> MiniatureBenchmark:

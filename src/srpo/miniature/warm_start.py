@@ -19,8 +19,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, 
 
 from srpo.benchmarks.prompts import student_prompts
 from srpo.experiment.config import Architecture, WarmStart
-from srpo.models.corpus import Corpus, Example
-from srpo.models.muon import Muon
+from srpo.miniature.corpus import Corpus, Example
+from srpo.miniature.muon import Muon
 from srpo.rewards import compute_reward
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import SamplingParams

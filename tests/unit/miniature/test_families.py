@@ -7,14 +7,14 @@ import random
 
 import pytest
 
-from srpo.benchmarks.families import (
+from srpo.errors import SrpoError
+from srpo.miniature.families import (
     FAMILIES,
     Family,
     Problem,
     family_problems,
     get_family,
 )
-from srpo.errors import SrpoError
 from srpo.rewards import compute_reward
 from srpo.seeds import derive_seed
 

@@ -1,0 +1,142 @@
+"""How a benchmark's splits are built: drawn, read or fetched, and verified."""
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from srpo import rewards
+from srpo.benchmarks.splits import Question, SplitName
+from srpo.errors import SrpoError
+from srpo.experiment.config import (
+    Benchmark,
+    FilesBenchmark,
+    HubDatasetBenchmark,
+    MiniatureBenchmark,
+    ReasoningGymBenchmark,
+)
+from srpo.experiment.rows import Row, parse_rows, read_file
+from srpo.files import default_cache
+from srpo.miniature import families
+from srpo.seeds import derive_seed
+from srpo.sources import github, hub_datasets, reasoning_gym
+
+
+def build_split(
+    benchmark: Benchmark, split: SplitName, mirror: Path | None = None, cache: Path | None = None
+) -> list[Question]:
+    """Draw the questions of a miniature or a task, or read or fetch a split, verify and parse it.
+
+    With ``held_out_questions`` both splits are parts of the train split: a fixed random choice of its questions is the
+    test split, the others are the train split.
+
+    Args:
+        mirror: a local copy of the source repository; None fetches.
+        cache: where fetched files are kept; the user's cache folder if None.
+
+    Raises:
+        SrpoError: if the split cannot be read or fetched, or is not the one the configuration describes.
+    """
+    source: SplitName = "train" if benchmark.held_out_questions else split
+    if isinstance(benchmark, MiniatureBenchmark):
+        questions = _family_questions(benchmark, source)
+    elif isinstance(benchmark, ReasoningGymBenchmark):
+        questions = _task_questions(benchmark, source)
+    elif isinstance(benchmark, FilesBenchmark):
+        questions = _questions(benchmark, _file_rows(benchmark, source), "files")
+    elif isinstance(benchmark, HubDatasetBenchmark):
+        questions = _questions(benchmark, hub_datasets.load_rows(benchmark, source), benchmark.repository)
+    else:
+        file = getattr(benchmark.source, source)
+        rows = github.load_rows(benchmark.source, file, mirror, cache or default_cache())
+        questions = _questions(benchmark, rows, benchmark.source.repository)
+    if benchmark.held_out_questions:
+        questions = _part_of_train(questions, benchmark, split)
+    rewards.check_truths(benchmark.reward, [question.ground_truth for question in questions])
+    return questions
+
+
+def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question]]) -> dict[str, Any]:
+    """Summarise the splits that exist for ``statistics.json`` (docs/architecture.md).
+
+    ``most_frequent_answer`` is the share of questions with this answer. ``reference_cannot_score`` counts the tool-use
+    questions that the reference's reading can never reward.
+    """
+    questions = [question for split in splits.values() for question in split]
+    lengths = [sum(len(message["content"]) for message in question.messages) for question in questions]
+    statistics = {
+        "benchmark": benchmark.name,
+        "kind": benchmark.kind,
+        "rows": {split: len(of_split) for split, of_split in splits.items()},
+        "prompt_characters": {"mean": sum(lengths) / len(lengths), "max": max(lengths)},
+        "example": {"prompt": questions[0].messages[-1]["content"], "answer": questions[0].ground_truth},
+        "source": _describe_source(benchmark),
+    }
+    truths = {split: [question.ground_truth for question in of_split] for split, of_split in splits.items()}
+    statistics["most_frequent_answer"] = {
+        split: rewards.most_frequent_answer(benchmark.reward, of_split) for split, of_split in truths.items()
+    }
+    unscored = {
+        split: rewards.count_reference_cannot_score(benchmark.reward, of_split) for split, of_split in truths.items()
+    }
+    if None not in unscored.values():
+        statistics["reference_cannot_score"] = unscored
+    return statistics
+
+
+def _part_of_train(questions: list[Question], benchmark: Benchmark, split: SplitName) -> list[Question]:
+    """The held-out part of the train split as the test split, or the rest as the train split."""
+    rng = random.Random(derive_seed("held-out questions", benchmark.name))
+    held_out = {*rng.sample(range(len(questions)), benchmark.held_out_questions)}
+    part = [question for i, question in enumerate(questions) if (i in held_out) == (split == "test")]
+    return [replace(question, index=i) for i, question in enumerate(part)]
+
+
+def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Question]:
+    count = benchmark.published(split)
+    family = families.get_family(benchmark.family, benchmark.facts_per_question, distractors=benchmark.distractors)
+    return [
+        Question(
+            index=i,
+            messages=[{"role": "user", "content": family.question(problem)}],
+            ground_truth=family.ground_truth(problem),
+            reward=benchmark.reward,
+            data_source=f"miniature/{benchmark.name}",
+        )
+        for i, problem in enumerate(families.family_problems(family, count, split, benchmark.seed))
+    ]
+
+
+def _task_questions(benchmark: ReasoningGymBenchmark, split: SplitName) -> list[Question]:
+    return [
+        Question(i, entry.messages, entry.ground_truth, benchmark.reward, f"reasoning-gym/{benchmark.name}")
+        for i, entry in enumerate(reasoning_gym.task_entries(benchmark)[split])
+    ]
+
+
+def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
+    path = benchmark.file(split)
+    content = read_file(path)
+    if hashlib.sha256(content).hexdigest() != benchmark.contents[split].sha256:
+        raise SrpoError(f"{path}: it has changed since the experiment was read; start again")
+    return parse_rows(content, str(path), benchmark.columns)
+
+
+def _questions(benchmark: Benchmark, rows: Sequence[Row], place: str) -> list[Question]:
+    """The questions of rows; ``place`` is the repository that they are from."""
+    data_source = f"{place.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
+    return [Question(i, row.messages, row.ground_truth, benchmark.reward, data_source) for i, row in enumerate(rows)]
+
+
+def _describe_source(benchmark: Benchmark) -> dict[str, Any]:
+    if isinstance(benchmark, MiniatureBenchmark):
+        return {"family": benchmark.family, "seed": benchmark.seed}
+    if isinstance(benchmark, ReasoningGymBenchmark):
+        return {"task": benchmark.task, "settings": benchmark.settings, "seed": benchmark.seed}
+    if isinstance(benchmark, FilesBenchmark):
+        return {"train": benchmark.train_file.name, "test": benchmark.test_file.name}
+    if isinstance(benchmark, HubDatasetBenchmark):
+        return benchmark.model_dump(include={"repository", "revision", "subset", "train", "test"})
+    return benchmark.source.model_dump()
