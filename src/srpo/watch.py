@@ -81,6 +81,7 @@ class Rule:
 
 VALIDATION = "validation/"
 DIVERGENCE = "loss/divergence"
+SAMPLER = "rollout_corr/log_prob_rms"
 SECONDS = "seconds"
 REWARD = "reward/mean"
 WITHOUT_DISTILLATION = "routing/mini_batches_without_distillation"
@@ -156,6 +157,15 @@ RULES = (
         warn=Limits(high=2),
         alarm=Limits(high=4),
     ),
+    Rule(
+        "sampler",
+        "log-prob of sampler and trainer, RMS difference",
+        of=SAMPLER,
+        against="nothing",
+        by="value",
+        warn=Limits(high=0.15),  # bfloat16 gives 0.02 to 0.07
+        alarm=Limits(high=0.3),  # weights that the sampler lacks give 0.3 to 1
+    ),
     Rule("divergence", "divergence", of=DIVERGENCE, against="nothing", by="value", alarm=Limits(low=-1e-3)),
 )
 """All rules."""
@@ -222,7 +232,7 @@ class Watch:
         for rule in RULES:
             if rule.of_validations or rule.of not in values:
                 continue
-            if rule.of == DIVERGENCE:  # a bug, not a trend
+            if rule.of in {DIVERGENCE, SAMPLER}:  # a bug, not a trend
                 found += self._judge(rule, step, values[rule.of], None)
                 continue
             last = self._last[rule.of]

@@ -195,7 +195,7 @@ def test_reward_rises_in_bfloat16(name, device, tmp_path, monkeypatch):
     rewards = [metric["reward/mean"] for metric in metrics]
     assert sum(rewards[-10:]) / 10 - sum(rewards[:10]) / 10 > rise
     # the trainer's log-prob of a sampled token is the sampler's, up to bfloat16
-    assert metrics[0]["actor/rollout_is_weight"] == pytest.approx(1, abs=0.03)
+    assert all(1e-3 < metric["rollout_corr/log_prob_rms"] < 0.07 for metric in metrics)
     assert ("perf/device_memory_gb" in metrics[0]) == (device == "cuda")
 
 

@@ -7,7 +7,9 @@ from helpers import TEACHERS
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo.benchmarks.prompts import teacher_messages
+from srpo.files import read_events
 from srpo.policy.in_process import InProcessPolicy
+from srpo.rollout.embedded import EmbeddedEngine
 from srpo.training.loop import Run
 from srpo.training.step import Step
 
@@ -206,3 +208,25 @@ def test_rollout_engine_and_trainer_agree_on_log_probs(start, spy):
     assert len(seen["old_log_probs"]) == len(seen["rollouts"])
     for row, old in seen["old_log_probs"].items():
         torch.testing.assert_close(old, seen["rollouts"].rollout_log_probs[row], rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("any_processor")
+@pytest.mark.parametrize(("precision", "least", "most"), [("float32", 0, 1e-5), ("bfloat16", 1e-3, 0.07)])
+def test_the_log_tells_a_sampler_with_other_weights(precision, least, most, start, monkeypatch):
+    """The mean importance weight does not: it is 1 for any policy that samples from itself."""
+    run = start("grpo", execution={"precision": precision})
+    run.take_step()
+    send = EmbeddedEngine.update_weights
+
+    def send_others(engine, weights):
+        torch.manual_seed(0)
+        send(engine, ((name, weight + 0.05 * weight.std() * torch.randn_like(weight)) for name, weight in weights))
+
+    monkeypatch.setattr(EmbeddedEngine, "update_weights", send_others)
+    run.take_step()
+    honest, other = (event["metrics"] for event in read_events(run.folder / "steps.jsonl"))
+    assert least <= honest["rollout_corr/log_prob_rms"] < most
+    assert honest["rollout_corr/k3_kl"] < most**2
+    assert other["rollout_corr/log_prob_rms"] > 0.3
+    assert other["rollout_corr/k3_kl"] > 0.03
+    assert other["actor/rollout_is_weight"] == pytest.approx(1, abs=0.1)  # of about 90 tokens

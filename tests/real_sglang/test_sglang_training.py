@@ -68,9 +68,8 @@ def test_servers_have_the_trainers_weights_at_every_step(saver_calls, monkeypatc
     assert [step["step"] for step in steps] == [1, 2, 3]
     for step in steps:
         metrics = step["metrics"]
-        # the mean over tokens of the ratio of the trainer's and the server's probabilities: a server that missed an
-        # update of this learning rate is off by more
-        assert metrics["actor/rollout_is_weight"] == pytest.approx(1, abs=1e-4)
+        # a server that missed an update of this learning rate is off by more
+        assert metrics["rollout_corr/log_prob_rms"] < 1e-3
         assert metrics["actor/grad_norm"] > 0
     assert len(list(read_events(layout.run(spec.id) / "validations.jsonl"))) >= 2
     assert all(len(set(map(tuple, batch))) > len(batch) / 2 for batch in sampled)  # every sample has its own seed
@@ -123,7 +122,7 @@ def test_servers_have_the_weights_of_a_real_model(real_model, serve, monkeypatch
     steps = list(read_events(files.steps))
     assert [step["step"] for step in steps] == [1, 2, 3]
     for step in steps:
-        assert step["metrics"]["actor/rollout_is_weight"] == pytest.approx(1, abs=1e-3)
+        assert step["metrics"]["rollout_corr/log_prob_rms"] < 5e-3
         assert step["metrics"]["actor/grad_norm"] > 0
     assert any(step["metrics"]["routing/sdpo_fraction"] > 0 for step in steps)
     assert len(list(read_events(files.validations))) == 1

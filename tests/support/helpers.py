@@ -145,7 +145,7 @@ class SlowLoss:
     Attributes:
         by_token: a distilled token's part of the sum that ``distillation`` divides, by (rollout, position).
         masses: of a distilled token, what student and teacher give to the top K together.
-        corrections: the rollout correction of each token.
+        log_ratios: log pi_old - log pi_rollout of each token.
     """
 
     policy: Tensor
@@ -154,7 +154,7 @@ class SlowLoss:
     divergences: list[float]
     clipped: list[bool]
     masses: list[tuple[float, float]]
-    corrections: list[float]
+    log_ratios: list[float]
 
     @property
     def total(self) -> Tensor:
@@ -181,7 +181,7 @@ def slow_objective(
     weights = slow_weights(method, samples, [i for i in kept if branches[i] in ("sdpo", "damped")])
     policy = distillation = torch.zeros((), dtype=torch.float64)
     by_token: dict[tuple[int, int], float] = {}
-    count, divergences, clipped, masses, corrections = 0, [], [], [], []
+    count, divergences, clipped, masses, log_ratios = 0, [], [], [], []
     for i in kept:
         sample = samples[i]
         rewards = [other.reward for other in samples if other.group == sample.group]
@@ -189,8 +189,8 @@ def slow_objective(
         for t, token in enumerate(sample.tokens):
             count += 1
             log_p, old = student[i][t], sample.old[t].tolist()
-            correction = min(math.exp(old[token] - sample.rollout_log_probs[t]), method.rollout_is_threshold)
-            corrections.append(correction)
+            log_ratios.append(old[token] - float(sample.rollout_log_probs[t]))
+            correction = min(math.exp(log_ratios[-1]), method.rollout_is_threshold)
             if branches[i] in ("sdpo", "damped"):
                 ids = slow_top_k(sample.old[t], method)
                 if branches[i] == "damped":
@@ -221,7 +221,7 @@ def slow_objective(
             loss, is_clipped = slow_surrogate(ratio, advantage, method)
             clipped.append(is_clipped)
             policy = policy + correction * loss
-    return SlowLoss(policy / count, distillation / count, by_token, divergences, clipped, masses, corrections)
+    return SlowLoss(policy / count, distillation / count, by_token, divergences, clipped, masses, log_ratios)
 
 
 def slow_reweighted(advantage: float, likelihood_ratio: float, method: Method) -> float:

@@ -189,6 +189,7 @@ def diagnostics(rng: random.Random, method: Method, step: int) -> dict[str, floa
     metrics = {
         "actor/clip_fraction": 0.01 + 0.01 * rng.random(),
         "actor/rollout_is_weight": 1 + rng.gauss(0, 0.001),
+        "rollout_corr/log_prob_rms": 0.02,
         "actor/rollout_is_truncated_fraction": 0.002 * rng.random(),
     }
     if "sdpo" in branches:

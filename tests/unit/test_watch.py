@@ -85,6 +85,8 @@ TRIPPED: list[tuple[str, str, Values, int, float, float | None]] = [
     ("distillation", "warn", {"routing/mini_batches_without_distillation": from_step(60, 0.75, 0)}, 62, 0.75, None),
     ("seconds", "warn", {"seconds": from_step(60, 90, 40)}, 62, 90, 40),
     ("seconds", "alarm", {"seconds": from_step(60, 170, 40)}, 62, 170, 40),
+    ("sampler", "warn", {"rollout_corr/log_prob_rms": from_step(3, 0.2, 0.05)}, 3, 0.2, None),
+    ("sampler", "alarm", {"rollout_corr/log_prob_rms": from_step(2, 0.36, 0.05)}, 2, 0.36, None),
     ("divergence", "alarm", {"loss/divergence": from_step(2, -0.002, 0.01)}, 2, -0.002, None),
 ]
 
@@ -122,8 +124,9 @@ def test_a_rule_is_tripped_at_its_step_with_its_number(rule, level, changes, ste
         {"seconds": from_step(60, 80, 41)},
         {"seconds": lambda step: 400 if step == 1 else 40.0},  # the first step compiles kernels
         {"loss/divergence": lambda step: -1e-7},  # rounding
+        {"rollout_corr/log_prob_rms": lambda step: 0.07},  # a real model in bfloat16
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_what_is_within_the_limits_trips_nothing(changes):
     assert found(changes) == {}

@@ -23,6 +23,7 @@ class Losses:
         distillation: [distilled tokens] what the distillation branches sum, without gradient.
         divergence: [distilled tokens] student-teacher divergence before any clip, without gradient.
         rollout_is_weight: [tokens] truncated pi_old / pi_rollout.
+        old_log_prob: [tokens] log pi_old.
         clipped: number of policy-gradient tokens whose ratio was clipped.
         policy_tokens: number of policy-gradient tokens.
     """
@@ -31,6 +32,7 @@ class Losses:
     distillation: Float[Tensor, " distilled"]
     divergence: Float[Tensor, " distilled"]
     rollout_is_weight: Float[Tensor, " tokens"]
+    old_log_prob: Float[Tensor, " tokens"]
     clipped: Tensor
     policy_tokens: Tensor
 
@@ -114,6 +116,7 @@ def branch_losses(
         distillation.detach(),
         divergence.detach(),
         rollout_is_weight,
+        old,
         (clipped & policy_gradient).sum(),
         policy_gradient.sum(),
     )

@@ -10,6 +10,7 @@ from verl.utils.metric import AggregationType, Metric
 from srpo.algorithm.branches import DROPPED, index_of
 from srpo.algorithm.diagnostics import share_sums
 from srpo.algorithm.distribution import top_k_with_tail
+from srpo.algorithm.importance import sampler_mismatch
 from srpo.algorithm.method import Method
 from srpo.algorithm.objective import Losses, branch_losses, objective
 from srpo.algorithm.targets import WorkerTargets
@@ -60,6 +61,7 @@ def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tenso
         "trained_tokens": trained.sum(),
         "rollout_is_weight": correction.sum(),
         "rollout_is_truncated": (correction >= method.rollout_is_threshold).sum(),
+        **sampler_mismatch(losses.old_log_prob[trained], targets.rollout_log_prob[trained]),
         "policy_tokens": losses.policy_tokens,
         "clipped_tokens": losses.clipped,
         "distilled_tokens": torch.tensor(len(losses.divergence)),

@@ -40,6 +40,8 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
         ("actor/rollout_is_weight", "sum/rollout_is_weight", "sum/trained_tokens"),
         ("actor/rollout_is_truncated_fraction", "sum/rollout_is_truncated", "sum/trained_tokens"),
+        ("rollout_corr/log_prob_rms", "sum/log_prob_difference_squared", "sum/trained_tokens"),
+        ("rollout_corr/k3_kl", "sum/k3_kl", "sum/trained_tokens"),
         ("student/top_k_mass", "sum/student_top_k_mass", "sum/distilled_tokens"),
         ("teacher/top_k_mass", "sum/teacher_top_k_mass", "sum/distilled_tokens"),
         ("copying/student", "sum/copying_student", "sum/copying_cases"),
@@ -51,6 +53,8 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
     ):
         if {total, count} <= values.keys() and values[count].sum() > 0:
             metrics[name] = (values[total].sum() / values[count].sum()).item()
+    if "rollout_corr/log_prob_rms" in metrics:
+        metrics["rollout_corr/log_prob_rms"] **= 0.5
     return metrics
 
 

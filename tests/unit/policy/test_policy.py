@@ -140,9 +140,13 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     assert metrics.get("loss/divergence") == (pytest.approx(mean(divergences), abs=1e-5) if divergences else None)
     assert metrics.get("actor/clip_fraction") == (pytest.approx(mean(clipped), abs=0.01) if clipped else None)
     assert metrics["actor/grad_norm"] == pytest.approx(mean(norms), rel=1e-4)
-    corrections = [value for loss in losses for value in loss.corrections]
+    log_ratios = [value for loss in losses for value in loss.log_ratios]
+    corrections = [min(math.exp(value), 2) for value in log_ratios]
     assert metrics["actor/rollout_is_weight"] == pytest.approx(mean(corrections), abs=1e-5)
     assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(mean([w == 2 for w in corrections]))
+    assert metrics["rollout_corr/log_prob_rms"] == pytest.approx(math.sqrt(mean([x * x for x in log_ratios])), rel=1e-4)
+    k3 = mean([math.exp(value) - 1 - value for value in log_ratios])
+    assert metrics["rollout_corr/k3_kl"] == pytest.approx(k3, rel=1e-4)
     masses = [value for loss in losses for value in loss.masses]
     for name, own in zip(("student", "teacher"), zip(*masses, strict=True), strict=False):
         assert metrics[f"{name}/top_k_mass"] == pytest.approx(mean(own), abs=1e-5)
