@@ -417,10 +417,28 @@ def push(
     print(hub.push(checkpoint_of(opened.experiment, run, opened.layout, budget), to, public))
 
 
+@app.command("publish")
+def publish(
+    results: Annotated[Path, Argument(metavar="results/NAME")],
+    to: Annotated[Path, Option(metavar="DIR", help="NAME is written below it")] = Path("published"),
+) -> None:
+    """Write a finished experiment's numbers to published/NAME. All its tables can be made again from there."""
+    from srpo.layout import Layout, check_writable
+    from srpo.publish import published
+
+    folder = to / results.name
+    check_writable(folder)
+    found = published.publish(Layout(_experiment_folder(results)), folder)
+    if str(found["commit"]).endswith("-dirty"):
+        print(f"srpo: warning: {folder}: of a commit with local changes, which nobody can train again", file=sys.stderr)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{folder}: {found['runs']} runs, {size / 1e6:.2f} MB")
+
+
 @app.command("report")
 def report(
     results: Annotated[
-        list[str] | None, Argument(metavar="results/NAME | compare results/A results/B", show_default=False)
+        list[str] | None, Argument(metavar="results/NAME | compare results/A published/B", show_default=False)
     ] = None,
     experiment: Annotated[
         Path | None, Option(metavar="FILE", help="results/NAME/experiment.yaml, instead of its folder")
@@ -433,11 +451,14 @@ def report(
 ) -> None:
     """Make a report with tables and figures, or compare experiments. It uses the runs so far."""
     from srpo.layout import Layout
+    from srpo.publish.published import is_published
 
+    published = False
     match results or [], experiment:
         case [], Path():
             file = experiment
         case [folder], None:
+            published = is_published(Path(folder))
             file = Layout(_experiment_folder(Path(folder))).experiment
         case ["compare", a, b], _:
             _compare(_experiment_folder(Path(a)), _experiment_folder(Path(b)), output)
@@ -473,6 +494,9 @@ def report(
         from srpo.tracking import mirrored
 
         write_report(loaded, layout.report)
+        if published:
+            print(layout.report)
+            return
         with mirrored(layout.folder) as mirror:
             mirror.sync_report()
 
@@ -676,11 +700,17 @@ def _compare(a: Path, b: Path, output: Path | None) -> None:
 
 
 def _experiment_folder(folder: Path) -> Path:
-    """A folder of one experiment's results; its resolved experiment stands for it."""
+    """A folder of one experiment's results; its resolved experiment stands for it.
+
+    A published one is unpacked into ``results/published/NAME``.
+    """
     from srpo.layout import Layout
+    from srpo.publish import published
 
     if folder.name == Layout(folder).experiment.name:
         folder = folder.parent
+    if published.is_published(folder):
+        return published.unpacked(folder)
     if not Layout(folder).experiment.is_file():
         raise _no_experiment(folder, "; give results/NAME")
     return folder

@@ -1,1 +1,1 @@
-"""Publishes a trained checkpoint: its model card, its answers, the upload to the hub."""
+"""What others get: an experiment's numbers as files; a trained checkpoint, its model card, its answers, its upload."""
