@@ -177,7 +177,7 @@ class Reference:
             with torch.no_grad():
                 for name, weight in weights(run.policy.worker.actor.engine.teacher).items():
                     self.teacher.get_parameter(name).copy_(weight)
-        self.updates = 0
+        self.moves = 0
         self.optimizer = torch.optim.AdamW(
             self.student.parameters(), lr=self.method.learning_rate, weight_decay=run.training.weight_decay
         )
@@ -198,10 +198,10 @@ class Reference:
         return students if kind == "live" else own
 
     def move_teacher(self) -> None:
-        """After an update of the student."""
-        self.updates += 1
+        """After a batch, or after an update if the method says so."""
+        self.moves += 1
         teacher = self.method.teacher
-        copies = isinstance(teacher, Snapshot) and self.updates % teacher.every == 0
+        copies = isinstance(teacher, Snapshot) and self.moves % teacher.every == 0
         share = self.method.teacher_update_rate if teacher.kind == "ema" else float(copies)
         with torch.no_grad():
             for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
@@ -244,8 +244,11 @@ class Reference:
             gradients.append({name: p.grad.clone() for name, p in self.student.named_parameters()})
             norms.append(torch.nn.utils.clip_grad_norm_(self.student.parameters(), self.run.training.clip_grad).item())
             self.optimizer.step()
-            self.move_teacher()
+            if getattr(self.method.teacher, "moves_after", None) == "update":
+                self.move_teacher()
             losses.append(loss)
+        if losses and getattr(self.method.teacher, "moves_after", None) == "batch":
+            self.move_teacher()
         return losses, gradients, norms
 
 

@@ -30,27 +30,43 @@ class _Kind(Config):
     @property
     def text(self) -> str:
         """The kind and its settings, for tables."""
-        return {"ema": "EMA"}.get(self.kind, self.kind.replace("_", " "))
+        return self.kind.replace("_", " ")
 
-    def share_of_student(self, update: int, rate: float) -> float:
-        """Share of the student in the teacher's weights after an optimizer update; 0 leaves them as they are.
+    def share_of_student(self, move: int, rate: float) -> float:
+        """Share of the student in the teacher's weights when the teacher may move; 0 leaves them as they are.
 
         Args:
-            update: the update's number, from 1.
+            move: how often it could move since the run began, this time included; from 1.
             rate: the method's ``teacher_update_rate``.
         """
         return 0.0
 
 
-class Ema(_Kind):
+class _Moving(_Kind):
+    """A kind that follows the student.
+
+    Attributes:
+        moves_after: each ``batch``, when all its mini-batches are done, as SDPO's and RLSD's code does, or each
+            optimizer ``update``, as TRL does. With one update per batch they are the same.
+    """
+
+    moves_after: Literal["batch", "update"] = "batch"
+
+
+class Ema(_Moving):
     """The exponential moving average of the student's weights, at the rate ``teacher_update_rate`` (the paper's)."""
 
     has_rate: ClassVar[bool] = True
 
     kind: Literal["ema"] = "ema"
 
-    def share_of_student(self, update: int, rate: float) -> float:
-        """The rate, after each update."""
+    @property
+    def text(self) -> str:
+        """The kind and its settings, for tables."""
+        return "EMA" if self.moves_after == "batch" else "EMA of each update"
+
+    def share_of_student(self, move: int, rate: float) -> float:
+        """The rate, each time."""
         return rate
 
 
@@ -68,8 +84,8 @@ class Live(_Kind):
     kind: Literal["live"]
 
 
-class Snapshot(_Kind):
-    """A copy of the student's weights, made anew every ``every`` optimizer updates."""
+class Snapshot(_Moving):
+    """A copy of the student's weights, made anew after every ``every`` batches (or updates: ``moves_after``)."""
 
     kind: Literal["snapshot"]
     every: Count = 10
@@ -77,11 +93,11 @@ class Snapshot(_Kind):
     @property
     def text(self) -> str:
         """The kind and its settings, for tables."""
-        return f"snapshot every {self.every}"
+        return f"snapshot every {self.every}" + ("" if self.moves_after == "batch" else " updates")
 
-    def share_of_student(self, update: int, rate: float) -> float:
-        """All of the student after every ``every``-th update."""
-        return 0.0 if update % self.every else 1.0
+    def share_of_student(self, move: int, rate: float) -> float:
+        """All of the student every ``every``-th time."""
+        return 0.0 if move % self.every else 1.0
 
 
 class TrustRegion(_Kind):

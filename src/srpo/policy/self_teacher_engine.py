@@ -39,8 +39,8 @@ from srpo.policy.shared_prompts import PackedRows
 from srpo.policy.trust_region import TrustRegionModel
 from srpo.policy.verl_private import build_sharded_copy
 
-UPDATES = "updates"
-"""The entry of the teacher's file that counts optimizer steps; no parameter has a name without a point."""
+MOVES = "moves"
+"""The entry of the teacher's file that counts its moves; no parameter has a name without a point."""
 
 NORM_PART = 2**20
 """Weights whose float64 copy is made at a time; a whole embedding's would be written to memory and read again."""
@@ -51,13 +51,15 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
     Attributes:
         teacher: the teacher's weights, frozen ones of a trust region included; None without any, as of a live teacher.
-        updates: how often the student has moved since the run began, if the teacher has weights.
+        moves: how often the teacher could move since the run began: after each batch in which the student has moved, or
+            after each update.
     """
 
     module: Any
     teacher: Any = None
-    updates = 0
+    moves = 0
     offload_teacher = False
+    _student_moved = False
     _measures_only = False
 
     # ------------------------------------------------------------ the teacher
@@ -84,16 +86,28 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             _local(slow).lerp_(_local(fast).to(_local(slow)), share)
 
     def optimizer_step(self) -> float:
-        """verl's step, which skips non-finite gradients; then the teacher's update, unless the step was skipped."""
+        """verl's step, which skips non-finite gradients; then the teacher's, if it follows each update."""
         if self._measures_only:
             norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
             return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
         grad_norm = super().optimizer_step()
-        if self.teacher is not None and math.isfinite(grad_norm):
-            self.updates += 1
-            if share := self._kind.share_of_student(self.updates, self._rate):
-                self._move_teacher(share)
+        if math.isfinite(grad_norm):
+            self._student_moved = True
+            self._follow("update")
         return grad_norm
+
+    def end_batch(self) -> None:
+        """Move the teacher if it follows each batch; not if all updates of the batch were skipped."""
+        if self._student_moved:
+            self._follow("batch")
+        self._student_moved = False
+
+    def _follow(self, after: str) -> None:
+        if self.teacher is None or getattr(self._kind, "moves_after", None) != after:
+            return
+        self.moves += 1
+        if share := self._kind.share_of_student(self.moves, self._rate):
+            self._move_teacher(share)
 
     @contextmanager
     def teacher_in_place(self) -> Iterator[None]:
@@ -157,7 +171,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         self._write_weights(Path(local_path) / WEIGHTS)
         if self.teacher is not None:
             shard = {name: _local(tensor) for name, tensor in self.teacher.named_parameters()}
-            torch.save(shard | {UPDATES: torch.tensor(self.updates)}, self._teacher_path(local_path))
+            torch.save(shard | {MOVES: torch.tensor(self.moves)}, self._teacher_path(local_path))
 
     def save_weights(self, local_path: str) -> None:
         """What evaluation needs: the student in Hugging Face format, below ``local_path/huggingface``."""
@@ -190,7 +204,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         if self.teacher is not None:
             # on the CPU: the device has no memory for a second copy
             shard = torch.load(self._teacher_path(local_path), map_location="cpu", weights_only=True)
-            self.updates = int(shard.get(UPDATES, 0))  # 0.2.0 has written none, and no kind that needs it
+            self.moves = int(shard[MOVES])
             with torch.no_grad():
                 for name, tensor in self.teacher.named_parameters():
                     _local(tensor).copy_(shard[name])

@@ -77,6 +77,7 @@ class SRPOWorker(ActorRolloutRefWorker):
         On GPUs they have the memory use too (``outputs.DEVICE_MEMORY``).
         """
         output = self._update(data)
+        self.actor.engine.end_batch()
         # collectives: every rank takes part
         more = {} if get_device_name() == "cpu" else _worst_device_memory()
         if self._method.needs_teacher:

@@ -33,9 +33,9 @@ def test_a_file_of_another_teacher_is_srpo_but_for_its_teacher(name: str) -> Non
         ({"kind": "snapshot", "every": 1}, [1.0] * 6),
     ],
 )
-def test_share_of_the_student_after_each_update(teacher: dict, shares: list[float]) -> None:
+def test_share_of_the_student_each_time(teacher: dict, shares: list[float]) -> None:
     method = load_method("srpo", teacher=teacher)
-    found = [method.teacher.share_of_student(update, method.teacher_update_rate) for update in range(1, 7)]
+    found = [method.teacher.share_of_student(move, method.teacher_update_rate) for move in range(1, 7)]
     assert found == shares
 
 

@@ -134,7 +134,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(changes, trained):
 
 @pytest.mark.parametrize("name", TEACHERS)
 def test_teachers_weights_after_each_update(name, base, tmp_path):
-    run = build_run(base, tmp_path / "run", name, mini_batch_questions=1, changes=snapshot(3) if "snap" in name else {})
+    """Of a snapshot, that follows each update; the others' weights stay until the batch is done."""
+    changes = {"teacher": {"kind": "snapshot", "every": 3, "moves_after": "update"}} if "snap" in name else {}
+    run = build_run(base, tmp_path / "run", name, mini_batch_questions=1, changes=changes)
     engine, rollouts = engine_of(run), draw_rollouts(run)
     if engine.teacher is None:
         assert name == "srpo_live_teacher"
@@ -147,6 +149,35 @@ def test_teachers_weights_after_each_update(name, base, tmp_path):
     expected = [first, first, students[2], students[2]] if "snap" in name else [first] * 4
     for found, right in zip(teachers, expected, strict=True):
         assert largest_difference(found, right) == 0
+
+
+@pytest.mark.parametrize("moves_after", ["batch", "update"])
+def test_the_average_moves_once_per_batch_or_once_per_update(base, tmp_path, moves_after):
+    """Weights by hand, in float64: r of the student after the last update, or r of the student after each of four."""
+    changes = {"teacher": {"kind": "ema", "moves_after": moves_after}, "teacher_update_rate": 0.3}
+    run = build_run(base, tmp_path / "run", "srpo", mini_batch_questions=1, changes=changes)
+    engine, rollouts = engine_of(run), draw_rollouts(run)
+    expected = {name: tensor.double() for name, tensor in weights(engine.teacher).items()}
+    students, _ = record_updates(engine)
+    update_with(run, before_update(run, rollouts))
+    assert len(students) == 4
+    for student in students if moves_after == "update" else students[-1:]:
+        expected = {name: 0.7 * slow + 0.3 * student[name].double() for name, slow in expected.items()}
+    found = {name: tensor.double() for name, tensor in weights(engine.teacher).items()}
+    assert largest_difference(found, expected) < 5e-7  # float32
+    assert engine.moves == (4 if moves_after == "update" else 1)
+
+
+def test_with_one_update_per_batch_both_clocks_are_the_same_run_bit_for_bit(base, tmp_path):
+    found = []
+    for moves_after in ("batch", "update"):
+        changes = {"teacher": {"kind": "ema", "moves_after": moves_after}}
+        run = build_run(base, tmp_path / moves_after, "srpo", mini_batch_questions=4, changes=changes)
+        rollouts = draw_rollouts(run)
+        for _ in range(2):
+            update_with(run, before_update(run, rollouts))
+        found.append(weights(engine_of(run).teacher))
+    assert largest_difference(*found) == 0
 
 
 def test_distance_is_that_of_the_weights_and_shows_a_teacher_that_is_the_student(start):
@@ -167,8 +198,8 @@ def test_distance_is_that_of_the_weights_and_shows_a_teacher_that_is_the_student
     assert update_with(live, before_update(live, rollouts))["teacher/distance"] == 0
 
 
-def test_a_skipped_update_is_not_counted(start, monkeypatch):
-    run = start(snapshot(2), mini_batch_questions=2)
+def test_a_batch_of_skipped_updates_moves_no_teacher(start):
+    run = start(snapshot(1), mini_batch_questions=2)
     engine, rollouts = engine_of(run), draw_rollouts(run)
     prepared = before_update(run, rollouts)
     first = weights(engine.teacher)
@@ -176,7 +207,7 @@ def test_a_skipped_update_is_not_counted(start, monkeypatch):
     for row, own in healthy.items():
         prepared.targets[row] = type(own)(**{**vars(own), "advantage": torch.full_like(own.advantage, math.nan)})
     update_with(run, prepared)
-    assert engine.updates == 0
+    assert engine.moves == 0
     assert largest_difference(weights(engine.teacher), first) == 0
 
 
