@@ -4,19 +4,21 @@ They need torch, and neither verl, Ray, Snakemake nor MLflow. The package export
 ``srpo.load_method``, and ``srpo.teacher_messages`` for the teacher's prompt. ``examples/`` shows their use.
 """
 
+import difflib
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 import yaml
+from pydantic import ValidationError
 from torch import Tensor
 
 from srpo.algorithm import routing
 from srpo.algorithm.advantage import group_advantages
 from srpo.algorithm.branches import logged_branches
 from srpo.algorithm.diagnostics import weight_metrics
-from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, top_k_ids
+from srpo.algorithm.distribution import LOWEST, entropy, token_and_top_k_log_probs, top_k_ids
 from srpo.algorithm.divergence import clip_divergence
 from srpo.algorithm.importance import sampler_mismatch
 from srpo.algorithm.method import Method, patched
@@ -33,7 +35,7 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     """A method of ``configs/methods``, with the paper's hyperparameters (tables 3 and 7) except for ``changes``.
 
     Raises:
-        ValueError: if there is no such method, or a change is impossible.
+        ValueError: if there is no such method or setting, or a change is impossible.
     """
     files = {path.stem: path for path in sorted((CONFIGS / "methods").glob("*.yaml"))}
     if name not in files:
@@ -42,7 +44,20 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     def read(wanted: str) -> dict[str, Any]:
         return patched(yaml.safe_load(files[wanted].read_text()), read)
 
-    return Method.model_validate({**read(name), "name": name, **changes})
+    try:
+        return Method.model_validate({**read(name), "name": name, **changes})
+    except ValidationError as error:
+        raise ValueError(f"method {name}: {_first_mistake(error)}") from error
+
+
+def _first_mistake(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    key = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, Method.model_fields, n=1)
+        return f"{key}: no such setting{f'; did you mean {near[0]}?' if near else ''}"
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{key} = {first['input']!r:.80}: {reason}" if key else reason
 
 
 def route(
@@ -52,6 +67,8 @@ def route(
     step: int | None = None,
     draws: Tensor | Sequence[int] | None = None,
     earlier: Tensor | Sequence[bool] | None = None,
+    *,
+    correct: Tensor | Sequence[bool] | float | None = None,
 ) -> routing.Routes:
     """Which branch each rollout takes, and which rollouts the teacher is asked about (section 3.1, table 7).
 
@@ -60,22 +77,27 @@ def route(
     after the question alone if that is ``NO_SIBLING`` (-1).
 
     Args:
-        rewards: [rollouts] 1 for a correct rollout; every other value is wrong.
+        rewards: [rollouts] 1 for a correct rollout and 0 for a wrong one; any finite numbers if ``correct`` is given.
         groups: [rollouts] an id of the question: numbers, or anything hashable, such as verl's ``uid``.
         method: a name of ``configs/methods`` or a :class:`~srpo.algorithm.method.Method`.
         step: the number of the training step, from 1, which a method with a second table needs.
         draws: [rollouts] random integers of at least 0, from which ``sibling_choice: random`` chooses the siblings.
         earlier: [rollouts] whether you have a correct response of an earlier step to show, for a method with a
             ``success_buffer``; None: of none. The teacher is shown it where ``shown_earlier`` is true.
+        correct: which rollouts are correct: [rollouts] true and false, or the least reward of a correct one. None:
+            those with the reward 1, if all others have 0.
 
     Raises:
-        ValueError: if the method has a second table and no step is given, or chooses at random and no draws are.
+        ValueError: if values are not of the same rollouts, a reward is neither 0 nor 1 and ``correct`` is not given,
+            the method has a second table and no step is given, it chooses at random and no draws are given, or it has
+            no ``success_buffer`` and ``earlier`` is given.
     """
     method = _at(_method(method), step)
     if (method.sibling_choice == "random") != (draws is not None):
         raise ValueError(f"method {method.name}: draws go with sibling_choice = random, and it has to have them")
-    chosen, known = (None if given is None else torch.as_tensor(given).cpu() for given in (draws, earlier))
-    return routing.route(*_on_cpu(rewards, groups), method.routing, chosen, known, method.dropped_groups)
+    rewards, groups = _on_cpu(rewards, groups)
+    chosen = None if draws is None else _of_rollouts("draws", draws, len(rewards))
+    return _routes(method, _correct(rewards, correct), groups, chosen, earlier)
 
 
 def loss(
@@ -91,6 +113,7 @@ def loss(
     rollout_log_probs: Values | None = None,
     step: int | None = None,
     earlier: Tensor | Sequence[bool] | None = None,
+    correct: Tensor | Sequence[bool] | float | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """The objective of section 3.3 on one whole mini-batch: minimise it.
 
@@ -119,7 +142,8 @@ def loss(
         old_log_probs: [rollouts, tokens] log pi_old of the sampled tokens, from the trainer before the first update of
             the batch; None if this is its only update. The top K are the student's at this update.
         rollout_log_probs: likewise from the rollout engine, for the rollout correction; None: no correction.
-        step, earlier: as in :func:`route`.
+        step, earlier, correct: as in :func:`route`. Advantages are of the rewards, routing and ``group_weight`` of
+            ``correct``.
 
     Returns:
         The loss, a float32 scalar with gradients, exactly 0 if no rollout takes a branch; and metrics: ``loss/BRANCH``,
@@ -128,15 +152,16 @@ def loss(
         the weights' quantiles.
 
     Raises:
-        ValueError: if a group has one rollout, values are not of the same rollouts and tokens, a rollout that uses the
-            teacher has no logits of the teacher, or a method with a second table is given no step.
+        ValueError: as :func:`route`; if a group has one rollout, values are not of the same rollouts, tokens and
+            vocabulary, a rollout that uses the teacher has no logits of the teacher, a sampled token has no finite
+            log-prob, or the loss is not finite.
     """
     method = _at(_method(method), step)
     rewards, groups = _on_cpu(rewards, groups)
+    right = _correct(rewards, correct)
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
     _check_shapes(len(rewards), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
-    known = None if earlier is None else torch.as_tensor(earlier).cpu()
-    routes = routing.route(rewards, groups, method.routing, earlier=known, drop=method.dropped_groups)
+    routes = _routes(method, right, groups, None, earlier)
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(rewards), dtype=torch.bool)
@@ -145,6 +170,9 @@ def loss(
         lengths = torch.tensor([len(row) for row in response_ids if row is not None])
     else:
         lengths = response_mask.bool().sum(1).cpu()
+    vocabulary = student.shape[-1]
+    if ids.numel() and not 0 <= ids.min() <= ids.max() < vocabulary:
+        raise ValueError(f"response_ids are {ids.min()} to {ids.max()}: logits has a vocabulary of {vocabulary}")
 
     def by_token(values: Tensor) -> Tensor:
         return values.repeat_interleave(lengths).to(student.device)
@@ -152,16 +180,29 @@ def loss(
     asked, distilled = by_token(routes.uses_teacher), by_token(routes.distilled)
     top = top_k_ids(student, method.distillation_topk, distilled)
     log_prob, student_top = token_and_top_k_log_probs(student, ids, distilled, top)
+    rows = by_token(torch.arange(len(rewards)))
+    _check_finite("logits", log_prob, rows)
     teacher_log_prob = torch.full_like(log_prob, NOT_COMPUTED, requires_grad=False)
     teacher_top, nats = student_top.detach(), student_top.new_zeros(0)
     if teacher_logits is not None and routes.uses_teacher.any():
         with torch.no_grad():
             teacher = _flat(teacher_logits, response_mask, routes.uses_teacher)
+            if teacher.shape[-1] != vocabulary:
+                what = f"teacher_logits has a vocabulary of {teacher.shape[-1]}"
+                raise ValueError(f"{what}, logits one of {vocabulary}: teacher and student share their tokens")
             teacher_log_prob[asked], teacher_top = token_and_top_k_log_probs(teacher, ids[asked], distilled[asked], top)
+            # of probability 0 a token may be: the divergence is bounded
+            _check_finite("teacher_logits", teacher_log_prob[asked].clamp(min=LOWEST), rows[asked])
             nats = entropy(teacher[distilled[asked]])
     old = log_prob.detach() if old_log_probs is None else _flat(old_log_probs, response_mask, every).float()
     sampled = old if rollout_log_probs is None else _flat(rollout_log_probs, response_mask, every).float()
-    spread = by_token(group_spread(rewards, groups))[distilled] if method.group_weight == "spread" else None
+    for name, given, values in (
+        ("old_log_probs", old_log_probs, old),
+        ("rollout_log_probs", rollout_log_probs, sampled),
+    ):
+        if given is not None:
+            _check_finite(name, values, rows)
+    spread = by_token(group_spread(right, groups))[distilled] if method.group_weight == "spread" else None
     unused = ids.new_zeros(len(top))  # only diagnostics of the workflow read it
     targets = WorkerTargets(
         old_log_prob=old,
@@ -200,7 +241,10 @@ def loss(
         if method.divergence_clip is not None:
             above = losses.divergence > method.divergence_clip
             metrics["actor/divergence_clip_fraction"] = above.float().mean().item()
-    return objective(losses, denominator), metrics
+    total = objective(losses, denominator)
+    if not total.isfinite():
+        raise ValueError(f"method {method.name}: the loss is not finite; the teacher excludes a sampled token")
+    return total, metrics
 
 
 def _method(method: str | Method) -> Method:
@@ -208,6 +252,8 @@ def _method(method: str | Method) -> Method:
 
 
 def _at(method: Method, step: int | None) -> Method:
+    if step is not None and step < 1:
+        raise ValueError(f"step = {step}: steps are counted from 1")
     if step is None and method.second_routing is not None:
         raise ValueError(f"method {method.name}: it has a second table, so give the number of the step")
     return method.at(step or 1)
@@ -217,16 +263,73 @@ def _on_cpu(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hashabl
     """Routing and advantages are of few numbers, and are computed on the CPU."""
     if len(rewards) != len(groups):
         raise ValueError(f"{len(rewards)} rewards, {len(groups)} groups: give both for every rollout")
+    if not len(rewards):
+        raise ValueError("no rollouts")
     if not isinstance(groups, Tensor):
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         groups = torch.tensor([numbers[group] for group in groups])
-    return torch.as_tensor(rewards).detach().float().cpu(), groups.cpu()
+    numbers = torch.as_tensor(rewards).detach().float().cpu()
+    for name, values in (("rewards", numbers), ("groups", groups)):
+        if values.dim() != 1:
+            raise ValueError(f"{name} has {values.dim()} dimensions: give one value for each rollout")
+    if not numbers.isfinite().all():
+        row = int((~numbers.isfinite()).nonzero()[0])
+        raise ValueError(f"rewards: rollout {row} has {numbers[row].item()}: give finite numbers")
+    return numbers, groups.cpu()
+
+
+def _of_rollouts(name: str, values: Tensor | Sequence[Any], rollouts: int) -> Tensor:
+    found = torch.as_tensor(values).cpu()
+    if found.shape != (rollouts,):
+        raise ValueError(f"{name} has the shape {[*found.shape]}: give one value for each of {rollouts} rollouts")
+    return found
+
+
+def _correct(rewards: Tensor, correct: Tensor | Sequence[bool] | float | None) -> Tensor:
+    """[rollouts] c_i."""
+    if correct is None:
+        if (other := rewards[(rewards != 0) & (rewards != 1)]).numel():
+            raise ValueError(f"rewards has {other[0].item():g}: if not 1 and 0, give the correct ones as `correct`")
+        return rewards == 1
+    if isinstance(correct, int | float) and not isinstance(correct, bool):
+        return rewards >= correct
+    found = _of_rollouts("correct", correct, len(rewards))
+    if ((found != 0) & (found != 1)).any():
+        raise ValueError("correct: give true and false, or one number, the least reward of a correct rollout")
+    return found.bool()
+
+
+def _routes(
+    method: Method, correct: Tensor, groups: Tensor, draws: Tensor | None, earlier: Tensor | Sequence[bool] | None
+) -> routing.Routes:
+    if earlier is not None and not method.success_buffer:
+        raise ValueError(f"method {method.name}: success_buffer = 0, so it shows no earlier response; drop `earlier`")
+    known = None if earlier is None else _of_rollouts("earlier", earlier, len(correct)).bool()
+    return routing.route(correct, groups, method.routing, draws, known, method.dropped_groups)
+
+
+def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:
+    """Check the log-probs of the sampled tokens, which are NaN if any number of their distributions is.
+
+    Args:
+        rows: the rollout of each token.
+    """
+    bad = ~log_probs.detach().isfinite()
+    if bad.any():
+        raise ValueError(f"{name}: no finite log-prob for a sampled token of rollout {int(rows[bad][0])}")
 
 
 def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values | None]) -> None:
     """Check that all values are of the same rollouts and tokens."""
+    every = {"response_ids": response_ids} | others
+    for name, given in every.items():
+        rows = [given] if isinstance(given, Tensor) else [row for row in given or [] if row is not None]
+        wanted = ["rollouts", "tokens", "vocabulary"][not isinstance(given, Tensor) : 3 if "logits" in name else 2]
+        for row in rows:
+            if row.dim() != len(wanted):
+                raise ValueError(f"{name} has the shape {[*row.shape]}: give [{', '.join(wanted)}]")
     expected = _lengths(response_ids)
-    for name, given in ({"response_ids": response_ids} | others).items():
+    for name, given in every.items():
         found = expected if given is None else _lengths(given)
         if len(found) != rollouts:
             raise ValueError(f"{name} has {len(found)} rollouts: there are {rollouts} rewards")

@@ -45,7 +45,7 @@ def log_probs_of(routes: Routes, trained: list[int]) -> tuple[dict[int, Tensor],
 def targets_of(name: str, mini_batch_questions: int) -> tuple[dict[int, Targets], Routes, dict, TeacherLogProbs]:
     method = load_method(name)
     rollouts = rollouts_of(REWARDS, 4, LENGTHS)
-    routes = route(rollouts.rewards, rollouts.question, method.routing)
+    routes = route(rollouts.correct, rollouts.question, method.routing)
     batches = mini_batches(rollouts, routes, mini_batch_questions)
     old, teacher = log_probs_of(routes, [i for batch in batches for i in batch])
     parts = {i: torch.zeros(n, dtype=torch.int64) for i, n in enumerate(LENGTHS)}

@@ -123,7 +123,7 @@ def test_a_mini_batch_without_a_branch_is_an_exact_zero_that_can_be_differentiat
 
 
 def test_lists_of_numbers_will_do() -> None:
-    routes = srpo.route([0, 1, 1, 0.5], [7, 7, 7, 7])
+    routes = srpo.route([0, 1, 1, 0], [7, 7, 7, 7])
     assert routes.names == ["sdpo", "grpo", "grpo", "sdpo"]
     assert routes.shown_sibling.tolist() == [1, 2, 1, 1]
     assert routes.uses_teacher.tolist() == [True, False, False, True]
@@ -166,6 +166,12 @@ def test_a_token_that_only_the_teacher_excludes_costs_a_finite_loss() -> None:
     assert world.logits.grad[MASK].isfinite().all()
 
 
+def changed(values: Tensor, rollout: int, value: float) -> Tensor:
+    values = values.detach().clone()
+    values[rollout] = value
+    return values
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -173,6 +179,45 @@ def test_a_token_that_only_the_teacher_excludes_costs_a_finite_loss() -> None:
         ({"teacher_logits": lambda x: x[1:]}, "teacher_logits has 15 rollouts: there are 16 rewards"),
         ({"response_mask": lambda x: x[:, 1:]}, "response_mask has 3 tokens for rollout 0: response_ids has 4"),
         ({"rewards": lambda x: x[1:]}, "15 rewards, 16 groups: give both for every rollout"),
+        ({"rewards": lambda x: x[:, None]}, "rewards has 2 dimensions: give one value for each rollout"),
+        ({"rewards": lambda x: x[:0], "groups": lambda x: x[:0]}, "^no rollouts$"),
+        ({"rewards": lambda x: x / 0}, "rewards: rollout 0 has nan: give finite numbers"),
+        ({"rewards": lambda x: 1.1 * x}, r"rewards has 1.1: if not 1 and 0, give the correct ones as `correct`"),
+        ({"correct": lambda _: REWARDS[1:]}, r"correct has the shape \[15\]: give one value for each of 16 rollouts"),
+        ({"correct": lambda _: 0.5 * REWARDS}, "correct: give true and false, or one number, the least reward of a"),
+        ({"logits": lambda x: x[0]}, r"logits has the shape \[4, 7\]: give \[rollouts, tokens, vocabulary\]"),
+        (
+            {"response_ids": lambda x: x[..., None]},
+            r"response_ids has the shape \[16, 4, 1\]: give \[rollouts, tokens\]",
+        ),
+        (
+            {
+                "logits": list,
+                "teacher_logits": list,
+                "response_ids": lambda x: list(x[..., None]),
+                "response_mask": None,
+            },
+            r"response_ids has the shape \[4, 1\]: give \[tokens\]",
+        ),
+        (
+            {"teacher_logits": lambda x: x[..., 1:]},
+            "teacher_logits has a vocabulary of 6, logits one of 7: teacher and",
+        ),
+        ({"response_ids": lambda x: x + 1}, "response_ids are 1 to 7: logits has a vocabulary of 7"),
+        ({"response_ids": lambda x: x - 100}, "response_ids are -100 to -9.: logits has a vocabulary of 7"),
+        ({"logits": lambda x: changed(x, 2, math.nan)}, "logits: no finite log-prob for a sampled token of rollout 2"),
+        ({"logits": lambda x: changed(x, 3, -math.inf)}, "logits: no finite log-prob for a sampled token of rollout 3"),
+        (
+            {"teacher_logits": lambda x: changed(x, 0, math.nan)},
+            "teacher_logits: no finite log-prob for a sampled token",
+        ),
+        (
+            {"old_log_probs": lambda _: changed(MASK * -1.0, 5, math.nan)},
+            "old_log_probs: no finite log-prob for a sampled",
+        ),
+        ({"rollout_log_probs": lambda _: changed(MASK * -1.0, 5, -math.inf)}, "rollout_log_probs: no finite log-prob"),
+        ({"step": lambda _: -5}, "step = -5: steps are counted from 1"),
+        ({"earlier": lambda _: MASK[:, 0]}, "method srpo: success_buffer = 0, so it shows no earlier response; drop"),
     ],
 )
 def test_values_of_other_rollouts_or_tokens_are_named(changes, says) -> None:
@@ -180,14 +225,47 @@ def test_values_of_other_rollouts_or_tokens_are_named(changes, says) -> None:
     given = {"logits": world.logits, "teacher_logits": world.teacher, "response_ids": world.ids}
     given |= {"response_mask": MASK, "rewards": REWARDS, "groups": GROUPS}
     with pytest.raises(ValueError, match=says):
-        srpo.loss(**{name: changes.get(name, lambda x: x)(value) for name, value in given.items()})
+        srpo.loss(**given | {name: change and change(given.get(name)) for name, change in changes.items()})
+
+
+def test_a_loss_that_is_not_finite_is_no_loss() -> None:
+    """The mix has the teacher's log-prob of the sampled token as its advantage."""
+    world = World(load_method("advantage_mix"), several_updates=False)
+    teacher = world.teacher.masked_fill(torch.nn.functional.one_hot(world.ids, VOCABULARY).bool(), -math.inf)
+    with pytest.raises(
+        ValueError, match="method advantage_mix: the loss is not finite; the teacher excludes a sampled"
+    ):
+        srpo.loss(world.logits, teacher, world.ids, MASK, REWARDS, GROUPS, "advantage_mix")
+
+
+@pytest.mark.parametrize("correct", [REWARDS.bool(), REWARDS.int().tolist(), 1.9, 2])
+def test_other_rewards_say_which_rollouts_are_correct(correct) -> None:
+    """Twice the rewards are twice the advantages, and the same distillation of the same rollouts."""
+    world = World(load_method("srpo"), several_updates=True)
+    values = (world.logits, world.teacher, world.ids, MASK)
+    _, usual = srpo.loss(*values, REWARDS, GROUPS, old_log_probs=world.old)
+    loss, metrics = srpo.loss(*values, 2 * REWARDS, GROUPS, old_log_probs=world.old, correct=correct)
+    assert metrics["loss/grpo"] == pytest.approx(2 * usual["loss/grpo"])
+    assert metrics["loss/sdpo"] == usual["loss/sdpo"] > 0.01
+    assert loss.item() == pytest.approx(metrics["loss/grpo"] + metrics["loss/sdpo"], abs=1e-7)
+    assert srpo.route(2 * REWARDS, GROUPS, correct=correct).branch.equal(srpo.route(REWARDS, GROUPS).branch)
+
+
+@pytest.mark.parametrize("name", ["sc_sdpo", "srpo_group_weight"])
+def test_the_weight_of_a_group_counts_correct_rollouts(name: str) -> None:
+    """Not the mean reward, whose spread of -1 and 1 is NaN."""
+    world = World(load_method(name), several_updates=False)
+    values = (world.logits, world.teacher, world.ids, MASK)
+    _, usual = srpo.loss(*values, REWARDS, GROUPS, name)
+    _, metrics = srpo.loss(*values, 2 * REWARDS - 1, GROUPS, name, correct=REWARDS)
+    assert metrics["loss/sdpo"] == usual["loss/sdpo"] > 0.01
 
 
 def test_what_is_refused() -> None:
     world = World(load_method("srpo"), several_updates=False)
     with pytest.raises(ValueError, match="method srpo: the teacher's logits are missing"):
         srpo.loss(world.logits, None, world.ids, MASK, REWARDS, GROUPS)
-    ragged = [list(x) for x in (world.logits, world.ids)]
+    ragged = [list(x) for x in (world.logits.nan_to_num(), world.ids)]
     with pytest.raises(ValueError, match="rollout 0 has no logits"):
         srpo.loss(ragged[0], [None] * ROLLOUTS, ragged[1], None, REWARDS, GROUPS)
     with pytest.raises(ValueError, match="padded values need response_mask"):
@@ -196,6 +274,14 @@ def test_what_is_refused() -> None:
         srpo.loss(world.logits, world.teacher, world.ids, MASK, torch.zeros(ROLLOUTS), torch.arange(ROLLOUTS), "grpo")
     with pytest.raises(ValueError, match=r"no method 'SRPO'; use .*grpo, .*srpo"):
         srpo.load_method("SRPO")
+    with pytest.raises(ValueError, match=r"^method srpo: entropy_bta: no such setting; did you mean entropy_beta\?$"):
+        srpo.load_method("srpo", entropy_bta=1)
+    with pytest.raises(
+        ValueError, match=r"^method srpo: entropy_beta = -1: Input should be greater than or equal to 0$"
+    ):
+        srpo.load_method(entropy_beta=-1)
+    with pytest.raises(ValueError, match=r"^method grpo: entropy_beta = 1.0: no branch of the method distils$"):
+        srpo.load_method("grpo", entropy_beta=1)
     with pytest.raises(AttributeError, match="no attribute 'losses'"):
         _ = srpo.losses
 

@@ -36,6 +36,11 @@ class Rollouts:
     def __len__(self) -> int:
         return len(self.responses)
 
+    @property
+    def correct(self) -> Bool[Tensor, " rollouts"]:
+        """c_i."""
+        return self.rewards == 1
+
 
 def regrouped(parts: Sequence[Rollouts], order: Sequence[int]) -> Rollouts:
     """The groups of several generation batches as those of one step.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int64, Integer
+from jaxtyping import Bool, Int64, Integer
 from torch import Tensor
 
 from srpo.algorithm.branches import BRANCHES, DROPPED, index_of
@@ -115,19 +115,19 @@ def random_correct_siblings(
 
 
 def in_dropped_groups(
-    rewards: Float[Tensor, " rollouts"],
+    correct: Bool[Tensor, " rollouts"],
     groups: Int64[Tensor, " rollouts"],
     drop: Literal["one_reward", "all_wrong"] | None,
 ) -> Bool[Tensor, " rollouts"]:
     """Which rollouts are in a group that teaches nothing (DAPO's dynamic sampling, arXiv 2503.14476, equation 11).
 
     Args:
-        rewards: 1 for correct and 0 for wrong.
+        correct: c_i.
         groups: an id for each question.
         drop: ``one_reward``: no rollout of the group is correct, or every one; ``all_wrong``: none; None: no group.
     """
     _, member, size = groups.unique(return_inverse=True, return_counts=True)
-    right = torch.zeros_like(size).index_add_(0, member, (rewards == 1).long())
+    right = torch.zeros_like(size).index_add_(0, member, correct.long())
     dropped = {
         None: torch.zeros_like(size, dtype=torch.bool),
         "all_wrong": right == 0,
@@ -137,7 +137,7 @@ def in_dropped_groups(
 
 
 def route(
-    rewards: Float[Tensor, " rollouts"],
+    correct: Bool[Tensor, " rollouts"],
     groups: Int64[Tensor, " rollouts"],
     table: Routing,
     draws: Int64[Tensor, " rollouts"] | None = None,
@@ -147,7 +147,7 @@ def route(
     """Route every rollout of a batch by a method's table.
 
     Args:
-        rewards: 1 for correct and 0 for wrong.
+        correct: c_i.
         groups: an id for each question.
         table: the method's branch for each of (correct?, correct sibling exists?).
         draws: those of :func:`random_correct_siblings`; None: the first correct sibling.
@@ -155,7 +155,6 @@ def route(
             other. None: of no rollout.
         drop: whose rollouts take no branch (:func:`in_dropped_groups`).
     """
-    correct = rewards == 1
     if draws is None:
         sibling = first_correct_siblings(correct, groups)
     else:
@@ -164,5 +163,5 @@ def route(
     remembered = torch.zeros_like(alone) if earlier is None else alone & earlier
     case = 2 * (~correct).long() + (alone & ~remembered).long()
     branch = torch.tensor([index_of(name) for name in table.branches])[case]
-    branch = branch.masked_fill(in_dropped_groups(rewards, groups, drop), index_of(DROPPED.name))
+    branch = branch.masked_fill(in_dropped_groups(correct, groups, drop), index_of(DROPPED.name))
     return Routes(correct, sibling, branch, remembered)

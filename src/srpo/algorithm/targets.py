@@ -124,7 +124,7 @@ def _weights(
 ) -> dict[int, Tensor]:
     """[response] w~_t of the distilled rollouts, normalised over each mini-batch (section 3.2)."""
     distilled = set(routes.distilled.nonzero().flatten().tolist())
-    spread = group_spread(rollouts.rewards, rollouts.question) if method.group_weight == "spread" else None
+    spread = group_spread(rollouts.correct, rollouts.question) if method.group_weight == "spread" else None
     result: dict[int, Tensor] = {}
     for batch in batches:
         rows = [row for row in batch if row in distilled]

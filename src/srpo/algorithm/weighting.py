@@ -1,23 +1,23 @@
 """Weights of distilled tokens: by the teacher's entropy (section 3.2), and by the spread of a group's rewards."""
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 
-def group_spread(rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
+def group_spread(correct: Bool[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
     """sqrt(p (1 - p)) with p the share of correct rollouts in the rollout's group (SC-SDPO, arXiv 2605.27765).
 
     Args:
-        rewards: 1 for correct and 0 for wrong.
+        correct: c_i.
         groups: an id for each question.
 
     Returns:
-        In [0, 0.5], in the dtype of ``rewards``; exactly 0 where a group's rewards are all equal.
+        float32 in [0, 0.5]; exactly 0 where all rollouts of a group are right, or all wrong.
     """
     _, member, size = groups.unique(return_inverse=True, return_counts=True)
-    correct = torch.zeros(len(size), dtype=rewards.dtype).index_add_(0, member, rewards)
-    return ((correct / size) * (1 - correct / size)).sqrt()[member]
+    share = torch.zeros(len(size)).index_add_(0, member, correct.float()) / size
+    return (share * (1 - share)).sqrt()[member]
 
 
 def dynamic_weights(

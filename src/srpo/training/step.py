@@ -199,7 +199,7 @@ class Step:
         missing = wanted
         while missing and len(parts) < rule.max_num_gen_batches and (further := draw(missing)):
             found = self.generate(further)
-            rows = in_dropped_groups(found.rewards, found.question, rule.drop)
+            rows = in_dropped_groups(found.correct, found.question, rule.drop)
             dropped += rows.view(len(further), -1)[:, 0].tolist()
             asked, parts = asked + further, [*parts, found]
             missing = wanted - dropped.count(False)
@@ -254,7 +254,7 @@ class Step:
             remembered = torch.tensor([row in earlier for row in range(len(rollouts))])
             draws = sibling_draws(self.spec, self.number, questions)
             dropped = self.method.dropped_groups
-            routes = route(rollouts.rewards, rollouts.question, self.routing, draws, remembered, dropped)
+            routes = route(rollouts.correct, rollouts.question, self.routing, draws, remembered, dropped)
             batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
             lengths = [response.numel() for response in rollouts.responses]
             of_teacher = set(routes.uses_teacher.nonzero().flatten().tolist())

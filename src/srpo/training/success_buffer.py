@@ -38,7 +38,7 @@ class SuccessBuffer:
     def add_step(self, step: int, questions: Sequence[Question], rollouts: Rollouts) -> None:
         """Put the correct responses of a step before the older ones."""
         texts: dict[int, list[str]] = {}
-        for row in (rollouts.rewards == 1).nonzero().flatten().tolist():
+        for row in rollouts.correct.nonzero().flatten().tolist():
             texts.setdefault(int(rollouts.question[row]), []).append(rollouts.texts[row])
         for question, correct in texts.items():
             self.add(questions[question].index, step, correct)

@@ -126,7 +126,7 @@ def test_fillers_alone_are_an_exact_zero_that_can_be_differentiated(name):
 def test_the_objective_is_the_sum_over_branches_divided_once():
     sums = {"grpo": torch.tensor(3.0), "sdpo": torch.tensor(-1.0)}
     none = torch.zeros(0)
-    assert objective(Losses(sums, none, none, none, torch.tensor(0), torch.tensor(0)), 8).item() == 0.25
+    assert objective(Losses(sums, none, none, none, none, torch.tensor(0), torch.tensor(0)), 8).item() == 0.25
 
 
 @pytest.mark.parametrize("clip", [None, 1e30, 10.0, 0.2])
@@ -304,7 +304,7 @@ def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int)
         in_format=[None] * 16,
         truncated=torch.zeros(16, dtype=torch.bool),
     )
-    routes = route(rollouts.rewards, rollouts.question, method.routing)
+    routes = route(rollouts.correct, rollouts.question, method.routing)
     batches = mini_batches(rollouts, routes, mini_batch_questions)
     of_teacher = routes.uses_teacher.nonzero().flatten().tolist()
     ids = {i: top_k_ids(old_logits[i], method.distillation_topk) for i in of_teacher}

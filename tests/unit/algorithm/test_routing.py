@@ -21,7 +21,7 @@ BRANCHES = ("grpo", "sdpo", "mix", "anchored", "rlsd", "rlrt", "damped", "droppe
 
 def routes_of(name: str, rewards: list[float], groups: list[int] | None = None):
     return route(
-        torch.tensor(rewards, dtype=torch.float32),
+        torch.tensor(rewards) == 1,
         torch.tensor(groups or [0] * len(rewards)),
         load_method(name).routing,
     )
@@ -171,24 +171,24 @@ def test_draws_choose_among_the_correct_siblings_by_hand():
 
 @given(any_batch(), st.integers(0, 2**63 - 1))
 def test_a_random_sibling_is_a_correct_other_one_and_routes_as_the_first(batch, draw):
-    rewards, groups = torch.tensor(batch[0]), torch.tensor(batch[1])
-    correct, draws = rewards == 1, torch.full((len(groups),), draw)
+    correct, groups = torch.tensor(batch[0]) == 1, torch.tensor(batch[1])
+    draws = torch.full((len(groups),), draw)
     found, first = random_correct_siblings(correct, groups, draws), first_correct_siblings(correct, groups)
     assert (found == NO_SIBLING).equal(first == NO_SIBLING)
     for row, sibling in enumerate(found.tolist()):
         assert sibling == NO_SIBLING or (correct[sibling] and groups[sibling] == groups[row] and sibling != row)
     table = load_method("srpo").routing
-    assert route(rewards, groups, table, draws).branch.equal(route(rewards, groups, table).branch)
-    assert route(rewards, groups, table, draws).sibling.equal(found)
+    assert route(correct, groups, table, draws).branch.equal(route(correct, groups, table).branch)
+    assert route(correct, groups, table, draws).sibling.equal(found)
 
 
 # ---------------------------------------------------------------- a response of an earlier step
 
 
 def test_an_earlier_response_counts_as_a_sibling_where_there_is_none():
-    rewards, groups = torch.tensor([0.0, 1, 0, 0, 0, 1]), torch.tensor([0, 0, 1, 1, 2, 2])
+    correct, groups = torch.tensor([0, 1, 0, 0, 0, 1]).bool(), torch.tensor([0, 0, 1, 1, 2, 2])
     earlier = torch.tensor([1, 0, 1, 0, 1, 1]).bool()
-    plain, routes = (route(rewards, groups, load_method("srpo").routing, earlier=e) for e in (None, earlier))
+    plain, routes = (route(correct, groups, load_method("srpo").routing, earlier=e) for e in (None, earlier))
     assert plain.names == ["sdpo", "grpo", "grpo", "grpo", "sdpo", "grpo"]
     assert routes.names == ["sdpo", "grpo", "sdpo", "grpo", "sdpo", "grpo"]
     assert routes.remembered.tolist() == [False, False, True, False, False, True]  # the last is right, and alone
@@ -196,19 +196,19 @@ def test_an_earlier_response_counts_as_a_sibling_where_there_is_none():
     assert routes.uses_teacher.tolist() == [True, False, True, False, True, False]
     assert routes.sibling.equal(plain.sibling)
     assert routes.sibling_available.equal(plain.sibling_available)
-    anchored = route(rewards, groups, load_method("grpo_with_anchor").routing, earlier=earlier)
+    anchored = route(correct, groups, load_method("grpo_with_anchor").routing, earlier=earlier)
     assert not anchored.shown_earlier.any()
 
 
 @given(any_batch(), st.sampled_from(METHODS))
 def test_nothing_remembered_changes_nothing(batch, name):
-    rewards, groups = torch.tensor(batch[0]), torch.tensor(batch[1])
+    correct, groups = torch.tensor(batch[0]) == 1, torch.tensor(batch[1])
     table, none = load_method(name).routing, torch.zeros(len(groups), dtype=torch.bool)
-    assert route(rewards, groups, table, earlier=none).branch.equal(route(rewards, groups, table).branch)
+    assert route(correct, groups, table, earlier=none).branch.equal(route(correct, groups, table).branch)
 
 
 # groups of three: mixed, all wrong, all right
-REWARDS = torch.tensor([1.0, 0, 0] + [0.0] * 3 + [1.0] * 3)
+CORRECT = torch.tensor([1, 0, 0] + [0] * 3 + [1] * 3).bool()
 GROUPS = torch.tensor([4, 4, 4, 2, 2, 2, 7, 7, 7])
 
 
@@ -216,10 +216,10 @@ GROUPS = torch.tensor([4, 4, 4, 2, 2, 2, 7, 7, 7])
     ("drop", "groups"), [(None, [0, 0, 0]), ("all_wrong", [0, 1, 0]), ("one_reward", [0, 1, 1])], ids=str
 )
 def test_the_rollouts_of_dropped_groups_take_no_branch(drop, groups):
-    dropped = in_dropped_groups(REWARDS, GROUPS, drop)
+    dropped = in_dropped_groups(CORRECT, GROUPS, drop)
     assert dropped.view(3, 3).int().tolist() == [[group] * 3 for group in groups]
     table = load_method("srpo").routing
-    usual, routes = route(REWARDS, GROUPS, table), route(REWARDS, GROUPS, table, drop=drop)
+    usual, routes = route(CORRECT, GROUPS, table), route(CORRECT, GROUPS, table, drop=drop)
     assert routes.dropped.equal(dropped)
     assert routes.branch[~dropped].equal(usual.branch[~dropped])
     assert routes.sibling.equal(usual.sibling)

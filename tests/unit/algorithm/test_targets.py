@@ -32,13 +32,13 @@ from srpo.algorithm.targets import NOT_COMPUTED, mini_batches
 )
 def test_mini_batches_keep_questions_together_and_leave_dropped_rollouts_out(name, questions, expected):
     rollouts = rollouts_of(REWARDS, 4)
-    routes = route(rollouts.rewards, rollouts.question, load_method(name).routing)
+    routes = route(rollouts.correct, rollouts.question, load_method(name).routing)
     assert mini_batches(rollouts, routes, questions) == expected
 
 
 def test_a_batch_without_any_signal_has_no_mini_batch():
     rollouts = rollouts_of([0] * 8, 4)
-    assert mini_batches(rollouts, route(rollouts.rewards, rollouts.question, load_method("sdpo").routing), 1) == []
+    assert mini_batches(rollouts, route(rollouts.correct, rollouts.question, load_method("sdpo").routing), 1) == []
 
 
 # ---------------------------------------------------------------- targets

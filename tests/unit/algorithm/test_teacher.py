@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from helpers import TEACHERS, load_method
-from pydantic import ValidationError
 
 from srpo.algorithm.teacher import Ema, Snapshot
 
@@ -61,7 +60,7 @@ def test_only_a_live_teacher_has_no_weights_and_only_a_trust_region_has_two_pass
             "teacher_update_rate = 0.1: a ",
         ),
         ("srpo", {"teacher": {"kind": "snapshot", "every": 0}}, "greater than or equal to 1"),
-        ("srpo", {"teacher": {"kind": "frozen", "every": 10}}, "Extra inputs"),
+        ("srpo", {"teacher": {"kind": "frozen", "every": 10}}, "teacher.frozen.every: no such setting"),
         ("srpo", {"teacher": {"kind": "slow"}}, "'ema', 'frozen', 'live', 'snapshot', 'trust_region'"),
         ("srpo", {"teacher_update_rate": 1.1}, "less than or equal to 1"),
         ("grpo", {"teacher": {"kind": "live"}}, "teacher.kind = live: no branch of the method asks a teacher"),
@@ -72,7 +71,7 @@ def test_only_a_live_teacher_has_no_weights_and_only_a_trust_region_has_two_pass
     ],
 )
 def test_what_has_no_effect_is_refused(name: str, changes: dict, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(ValueError, match=message):
         load_method(name, **changes)
 
 

@@ -57,12 +57,14 @@ def test_are_constants_and_none_for_no_token():
 
 
 def test_spread_of_groups_by_hand():
-    rewards = torch.tensor([1.0, 0, 1, 0, 0, 1] + [0.0] * 6)  # of 8, 1 correct in the group 3 and 2 of 4 in the group 5
+    correct = torch.tensor(
+        [1, 0, 1, 0, 0, 1] + [0] * 6
+    ).bool()  # of 8, 1 correct in the group 3 and 2 of 4 in the group 5
     groups = torch.tensor([5, 5, 5, 5, 3, 3] + [3] * 6)
     expected = [math.sqrt(1 / 4)] * 4 + [math.sqrt(7 / 64)] * 8
-    assert group_spread(rewards, groups).tolist() == pytest.approx(expected)
+    assert group_spread(correct, groups).tolist() == pytest.approx(expected)
     assert expected[-1] == pytest.approx(0.3307, abs=1e-4)
-    assert group_spread(torch.tensor([1.0, 1, 0, 0]), torch.tensor([0, 0, 1, 1])).tolist() == [0] * 4
+    assert group_spread(torch.tensor([True, True, False, False]), torch.tensor([0, 0, 1, 1])).tolist() == [0] * 4
 
 
 def test_weights_by_group_by_hand():

@@ -264,12 +264,12 @@ def test_updates_of_a_batch(name):
     log_probs = [torch.zeros(5)] * len(rewards)
     texts, formats = [""] * len(rewards), [None] * len(rewards)
     rollouts = Rollouts(group, tokens, tokens, texts, log_probs, rewards, formats, rewards > 2)
-    batches = mini_batches(rollouts, route(rewards, group, method.routing), method.mini_batch_questions)
+    batches = mini_batches(rollouts, route(rewards == 1, group, method.routing), method.mini_batch_questions)
     assert len(batches) == TABLE_3[name]["updates a batch"]
     kept = {"sdpo_failed_only": 5 / 8, "sdpo_correct_only": 3 / 8}.get(name, 1)
     assert {len(batch) for batch in batches} == {TABLE_3[name]["mini-batch (questions)"] * 8 * kept}
     lengths = [10] * len(rewards)
-    routes = route(rewards, group, method.routing)
+    routes = route(rewards == 1, group, method.routing)
     ranks = assign_ranks(batches, lengths, execution.ranks, routes.uses_teacher.nonzero().flatten().tolist())
     shares = [[[row for row in rows if ranks[row] == rank] for rank in range(execution.ranks)] for rows in batches]
     layout = order_rows(shares, lengths, training.micro_batch_size, execution.max_tokens_per_rank)

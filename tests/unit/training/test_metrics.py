@@ -24,7 +24,7 @@ from srpo.training.metrics import (
 def test_metrics_of_a_batch_by_hand():
     rollouts = rollouts_of(REWARDS, 4, LENGTHS)
     method = load_method("srpo")
-    routes = route(rollouts.rewards, rollouts.question, method.routing)
+    routes = route(rollouts.correct, rollouts.question, method.routing)
     expected = {
         "reward/mean": 7 / 16,
         "response_length/mean": 2.5,
@@ -44,7 +44,7 @@ def test_metrics_of_a_batch_by_hand():
 
 def test_a_newer_branch_is_logged_by_methods_that_use_it_only():
     rollouts, method = rollouts_of(REWARDS, 4, LENGTHS), load_method("rlrt")
-    metrics = rollout_metrics(method, rollouts, route(rollouts.rewards, rollouts.question, method.routing))
+    metrics = rollout_metrics(method, rollouts, route(rollouts.correct, rollouts.question, method.routing))
     assert metrics["routing/rlrt_fraction"] == 6 / 16
     assert metrics["routing/grpo_fraction"] == 10 / 16
     assert "routing/rlsd_fraction" not in metrics
@@ -91,7 +91,7 @@ QUESTIONS = [
 def record_of(name: str, rewards: list[float]):
     rollouts = rollouts_of(rewards, 4, [1, 3, 2, 4] * 3)
     rollouts = dataclasses.replace(rollouts, texts=[f"text {i}" for i in range(12)])
-    routes = route(rollouts.rewards, rollouts.question, load_method(name).routing)
+    routes = route(rollouts.correct, rollouts.question, load_method(name).routing)
     record = json.loads(json.dumps(group_record(15, QUESTIONS, rollouts, routes, {}), allow_nan=False))
     return record, record.pop("rollouts")
 
