@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-paper-versions test-paper-imports test-gpu links lint dist env lock env-paper lock-paper peers clean
+.PHONY: help base-models smoke demo report published real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-paper-versions test-paper-imports test-gpu links lint dist env lock env-paper lock-paper peers clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -42,6 +42,9 @@ demo: env ## train three methods on two benchmarks, in minutes; writes results/d
 
 report: env ## run the embedded experiment; writes results/embedded/report.html
 	$(BIN)/snakemake $(CONFIG)
+
+published: env ## make the reports of all published experiments, without training, in results/published
+	for folder in published/*/; do $(BIN)/srpo report "$$folder" || exit 1; done
 
 rehearsal: env ## run a few steps on the paper's data; MIRROR=DIR reads a copy of the SDPO repository
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal.yaml $(CONFIG)

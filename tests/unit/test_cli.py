@@ -246,4 +246,4 @@ def test_report_mistakes(arguments: list[str], word: str, capsys: pytest.Capture
 def test_help_shows_only_what_is_needed_as_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "--help"]) == 0
     usage = capsys.readouterr().out.split("\n\n")[0].split()
-    assert " ".join(usage) == "Usage: srpo report [OPTIONS] [results/NAME | compare results/A results/B]..."
+    assert " ".join(usage) == "Usage: srpo report [OPTIONS] [results/NAME | compare results/A published/B]..."
