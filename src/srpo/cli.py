@@ -159,19 +159,15 @@ def plan(
         Option(
             "--from",
             metavar="RESULTS",
-            help="use the times that finished runs measured, e.g. of results/paper-rehearsal; repeatable",
+            help="use the times that finished runs measured, e.g. of srpo rehearse; repeatable",
         ),
     ] = None,
     gpu: Annotated[
         str | None,
         Option(
             metavar="CARD",
-            help="estimate seconds per step from the card's data sheet: a10g, l40s, a100, h100 and others",
+            help="compute seconds per step from its data sheet: a10g, h100 and others, or GB/s:TFLOP/s:GB of yours",
         ),
-    ] = None,
-    gpu_memory: Annotated[
-        float | None,
-        Option(metavar="GB", help="warn above it (default: the card's, or 80 if the paper's steps have no card named)"),
     ] = None,
     claim: Annotated[
         str | None,
@@ -184,19 +180,13 @@ def plan(
     gpu_hours: Annotated[float | None, Option(metavar="N", help="what a matrix of --decide may take")] = None,
 ) -> None:
     """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
-    from srpo.plan.gpus import find_gpu
     from srpo.plan.measurements import product_rate_here, read_measurements
     from srpo.plan.plan import make_plan
     from srpo.plan.shortages import shortages
-    from srpo.plan.text import memory_sizes, render
+    from srpo.plan.text import render
 
     if nodes < 1:
         raise SrpoError(f"--nodes {nodes}: at least 1")
-    if gpu is not None:
-        gpu = gpu.lower()
-        find_gpu(gpu)
-    if gpu_memory is not None and not 0 < gpu_memory < float("inf"):
-        raise SrpoError(f"--gpu-memory {gpu_memory}: above 0")
     if (claim is None) != (gpu_hours is None):
         raise SrpoError('--decide and --gpu-hours belong together, e.g. --decide "srpo > grpo" --gpu-hours 500')
     experiment = _load(file)
@@ -209,7 +199,7 @@ def plan(
     known = read_measurements(folders, experiment)
     made = make_plan(experiment, nodes, known, gpu, product_rate=product_rate_here(experiment))
     print(render(made), end="")
-    for line in shortages(experiment, gpu_memory * 1e9 if gpu_memory is not None else min(memory_sizes(made))):
+    for line in shortages(experiment, made.gpu.memory) if made.gpu else []:
         print(f"srpo: warning: {line}", file=sys.stderr)
 
 

@@ -433,8 +433,8 @@ class Training(Config):
     clock: Clock
     budget_seconds: dict[str, Positive]
     max_steps: Count | None = None
-    # end a run at the first alarm of the watch for collapse (srpo/watch.py)
-    stop_on: Literal["alarm"] | None = None
+    # end a run at the first alarm of the watch for collapse, or of its rules that cost money (srpo/watch.py)
+    stop_on: Literal["alarm", "cost"] | None = None
 
     @model_validator(mode="after")
     def _budgets_increase(self) -> Training:

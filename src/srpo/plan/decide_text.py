@@ -14,10 +14,8 @@ from srpo.plan.decide import (
     other_differences,
     parse_claim,
 )
-from srpo.plan.gpus import GPUS
 from srpo.plan.measurements import read_measurements
 from srpo.plan.plan import Plan, make_plan
-from srpo.plan.published import published_steps
 from srpo.plan.text import not_measured, table
 from srpo.text import joined
 
@@ -47,7 +45,7 @@ def decision(
     first, second = (two.methods[name].title for name in two.matrix[0].methods)
     head = f"{two.name}: is {first} ahead of {second}? Matrices for {hours:g} GPU-hours"
     if plan.gpu:
-        head += f"; card: {plan.gpu}, {GPUS[plan.gpu].memory / 1e9:.0f} GB"
+        head += f"; card: {plan.gpu}"
     parts = [head, _table(found), *(_proposal(model, options[0], two.name) for model, options in found.items())]
     return "\n\n".join([*parts, "\n".join(_notes(two, plan, found))]) + "\n"
 
@@ -118,12 +116,11 @@ def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]]) -
     if changed := other_differences(experiment, plan):
         what = joined([f"{key} ({one:g} and {other:g})" for key, (one, other) in changed.items()])
         lines.append(f"- {joined(names)} differ in {what}, too: this decides between them with these settings.")
-    if plan.unmeasured:
+    if plan.measured.folders and plan.computed:
         lines.append(f"- Not measured: {not_measured(plan)}; their seconds are those of srpo plan without --from.")
     if not plan.measured.folders:
-        low, *_, high = (steps.pace for steps in published_steps())
         lines.append(
-            f"- GPU-hours are those of srpo plan {experiment.name}. Published steps took {low:.2f} to {high:.2f} times "
-            "as long as the paper's: measure yours in a rehearsal first."
+            f"- GPU-hours are those of srpo plan {experiment.name}, which has their range: measure yours in a "
+            "rehearsal first."
         )
     return lines

@@ -1,11 +1,13 @@
-"""Seconds of a training step on a GPU that was not measured, from the card's data sheet.
+"""Computes the seconds of a training step on a GPU that no run has measured.
 
 Generating a token takes the time to read the weights, and the keys and values of all sequences at work, from memory.
-The other passes take the time of their FLOPs. Lengths and the share of the data sheet that a program reaches are
-assumed; ``tests/unit/plan/test_gpus.py`` compares the result for the paper's GPU, model and settings with the paper's
-step times. Arithmetic only.
+The other passes take the time of their FLOPs. Lengths of responses and the share of the data sheet that a program
+reaches are assumed (:class:`Assumed`). ``tests/unit/plan/test_gpus.py`` holds the result against published seconds,
+figure 4b of the paper among them. Arithmetic only.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from srpo.algorithm.method import Method
@@ -13,16 +15,10 @@ from srpo.cost import memory
 from srpo.cost.flops import model_cost
 from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, Training, TransformerShape
+from srpo.experiment.step_times import timed_like
 
 MEAN_PROMPT = 379
 """Tokens of a prompt: mean of the five benchmarks' medians with Qwen3's tokenizer (docs/small-scale.md)."""
-
-MEAN_RESPONSE, LONGEST_RESPONSE = 1090, 4096
-"""Assumed tokens of responses, if the experiment allows that many.
-
-The mean is fitted: with it the paper's card meets the paper's step times, on average over the three methods of figure
-4b. Others saw shorter responses and shorter steps (docs/paper-scale.md, what was never measured).
-"""
 
 BANDWIDTH_SHARE = 0.6
 """Assumed share of a data sheet's memory bandwidth that generation reaches."""
@@ -36,71 +32,121 @@ OTHER_SECONDS = 6.0
 TEACHER_SHARE = {"grpo": 0.0, "srpo": 0.5, "sdpo": 1.0}
 """Assumed share of rollouts that the teacher scores, by the method whose passes a method shares."""
 
+TRAINING_SHARES = (0.40, 0.14)
+"""Shares of an H100's FLOP/s that training reaches, from fast to slow: this module's assumption, recomputation counted,
+and prime-rl's measurement of Qwen3-4B in micro-batches of 16,384 tokens on 8 H100 (its BENCHMARKS.md, MFU 13.9 %)."""
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What a computed step assumes of the experiment's run, which only a run can measure.
+
+    Attributes:
+        response: mean tokens of a response, if the experiment allows that many. 1,090 is fitted: with it the paper's
+            card meets figure 4b, on average over its three methods. Others saw 250 to 450.
+        longest: tokens of the longest response of a batch, if the experiment allows that many.
+        training: the speed of all passes but generation, in parts of the card's assumed one.
+    """
+
+    response: int = 1090
+    longest: int = 4096
+    training: float = 1.0
+
+
+USUAL = Assumed()
+
+LENGTHS = (Assumed(350, 1024), Assumed(350, 2048), Assumed(1090, 4096), Assumed(1090, 8192))
+"""What responses may be like, from the shortest published (SDCL's run had means of 245 to 454) to one in a batch that
+runs into the paper's limit."""
+
 
 @dataclass(frozen=True)
 class Gpu:
     """A card.
 
     Attributes:
+        name: as ``srpo plan --gpu`` takes it.
         memory: bytes, by the data sheet, as the next two.
         bandwidth: bytes of memory per second.
         flops: dense bfloat16 FLOP/s, without sparsity.
         flops_share: assumed share of them that passes other than generation reach, recomputation counted.
     """
 
+    name: str
     memory: float
     bandwidth: float
     flops: float
-    flops_share: float = 0.4
+    flops_share: float = TRAINING_SHARES[0]
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.memory / 1e9:.0f} GB"
 
 
 GPUS = {
-    "a10g": Gpu(24e9, 600e9, 70e12),
-    "l4": Gpu(24e9, 300e9, 121e12),
-    "rtx4090": Gpu(24e9, 1008e9, 165e12),
-    "l40s": Gpu(48e9, 864e9, 362e12),
-    "a100": Gpu(80e9, 2039e9, 312e12, 0.45),
-    "h100": Gpu(80e9, 3350e9, 989e12),
-    "h20": Gpu(96e9, 4000e9, 148e12, 0.6),
-    "h200": Gpu(141e9, 4800e9, 989e12),
+    card.name: card
+    for card in (
+        Gpu("a10g", 24e9, 600e9, 70e12),
+        Gpu("l4", 24e9, 300e9, 121e12),
+        Gpu("rtx4090", 24e9, 1008e9, 165e12),
+        Gpu("l40s", 48e9, 864e9, 362e12),
+        Gpu("h100", 80e9, 3350e9, 989e12),
+        Gpu("h800", 80e9, 3350e9, 989e12),
+        Gpu("a100", 80e9, 2039e9, 312e12, 0.45),
+        Gpu("h20", 96e9, 4000e9, 148e12, 0.6),
+        Gpu("h200", 141e9, 4800e9, 989e12),
+        Gpu("b200", 180e9, 8000e9, 2250e12),
+    )
 }
-"""Cards by the name that ``srpo plan --gpu`` takes.
+"""Cards by name. Links between cards do not count: without NVLink a step takes longer.
 
 Shares of FLOP/s: pretraining a 7B model with FSDP reaches 57 % of an A100 and 46 % of an H100 (PyTorch's blog,
 "Maximizing training throughput", and foundation-model-stack/fms-fsdp issue 89). Steps here are shorter and have a head
-of 152,000 entries and no ``torch.compile``: a review expects 35 to 45 %. The H20 has little arithmetic for its memory,
-so products keep it busier; nobody has published its share. The other cards are assumed to be like the H100.
+of 152,000 entries and no ``torch.compile``. The H20 has little arithmetic for its memory, so products keep it busier;
+nobody has published its share. The other cards are assumed to be like the H100.
 """
-
-PAPER_GPU = "h20"
 
 
 def find_gpu(name: str) -> Gpu:
-    """A card by its name.
+    """A card by its name, or by its data sheet: ``8000:2250:192`` is 8000 GB/s, 2250 TFLOP/s and 192 GB.
 
     Raises:
-        SrpoError: if it is not known.
+        SrpoError: if it is neither.
     """
-    if name not in GPUS:
-        raise SrpoError(f"--gpu {name}: unknown; there is {', '.join(GPUS)}")
-    return GPUS[name]
+    if re.fullmatch(r"\d+(\.\d+)?(:\d+(\.\d+)?){2}", name):
+        bandwidth, flops, size = map(float, name.split(":"))
+        if min(bandwidth, flops, size) > 0:
+            return Gpu(name, size * 1e9, bandwidth * 1e9, flops * 1e12)
+    if name.lower() not in GPUS:
+        own = "or give GB/s, dense bfloat16 TFLOP/s and GB of your card, e.g. 8000:2250:192"
+        raise SrpoError(f"--gpu {name}: unknown; there is {', '.join(GPUS)}; {own}")
+    return GPUS[name.lower()]
 
 
-def mean_context(training: Training) -> float:
+def mean_context(training: Training, assumed: Assumed = USUAL) -> float:
     """Mean tokens of prompt and response while a response is being generated."""
-    return min(MEAN_PROMPT, training.max_prompt_length) + min(MEAN_RESPONSE, training.max_response_length) / 2
+    return min(MEAN_PROMPT, training.max_prompt_length) + min(assumed.response, training.max_response_length) / 2
 
 
-def data_sheet_seconds(
-    gpu: Gpu, shape: TransformerShape, training: Training, execution: Execution, method: Method | None, like: str
+def lengths_of(training: Training) -> Iterable[Assumed]:
+    """:data:`LENGTHS` as far as an experiment allows them, each once."""
+    limit = training.max_response_length
+    return dict.fromkeys(Assumed(min(each.response, limit), min(each.longest, limit)) for each in LENGTHS)
+
+
+def card_seconds(
+    gpu: Gpu,
+    shape: TransformerShape,
+    training: Training,
+    execution: Execution,
+    method: Method | None,
+    assumed: Assumed = USUAL,
 ) -> tuple[float, float]:
     """Seconds of a step on ``execution.ranks`` cards: generation, and all other phases.
 
     Args:
         method: None for the untrained model, which takes GRPO's passes.
-        like: the method of :data:`TEACHER_SHARE` whose passes it shares.
     """
-    response = min(MEAN_RESPONSE, training.max_response_length)
+    response = min(assumed.response, training.max_response_length)
     prompt = min(MEAN_PROMPT, training.max_prompt_length)
     rows = training.questions_per_batch * training.rollouts_per_question / execution.ranks
     tensor_parallel = execution.rollout_tensor_parallel
@@ -108,21 +154,19 @@ def data_sheet_seconds(
     room = memory.rollout_memory(shape, execution, gpu.memory)["keys and values"] / token_bytes
     # a server works on its rollouts in several rounds if it has no room for the keys and values of all
     rounds = max(1.0, rows * tensor_parallel * (prompt + response) / max(room, prompt + response))
-    tokens = rounds * min(LONGEST_RESPONSE, training.max_response_length)
+    tokens = rounds * min(assumed.longest, training.max_response_length)
     weights = memory.BFLOAT16 * memory.parameters(shape) / tensor_parallel
-    cached = rows * tensor_parallel * response * mean_context(training) * token_bytes
+    cached = rows * tensor_parallel * response * mean_context(training, assumed) * token_bytes
     generation = max(tokens * TOKEN_SECONDS, (tokens * weights + cached) / (BANDWIDTH_SHARE * gpu.bandwidth))
     if method is not None:  # the bound: each time as long as the first, and as often as may be
         generation *= method.generation_batches
 
+    scored = TEACHER_SHARE[timed_like(method)]
     cost = model_cost(shape)
     score = cost.forward_flops([prompt + response])
-    passes_of_teacher = method.teacher_passes if method else 0
-    teacher = passes_of_teacher * TEACHER_SHARE[like] * cost.forward_flops([prompt + response + response])
+    teacher = (method.teacher_passes if method else 0) * scored * cost.forward_flops([prompt + response + response])
     several_updates = method is None or method.mini_batch_questions < training.questions_per_batch
-    before = (
-        score if several_updates else TEACHER_SHARE[like] * score
-    )  # old log-probs, or the student's top K of what the teacher scores
+    before = score if several_updates else scored * score  # old log-probs, or the top K of what the teacher scores
     update = (4 if execution.gradient_checkpointing else 3) * score
-    passes = rows * (before + teacher + update) / (gpu.flops_share * gpu.flops)
+    passes = rows * (before + teacher + update) / (assumed.training * gpu.flops_share * gpu.flops)
     return generation, passes + OTHER_SECONDS

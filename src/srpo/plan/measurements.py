@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from srpo.algorithm.method import Method
 from srpo.cost import memory
@@ -15,7 +16,7 @@ from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, MiniatureModel, ModelledClock
 from srpo.experiment.step_times import timed_like
 from srpo.files import read_events, read_json
-from srpo.layout import Layout, RunFiles, RunId
+from srpo.layout import Layout, RunId
 
 SAME = (
     *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),
@@ -37,12 +38,14 @@ class Measurements:
     Attributes:
         folders: the results folders that were read.
         phases: by model and method, mean wall seconds of each phase of a step.
+        longest: by model and method, mean tokens of the longest response of a batch, if the log has it.
         validations: by model, seconds and rollouts of a validation.
         write_bytes_per_second: of checkpoints, the slowest; None if none was timed.
     """
 
     folders: tuple[Path, ...] = ()
     phases: Mapping[tuple[str, str], Phases] = field(default_factory=dict)
+    longest: Mapping[tuple[str, str], float] = field(default_factory=dict)
     validations: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     write_bytes_per_second: float | None = None
 
@@ -104,6 +107,7 @@ def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measureme
     """
     folders = tuple(folders)
     steps: dict[tuple[str, str], list[Phases]] = defaultdict(list)
+    longest: dict[tuple[str, str], list[float]] = defaultdict(list)
     validations: dict[str, list[tuple[float, int]]] = defaultdict(list)
     speeds: list[float] = []
     for folder in folders:
@@ -118,7 +122,10 @@ def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measureme
             )
         for run in found:
             files = layout.run_files(run)
-            steps[run.model, run.method] += _steps(files)
+            events = _after_the_first([*read_events(files.steps)])
+            steps[run.model, run.method] += [event["phase_seconds"] for event in events]
+            lengths = [event.get("metrics", {}).get("response_length/max") for event in events]
+            longest[run.model, run.method] += [length for length in lengths if length is not None]
             summary = read_json(files.summary)
             if seconds := summary.get("validation_seconds"):
                 questions = measured.benchmarks[run.benchmark].questions("test")
@@ -128,6 +135,7 @@ def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measureme
     return Measurements(
         folders,
         {key: _mean(phases) for key, phases in steps.items()},
+        {key: fmean(lengths) for key, lengths in longest.items() if lengths},
         {
             model: (fmean(s for s, _ in found), round(fmean(n for _, n in found)))
             for model, found in validations.items()
@@ -148,10 +156,9 @@ def _check(folder: Path, measured: Experiment, planned: Experiment) -> None:
             raise SrpoError(f"{folder}: {key} = {there}, but {here} in {planned.name}: its seconds are of other steps")
 
 
-def _steps(files: RunFiles) -> list[Phases]:
-    """The phases of a run's steps, without the first if there are several."""
-    phases = [event["phase_seconds"] for event in read_events(files.steps)]
-    return phases[1:] or phases
+def _after_the_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A run's steps without the first, which compiles kernels, if there are several."""
+    return events[1:] or events
 
 
 def _mean(steps: list[Phases]) -> Phases:

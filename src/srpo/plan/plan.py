@@ -1,8 +1,9 @@
 """What an experiment will take, before anything is submitted: runs, steps, hours, disk and memory.
 
-Everything is computed from the experiment, the shapes of its models and seconds per step: those that finished runs
-measured (:mod:`srpo.plan.measurements`), else those of a card (:mod:`srpo.plan.gpus`). What had to be assumed is a
-named constant, printed with the result. :func:`make_plan` is pure; :mod:`srpo.plan.text` makes text of it.
+Everything is computed from the experiment, the shapes of its models and seconds per step. These are measured by
+finished runs (:mod:`srpo.plan.measurements`) or else computed: from a card's data sheet (:mod:`srpo.plan.gpus`), or on
+a CPU from FLOPs. What had to be assumed is a named constant. :func:`make_plan` is pure; :mod:`srpo.plan.text` makes
+text of it.
 """
 
 import heapq
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from srpo.algorithm.method import Method
 from srpo.cost import memory
 from srpo.cost.flops import model_cost, modelled_seconds
-from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import (
     CalibratedClock,
     Experiment,
@@ -23,18 +23,15 @@ from srpo.experiment.config import (
     ModelledClock,
     Training,
     TransformerShape,
+    WallClock,
 )
-from srpo.experiment.step_times import TimedMethod, paper_step_seconds, seconds_of_steps, steps_in_seconds, timed_like
+from srpo.experiment.step_times import seconds_of_steps, steps_in_seconds, timed_like
 from srpo.layout import RunId
 from srpo.miniature.stored import stored_file
-from srpo.plan.gpus import GPUS, PAPER_GPU, data_sheet_seconds, mean_context
+from srpo.plan.gpus import GPUS, USUAL, Assumed, Gpu, card_seconds, find_gpu, mean_context
 from srpo.plan.measurements import Measurements, depends_on_products
 from srpo.plan.shortages import shortages
-from srpo.repository import CONFIGS
 from srpo.training.checkpoints import CHECKPOINT_SHARE
-
-PAPER_MODEL = "qwen3-8b"
-"""The model whose seconds figure 4b has."""
 
 REHEARSAL_STEPS = 10
 """A run of fewer steps shows that the path works and what it takes, not what a method learns."""
@@ -73,22 +70,56 @@ SAVED_VALIDATIONS = 0.25
 COMPLETE_CHECKPOINTS = {"writing": 3, "running": 2, "finished": 1}
 """Complete checkpoints of a run (``training/checkpoints.py``): one in the making, one in reserve, one at the end."""
 
+REST = "log-probs, teacher, update"
+"""The phases of a step but generation."""
+
+BREAK_STEP, BROKEN_PACE, BROKEN_RUNS = 220, 218 / 41, "six of nine"
+"""How a published run of SRPO broke: 218 instead of 41 seconds per step from step 220 on, as its responses grew to the
+limit; six of that group's nine runs broke (xrryyds/SDCL_A_TOKEN, srpo_progress_and_results.md, section 3.3)."""
+
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a training step takes.
+    """How long a kind of training step takes.
 
     Attributes:
-        seconds: mean up to each budget, by label.
-        generation: part of it that is generation.
-        source: whose seconds they are: ``measured``, ``paper``, ``FLOPs`` or a card of
-            :data:`srpo.plan.gpus.GPUS`; of which method, if of another one; ``scaled``, if the paper's are of another
-            model or of other passes.
+        generation, rest: seconds of generation, and of all other phases.
+        source: whose seconds they are: ``measured``, and of which method if of another one; a card; or ``FLOPs``.
     """
 
-    seconds: dict[str, float]
     generation: float
+    rest: float
     source: str
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step."""
+        return self.generation + self.rest
+
+
+@dataclass(frozen=True)
+class Course:
+    """The steps of a run: all of one kind, or of another one after the first ``switch``."""
+
+    first: StepTime
+    later: StepTime
+    switch: float = math.inf
+
+    def parts(self, steps: float) -> tuple[float, float]:
+        """Seconds of generation and of all other phases in a number of steps."""
+        counts = ((min(steps, self.switch), self.first), (max(0.0, steps - self.switch), self.later))
+        return sum(n * each.generation for n, each in counts), sum(n * each.rest for n, each in counts)
+
+    def steps_in(self, seconds: float) -> float:
+        """How many steps seconds are enough for."""
+        if seconds <= (before := self.switch * self.first.seconds):
+            return seconds / self.first.seconds
+        return self.switch + (seconds - before) / self.later.seconds
+
+    @property
+    def source(self) -> str:
+        """Of both kinds of steps."""
+        return ", then ".join(dict.fromkeys((self.first.source, self.later.source)))
 
 
 @dataclass(frozen=True)
@@ -106,7 +137,8 @@ class RunPlan:
 
     Attributes:
         run: which.
-        step: seconds of a step.
+        step_seconds: mean of its steps.
+        source: whose seconds they are (:attr:`StepTime.source`).
         steps: number of steps within each budget, by label.
         validations: number of validations.
         seconds: wall time by part: start, the phases of training, validation, checkpoints, evaluation.
@@ -114,7 +146,8 @@ class RunPlan:
     """
 
     run: RunId
-    step: StepTime
+    step_seconds: float
+    source: str
     steps: dict[str, int]
     validations: int
     seconds: dict[str, float]
@@ -126,6 +159,13 @@ class RunPlan:
         """Wall time of the run and of its evaluation."""
         return sum(self.seconds.values())
 
+    @property
+    def after_break(self) -> float:
+        """Wall time of its training and validations after :data:`BREAK_STEP`, if it does not break."""
+        steps = max(self.steps.values())
+        parts = ("generation", REST, "validation")
+        return max(0.0, 1 - BREAK_STEP / steps) * sum(self.seconds[part] for part in parts) if steps else 0.0
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -134,7 +174,7 @@ class Plan:
     Attributes:
         experiment: the experiment.
         measured: what was measured of it before.
-        gpu: the card, by its name in :data:`srpo.plan.gpus.GPUS`; None without SGLang.
+        gpu: the card; None without SGLang.
         gpu_chosen: whether nobody named the card.
         shapes: its models' shapes, by name.
         nodes: runs at a time.
@@ -148,7 +188,7 @@ class Plan:
 
     experiment: Experiment
     measured: Measurements
-    gpu: str | None
+    gpu: Gpu | None
     gpu_chosen: bool
     shapes: dict[str, TransformerShape]
     nodes: int
@@ -170,12 +210,12 @@ class Plan:
         return (self.busy_seconds * self.experiment.execution.ranks + sum(self.model_seconds)) / 3600
 
     @property
-    def unmeasured(self) -> dict[str, list[str]]:
-        """By model, the methods whose seconds nobody measured; none if nothing was to be read."""
+    def computed(self) -> dict[str, list[str]]:
+        """By model, the methods whose seconds on a card are computed, because nobody measured them."""
         found: dict[str, list[str]] = {}
-        for run in self.runs if self.measured.folders else []:
+        for run in self.runs if self.gpu else []:
             methods = found.setdefault(run.run.model, [])
-            if not run.step.source.startswith("measured") and run.run.method not in methods:
+            if not run.source.startswith("measured") and run.run.method not in methods:
                 methods.append(run.run.method)
         return {model: methods for model, methods in found.items() if methods}
 
@@ -184,6 +224,12 @@ class Plan:
         """Whether its runs are too short for anything but to see that the path works."""
         limit = self.experiment.training.max_steps
         return limit is not None and limit < REHEARSAL_STEPS
+
+    @property
+    def can_break_at_a_price(self) -> bool:
+        """Whether a run whose steps grow longer takes more time: it counts steps, and more than :data:`BREAK_STEP`."""
+        counts = not isinstance(self.experiment.training.clock, WallClock) and self.gpu is not None
+        return counts and any(run.after_break for run in self.runs)
 
     @property
     def disk_end(self) -> float:
@@ -205,7 +251,7 @@ def make_plan(
     nodes: int = 1,
     measured: Measurements = NOTHING,
     gpu: str | None = None,
-    pace: float = 1.0,
+    assumed: Assumed = USUAL,
     product_rate: float | None = None,
 ) -> Plan:
     """Compute what an experiment needs.
@@ -214,19 +260,18 @@ def make_plan(
         experiment: resolved.
         nodes: how many runs there are at a time.
         measured: of finished runs with the same settings.
-        gpu: a card of :data:`srpo.plan.gpus.GPUS`, for steps that were not measured; by default :func:`default_gpu`.
-        pace: how many times as long a step on a card takes as expected, if it was not measured.
+        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: :func:`default_gpu`.
+        assumed: of these steps.
         product_rate: FLOP/s of a core (:func:`srpo.plan.measurements.product_rate_here`), for experiments that depend
             on it; without it, a second of their clock is counted as a second of a core.
 
     Raises:
-        SrpoError: if the shape of a model is not known.
+        SrpoError: if the shape of a model, or the card, is not known.
     """
-    chosen = gpu is None
-    gpu = gpu or default_gpu(experiment)
+    card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
     product_rate = product_rate if depends_on_products(experiment) else None
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
-    planner = _Planner(experiment, shapes, measured, gpu, pace, product_rate)
+    planner = _Planner(experiment, shapes, measured, card, assumed, product_rate)
     runs = [planner.run(run) for run in experiment.runs()]
     base = [
         planner.base_seconds(model, benchmark)
@@ -241,32 +286,25 @@ def make_plan(
         if (seconds := _warm_start_seconds(base_model, shape))
     ]
     wall = _makespan(models, nodes) + _makespan([*(run.total_seconds for run in runs), *base], nodes)
-    return Plan(experiment, measured, gpu, chosen, shapes, nodes, product_rate, runs, models, base, base_bytes, wall)
+    return Plan(
+        experiment, measured, card, gpu is None, shapes, nodes, product_rate, runs, models, base, base_bytes, wall
+    )
 
 
-def default_gpu(experiment: Experiment) -> str | None:
-    """The card of an experiment if nobody names one; None without SGLang.
+def default_gpu(experiment: Experiment) -> Gpu | None:
+    """The card of an experiment if nobody names one: the smallest with room for it; None without SGLang.
 
-    The paper's card for steps like the paper's, else the smallest that has room for it, and the largest if none has.
+    Of cards with the same memory it is the first of :data:`~srpo.plan.gpus.GPUS`; the largest if none has room.
     """
     if experiment.execution.rollout_engine != "sglang":
         return None
-    if like_the_paper(experiment):
-        return PAPER_GPU
-    cards = sorted(GPUS, key=lambda name: GPUS[name].memory)
-    return next((name for name in cards if not shortages(experiment, GPUS[name].memory)), cards[-1])
+    cards = sorted(GPUS.values(), key=lambda card: card.memory)
+    return next((card for card in cards if not shortages(experiment, card.memory)), cards[-1])
 
 
 def is_toy(model: Model) -> bool:
     """Whether a second of the modelled clock takes :data:`MODELLED_SECOND` with a model."""
     return isinstance(model, MiniatureModel) and model.warm_start.corpus == "families"
-
-
-def like_the_paper(experiment: Experiment) -> bool:
-    """Whether steps have the size and the number of cards of those of figure 4b."""
-    training, execution = experiment.training, experiment.execution
-    sizes = (training.questions_per_batch, training.rollouts_per_question, training.max_response_length)
-    return execution.rollout_engine == "sglang" and (*sizes, execution.ranks) == (32, 8, 8192, 8)
 
 
 class _Planner:
@@ -277,45 +315,46 @@ class _Planner:
         experiment: Experiment,
         shapes: dict[str, TransformerShape],
         measured: Measurements,
-        gpu: str | None,
-        pace: float,
+        gpu: Gpu | None,
+        assumed: Assumed,
         product_rate: float | None,
     ) -> None:
-        self.experiment, self.shapes, self.measured, self.gpu, self.pace = experiment, shapes, measured, gpu, pace
+        self.experiment, self.shapes, self.measured, self.gpu, self.assumed = experiment, shapes, measured, gpu, assumed
         self.product_rate = product_rate
         self.speed = measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
-        self.paper_ratios = _paper_ratios() if gpu == PAPER_GPU and like_the_paper(experiment) else None
 
     def run(self, run: RunId) -> RunPlan:
         """What one training run and its evaluation need."""
         training, execution = self.experiment.training, self.experiment.execution
         method, shape = self.experiment.methods[run.method], self.shapes[run.model]
-        step = self.step_time(run.model, run.method)
+        course = self.course(run.model, run.method)
         limit = training.max_steps or math.inf
-        steps = {label: min(limit, count) for label, count in _steps(training, method, step).items()}
-        last = [*training.budget_seconds][-1]
-        horizon = steps[last] * step.seconds[last]
-        generation, rest = step.generation * horizon, (1 - step.generation) * horizon
-        if step.source == "FLOPs":
+        budgets = training.budget_seconds
+        steps = {label: min(limit, _steps(training, method, course, budget)) for label, budget in budgets.items()}
+        last = [*steps.values()][-1]
+        generation, rest = course.parts(last)
+        step_seconds = (generation + rest) / last
+        if course.source == "FLOPs":
             generation, rest = self.core_seconds(run.model, generation, rest)
-        validations = max(1, math.ceil(int(steps[last]) / training.validate_every))
+        validations = max(1, math.ceil(int(last) / training.validate_every))
         sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
-        evaluated = min(len(training.budget_seconds), validations)
+        evaluated = min(len(budgets), validations)
         server = SERVER_SECONDS[execution.rollout_engine]
-        known = self.known_sampling(run.model, step, method.generation_batches)
+        known = self.known_sampling(run.model, course.later, method.generation_batches)
         validating = validations * self.sampling_seconds(run.model, run.benchmark, training.validation.rollouts, known)
         evaluation = self.sampling_seconds(run.model, run.benchmark, self.experiment.evaluation.rollouts, known)
         complete = sizes.total / self.speed + CHECKPOINT_SHARE * (generation + rest + validating)
         selected = SAVED_VALIDATIONS * validations * sizes.weights / self.speed
         return RunPlan(
             run=run,
-            step=step,
+            step_seconds=step_seconds,
+            source=course.source,
             steps={label: int(count) for label, count in steps.items()},
             validations=validations,
             seconds={
                 "start": START_SECONDS[execution.driver] + server,
                 "generation": generation,
-                "log-probs, teacher, update": rest,
+                REST: rest,
                 "validation": validating,
                 "checkpoints": complete + selected,
                 "evaluation": EVALUATION_START_SECONDS[execution.rollout_engine] + evaluated * (server + evaluation),
@@ -335,71 +374,49 @@ class _Planner:
         return generation * rates.decode_flops_per_second * flop, rest * rates.dense_flops_per_second * flop
 
     def base_seconds(self, model: str, benchmark: str) -> float:
-        """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's at first."""
+        """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's."""
         engine = self.experiment.execution.rollout_engine
-        known = self.known_sampling(model, self.step_time(model, None), first=True)
+        known = self.known_sampling(model, self.course(model, None).first)
         sampling = self.sampling_seconds(model, benchmark, self.experiment.evaluation.rollouts, known)
         return EVALUATION_START_SECONDS[engine] + SERVER_SECONDS[engine] + sampling
 
-    def step_time(self, model: str, method: str | None) -> StepTime:
-        """Seconds of the steps of a model's method; None: of GRPO, for the untrained model.
-
-        Measured, if a run of the model and of a method with the same passes was; else, with SGLang on GPUs, those of
-        the card; else those of FLOPs.
-        """
+    def course(self, model: str, method: str | None) -> Course:
+        """The steps of a model's method; None: of GRPO, for the untrained model."""
         definition = self.experiment.methods[method] if method else None
         if definition is None or len(definition.phases) == 1 or (model, method) in self.measured.phases:
-            return self._step_time(model, method, definition)
-        first, later = (self._step_time(model, method, phase) for phase in definition.phases)
-        return _of_phases(self.experiment.training, definition, first, later)
+            step = self.step_time(model, method, definition)
+            return Course(step, step)
+        first, later = (self.step_time(model, method, phase) for phase in definition.phases)
+        return Course(first, later, definition.first_phase_steps or 0)
 
-    def _step_time(self, model: str, method: str | None, definition: Method | None) -> StepTime:
-        """The same of one phase of a method, or of one that has no other."""
-        experiment, labels = self.experiment, self.experiment.training.budget_seconds
+    def step_time(self, model: str, method: str | None, definition: Method | None) -> StepTime:
+        """Seconds of the steps of one phase of a method, or of one that has no other.
+
+        Measured, if a run of the model and of a method with the same passes was; else computed.
+        """
+        experiment = self.experiment
         methods = experiment.methods if definition is None else {**experiment.methods, str(method): definition}
         if found := self.measured.of(model, method, methods):
             name, phases = found
-            total = sum(phases.values())
-            source = "measured" if name == method else f"measured, {name}"
-            return StepTime(dict.fromkeys(labels, total), phases["generate"] / total, source)
+            rest = sum(phases.values()) - phases["generate"]
+            return StepTime(phases["generate"], rest, "measured" if name == method else f"measured, {name}")
+        shape, training = self.shapes[model], experiment.training
         if self.gpu is not None:
-            return self.card_step(self.gpu, model, method, definition)
-        generation, rest = _modelled_step(experiment, self.shapes[model], definition)
-        return StepTime(dict.fromkeys(labels, generation + rest), generation / (generation + rest), "FLOPs")
+            parts = card_seconds(self.gpu, shape, training, experiment.execution, definition, self.assumed)
+            return StepTime(*parts, self.gpu.name)
+        return StepTime(*_modelled_step(experiment, shape, definition), "FLOPs")
 
-    def card_step(self, gpu: str, model: str, method: str | None, definition: Method | None) -> StepTime:
-        """Seconds and their split from the card's data sheet.
-
-        For steps like the paper's on the paper's card they are scaled: for the model and the methods of figure 4b they
-        are the figure's, at the nearest budget.
-        """
-        training, like = self.experiment.training, timed_like(definition)
-        card, shape = GPUS[gpu], self.shapes[model]
-        generation, rest = data_sheet_seconds(card, shape, training, self.experiment.execution, definition, like)
-        total = generation + rest
-        if self.paper_ratios is None:
-            return StepTime(dict.fromkeys(training.budget_seconds, self.pace * total), generation / total, gpu)
-        seconds, figure, of_figure = {}, *self.paper_ratios[like]
-        for label, budget in training.budget_seconds.items():
-            mean = figure[min(figure, key=lambda hours: abs(3600 * hours - budget))]
-            seconds[label] = self.pace * mean * total / of_figure
-        own = math.isclose(total, of_figure)
-        source = ", ".join(["paper", *([like] if method not in (None, like) else []), *([] if own else ["scaled"])])
-        return StepTime(seconds, generation / total, source)
-
-    def known_sampling(self, model: str, step: StepTime, batches: int = 1, first: bool = False) -> TimedSampling:
+    def known_sampling(self, model: str, step: StepTime, batches: int = 1) -> TimedSampling:
         """A sampling of the model whose time is known: a measured validation, or a generation batch of a step.
 
         Args:
             batches: as how many the step's generation counts.
-            first: whether the step is one of the first.
         """
         if model in self.measured.validations:
             return TimedSampling(*self.measured.validations[model], self.shapes[model])
         training = self.experiment.training
-        seconds = [*step.seconds.values()][0 if first else -1]
         rollouts = training.questions_per_batch * training.rollouts_per_question
-        return TimedSampling(step.generation * seconds / batches, rollouts, self.shapes[model])
+        return TimedSampling(step.generation / batches, rollouts, self.shapes[model])
 
     def sampling_seconds(self, model: str, benchmark: str, samples: int, known: TimedSampling) -> float:
         """Time to sample a benchmark's test questions, each ``samples`` times.
@@ -420,7 +437,9 @@ class _Planner:
 
         def bytes_per_sequence(at_work: int) -> float:
             weights = memory.BFLOAT16 * memory.parameters(known.shape)
-            return weights / at_work + mean_context(experiment.training) * memory.kv_bytes_per_token(known.shape)
+            return weights / at_work + mean_context(experiment.training, self.assumed) * memory.kv_bytes_per_token(
+                known.shape
+            )
 
         before, now = (min(CONCURRENT, max(1, number // servers)) for number in (known.rollouts, rollouts))
         speed_up = max(1.0, bytes_per_sequence(before) / bytes_per_sequence(now))
@@ -430,25 +449,11 @@ class _Planner:
 # ---------------------------------------------------------------- a run
 
 
-def _paper_ratios() -> dict[TimedMethod, tuple[dict[float, float], float]]:
-    """By method of figure 4b: its seconds by hours, and the seconds of the same step by the card's data sheet."""
-    paper = load_experiment(CONFIGS / "experiments" / "paper.yaml")
-    shape, settings = memory.shape_of(paper.models[PAPER_MODEL]), (paper.training, paper.execution)
-    return {
-        name: (figure, sum(data_sheet_seconds(GPUS[PAPER_GPU], shape, *settings, paper.methods[name], name)))
-        for name, figure in paper_step_seconds().items()
-    }
-
-
-def _steps(training: Training, method: Method, step: StepTime) -> dict[str, float]:
-    """How many steps each budget is enough for."""
-    budgets, clock = training.budget_seconds, training.clock
-    if isinstance(clock, CalibratedClock):
-        return {label: _calibrated_steps(clock, method, seconds) for label, seconds in budgets.items()}
-    return {label: seconds / step.seconds[label] for label, seconds in budgets.items()}
-
-
-def _calibrated_steps(clock: CalibratedClock, method: Method, seconds: float) -> float:
+def _steps(training: Training, method: Method, course: Course, seconds: float) -> float:
+    """How many steps a budget is enough for."""
+    clock = training.clock
+    if not isinstance(clock, CalibratedClock):
+        return course.steps_in(seconds)
     means = clock.step_seconds[timed_like(method)]
     steps = steps_in_seconds(means, seconds)
     switch = method.first_phase_steps
@@ -457,25 +462,6 @@ def _calibrated_steps(clock: CalibratedClock, method: Method, seconds: float) ->
     later = clock.step_seconds[timed_like(method, switch + 1)]
     left = seconds - seconds_of_steps(means, switch)
     return steps_in_seconds(later, seconds_of_steps(later, switch) + left)
-
-
-def _of_phases(training: Training, method: Method, first: StepTime, later: StepTime) -> StepTime:
-    """The mean step up to each budget of a method that changes from the first kind of step to the later one."""
-    switch = method.first_phase_steps
-    assert switch is not None
-    seconds, parts = {}, [0.0, 0.0]
-    for label, budget in training.budget_seconds.items():
-        of_first, of_later = first.seconds[label], later.seconds[label]
-        if isinstance(training.clock, CalibratedClock):
-            steps = _calibrated_steps(training.clock, method, budget)
-        else:
-            steps = min(budget / of_first, switch) + max(0.0, budget - switch * of_first) / of_later
-        steps = min(steps, training.max_steps or math.inf)
-        parts = [min(steps, switch) * of_first, max(0.0, steps - switch) * of_later]
-        seconds[label] = sum(parts) / steps if steps > switch else of_first
-    generation = (parts[0] * first.generation + parts[1] * later.generation) / sum(parts)  # of the last budget
-    sources = dict.fromkeys((first.source, later.source))
-    return StepTime(seconds, generation, ", then ".join(sources))
 
 
 def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:

@@ -25,7 +25,11 @@ def shortages(experiment: Experiment, gpu: float) -> list[str]:
             ("generation", rollout, "lower execution.rollout_memory_fraction"),
         ):
             if (needed := sum(items.values())) > gpu:
-                lines.append(f"{name}: {what} needs about {gigabytes(needed)} of {gigabytes(gpu)} GB per GPU; {remedy}")
+                largest = sorted(items.items(), key=lambda item: -item[1])[:3]
+                most = "; ".join(f"{item}: {gigabytes(size)}" for item, size in largest)
+                lines.append(
+                    f"{name}: {what} needs about {gigabytes(needed)} of {gigabytes(gpu)} GB per GPU ({most}); {remedy}"
+                )
         per_token = memory.kv_bytes_per_token(shape) / execution.rollout_tensor_parallel
         if rollout["keys and values"] < longest * per_token:
             lines.append(

@@ -1,16 +1,17 @@
-"""An experiment's estimate (:mod:`srpo.plan`) as text: tables, and where their numbers come from."""
+"""An experiment's estimate (:mod:`srpo.plan`) as text: one table, the range of its price, and what it rests on."""
 
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-import jinja2
 from tabulate import tabulate
 
 from srpo.cost import memory
-from srpo.experiment.config import BUDGET_IS, CalibratedClock, Experiment, WallClock
-from srpo.experiment.step_times import paper_step_seconds, timed_like
-from srpo.plan.gpus import BANDWIDTH_SHARE, GPUS, LONGEST_RESPONSE, MEAN_PROMPT, MEAN_RESPONSE, PAPER_GPU, mean_context
+from srpo.experiment.config import BUDGET_IS, WallClock
+from srpo.plan.gpus import BANDWIDTH_SHARE, MEAN_PROMPT, TRAINING_SHARES, USUAL, lengths_of, mean_context
 from srpo.plan.plan import (
+    BREAK_STEP,
+    BROKEN_PACE,
+    BROKEN_RUNS,
     COMPLETE_CHECKPOINTS,
     CONCURRENT,
     EVALUATION_START_SECONDS,
@@ -23,32 +24,222 @@ from srpo.plan.plan import (
     Plan,
     RunPlan,
     is_toy,
-    like_the_paper,
     make_plan,
 )
-from srpo.plan.published import published_steps
 from srpo.plan.shortages import gigabytes, some_teacher_has_weights
-from srpo.repository import CONFIGS, REPORTS
 from srpo.text import duration, joined, plural
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
-PAPER_VALIDATES_EVERY, FEWER_VALIDATIONS = 5, 10
-"""Steps from one validation to the next: the paper's, and what an experiment takes that need not match it."""
-
-GPU_SIZES = (80e9, 96e9)
-"""Bytes of the GPUs that memory is compared with, if steps are like the paper's and nobody named a card."""
-
 
 def render(plan: Plan) -> str:
-    """The plan as text: tables, then where their numbers come from."""
-    parts = [_render_head(plan), _render_runs(plan), _render_time(plan), _render_seeds(plan), _render_disk(plan)]
-    if plan.experiment.execution.rollout_engine == "sglang":
-        parts.append(_render_memory(plan))
-    parts.append(_render_sources(plan))
+    """The plan as text."""
+    parts = [_head(plan), _table(plan), _sums(plan), _range(plan), _broken(plan), _seeds(plan), _notes(plan)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _render_seeds(plan: Plan) -> str:
+def headline(plan: Plan, source: str) -> str:
+    """Two lines: how much there is to compute and how long that may take, and what that assumes.
+
+    Args:
+        source: what ``srpo plan`` takes for this experiment: a name or a file.
+    """
+    counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
+    what = ", ".join(plural(count, name) for count, name in counts if count)
+    busy = duration(3600 * plan.device_hours, _device(plan))
+    from_what = (
+        "measured seconds per step"
+        if plan.measured.folders
+        else f"the data sheet of {plan.gpu}"
+        if plan.gpu
+        else f"FLOPs at {'the rate of this machine' if plan.product_rate else 'nominal rates'}, "
+        "prompts and responses as long as they may be, cores idle otherwise"
+    )
+    return (
+        f"{plan.experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
+        f"An estimate from {from_what}; srpo plan {source} says more."
+    )
+
+
+def not_measured(plan: Plan) -> str:
+    """Models and methods whose seconds are computed, as ``qwen3-4b, grpo and sdpo``."""
+    return "; ".join(f"{model}, {joined(methods)}" for model, methods in plan.computed.items())
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns: names to the left, numbers to the right."""
+    columns = list(zip(*rows, strict=True)) if rows else []
+    align = ["right" if all(cell[:1].isdigit() or cell in {"", "-"} for cell in c) else "left" for c in columns]
+    return tabulate(rows, header, tablefmt="simple", colalign=align or None, disable_numparse=True)
+
+
+def _device(plan: Plan) -> str:
+    return "GPU" if plan.gpu else "core"
+
+
+def _digits(plan: Plan) -> int:
+    """Digits of a time: a rehearsal is start-up, checkpoints and evaluation, whose times are mostly assumed."""
+    return 2 if plan.rehearsal else 3
+
+
+def _hours(plan: Plan, seconds: float) -> str:
+    """Device time of jobs with this wall time."""
+    return duration(seconds * plan.experiment.execution.ranks, _device(plan), _digits(plan))
+
+
+def _duration(plan: Plan) -> str:
+    """How long the experiment takes with this number of runs at a time."""
+    days = plan.wall_seconds / 86400
+    takes = f"{days:.1f} days" if days > 2 else duration(plan.wall_seconds, digits=_digits(plan))
+    return f"{takes} with {plural(plan.nodes, 'run')} at a time"
+
+
+def _head(plan: Plan) -> str:
+    clock = plan.experiment.training.clock.kind
+    runs = f"{plural(len(plan.runs), 'run')} of {plural(plan.experiment.execution.ranks, _device(plan))}"
+    return (
+        f"{plan.experiment.name}: {plan.experiment.title}{f'; card: {plan.gpu}' if plan.gpu else ''}\n"
+        f"{runs}, {plural(len(plan.base_seconds), 'evaluation')} of untrained models\n"
+        f"training clock: {clock}; a budget is {BUDGET_IS[clock]}"
+    )
+
+
+def _table(plan: Plan) -> str:
+    """Steps, time, disk and memory: one line for each model and method, whose runs differ in their test split only.
+
+    Steps that follow from FLOPs are the fewest there can be, and the head of their columns says so. Those of a
+    rehearsal end before any budget.
+    """
+    labels = [*plan.experiment.training.budget_seconds]
+    groups: dict[tuple[str, str], list[RunPlan]] = {}
+    for run in plan.runs:
+        groups.setdefault((run.run.model, run.run.method), []).append(run)
+    rows = []
+    for (model, method), runs in groups.items():
+        times = [run.total_seconds for run in runs]
+        of_method = plan.experiment.methods[method].teacher_has_weights
+        rows.append(
+            [
+                model,
+                method,
+                str(len(runs)),
+                f"{runs[0].step_seconds:.{_digits(plan)}g}",
+                runs[0].source,
+                *(str(runs[0].steps[label]) for label in (labels[-1:] if plan.rehearsal else labels)),
+                _from_to(min(times), max(times), _digits(plan)),
+                _hours(plan, sum(times)),
+                gigabytes(max(run.disk_peak for run in runs)),
+                *([_needed(plan, model, of_method)] if plan.gpu else []),
+            ]
+        )
+    at_least = ", at least," if any(run.source == "FLOPs" for run in plan.runs) else ""
+    steps = ["steps"] if plan.rehearsal else [f"steps{at_least} in {label}" for label in labels]
+    header = ["model", "method", "runs", "clock s/step" if at_least else "s/step", "from", *steps, "time/run"]
+    return table([*header, f"{_device(plan)} time", "disk/run, GB", *(["GB/GPU"] if plan.gpu else [])], rows)
+
+
+def _from_to(low: float, high: float, digits: int) -> str:
+    """Two durations in seconds as ``13 to 17.4 hours``, or as one if they look the same."""
+    first, last = duration(low, digits=digits), duration(high, digits=digits)
+    return last if first == last else f"{first.removesuffix(last.lstrip('.0123456789'))} to {last}"
+
+
+def _needed(plan: Plan, model: str, teacher: bool) -> str:
+    """GB of a GPU in an update and in generation; what is not needed there is left to the program."""
+    assert plan.gpu is not None
+    shape, execution, training = plan.shapes[model], plan.experiment.execution, plan.experiment.training
+    update = memory.update_memory(shape, execution, training, teacher)
+    rollout = memory.rollout_memory(shape, execution, plan.gpu.memory, teacher)
+    return f"{gigabytes(sum(update.values()))}, {gigabytes(sum(rollout.values()))}"
+
+
+def _sums(plan: Plan) -> str:
+    """All of them together: time, disk and, of GPUs, memory."""
+    ranks, digits = plan.experiment.execution.ranks, _digits(plan)
+    parts = {name: sum(run.seconds[name] for run in plan.runs) for name in (plan.runs[0].seconds if plan.runs else [])}
+    parts["untrained models"] = sum(plan.base_seconds)
+    parts["base models"] = sum(plan.model_seconds) / ranks
+    shown = [f"{name} {duration(seconds * ranks, digits=digits)}" for name, seconds in parts.items() if seconds]
+    lines = [
+        f"All: {duration(3600 * plan.device_hours, _device(plan), digits)}; {_duration(plan)}.",
+        f"Of it: {'; '.join(shown)}.",
+        f"Disk: {gigabytes(plan.disk_peak)} GB at its peak, {gigabytes(plan.disk_end)} GB at the end.",
+    ]
+    return "\n".join(lines + (_memory(plan) if plan.gpu else []))
+
+
+def _memory(plan: Plan) -> list[str]:
+    """What the column of memory has, how many rollouts a server has room for, and the memory of the host."""
+    assert plan.gpu is not None
+    execution, training = plan.experiment.execution, plan.experiment.training
+    teacher = some_teacher_has_weights(plan.experiment)
+    servers = execution.ranks // execution.rollout_tensor_parallel
+    sequences = -(-training.questions_per_batch * training.rollouts_per_question // servers)
+    longest = training.max_prompt_length + training.max_response_length
+    rooms = []
+    for name, shape in plan.shapes.items():
+        cached = memory.rollout_memory(shape, execution, plan.gpu.memory, teacher)["keys and values"]
+        tokens = cached / memory.kv_bytes_per_token(shape) * execution.rollout_tensor_parallel
+        room = min(1.0, tokens / (sequences * longest))
+        rooms.append(f"{tokens:.0f} tokens of {name}, {room:.0%} of its {sequences} rollouts at full length")
+    host = max(memory.host_memory(shape, execution, teacher) for shape in plan.shapes.values())
+    return [
+        f"Memory of a GPU, of its {plan.gpu.memory / 1e9:.0f} GB: in an update, and in generation; "
+        f"{memory.DEVICE_RUNTIME / 1e9:g} GB of both are CUDA, NCCL and the server. Of the host: {gigabytes(host)} GB.",
+        f"A server has room for the keys and values of {joined(rooms)}.",
+    ]
+
+
+def _range(plan: Plan) -> str:
+    """What the price depends on most, if it is computed for a card: the longest response, and the pace of training.
+
+    With a wall clock the hours are fixed, and the number of steps depends on them.
+    """
+    if plan.gpu is None or plan.rehearsal or not plan.computed:
+        return ""
+    wall = isinstance(plan.experiment.training.clock, WallClock)
+
+    def cell(other: Plan) -> str:
+        if not wall:
+            return f"{other.device_hours:.0f}"
+        return f"{_last_steps(other) / _last_steps(plan):.2f} x"
+
+    fast, slow = TRAINING_SHARES
+    rows = []
+    for lengths in lengths_of(plan.experiment.training):
+        cases = [replace(lengths, training=share / fast) for share in (fast, slow)]
+        prices = [make_plan(plan.experiment, plan.nodes, plan.measured, plan.gpu.name, case) for case in cases]
+        rows.append([str(lengths.longest), str(lengths.response), *map(cell, prices)])
+    paces = [f"training at {plan.gpu.flops_share * share / fast:.0%} of peak" for share in (fast, slow)]
+    header = ["longest response of a batch", "mean", *paces]
+    what = "Steps in these hours, in parts of the table's" if wall else "GPU-hours"
+    read = (
+        "Read response_length/max, response_length/mean and perf/mfu of a rehearsal's steps; --from takes its seconds."
+    )
+    return f"{what}, by what no data sheet has:\n\n{table(header, rows)}\n\n{read}"
+
+
+def _last_steps(plan: Plan) -> int:
+    return sum(max(run.steps.values()) for run in plan.runs)
+
+
+def _broken(plan: Plan) -> str:
+    """What a run costs that breaks as a published one did, and what ``training.stop_on`` saves of it."""
+    if not plan.can_break_at_a_price or plan.rehearsal:
+        return ""
+    ranks = plan.experiment.execution.ranks / 3600
+    run = max(plan.runs, key=lambda each: each.after_break)
+    sound = run.total_seconds * ranks
+    broken = sound + (BROKEN_PACE - 1) * run.after_break * ranks
+    stopped = sound - run.after_break * ranks
+    stop = plan.experiment.training.stop_on
+    ends = f"training.stop_on: {stop or 'cost'} {'ends' if stop else 'would end'} it at about {stopped:.0f}"
+    return (
+        f"A run that breaks takes {broken:.0f} GPU-hours instead of {sound:.0f}; {ends}. Published: {BROKEN_RUNS} runs "
+        f"of SRPO broke, one with {BROKEN_PACE:.1f} times the seconds per step from step {BREAK_STEP} on (SDCL)."
+    )
+
+
+def _seeds(plan: Plan) -> str:
     """What the planned seeds tell apart, what one more would, and what it takes; trials are not compared."""
     if plan.experiment.search:
         return ""
@@ -65,8 +256,8 @@ def _render_seeds(plan: Plan) -> str:
         runs = [run.run for run in plan.runs if run.run.model == model]
         if not runs:
             continue
-        benchmarks = {run.benchmark for run in runs}
-        questions = sum(experiment.benchmarks[name].questions("test") for name in benchmarks) / len(benchmarks)
+        names = {run.benchmark for run in runs}
+        questions = sum(experiment.benchmarks[name].questions("test") for name in names) / len(names)
         noise = sample_noise(questions, experiment.evaluation.rollouts)
         sentences = assumed_sentences(runs, titles, noise, paired=experiment.draws_per_seed(model))
         said = "\n".join(f"- {sentence}" for sentence in sentences)
@@ -75,295 +266,100 @@ def _render_seeds(plan: Plan) -> str:
         return "No run, and nothing to tell apart."
     # methods may have different numbers of seeds
     one_seed = {(run.run.model, run.run.benchmark, run.run.method): run.total_seconds for run in plan.runs}
-    seconds = sum(one_seed.values()) * experiment.execution.ranks
     return "\n".join(
         [
             *(f"Seeds, {joined(names)}\n{said}" for said, names in models.items()),
-            f"One more seed of every run takes about {duration(seconds, _device(experiment))}.",
+            f"One more seed of every run takes about {_hours(plan, sum(one_seed.values()))}.",
         ]
     )
 
 
-def headline(plan: Plan, source: str) -> str:
-    """Two lines: how much there is to compute and how long that may take, and what that assumes.
-
-    Args:
-        source: what ``srpo plan`` takes for this experiment: a name or a file.
-    """
-    experiment = plan.experiment
-    counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
-    what = ", ".join(plural(count, name) for count, name in counts if count)
-    busy = duration(3600 * plan.device_hours, _device(experiment))
-    from_what = (
-        "measured seconds per step"
-        if plan.measured.folders
-        else "the paper's seconds per step"
-        if any(run.step.source.startswith("paper") for run in plan.runs)
-        else f"the data sheet of {plan.gpu}"
-        if plan.gpu
-        else f"FLOPs at {'the rate of this machine' if plan.product_rate else 'nominal rates'}, "
-        "prompts and responses as long as they may be, cores idle otherwise"
-    )
-    return (
-        f"{experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
-        f"An estimate from {from_what}; srpo plan {source} says more."
-    )
+def _notes(plan: Plan) -> str:
+    """What the numbers rest on, as far as it is of this experiment."""
+    speed = plan.measured.write_bytes_per_second
+    lines = [
+        *_measured(plan),
+        *(_on_a_card(plan) if plan.gpu else _on_cores(plan)),
+        *(
+            f"{name}: a step generates {rule.max_num_gen_batches} times, its bound, each time as long as the first, "
+            "unless its own steps were measured: the numbers of steps are the least."
+            for name, method in plan.experiment.methods.items()
+            if (rule := method.filter_groups)
+        ),
+        f"Checkpoints take {CHECKPOINT_SHARE:.0%} of the time, their limit; {SAVED_VALIDATIONS:.0%} of the validations "
+        f"save weights; the disk takes {(speed or WRITE_BYTES_PER_SECOND) / 1e9:.3g} GB/s "
+        f"({'measured' if speed else 'assumed'}).",
+        f"A run keeps {COMPLETE_CHECKPOINTS['running']} checkpoints and writes one more; a finished one keeps "
+        f"{COMPLETE_CHECKPOINTS['finished']}, and the weights of each budget's best.",
+        "Not included: queues, attempts that fail, downloads, data, tables and figures.",
+    ]
+    return "What this rests on\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _device(experiment: Experiment) -> str:
-    return "GPU" if experiment.execution.rollout_engine == "sglang" else "core"
+def _measured(plan: Plan) -> list[str]:
+    measured, name = plan.measured, plan.experiment.name
+    if not measured.folders:
+        later = f"srpo rehearse {name}, then srpo plan {name} --from results/{name}-rehearsal"
+        return [f"Measured: nothing. {later}."] if plan.gpu else []
+    lines = [f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
+    for (model, method), phases in measured.phases.items():
+        total = sum(phases.values())
+        shown = [f"{phase} {seconds:.3g}" for phase, seconds in phases.items() if seconds >= 0.001 * total]
+        longest = measured.longest.get((model, method))
+        tokens = f"; longest response of a batch {longest:.0f} tokens" if longest else ""
+        lines.append(f"{model}, {method}: {total:.3g} s per step ({', '.join(shown)}){tokens}.")
+    for model, (seconds, rollouts) in measured.validations.items():
+        lines.append(f"{model}: {seconds:.3g} s for a validation of {rollouts} rollouts.")
+    return [*lines, f"Not measured: {not_measured(plan)}."] if plan.computed else lines
 
 
-def _render_head(plan: Plan) -> str:
-    experiment = plan.experiment
-    clock = experiment.training.clock.kind
-    runs = f"{plural(len(plan.runs), 'run')} of {plural(experiment.execution.ranks, _device(experiment))}"
-    card = f"; card: {plan.gpu}, {GPUS[plan.gpu].memory / 1e9:.0f} GB" if plan.gpu else ""
-    return (
-        f"{experiment.name}: {experiment.title}{card}\n"
-        f"{runs}, {plural(len(plan.base_seconds), 'evaluation')} of untrained models\n"
-        f"training clock: {clock}; a budget is {BUDGET_IS[clock]}"
-    )
+def _on_a_card(plan: Plan) -> list[str]:
+    assert plan.gpu is not None
+    card, training, execution = plan.gpu, plan.experiment.training, plan.experiment.execution
+    response, longest = (min(each, training.max_response_length) for each in (USUAL.response, USUAL.longest))
+    sheet = f"{card.bandwidth / 1e9:.0f} GB/s and {card.flops / 1e12:.0f} TFLOP/s in bfloat16"
+    known = "a measured validation or a step's" if plan.measured.folders else "a step's"
+    start, server = START_SECONDS[execution.driver] + SERVER_SECONDS["sglang"], SERVER_SECONDS["sglang"]
+    tokens = memory.micro_batch_tokens(execution, training)
+    computed = [
+        f"Seconds per step: from the data sheet of {card}, {sheet}{', the smallest with room' * plan.gpu_chosen}; "
+        f"generation reaches {BANDWIDTH_SHARE:.0%} of the first, all else {card.flops_share:.0%} of the second.",
+        f"Prompts have {min(MEAN_PROMPT, training.max_prompt_length)} tokens, responses {response}, the longest of a "
+        f"batch {longest} (assumed; src/srpo/plan/gpus.py).",
+    ]
+    return [
+        *(computed if plan.computed else []),
+        f"Validations: every {plural(training.validate_every, 'step')}, of the whole test split. They and evaluations "
+        f"take what {known} generation takes, times more rollouts; larger batches are faster as far as reading weights "
+        f"and keys limits a server, with {mean_context(training):.0f} tokens a sequence and {CONCURRENT} sequences.",
+        f"Starts, assumed: a run {start:.0f} s, an evaluation {EVALUATION_START_SECONDS['sglang']:.0f} s and "
+        f"{server:.0f} s for each checkpoint. The largest micro-batch has {tokens} tokens, all of them distilled.",
+    ]
 
 
-def _render_runs(plan: Plan) -> str:
-    """One line for each model and method; a method's runs differ in their test split only.
-
-    Steps that follow from FLOPs are the fewest there can be (:func:`_computed`), and the head of their columns says so.
-    Those of a rehearsal end before any budget.
-    """
-    labels = [*plan.experiment.training.budget_seconds]
-    groups: dict[tuple[str, str], list[RunPlan]] = {}
-    for run in plan.runs:
-        groups.setdefault((run.run.model, run.run.method), []).append(run)
-    ranks, device = plan.experiment.execution.ranks, _device(plan.experiment)
-    shown = labels[-1:] if plan.rehearsal else labels
-    rows = []
-    for (model, method), runs in groups.items():
-        seconds = [run.total_seconds for run in runs]
-        rows.append(
-            [
-                model,
-                method,
-                str(len(runs)),
-                f"{runs[0].step.seconds[labels[-1]]:.{_digits(plan)}g}",
-                runs[0].step.source,
-                *(str(runs[0].steps[label]) for label in shown),
-                _range(min(seconds), max(seconds), _digits(plan)),
-                duration(sum(seconds) * ranks, digits=_digits(plan)),
-            ]
-        )
-    at_least = ", at least," if any(run.step.source == "FLOPs" for run in plan.runs) else ""
-    steps = ["steps"] if plan.rehearsal else [f"steps{at_least} in {label}" for label in labels]
-    per_step = "clock s/step" if at_least else "s/step"
-    return table(["model", "method", "runs", per_step, "from", *steps, "time/run", f"{device} time"], rows)
-
-
-def not_measured(plan: Plan) -> str:
-    """Models and methods without measured seconds, though some were to be read, as ``qwen3-4b, grpo and sdpo``."""
-    return "; ".join(f"{model}, {joined(methods)}" for model, methods in plan.unmeasured.items())
-
-
-def _digits(plan: Plan) -> int:
-    """Digits of a time: a rehearsal is start-up, checkpoints and evaluation, whose times are mostly assumed."""
-    return 2 if plan.rehearsal else 3
-
-
-def _range(low: float, high: float, digits: int) -> str:
-    """Two durations in seconds as ``13 to 17.4 hours``, or as one if they look the same."""
-    first, last = duration(low, digits=digits), duration(high, digits=digits)
-    return last if first == last else f"{first.removesuffix(last.lstrip('.0123456789'))} to {last}"
-
-
-def _render_time(plan: Plan) -> str:
-    runs, ranks, device = plan.runs, plan.experiment.execution.ranks, _device(plan.experiment)
-    parts = {name: sum(run.seconds[name] for run in runs) for name in (runs[0].seconds if runs else [])}
-    parts["untrained models"] = sum(plan.base_seconds)
-    rows = [[name, duration(seconds * ranks, digits=_digits(plan))] for name, seconds in parts.items()]
+def _on_cores(plan: Plan) -> list[str]:
+    execution, models = plan.experiment.execution, plan.experiment.models.values()
+    lines = []
+    if any(run.source == "FLOPs" for run in plan.runs):
+        second = "is counted as 1 s of a core"
+        if any(map(is_toy, models)):
+            second = f"of training takes {MODELLED_SECOND:g} s of a core (docs/speed.md)"
+        elif plan.product_rate:
+            rate = f"{plan.product_rate / 1e9:.0f} GFLOP/s in {execution.precision}, measured now"
+            second = (
+                f"takes what its FLOPs take on a core of this machine: matrix products at {rate}, and "
+                f"{OVERHEAD_SECONDS * 1e12:g} ps more for a FLOP (docs/speed.md)"
+            )
+        elif execution.precision == "bfloat16":
+            second += ", because this processor would emulate products in bfloat16"
+        lines = [
+            "A step's seconds on the clock: FLOPs at its nominal rates, prompts and responses as long as they may be; "
+            "steps are the fewest there can be.",
+            f"A second of the clock {second}.",
+        ]
+    if execution.driver == "in_process":
+        start, evaluation = START_SECONDS["in_process"], EVALUATION_START_SECONDS["embedded"]
+        lines.append(f"Measured: a run starts in {start:.0f} s, an evaluation in {evaluation:.0f} s (docs/speed.md).")
     if plan.model_seconds:
-        rows.append(["base models", duration(sum(plan.model_seconds))])
-    rows.append(["all", duration(3600 * plan.device_hours, digits=_digits(plan))])
-    more = [*_published_range(plan), *_other_clock(plan), *_other_validations(plan)]
-    return "\n".join([table(["part", f"{device} time"], rows), _duration(plan), *more])
-
-
-def _duration(plan: Plan) -> str:
-    """How long the experiment takes with this number of runs at a time."""
-    days = plan.wall_seconds / 86400
-    takes = f"{days:.1f} days" if days > 2 else duration(plan.wall_seconds, digits=_digits(plan))
-    return f"{takes} with {plural(plan.nodes, 'run')} at a time"
-
-
-def _published_range(plan: Plan) -> list[str]:
-    """What the experiment takes if its steps are as short, or as long, as published ones on the paper's card.
-
-    With a wall clock it takes the same, and makes another number of steps.
-    """
-    on_card = any(run.step.source.startswith(("paper", plan.gpu)) for run in plan.runs) if plan.gpu else False
-    if not on_card or plan.rehearsal:
-        return []
-    steps = published_steps()
-    short, long = steps[0].pace, steps[-1].pace
-    runs = joined([f"{each.method} {each.seconds:.0f} s ({each.source}; figure 4b {each.paper:g})" for each in steps])
-    published = f"published on 8 {PAPER_GPU} are {runs}."
-    if isinstance(plan.experiment.training.clock, WallClock):
-        return [f"In the same hours {1 / long:.2f} to {1 / short:.2f} times as many steps are possible: {published}"]
-    low, high = (
-        make_plan(plan.experiment, plan.nodes, plan.measured, plan.gpu, pace).device_hours for pace in (short, long)
-    )
-    return [f"{low:.0f} to {high:.0f} GPU-hours if steps take {short:.2f} to {long:.2f} times as long: {published}"]
-
-
-def _other_clock(plan: Plan) -> list[str]:
-    """The price of the same budgets on the other clock, for steps like the paper's."""
-    experiment = plan.experiment
-    if plan.rehearsal or not plan.runs or not like_the_paper(experiment):
-        return []
-    wall = isinstance(experiment.training.clock, WallClock)
-    clock = CalibratedClock(kind="calibrated") if wall else WallClock(kind="wall")
-    hours = _hours_with(plan, clock=clock)
-    steps = "the paper's steps" if wall else "as many steps as these GPUs make in the paper's hours"
-    return [f"With training.clock {{kind: {clock.kind}}}, {steps}: {hours:.0f} GPU-hours."]
-
-
-def _other_validations(plan: Plan) -> list[str]:
-    """The price with half as many validations, or with as many as the paper's, for steps like the paper's."""
-    experiment = plan.experiment
-    if plan.rehearsal or not plan.runs or not like_the_paper(experiment):
-        return []
-    every = PAPER_VALIDATES_EVERY if experiment.training.validate_every > PAPER_VALIDATES_EVERY else FEWER_VALIDATIONS
-    hours, paper = _hours_with(plan, validate_every=every), ", as in the paper" * (every == PAPER_VALIDATES_EVERY)
-    return [f"With training.validate_every: {every}{paper}: {hours:.0f} GPU-hours."]
-
-
-def _hours_with(plan: Plan, **changes: object) -> float:
-    """Hours of all GPUs if the experiment's training has these values."""
-    training = plan.experiment.training.model_copy(update=changes)
-    other = plan.experiment.model_copy(update={"training": training})
-    return make_plan(other, plan.nodes, plan.measured, plan.gpu).device_hours
-
-
-def _render_disk(plan: Plan) -> str:
-    rows = []
-    for model in plan.shapes:
-        for teacher in (False, True):
-            runs = [
-                run
-                for run in plan.runs
-                if run.run.model == model and plan.experiment.methods[run.run.method].teacher_has_weights == teacher
-            ]
-            if runs:
-                sizes = memory.checkpoint_bytes(plan.shapes[model], plan.experiment.execution, teacher)
-                numbers = (sizes.model, sizes.optimizer, sizes.teacher, sizes.weights, sizes.total)
-                cells = (*numbers, max(run.disk_peak for run in runs), max(run.disk_end for run in runs))
-                rows.append([model, "yes" if teacher else "no", *map(gigabytes, cells)])
-    columns = ["model", "teacher's weights", "weights", "Adam", "teacher"]
-    columns += ["huggingface", "checkpoint", "run, peak", "run, end"]
-    return (
-        table([f"disk, GB: {columns[0]}", *columns[1:]], rows)
-        + f"\nwhole experiment: {gigabytes(plan.disk_end)} GB at the end, {gigabytes(plan.disk_peak)} GB at its peak"
-    )
-
-
-def memory_sizes(plan: Plan) -> tuple[float, ...]:
-    """Bytes of the GPUs that memory is compared with: the card's, or the usual ones of the paper's experiment."""
-    if plan.gpu is None or (plan.gpu_chosen and plan.gpu == PAPER_GPU):
-        return GPU_SIZES
-    return (GPUS[plan.gpu].memory,)
-
-
-def _render_memory(plan: Plan) -> str:
-    """Device memory of an update and of generation, for each model and size of GPU."""
-    execution, training = plan.experiment.execution, plan.experiment.training
-    shapes, teacher = plan.shapes.values(), some_teacher_has_weights(plan.experiment)
-    update = [memory.update_memory(shape, execution, training, teacher) for shape in shapes]
-    sizes = memory_sizes(plan)
-    rows = _render_items(update, sizes)
-    text = table(["memory of a GPU in an update, GB", *plan.shapes], rows)
-    longest = training.max_prompt_length + training.max_response_length
-    servers = execution.ranks // execution.rollout_tensor_parallel
-    sequences = -(-training.questions_per_batch * training.rollouts_per_question // servers)
-    for size in sizes:
-        rollout = [memory.rollout_memory(shape, execution, size, teacher) for shape in shapes]
-        rows = _render_items(rollout, [size])
-        tokens = [
-            items["keys and values"] / memory.kv_bytes_per_token(shape) * execution.rollout_tensor_parallel
-            for items, shape in zip(rollout, shapes, strict=True)
-        ]
-        rows.append(["tokens that keys and values are for", *(f"{number:.0f}" for number in tokens)])
-        rows.append(
-            [
-                f"of {sequences} rollouts of full length",
-                *(f"{min(1.0, number / (sequences * longest)):.0%}" for number in tokens),
-            ]
-        )
-        text += "\n\n" + table([f"memory of a GPU of {size / 1e9:.0f} GB in generation, GB", *plan.shapes], rows)
-    host = [gigabytes(memory.host_memory(shape, execution, teacher)) for shape in shapes]
-    return text + "\n\n" + table(["memory of the host, GB", *plan.shapes], [["all ranks together", *host]])
-
-
-def _render_items(models: Sequence[dict[str, float]], sizes: Sequence[float]) -> list[list[str]]:
-    """A line for each item that a model has, their sums, and what is left of GPUs of these sizes."""
-    rows = [[name, *(gigabytes(items[name]) for items in models)] for name in models[0] if any(m[name] for m in models)]
-    rows.append(["all", *(gigabytes(sum(items.values())) for items in models)])
-    for size in sizes:
-        rows.append([f"left of {size / 1e9:.0f} GB", *(gigabytes(size - sum(items.values())) for items in models)])
-    return rows
-
-
-def _render_sources(plan: Plan) -> str:
-    """What is measured, what is the paper's, what is computed and what is assumed (``reports/plan.txt.j2``)."""
-    experiment = plan.experiment
-    execution, training = experiment.execution, experiment.training
-    first, *_, last = paper_step_seconds()["grpo"].values()
-    from_the_paper = [run for run in plan.runs if run.step.source.startswith("paper")]
-    likes = {run.run.method: timed_like(experiment.methods[run.run.method]) for run in from_the_paper}
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    text = environment.from_string((REPORTS / "plan.txt.j2").read_text()).render(
-        plan=plan,
-        experiment=experiment,
-        execution=execution,
-        training=training,
-        measured=plan.measured,
-        not_measured=not_measured(plan),
-        has_rehearsal=(CONFIGS / "experiments" / f"{experiment.name}-rehearsal.yaml").exists(),
-        from_the_paper=bool(from_the_paper),
-        scaled=any(run.step.source.endswith("scaled") for run in from_the_paper),
-        likes=[f"{name} like {like}" for name, like in likes.items() if name != like],
-        filtered={name: each for name, method in experiment.methods.items() if (each := method.filter_groups)},
-        context=mean_context(training),
-        paper_gpu=PAPER_GPU,
-        growth=last / first - 1,
-        card=GPUS[plan.gpu] if plan.gpu else None,
-        start=START_SECONDS[execution.driver],
-        evaluation_start=EVALUATION_START_SECONDS[execution.rollout_engine],
-        server=SERVER_SECONDS[execution.rollout_engine],
-        toys=any(is_toy(model) for model in experiment.models.values()),
-        modelled_second=f"{MODELLED_SECOND:g}",
-        product_rate=plan.product_rate and f"{plan.product_rate / 1e9:.0f} GFLOP/s",
-        overhead=f"{OVERHEAD_SECONDS * 1e12:g} ps",
-        micro_batch_tokens=memory.micro_batch_tokens(execution, training),
-        checkpoint_share=CHECKPOINT_SHARE,
-        assumed={
-            "BANDWIDTH_SHARE": BANDWIDTH_SHARE,
-            "COMPLETE_CHECKPOINTS": COMPLETE_CHECKPOINTS,
-            "CONCURRENT": CONCURRENT,
-            "LONGEST_RESPONSE": LONGEST_RESPONSE,
-            "MEAN_PROMPT": MEAN_PROMPT,
-            "MEAN_RESPONSE": MEAN_RESPONSE,
-            "SAVED_VALIDATIONS": SAVED_VALIDATIONS,
-            "WRITE_BYTES_PER_SECOND": WRITE_BYTES_PER_SECOND,
-        },
-        memory=memory,
-        number=lambda value: f"{value:.3g}",
-        percent=lambda value: f"{value:.0%}",
-    )
-    joined_lines = re.sub(r"\n {2,}", " ", text)
-    return re.sub(r"\n{2,}(?=- )", "\n", re.sub(r"\n{3,}", "\n\n", joined_lines)).strip()
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns: names to the left, numbers to the right."""
-    columns = list(zip(*rows, strict=True)) if rows else []
-    align = ["right" if all(cell[:1].isdigit() or cell[:1] == "-" for cell in column) else "left" for column in columns]
-    return tabulate(rows, header, tablefmt="simple", colalign=align or None, disable_numparse=True)
+        lines.append("Base models: an example of their warm start takes what it took then (docs/toy-models.md).")
+    return lines

@@ -11,8 +11,7 @@ from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.plan import gpus, plan
-from srpo.plan.gpus import GPUS, data_sheet_seconds, find_gpu
-from srpo.plan.published import published_steps
+from srpo.plan.gpus import GPUS, Assumed, card_seconds, find_gpu
 
 SMALL = [("one-gpu", "a10g"), ("one-gpu", "rtx4090"), ("one-gpu-48gb", "l40s"), ("one-gpu-48gb", "a100")]
 SMALL += [("one-node-small", card) for card in ("l40s", "a100", "h100")]
@@ -21,15 +20,17 @@ PAPER_SECONDS = {"grpo": 91.5, "sdpo": 83.7, "srpo": 75.8}
 """Figure 4b: Qwen3-8B on 8 H20, mean seconds a step up to 10 hours."""
 
 
-def seconds(name="paper", gpu="h20", model="qwen3-8b", method="srpo", training=(), execution=()) -> tuple[float, float]:
+def seconds(
+    name="paper", gpu="h20", model="qwen3-8b", method="srpo", training=(), execution=(), **assumed
+) -> tuple[float, float]:
     experiment = load_experiment(experiment_file(name))
-    return data_sheet_seconds(
+    return card_seconds(
         GPUS[gpu],
         memory.shape_of(experiment.models[model]),
         experiment.training.model_copy(update=dict(training)),
         experiment.execution.model_copy(update=dict(execution)),
         experiment.methods[method],
-        method,
+        Assumed(**assumed),
     )
 
 
@@ -53,13 +54,22 @@ def test_responses_are_so_long_that_the_papers_card_meets_figure_4b() -> None:
     assert fmean(ratios) == pytest.approx(1, abs=0.002)
 
 
-def test_the_page_has_the_seconds_of_the_lengths_that_others_saw(monkeypatch) -> None:
-    page = " ".join((ROOT / "docs" / "paper-scale.md").read_text().split())
-    assumed = sum(seconds())
-    monkeypatch.setattr(gpus, "MEAN_RESPONSE", 300)
-    seen = sum(seconds())
-    assert f"With responses of 300 tokens the data sheet gives {seen:.0f} s, with 1,090 {assumed:.0f} s" in page
-    assert seen / assumed == pytest.approx(2 / 3, abs=0.02)
+def test_shorter_responses_and_slower_training() -> None:
+    """Generation of a small model follows the longest response, its tokens one after the other; the rest the mean."""
+    base = seconds("paper", "h100", "qwen3-4b")
+    assert base[0] == pytest.approx(4096 * 0.006)
+    assert seconds("paper", "h100", "qwen3-4b", longest=2048) == (pytest.approx(base[0] / 2), base[1])
+    experiment = load_experiment(experiment_file("paper"))
+    settings = experiment.training, experiment.execution, experiment.methods["srpo"]
+    shape = memory.shape_of(experiment.models["qwen3-4b"])
+    slow = card_seconds(GPUS["h100"], shape, *settings, Assumed(training=0.35))
+    assert slow == (base[0], pytest.approx(6 + (base[1] - 6) / 0.35))
+
+
+def test_a_card_of_your_own() -> None:
+    own = find_gpu("8000:2250:192")
+    assert (own.bandwidth, own.flops, own.memory, own.flops_share) == (8e12, 2.25e15, 192e9, 0.4)
+    assert find_gpu("H100") == GPUS["h100"]
 
 
 def test_the_one_published_figure_of_another_card() -> None:
@@ -73,15 +83,6 @@ def test_the_one_published_figure_of_another_card() -> None:
     assert all(45 < each < 72 for each in found)
     page = " ".join((ROOT / "docs" / "paper-scale.md").read_text().split())
     assert f"the plan says {found[0]:.0f} s on chemistry and {found[1]:.0f} s on tool use" in page
-
-
-def test_published_steps_by_hand() -> None:
-    short, long = published_steps()
-    assert (short.source, short.method, short.paper) == ("SDCL", "srpo", 75.8)
-    assert short.seconds == pytest.approx(5.2 * 3600 / 450)  # 41.6
-    assert short.pace == pytest.approx(41.6 / 75.8)
-    assert (long.source, long.method, long.paper) == ("SDPO issue 17", "sdpo", 83.7)
-    assert long.pace == pytest.approx(70 * 3600 / 2010 / 83.7)
 
 
 def test_generation_is_most_of_a_step_on_a_gpu_with_fast_arithmetic() -> None:

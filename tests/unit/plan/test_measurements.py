@@ -33,7 +33,8 @@ def rehearse(folder: Path, experiment: Experiment = REHEARSAL, without: str = ""
         files, second = layout.run_files(run), GRPO if run.method == "grpo" else SRPO
         files.folder.mkdir(parents=True)
         for step, seconds in enumerate([(500.0,) * 5, second], 1):
-            append_event(files.steps, {"step": step, "phase_seconds": dict(zip(PHASES, seconds, strict=True))})
+            phases, metrics = dict(zip(PHASES, seconds, strict=True)), {"response_length/max": 1000 * step + 500}
+            append_event(files.steps, {"step": step, "phase_seconds": phases, "metrics": metrics})
         if run.method != without:
             write_json(files.summary, {"validation_seconds": 40.0, "checkpoint_seconds": 50.0})
     return folder
@@ -56,12 +57,13 @@ def test_what_is_read(measured: Measurements) -> None:
     assert measured.validations == {"qwen3-4b": (40.0, 2 * questions)}
     slowest = memory.checkpoint_bytes(memory.shape_of(PAPER.models["qwen3-4b"]), PAPER.execution, teacher=False).total
     assert measured.write_bytes_per_second == slowest / 50
+    assert measured.longest == dict.fromkeys(measured.phases, 2500)
 
 
 def test_measured_seconds_take_the_place_of_the_papers(measured: Measurements) -> None:
     planned = plan.make_plan(PAPER, measured=measured)
     grpo = run_of(planned, model="qwen3-4b", benchmark="physics", method="grpo")
-    assert grpo.step.source == "measured"
+    assert grpo.source == "measured"
     assert grpo.steps == {"1h": 72, "5h": 360, "10h": 720}  # 50 s each
     assert grpo.seconds["generation"] == pytest.approx(36000 * 36 / 50)
     assert grpo.validations == 144
@@ -75,19 +77,16 @@ def test_measured_seconds_take_the_place_of_the_papers(measured: Measurements) -
 
 def test_what_was_not_measured_stays_the_papers_and_says_so(measured: Measurements) -> None:
     planned = plan.make_plan(PAPER, measured=measured)
-    sources = {(run.run.model, run.run.method): run.step.source for run in planned.runs}
+    sources = {(run.run.model, run.run.method): run.source for run in planned.runs}
     assert sources["qwen3-4b", "srpo"] == "measured"
-    assert sources["qwen3-8b", "srpo"] == "paper"
-    assert sources["qwen3-8b", "advantage_mix"] == "paper, sdpo"
+    assert sources["qwen3-8b", "srpo"] == sources["qwen3-8b", "advantage_mix"] == "h100"
     text = plan_text.render(planned)
-    assert (
-        "qwen3-4b, srpo: 50 s per step (generate 36, reward 1, log_prob 3, teacher 2, update 8); generation 72%" in text
-    )
-    assert "those of figure 4b" in text.partition("\nFrom the paper\n")[2]
-    assert "Nothing." not in text
-    assert "Nothing. After a rehearsal: srpo plan paper --from results/paper-rehearsal." in plan_text.render(
-        plan.make_plan(PAPER)
-    )
+    assert "qwen3-4b, srpo: 50 s per step (generate 36, reward 1, log_prob 3, teacher 2, update 8)" in text
+    assert "longest response of a batch 2500 tokens" in text
+    assert "Seconds per step: from the data sheet of h100" in text
+    assert "Measured: nothing" not in text
+    later = "Measured: nothing. srpo rehearse paper, then srpo plan paper --from results/paper-rehearsal."
+    assert later in plan_text.render(plan.make_plan(PAPER))
 
 
 def test_the_methods_that_no_rehearsal_measured_are_named(
@@ -107,12 +106,6 @@ def test_the_methods_that_no_rehearsal_measured_are_named(
         folder = tmp_path / str(len(arguments))
         assert cli.main([*arguments, "--from", str(rehearse(folder, both))]) == 0
         assert "Not measured" not in capsys.readouterr().out
-
-
-def test_an_experiment_without_a_rehearsal_is_measured_by_its_own_runs() -> None:
-    """The paper's rehearsal has other settings, and ``--from`` would refuse it."""
-    one_gpu = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
-    assert "srpo plan one-gpu --from results/one-gpu." in plan_text.render(plan.make_plan(one_gpu))
 
 
 def test_a_method_is_counted_like_the_measured_one_with_its_passes(tmp_path: Path) -> None:
@@ -146,9 +139,9 @@ def test_the_verb_reads_several_folders(tmp_path: Path, capsys: pytest.CaptureFi
     folders = [rehearse(tmp_path / "4b"), rehearse(tmp_path / "8b", large)]
     assert cli.main(["plan", "paper", "--from", str(folders[0]), "--from", str(folders[1])]) == 0
     printed = capsys.readouterr().out
-    assert "those of figure 4b" not in printed
-    assert f"In {folders[0]}, {folders[1]};" in printed
-    assert "generation 72%" in printed
+    assert "data sheet" not in printed
+    assert "longest response of a batch " not in printed.partition("What this rests on")[0]
+    assert f"Measured in {folders[0]}, {folders[1]};" in printed
 
 
 @pytest.mark.parametrize(
