@@ -6,7 +6,6 @@ import math
 import re
 
 import pandas as pd
-import pytest
 from paths import ROOT
 
 from srpo import cli
