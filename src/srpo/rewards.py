@@ -183,6 +183,11 @@ def _last_answer(response: str) -> str | None:
     return answer.strip() if opening and closing else None
 
 
+def _matches_answer_as_reference(response: str, truth: str) -> bool:
+    """Compare what stands between the tags, of which the reference needs none: a bare answer counts."""
+    return response.rpartition("<answer>")[2].partition("</answer>")[0].strip() == truth
+
+
 def _has_answer(response: str) -> bool:
     return bool(_last_answer(response))
 
@@ -289,6 +294,7 @@ def _read_inputs_as_reference(response: str) -> dict[str, Any]:
 
 REWARDS = {
     "answer_match": Reward(_matches_answer, has_format=_has_answer),
+    "answer_match_reference": Reward(_matches_answer_as_reference, has_format=_has_answer),
     "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores, has_format=_has_calls),
     "tool_use_reference": Reward(
         _matches_calls_as_reference,

@@ -1,6 +1,7 @@
 """Rewards: hand-made examples, the reference's reading, and text that no one would write."""
 
 import json
+import re
 import time
 
 import pytest
@@ -19,6 +20,7 @@ from srpo.rewards import (
 )
 
 KINDS = ("answer_match", "tool_use", "tool_use_reference")
+CHOICE = ("answer_match", "answer_match_reference")
 
 
 def truth(*calls: tuple[str, dict]) -> str:
@@ -51,6 +53,38 @@ NESTED = truth(("update", {"user": "u1", "profile": {"picture": "x.jpg"}}))
 )
 def test_answer_match(response, reward):
     assert compute_reward("answer_match", response, "B") == reward
+    # the reference needs no tag: with both of them it reads the same
+    bare = response in ("<answer>B", "B</answer>", "B")
+    assert compute_reward("answer_match_reference", response, "B") == (1.0 if bare else reward)
+
+
+@pytest.mark.parametrize(
+    ("response", "reward"),
+    [
+        ("  B\n", 1.0),
+        ("because\n<answer>\nB\n", 1.0),
+        ("B</answer> and trailing words", 1.0),
+        ("<answer>A</answer> no: <answer>B", 1.0),
+        ("B</answer><answer>A", 0.0),
+        ("A</answer> no: B</answer>", 0.0),  # the first closing tag ends it
+        ("The answer is B", 0.0),
+        ("<Answer>B</Answer>", 0.0),
+        ("<answer >B</answer>", 0.0),
+    ],
+)
+def test_the_reference_needs_no_tags(response, reward):
+    assert compute_reward("answer_match_reference", response, "B") == reward
+
+
+@given(st.lists(st.sampled_from(["<answer>", "</answer>", "A", "B", " ", "\n", "answer", "<", ">", "/"]), max_size=8))
+def test_the_reference_reads_the_last_opening_tag_to_the_next_closing_one(parts):
+    """The same rule as one regular expression. Whatever the strict reading rewards, this one does."""
+    response = "".join(parts)
+    (content,) = re.fullmatch("(?:.*<answer>)?(.*?)(?:</answer>.*)?", response, re.DOTALL).groups()
+    for letter in "AB":
+        found = compute_reward("answer_match_reference", response, letter)
+        assert found == float(content.strip() == letter)
+        assert found >= compute_reward("answer_match", response, letter)
 
 
 @pytest.mark.parametrize(
@@ -251,6 +285,8 @@ def test_truths_that_are_no_calls_are_named():
         ("answer_match", "<answer>C", False),
         ("answer_match", "<answer> </answer>", False),
         ("answer_match", "C", False),
+        ("answer_match_reference", "C", False),
+        ("answer_match_reference", "<answer>C</answer>", True),
         ("reasoning_gym", "so <answer>7</answer>.", True),
         ("reasoning_gym", "7", False),
         ("tool_use", 'Action: search\nAction Input: {"page": 1}', True),

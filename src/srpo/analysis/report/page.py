@@ -36,6 +36,8 @@ _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
 
 NO_DATA = "No data (yet)."
 
+_BARE_ANSWERS = "A bare letter, or one with a single tag, counts as an answer too, as in the SDPO repository."
+
 ZERO = 1e-6
 """A figure of smaller numbers only is a sentence on the page."""
 
@@ -353,8 +355,10 @@ def _data(results: Results, name: str) -> dict[str, Any]:
     statistics = results.statistics.get(name, {})
     unscored = statistics.get("reference_cannot_score") or {}
     rows = statistics.get("rows", {})
-    reads_like_it = results.experiment.benchmarks[name].reward == "tool_use_reference"
-    notes = [
+    reward = results.experiment.benchmarks[name].reward
+    reads_like_it = reward == "tool_use_reference"
+    notes = [_BARE_ANSWERS] if reward == "answer_match_reference" else []
+    notes += [
         f"The reference's reading of tool calls can never reward {count} of {rows.get(split, '?')} {split} questions"
         + (", and this experiment uses that reading." if reads_like_it else "; not used here.")
         for split, count in unscored.items()
