@@ -41,4 +41,4 @@ rule all:
     default_target: True
     input:
         # a search ends with what it has found; its report and copies in MLflow are made on request
-        [LAYOUT.tuned] if EXPERIMENT.search else [*rules.write_report.output, *map(LAYOUT.mirrored, EXPERIMENT.models)],
+        [LAYOUT.tuned] if EXPERIMENT.is_search else [*rules.write_report.output, *map(LAYOUT.mirrored, EXPERIMENT.models)],

@@ -1,6 +1,6 @@
 """False alarms and lead times of the watch for collapse, on the runs of finished experiments.
 
-    python bench/watch.py results/embedded-full [results/sweep-seeds ...] [--runs]
+    python bench/watch.py results/embedded-full [results/matched ...] [--runs]
     python bench/watch.py --noise
 
 A run has collapsed if the report says so (`analysis/results/collapse.py`). Its fall is the first validation from which

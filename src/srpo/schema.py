@@ -1,7 +1,7 @@
 """What typed YAML files are made of: a frozen base class that refuses unknown keys, bounded numbers; dotted keys."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
@@ -15,10 +15,15 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    gone: ClassVar[Mapping[str, Any]] = {}
+    """Keys of an earlier version, with the value that changed nothing: files that it wrote have them."""
+
     @model_validator(mode="wrap")
     @classmethod
     def _true_is_no_number(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """pydantic reads ``true`` as 1, so that ``success_buffer: true`` would keep one response."""
+        if cls.gone and isinstance(raw, Mapping):
+            raw = {key: value for key, value in raw.items() if key not in cls.gone or value != cls.gone[key]}
         made = handler(raw)
         for key, value in raw.items() if isinstance(raw, Mapping) else ():
             if isinstance(value, bool) and not isinstance(getattr(made, key), bool):

@@ -65,7 +65,7 @@ def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> No
         "lengths": len(experiment.base_evaluations()),
         "train": len(experiment.runs()),
     }
-    if experiment.search:  # it ends with what it has found
+    if experiment.is_search:  # it ends with what it has found
         wanted["tune"] = 1
     else:
         wanted |= {
@@ -186,17 +186,12 @@ def test_lint_is_clean(tmp_path: Path) -> None:
 def test_outputs_are_what_the_analysis_writes(tmp_path: Path) -> None:
     from srpo.analysis.outline import figures_of, tables_of
 
-    sweep = {"of": "srpo", "key": "entropy_beta", "values": [0, 1], "label": "β"}
-    for changes in ({}, {"sweep": sweep}, {"matrix": matrix(["grpo"], [1, 2])}):
+    for changes in ({}, {"variants": {"grid": {"learning_rate": [1e-4, 1e-3]}}}, {"matrix": matrix(["grpo"], [1, 2])}):
         path = write_experiment(tmp_path, **changes)
         experiment = load_experiment(path)
         plan = snakemake(tmp_path, "--summary", "--configfile", path).stdout
         assert set(re.findall(r"tables/(\w+)\.csv", plan)) == set(tables_of(experiment))
         assert set(re.findall(r"figures/(\w+)\.png", plan)) == set(figures_of(experiment))
-        assert ("sweep" in tables_of(experiment), "seeds" in tables_of(experiment)) == (
-            "sweep" in changes,
-            "matrix" in changes,
-        )
 
 
 def test_a_dry_run_says_what_it_costs_and_how_many_jobs_there_are(tmp_path: Path) -> None:

@@ -15,12 +15,11 @@ from made_up_scores import World
 from run_files import base_identity, validation, write_evaluation, write_run
 from scipy.special import expit
 
-from srpo.algorithm.method import Method
 from srpo.analysis.results.load import Results
 from srpo.experiment.config import Block, Experiment
-from srpo.files import read_yaml, write_text
+from srpo.files import write_text
+from srpo.functional import load_method
 from srpo.layout import RunId
-from srpo.repository import CONFIGS
 
 METHODS = ("grpo", "sdpo", "srpo")
 SAME = paper_truth.Truth(seconds={"srpo": (80.0, 80.0, 80.0)}, length={"srpo": 500.0}, late_drop={})
@@ -49,8 +48,7 @@ def experiment(null: Null) -> Experiment:
     whole = paper_truth.experiment()
     block = Block(models=["qwen3-8b"], benchmarks=[*whole.benchmarks], methods=[*null.methods], seeds=[*null.seeds])
     models = {"qwen3-8b": whole.models["qwen3-8b"]}
-    files = {name: read_yaml(CONFIGS / "methods" / f"{name}.yaml") for name in null.methods}
-    methods = {name: Method(name=name, **content) for name, content in files.items()}
+    methods = {name: load_method(name) for name in null.methods}
     return whole.model_copy(update={"name": "null", "models": models, "methods": methods, "matrix": [block]})
 
 

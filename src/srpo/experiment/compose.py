@@ -2,7 +2,7 @@
 
 An experiment file (``configs/experiments/*.yaml``) names methods, models and benchmarks; each name is
 one file under ``configs/``. :func:`load_experiment` adds what the experiment ``extends``, resolves the names,
-changes what ``overrides`` says and expands a sweep.
+changes what ``overrides`` says and replaces methods by their variants.
 """
 
 import difflib
@@ -15,11 +15,11 @@ from types import NoneType
 from typing import Annotated, Any, get_args
 
 import yaml
-from pydantic import Field, FiniteFloat, ValidationError, field_validator
+from pydantic import Field, FiniteFloat, ValidationError
 
 from srpo.algorithm.method import Method, patched
 from srpo.errors import SrpoError
-from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Model, Tuned, short_name
+from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Tuned, short_name
 from srpo.experiment.rows import parse_rows, read_file
 from srpo.files import parse_yaml, read_bytes, write_text
 from srpo.repository import CONFIGS
@@ -33,7 +33,7 @@ _NAMED = ("methods", "models", "benchmarks")
 """Keys of the resolved experiment; an experiment file has only their names, in its matrix."""
 
 _INHERITED = ("scale", "tuned", "overrides", "training", "execution", "evaluation")
-"""Keys that an experiment inherits from the one that it extends. Name, title, matrix and sweep are not inherited."""
+"""Keys that an experiment inherits from the one that it extends. Name, title, matrix and variants are not inherited."""
 
 _ALIASES = {
     "alpha": "distillation_alpha",
@@ -48,6 +48,8 @@ _ALIASES = {
     "n_gpus_per_node": "ranks",
     "num_generations": "rollouts_per_question",
     "ppo_mini_batch_size": "mini_batch_questions",
+    "search": "variants",
+    "sweep": "variants",
     "tensor_model_parallel_size": "rollout_tensor_parallel",
     "test_freq": "validate_every",
     "top_k": "distillation_topk",
@@ -70,8 +72,8 @@ def load_experiment(
     ``tuned: NAME`` takes the hyperparameters that a search has found (``configs/tuned/NAME.yaml``).
     ``overrides`` in the file changes hyperparameters of a method for this experiment only, e.g.
     ``overrides: {grpo: {learning_rate: 1.0e-4}}``; it holds for methods that extend this one, too.
-    ``search`` replaces every method by trials of several values. ``sweep`` replaces a method or model by variants, e.g.
-    ``sweep: {of: srpo, key: entropy_beta, values: [0, 1, 2], label: β}``. A mapping that
+    ``variants`` replaces methods by variants with other values, e.g.
+    ``variants: {of: [srpo], grid: {entropy_beta: [0, 1, 2]}}`` (:class:`VariantsRequest`). A mapping that
     :meth:`Experiment.model_dump` made is already resolved and loads as it is.
 
     Args:
@@ -223,24 +225,35 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[
             raw["methods"][name] = {**raw["methods"][name], **values}
     if problems:  # what does not depend on names is checked, too
         _validate(Experiment, raw, where, problems, ("name", "training", "execution", "evaluation", "methods"))
-    if raw.get("search") is not None:
-        raw |= _expand_search(raw, where)
-    if raw.get("sweep") is not None:
-        raw |= _expand_sweep(raw, overrides, where)
+    if raw.get("variants") is not None:
+        raw |= _expand_variants(raw, overrides, where)
     return raw
 
 
-# ---------------------------------------------------------------- tuned hyperparameters and their search
+# ---------------------------------------------------------------- variants, and what a search of them has found
 
 
-class SearchRequest(Config):
-    """A search as an experiment file asks for it: a grid of hyperparameters, the same for every method of the matrix.
+class VariantsRequest(Config):
+    """``variants`` of an experiment file: every point of a grid of hyperparameters makes a variant of each method.
 
-    ``held_out_questions`` of each benchmark's train split take the place of the test split, which is not touched.
+    ``of`` names the methods; without it they are all methods of the matrix. ``held_out_questions`` makes the experiment
+    a search: this number of questions of each benchmark's train split takes the place of the test split, which is not
+    touched, and ``srpo tune`` writes the best variant of each method.
     """
 
-    held_out_questions: Count
+    of: list[str] | None = Field(None, min_length=1)
     grid: dict[str, Annotated[list[int | FiniteFloat], Field(min_length=1)]] = Field(min_length=1)
+    held_out_questions: Count | None = None
+
+
+class _Request(Config):
+    """The file's key around a request, so that a mistake is named ``variants.<key>``."""
+
+    variants: VariantsRequest
+
+
+class _Methods(Config):
+    methods: dict[str, Method]
 
 
 def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
@@ -256,148 +269,75 @@ def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
     return _validate(Tuned, _read_yaml(path), str(path))
 
 
-def _expand_search(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    """What a search changes of an experiment: every method becomes one for each point of the grid."""
-    if raw.get("sweep") is not None:
-        raise SrpoError(f"{where}: search: an experiment has a search or a sweep, not both")
-    request: SearchRequest = _validate(_Requests, {"search": raw["search"]}, where).search
+def _expand_variants(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
+    """What ``variants`` changes of an experiment. All later code treats a variant as an ordinary method."""
+    request: VariantsRequest = _validate(_Request, {"variants": raw["variants"]}, where).variants
+    names = request.of or [*raw["methods"]]
+    if not {*names} <= raw["methods"].keys() or len({*names}) < len(names):
+        known = ", ".join(raw["methods"])
+        raise SrpoError(
+            f"{where}: variants.of = {', '.join(names)}: give one or more of the methods {known}, each once"
+        )
+    for of, key in itertools.product(request.of or [], request.grid):
+        if key in overrides.get(of, {}):
+            raise SrpoError(f"{where}: overrides.{of}.{key}: the grid sets it; change variants.grid")
     points = [dict(zip(request.grid, values, strict=True)) for values in itertools.product(*request.grid.values())]
-    changed, made = _variants(raw, "methods", [*raw["methods"]], points, {}, where, ("search.grid", "search.grid"))
+    replaced: dict[str, Any] = {}
+    made: dict[str, dict[str, Any]] = {}
+    of_each: dict[str, list[str]] = {}
+    for of, original in raw["methods"].items():
+        variants = _variants(of, original, points, where) if of in names else {of: original}
+        for name in variants:
+            if of in names and name in raw["methods"]:
+                raise SrpoError(
+                    f"{where}: the grid makes a method {name}, and the matrix has another of this name; rename it"
+                )
+        of_each[of] = [*variants]
+        replaced |= variants
+        if of in names:
+            made |= {name: {"of": of, "values": point} for name, point in zip(variants, points, strict=True)}
+    blocks = [
+        block | {"methods": [new for name in block.get("methods") or [] for new in of_each.get(str(name), [name])]}
+        for block in raw["matrix"]
+    ]
+    changed = {"methods": replaced, "matrix": blocks, "variants": made}
+    if request.held_out_questions is None:
+        return changed
     benchmarks = {
         name: definition | {"held_out_questions": request.held_out_questions}
         for name, definition in raw["benchmarks"].items()
     }
-    trials = {name: {"of": of, "values": point} for name, (of, point) in made.items()}
     # what an earlier search has found is not used
-    return changed | {"benchmarks": benchmarks, "search": {"trials": trials}, "tuned": None}
+    return changed | {"benchmarks": benchmarks, "tuned": None}
 
 
-# ---------------------------------------------------------------- sweeps
-
-
-class SweepRequest(Config):
-    """The ``sweep`` of an experiment file: methods or models of the matrix, one of their keys, its values."""
-
-    of: list[str] = Field(min_length=1)
-    key: str
-    values: list[FiniteFloat] = Field(min_length=2)
-    label: str = Field(min_length=1)
-
-    @field_validator("of", mode="before")
-    @classmethod
-    def _one_or_several(cls, of: Any) -> Any:
-        return [of] if isinstance(of, str) else of
-
-
-class _Requests(Config):
-    """The file's keys around a search and a sweep, so that a mistake is named ``sweep.<key>``."""
-
-    search: SearchRequest | None = None
-    sweep: SweepRequest | None = None
-
-
-class _Swept(Config):
-    """Wraps methods and models in the same way."""
-
-    methods: dict[str, Method] = Field({})
-    models: dict[str, Model] = Field({})
-
-
-def _expand_sweep(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
-    """Replace the swept methods or models of an experiment by their variants.
-
-    All later code treats variants as ordinary methods and models. The report reads from ``sweep`` which ones belong
-    together.
-    """
-    request: SweepRequest = _validate(_Requests, {"sweep": raw["sweep"]}, where).sweep
-    kind = next((kind for kind in ("methods", "models") if {*request.of} <= raw[kind].keys()), None)
-    if kind is None or len({*request.of}) < len(request.of):
-        known = " or ".join(f"of the {kind} {', '.join(raw[kind])}" for kind in ("methods", "models") if raw[kind])
-        raise SrpoError(f"{where}: sweep.of = {', '.join(request.of)}: give one or more {known}, each once")
-    for of in request.of:
-        if request.key in overrides.get(of, {}):
-            raise SrpoError(f"{where}: overrides.{of}.{request.key}: the sweep sets it; change sweep.values")
-    points: list[dict[str, int | float]] = [{request.key: value} for value in request.values]
-    labels = {request.key: request.label}
-    changed, made = _variants(raw, kind, request.of, points, labels, where, ("sweep.key", "sweep.values"))
-    of_each = {name: {"of": of, "value": point[request.key]} for name, (of, point) in made.items()}
-    titles = {of: raw[kind][of]["title"] for of in request.of}
-    sweep = {"kind": kind, "key": request.key, "label": request.label, "titles": titles, "variants": of_each}
-    return changed | {"sweep": sweep}
-
-
-def _variants(
-    raw: dict[str, Any],
-    kind: str,
-    names: Sequence[str],
-    points: Sequence[dict[str, int | float]],
-    labels: Mapping[str, str],
-    where: str,
-    asked: tuple[str, str],
-) -> tuple[dict[str, Any], dict[str, tuple[str, dict[str, int | float]]]]:
-    """Replace methods or models by one variant for each point of a grid.
-
-    Args:
-        raw: the experiment.
-        kind: ``methods`` or ``models``.
-        names: those that are replaced.
-        points: values by key; a key of a nested mapping has dots.
-        labels: what titles call a key; default: its name.
-        asked: the file's keys that name the grid's keys and its values.
-
-    Returns:
-        The changed keys of the experiment; by variant, what it is a variant of and its point.
-    """
-    made: dict[str, tuple[str, dict[str, int | float]]] = {}
-    replaced: dict[str, Any] = {}
-    of_each: dict[str, list[str]] = {of: [of] for of in raw[kind]}
-    for of, original in raw[kind].items():
-        if of not in names:
-            replaced[of] = original
-            continue
-        definition, of_each[of] = original, []
-        for key in points[0]:
-            definition = _sweepable(original, kind, of, key, where, asked[0])
-        for point in points:
-            name = "-".join([of, *(f"{key.rsplit('.', 1)[-1]}-{value:.12g}" for key, value in point.items())])
-            setting = ", ".join(f"{labels.get(key, key)} = {value:.12g}" for key, value in point.items())
-            values = f"{asked[1]} = {', '.join(f'{value:.12g}' for value in point.values())}"
-            if name in made:
-                raise SrpoError(f"{where}: {values}: given twice")
-            if name in raw[kind]:
-                what = f"{asked[0].partition('.')[0]} makes a {kind[:-1]} {name}"
-                raise SrpoError(f"{where}: the {what}, and the matrix has another; rename it")
-            variant = definition | {"name": name, "title": f"{definition['title']}, {setting}"}
-            variant.pop("stored", None)  # base models of the original
-            for key, value in point.items():
-                variant = _with(variant, key, value)
-            try:
-                _Swept.model_validate({kind: {name: variant}})
-            except ValidationError as error:
-                reason = _reason(error.errors(include_url=False)[0])
-                raise SrpoError(f"{where}: {values} for {', '.join(point)} of {of}: {reason}") from error
-            made[name], replaced[name] = (of, point), variant
-            of_each[of].append(name)
-    blocks = [
-        block | {kind: [new for name in block.get(kind) or [] for new in of_each.get(str(name), [name])]}
-        for block in raw["matrix"]
-    ]
-    return {kind: replaced, "matrix": blocks}, made
-
-
-def _sweepable(definition: dict[str, Any], kind: str, name: str, key: str, where: str, asked: str) -> dict[str, Any]:
-    """A method or model with its defaults, if ``key`` is one of its numbers; ``asked`` is the file's key that names it.
-
-    Raises:
-        SrpoError: if it is not; the message lists the keys that are numbers.
-    """
-    checked = getattr(_validate(_Swept, {kind: {name: definition}}, where), kind)[name].model_dump(mode="json")
-    found = flattened(checked).items()
+def _variants(of: str, original: dict[str, Any], points: Sequence[dict[str, Any]], where: str) -> dict[str, Any]:
+    """A method's variants by name, one for each point: values by key, where a key of a nested mapping has dots."""
+    definition = _validate(_Methods, {"methods": {of: original}}, where).methods[of].model_dump(mode="json")
+    found = flattened(definition).items()
     numbers = [key for key, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
-    if key not in numbers:
-        what = f"a number of {kind[:-1]} {name}; " + (f"there is {', '.join(numbers)}" if numbers else "it has none")
-        raise SrpoError(f"{where}: {asked} = {key}: not {what}")
-    return checked
+    for key in points[0]:
+        if key not in numbers:
+            raise SrpoError(
+                f"{where}: variants.grid = {key}: not a number of method {of}; there is {', '.join(numbers)}"
+            )
+    variants: dict[str, Any] = {}
+    for point in points:
+        name = "-".join([of, *(f"{key.rsplit('.', 1)[-1]}-{value:.12g}" for key, value in point.items())])
+        values = f"variants.grid = {', '.join(f'{value:.12g}' for value in point.values())}"
+        if name in variants:
+            raise SrpoError(f"{where}: {values}: given twice")
+        setting = ", ".join(f"{key} = {value:.12g}" for key, value in point.items())
+        variant = definition | {"name": name, "title": f"{definition['title']}, {setting}"}
+        for key, value in point.items():
+            variant = _with(variant, key, value)
+        try:
+            Method.model_validate(variant)
+        except ValidationError as error:
+            reason = _reason(error.errors(include_url=False)[0])
+            raise SrpoError(f"{where}: {values} for {', '.join(point)} of {of}: {reason}") from error
+        variants[name] = variant
+    return variants
 
 
 def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -506,8 +506,6 @@ class Execution(Config):
 
 # ---------------------------------------------------------------- experiment
 
-SweptKind = Literal["methods", "models"]
-
 
 def _each_once(given: list[Any]) -> list[Any]:
     for item in given:
@@ -538,36 +536,10 @@ class Block(Config):
 
 
 class Variant(Config):
-    """A variant of a method or model; it differs from the original only in the key of the sweep."""
-
-    of: str
-    value: float
-
-
-class Sweep(Config):
-    """A resolved sweep: its key, its label, and the generated methods or models by name.
-
-    ``titles`` are the titles of the original methods or models.
-    """
-
-    kind: SweptKind
-    key: str
-    label: str
-    titles: dict[str, str]
-    variants: dict[str, Variant]
-
-
-class Trial(Config):
-    """One trial of a search: a method with these values of its hyperparameters."""
+    """A method that differs from the method ``of`` in these values only, and in its name and title."""
 
     of: str
     values: dict[str, int | float]
-
-
-class Search(Config):
-    """What a search has become: the methods generated from it, by name. Every method has the same trials."""
-
-    trials: dict[str, Trial]
 
 
 class TrialResult(Config):
@@ -652,6 +624,8 @@ def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
 class Experiment(Config):
     """A resolved experiment."""
 
+    gone: ClassVar[Mapping[str, Any]] = {"sweep": None, "search": None}
+
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
     title: str
     scale: Literal["embedded", "paper"]
@@ -663,8 +637,8 @@ class Experiment(Config):
     methods: dict[str, Method]
     models: dict[str, Model]
     benchmarks: dict[str, Benchmark]
-    sweep: Sweep | None = None
-    search: Search | None = None
+    # methods that a grid of values has made, by name
+    variants: dict[str, Variant] = Field({})
     # where the hyperparameters were searched for
     tuned: Tuned | None = None
     # a warning at the beginning of the report; such a report begins with a figure and ends with the claims
@@ -769,9 +743,9 @@ class Experiment(Config):
         return list(dict.fromkeys(pairs))
 
     @property
-    def sweep_label(self) -> str:
-        """The name of the swept setting in tables and figures; empty without a sweep."""
-        return self.sweep.label if self.sweep else ""
+    def is_search(self) -> bool:
+        """Whether its variants are compared on held-out questions, and end in a file of the best ones."""
+        return bool(self.variants) and any(each.held_out_questions for each in self.benchmarks.values())
 
     def run(self, run: RunId) -> RunSpec:
         """Resolve one run."""

@@ -29,12 +29,12 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
     Raises:
         SrpoError: if the experiment is no search, a run has not finished, or a budget was too short for a validation.
     """
-    if experiment.search is None:
-        raise SrpoError(f"experiment {experiment.name} is no search: it has no key search")
+    if not experiment.is_search:
+        raise SrpoError(f"experiment {experiment.name} is no search: it has no variants.held_out_questions")
     runs = experiment.runs()
     summaries = {run: _summary(layout.run_files(run).summary) for run in runs}
     tried = []
-    for name, trial in experiment.search.trials.items():
+    for name, trial in experiment.variants.items():
         scores = [_score(run, summary) for run, summary in summaries.items() if run.method == name]
         tried.append(TrialResult(method=trial.of, values=trial.values, score=round(fmean(scores), 2)))
     best: dict[str, TrialResult] = {}

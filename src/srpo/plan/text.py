@@ -241,7 +241,7 @@ def _broken(plan: Plan) -> str:
 
 def _seeds(plan: Plan) -> str:
     """What the planned seeds tell apart, what one more would, and what it takes; trials are not compared."""
-    if plan.experiment.search:
+    if plan.experiment.is_search:
         return ""
     if plan.rehearsal:
         steps = plan.experiment.training.max_steps or 0

@@ -70,42 +70,31 @@ def test_overrides_change_one_method() -> None:
     assert experiment.methods["sdpo"].learning_rate == 1e-5
 
 
-BETA = {"of": "srpo", "key": "entropy_beta", "values": [0, 0.5, 1], "label": "β"}
-BREVITY = {"of": "miniature-small", "key": "warm_start.brevity", "values": [0, 0.3], "label": "teacher brevity"}
+BETA = {"of": ["srpo"], "grid": {"entropy_beta": [0, 0.5, 1]}}
 
 
-def test_a_sweep_of_a_method_puts_variants_in_its_place() -> None:
+def test_variants_take_the_place_of_their_method() -> None:
     overrides = {"srpo": {"learning_rate": 0.25}}
     plain = load_experiment(tiny_experiment(overrides=overrides))
-    experiment = load_experiment(tiny_experiment(overrides=overrides, sweep=BETA))
+    experiment = load_experiment(tiny_experiment(overrides=overrides, variants=BETA))
     names = ["srpo-entropy_beta-0", "srpo-entropy_beta-0.5", "srpo-entropy_beta-1"]
     assert list(experiment.methods) == experiment.matrix[0].methods == ["grpo", "sdpo", *names]
     assert {run.method for run in experiment.runs()} == {"grpo", "sdpo", *names}
     assert [experiment.methods[name].entropy_beta for name in names] == [0, 0.5, 1]
-    assert [experiment.methods[name].title for name in names] == ["SRPO, β = 0", "SRPO, β = 0.5", "SRPO, β = 1"]
+    assert [experiment.methods[name].title for name in names] == [f"SRPO, entropy_beta = {b}" for b in (0, 0.5, 1)]
     for name in names:  # nothing else differs
         other = {"name", "title", "entropy_beta"}
         assert experiment.methods[name].name == name
         assert experiment.methods[name].model_dump(exclude=other) == plain.methods["srpo"].model_dump(exclude=other)
-    assert {name: (v.of, v.value) for name, v in experiment.sweep.variants.items()} == {
-        name: ("srpo", value) for name, value in zip(names, BETA["values"], strict=True)
+    assert {name: (v.of, v.values) for name, v in experiment.variants.items()} == {
+        name: ("srpo", {"entropy_beta": value}) for name, value in zip(names, [0, 0.5, 1], strict=True)
     }
-    assert experiment.models == plain.models
+    assert (experiment.benchmarks, experiment.is_search) == (plain.benchmarks, False)
 
 
-def test_a_sweep_of_a_model_makes_base_models() -> None:
-    experiment = load_experiment(tiny_experiment(sweep=BREVITY))
-    names = ["miniature-small-brevity-0", "miniature-small-brevity-0.3"]
-    assert list(experiment.models) == names
-    assert [experiment.models[name].warm_start.brevity for name in names] == [0, 0.3]
-    assert experiment.models[names[0]].warm_start.steps == experiment.models[names[1]].warm_start.steps
-    assert {model for model, _ in experiment.bases()} == {run.model for run in experiment.runs()} == {*names}
-    assert len(experiment.runs()) == 2 * len(load_experiment(tiny_experiment()).runs())
-
-
-def test_a_sweep_of_several_methods_keeps_the_order_of_the_matrix() -> None:
-    sweep = {"of": ["srpo", "sdpo"], "key": "distillation_topk", "values": [5, 100], "label": "K"}
-    experiment = load_experiment(tiny_experiment(sweep=sweep))
+def test_variants_of_several_methods_keep_the_order_of_the_matrix() -> None:
+    variants = {"of": ["srpo", "sdpo"], "grid": {"distillation_topk": [5, 100]}}
+    experiment = load_experiment(tiny_experiment(variants=variants))
     assert list(experiment.methods) == [
         "grpo",
         "sdpo-distillation_topk-5",
@@ -116,49 +105,52 @@ def test_a_sweep_of_several_methods_keeps_the_order_of_the_matrix() -> None:
     assert experiment.methods["sdpo-distillation_topk-5"].distillation_topk == 5
 
 
-def test_sweep_names_are_path_components() -> None:
-    values = [1e-7, 2.5, 1e20]
-    experiment = load_experiment(tiny_experiment(sweep=BETA | {"values": values}))
-    assert list(experiment.sweep.variants) == [f"srpo-entropy_beta-{v}" for v in ("1e-07", "2.5", "1e+20")]
+def test_names_of_variants_are_path_components() -> None:
+    experiment = load_experiment(tiny_experiment(variants=BETA | {"grid": {"entropy_beta": [1e-7, 2.5, 1e20]}}))
+    assert list(experiment.variants) == [f"srpo-entropy_beta-{v}" for v in ("1e-07", "2.5", "1e+20")]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"of": "ppo"}, ["sweep.of = ppo", "methods grpo, sdpo, srpo", "models miniature-small"]),
-        ({"of": "advantage_mix"}, ["sweep.of = advantage_mix", "grpo, sdpo, srpo"]),  # exists, is not in the matrix
-        ({"of": ["srpo", "miniature-small"]}, ["sweep.of = srpo, miniature-small"]),
-        ({"of": ["srpo", "srpo"]}, ["sweep.of = srpo, srpo", "once"]),
-        ({"of": []}, ["sweep.of", "at least 1"]),
-        ({"key": "beta"}, ["sweep.key = beta", "method srpo", "entropy_beta", "distillation_topk"]),
-        ({"key": "title"}, ["sweep.key = title", "entropy_beta"]),
-        ({"key": "routing.correct_with_sibling"}, ["sweep.key = routing.correct_with_sibling"]),
-        ({"of": "miniature-small"}, ["sweep.key = entropy_beta", "model miniature-small", "warm_start.brevity"]),
-        ({"values": [1]}, ["sweep.values = [1]", "at least 2"]),
-        ({"values": [0, 1, 1.0]}, ["sweep.values = 1: given twice"]),
-        ({"values": [0, -1]}, ["sweep.values = -1", "entropy_beta of srpo", "greater than or equal to 0"]),
-        ({"values": [0, "high"]}, ["sweep.values.1 = 'high'", "number"]),
-        ({"values": [0, float("nan")]}, ["sweep.values.1", "finite"]),
-        (
-            {"key": "distillation_topk", "values": [1, 1.5]},
-            ["sweep.values = 1.5 for distillation_topk of srpo", "integer"],
-        ),
-        ({"key": "mini_batch_questions", "values": [8, 7]}, ["mini_batch_questions = 7", "must divide"]),
-        ({"colour": "red"}, ["sweep.colour: unknown key"]),
+        ({"of": ["ppo"]}, ["variants.of = ppo", "methods grpo, sdpo, srpo"]),
+        ({"of": ["advantage_mix"]}, ["variants.of = advantage_mix", "grpo, sdpo, srpo"]),  # is not in the matrix
+        ({"of": ["srpo", "srpo"]}, ["variants.of = srpo, srpo", "once"]),
+        ({"of": []}, ["variants.of", "at least 1"]),
+        ({"of": "srpo"}, ["variants.of = 'srpo'", "list"]),
+        ({"grid": {"beta": [1]}}, ["variants.grid = beta", "method srpo", "entropy_beta", "distillation_topk"]),
+        ({"grid": {"title": [1]}}, ["variants.grid = title", "entropy_beta"]),
+        ({"grid": {"routing.correct_with_sibling": [1]}}, ["variants.grid = routing.correct_with_sibling"]),
+        ({"grid": {"entropy_beta": []}}, ["variants.grid.entropy_beta = []", "at least 1"]),
+        ({"grid": {"entropy_beta": [0, 1, 1.0]}}, ["variants.grid = 1: given twice"]),
+        ({"grid": {"entropy_beta": [0, -1]}}, ["grid = -1", "entropy_beta of srpo", "greater than or equal to 0"]),
+        ({"grid": {"entropy_beta": [float("nan")]}}, ["variants.grid.entropy_beta.0", "finite"]),
+        ({"grid": {"distillation_topk": [1, 1.5]}}, ["variants.grid = 1.5 for distillation_topk of srpo", "integer"]),
+        ({"grid": {"mini_batch_questions": [8, 7]}}, ["mini_batch_questions = 7", "must divide"]),
+        ({"colour": "red"}, ["variants.colour: unknown key"]),
     ],
 )
-def test_mistakes_in_a_sweep_are_one_line(change: dict[str, Any], words: list[str]) -> None:
+def test_mistakes_in_variants_are_one_line(change: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(SrpoError) as caught:
-        load_experiment(tiny_experiment(sweep=BETA | change))
+        load_experiment(tiny_experiment(variants=BETA | change))
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
         assert word in message
 
 
-def test_an_override_does_not_contradict_the_sweep() -> None:
-    with pytest.raises(SrpoError, match=r"overrides\.srpo\.entropy_beta: the sweep sets it"):
-        load_experiment(tiny_experiment(sweep=BETA, overrides={"srpo": {"entropy_beta": 2.0}}))
+def test_an_override_does_not_contradict_the_grid() -> None:
+    with pytest.raises(SrpoError, match=r"overrides\.srpo\.entropy_beta: the grid sets it"):
+        load_experiment(tiny_experiment(variants=BETA, overrides={"srpo": {"entropy_beta": 2.0}}))
+
+
+@pytest.mark.parametrize("key", ["sweep", "search"])
+def test_the_keys_of_an_earlier_version(key: str) -> None:
+    """One that is given is an error; one that is null is in every file that 0.2.0 resolved."""
+    with pytest.raises(SrpoError, match=f"{key}: unknown key; did you mean variants"):
+        load_experiment(tiny_experiment(**{key: BETA}))
+    resolved = load_experiment(tiny_experiment())
+    assert load_experiment(resolved.model_dump(mode="json") | {key: None}) == resolved
 
 
 # ---------------------------------------------------------------- experiments that extend others
@@ -179,7 +171,7 @@ def test_an_experiment_takes_the_settings_of_the_one_that_it_extends() -> None:
     assert mine.methods == {
         "srpo": base.methods["srpo"].model_copy(update={"distillation_topk": 3})
     }  # not what it does not name
-    assert (mine.name, len(mine.runs()), mine.sweep) == ("mine", 1, None)
+    assert (mine.name, len(mine.runs()), mine.variants) == ("mine", 1, {})
 
 
 def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
@@ -195,7 +187,7 @@ def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
     [
         ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
         ("configs/experiments/smoke.yaml", ["no such experiment in ", "configs/experiments; did you mean smoke?"]),
-        ("nowhere", ["extends = 'nowhere'", "embedded-full, family, family-variants, matched, mine"]),
+        ("nowhere", ["extends = 'nowhere'", "embedded, embedded-full, "]),
         ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
     ],
 )
@@ -486,9 +478,9 @@ def test_mistakes_in_files_of_ones_own_are_one_line(own, kind, name, content, wo
         assert word in message
 
 
-def test_a_sweep_does_not_replace_a_method_of_its_variants_name(own) -> None:
-    message = refusal(own, "methods", "srpo-entropy_beta-1", {**GRPO, "title": "Mine"}, sweep=BETA)
-    assert "the sweep makes a method srpo-entropy_beta-1, and the matrix has another" in message
+def test_a_variant_does_not_replace_another_method_of_its_name(own) -> None:
+    message = refusal(own, "methods", "srpo-entropy_beta-1", {**GRPO, "title": "Mine"}, variants=BETA)
+    assert "the grid makes a method srpo-entropy_beta-1, and the matrix has another" in message
 
 
 def test_the_clock_with_its_seconds_is_part_of_a_runs_identity() -> None:
@@ -552,10 +544,3 @@ def test_a_shared_base_model_serves_all_seeds():
 def test_the_base_model_is_part_of_a_runs_identity():
     run = _with_draws("per_seed").runs()[0]
     assert _with_draws("per_seed").run(run).identity() != _with_draws("shared").run(run).identity()
-
-
-def test_a_swept_model_has_no_stored_base_models():
-    """They were made with the original's warm start."""
-    sweep = load_experiment(CONFIGS / "experiments" / "sweep-brevity.yaml")
-    assert sweep.models
-    assert not any(base.stored for base in sweep.every_base_model().values())

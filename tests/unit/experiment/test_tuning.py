@@ -25,7 +25,7 @@ from srpo.sources.build import build_split
 
 GRID = {"learning_rate": [1.0e-4, 1.0e-3], "mini_batch_questions": [4, 16]}
 BLOCK = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
-REQUEST = tiny_experiment(matrix=[BLOCK], search={"held_out_questions": 64, "grid": GRID}) | {"overrides": {}}
+REQUEST = tiny_experiment(matrix=[BLOCK], variants={"held_out_questions": 64, "grid": GRID}) | {"overrides": {}}
 SCORES = {"grpo": [0.5, 0.7, 0.7, 0.2], "srpo": [0.1, 0.2, 0.3, 0.4]}
 """By method in the grid's order; the second and third of GRPO are equal."""
 
@@ -35,7 +35,7 @@ def finish(folder: Path, request: dict[str, Any] = REQUEST) -> Layout:
     experiment, layout = load_experiment(request), Layout(folder)
     write_text(layout.experiment, resolved_text(experiment))
     for of, scores in SCORES.items():
-        names = [name for name, trial in experiment.search.trials.items() if trial.of == of]
+        names = [name for name, trial in experiment.variants.items() if trial.of == of]
         for run in experiment.runs():
             if run.method in names:
                 # the first budget is worse and the last better than the mean
@@ -50,12 +50,12 @@ def finish(folder: Path, request: dict[str, Any] = REQUEST) -> Layout:
 def test_every_method_has_the_same_trials_on_held_out_train_questions() -> None:
     experiment = load_experiment(REQUEST)
     of_each = {
-        of: [trial.values for trial in experiment.search.trials.values() if trial.of == of] for of in ("grpo", "srpo")
+        of: [trial.values for trial in experiment.variants.values() if trial.of == of] for of in ("grpo", "srpo")
     }
     points = [{"learning_rate": r, "mini_batch_questions": n} for r in (1e-4, 1e-3) for n in (4, 16)]
     assert of_each == {"grpo": points, "srpo": points}
-    assert {run.method for run in experiment.runs()} == {*experiment.methods} == {*experiment.search.trials}
-    for name, trial in experiment.search.trials.items():
+    assert {run.method for run in experiment.runs()} == {*experiment.methods} == {*experiment.variants}
+    for name, trial in experiment.variants.items():
         method, of = experiment.methods[name], load_experiment(tiny_experiment(matrix=[BLOCK])).methods[trial.of]
         assert method.model_dump() | {"name": of.name, "title": of.title} == of.model_dump() | trial.values
 
@@ -121,17 +121,13 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
     ("changes", "words"),
     [
         (
-            {"search": {"held_out_questions": 64, "grid": {"learning_rte": [1]}}},
-            ["search.grid = learning_rte", "number"],
+            {"variants": {"held_out_questions": 64, "grid": {"learning_rte": [1]}}},
+            ["variants.grid = learning_rte", "number"],
         ),
-        ({"search": {"held_out_questions": 64, "grid": {}}}, ["search.grid", "at least 1"]),
-        ({"search": {"held_out_questions": 0, "grid": GRID}}, ["search.held_out_questions = 0"]),
-        ({"search": {"held_out_questions": 512, "grid": GRID}}, ["held_out_questions = 512", "512"]),
-        ({"search": {"held_out_questions": 500, "grid": GRID}}, ["questions_per_batch = 32", "12 questions"]),
-        (
-            {"sweep": {"of": "srpo", "key": "distillation_topk", "values": [1, 2], "label": "K"}},
-            ["a search or a sweep, not both"],
-        ),
+        ({"variants": {"held_out_questions": 64, "grid": {}}}, ["variants.grid", "at least 1"]),
+        ({"variants": {"held_out_questions": 0, "grid": GRID}}, ["variants.held_out_questions = 0"]),
+        ({"variants": {"held_out_questions": 512, "grid": GRID}}, ["held_out_questions = 512", "512"]),
+        ({"variants": {"held_out_questions": 500, "grid": GRID}}, ["questions_per_batch = 32", "12 questions"]),
         ({"tuned": "nothing"}, ["tuned = 'nothing': unknown"]),
         ({"overrides": {"srpo": "sdpo"}}, ["overrides.srpo = 'sdpo'", "give hyperparameters of the method"]),
     ],

@@ -173,6 +173,8 @@ def test_methods_of_the_experiment_keep_its_settings() -> None:
     assert [(run.benchmark, run.method) for run in two.runs()] == [
         (benchmark, method) for benchmark in ("spell_backward", "physics") for method in ("srpo", "grpo")
     ]
+    ablation = decide.contrasted(small, ("srpo", "srpo_without_weighting")).methods["srpo_without_weighting"]
+    assert ablation.mini_batch_questions == small.methods["srpo"].mini_batch_questions  # it extends srpo
 
 
 @pytest.mark.parametrize(

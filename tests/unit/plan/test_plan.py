@@ -94,7 +94,7 @@ def test_a_real_model_takes_what_its_flops_take_here() -> None:
     assert "at nominal rates" in plan_text.headline(nominal, "real-cpu")
     assert "matrix products at 100 GFLOP/s in float32, measured now, and 4 ps more" in plan_text.render(here)
     assert "counted as 1 s of a core." in plan_text.render(nominal)
-    emulated = load_experiment(CONFIGS / "experiments" / "real-cpu-bf16.yaml")
+    emulated = load_experiment(CONFIGS / "experiments" / "tuning-real.yaml")
     assert "1 s of a core, because this processor would emulate" in plan_text.render(plan.make_plan(emulated))
 
 
@@ -278,16 +278,6 @@ def test_the_embedded_experiment_takes_what_was_measured() -> None:
     assert plan.make_plan(then).device_hours * 60 == pytest.approx(float(measured), rel=0.15)
 
 
-def test_sweeps_take_as_long_as_their_documentation_says() -> None:
-    """On two cores, below 20 minutes with one base model and below 45 with four (docs/extending.md)."""
-    sweeps = [name for name in EXPERIMENTS if name.startswith("sweep-")]
-    assert len(sweeps) == 6
-    for name in sweeps:
-        experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
-        minutes = {1: 20, 4: 45}[len(experiment.models)]
-        assert plan.make_plan(experiment, nodes=2).wall_seconds < minutes * 60, name
-
-
 def test_headline() -> None:
     lines = plan_text.headline(plan.make_plan(EMBEDDED, nodes=2), "lab.yaml").splitlines()
     assert re.fullmatch(
@@ -315,11 +305,12 @@ def test_only_estimated_steps_are_printed_without_at_least() -> None:
 
 
 def test_one_is_not_several() -> None:
-    seeds = load_experiment(CONFIGS / "experiments" / "sweep-seeds.yaml")
-    assert "\n15 runs of 1 core, 5 evaluations of untrained models\n" in plan_text.render(plan.make_plan(seeds))
+    block = EMBEDDED.matrix[0]
+    seeds = EMBEDDED.model_copy(update={"matrix": [block.model_copy(update={"benchmarks": block.benchmarks[:1]})]})
+    assert "\n9 runs of 1 core, 3 evaluations of untrained models\n" in plan_text.render(plan.make_plan(seeds))
     shared = {name: model.model_copy(update={"draws": "shared"}) for name, model in seeds.models.items()}
     one = seeds.model_copy(update={"models": shared})
-    assert "\n15 runs of 1 core, 1 evaluation of untrained models\n" in plan_text.render(plan.make_plan(one))
+    assert "\n9 runs of 1 core, 1 evaluation of untrained models\n" in plan_text.render(plan.make_plan(one))
 
 
 def test_each_number_of_seeds_is_said_of_its_methods() -> None:
@@ -327,8 +318,10 @@ def test_each_number_of_seeds_is_said_of_its_methods() -> None:
     seeds = lines.index("Seeds, miniature-large")
     assert lines[seeds + 1].startswith("- GRPO, SDPO and SRPO: 3 seeds would resolve ±")
     assert lines[seeds + 2].startswith("- SRPO w/o dynamic weighting and Advantage mix: one seed resolves nothing, ")
-    same = load_experiment(CONFIGS / "experiments" / "regimes.yaml")
-    assert "\nSeeds, miniature-easy and miniature-hard\n" in plan_text.render(plan.make_plan(same))
+    models = {name: EMBEDDED.models["miniature-large"].model_copy(update={"name": name}) for name in ("one", "two")}
+    matrix = [block.model_copy(update={"models": [*models]}) for block in EMBEDDED.matrix]
+    same = EMBEDDED.model_copy(update={"models": models, "matrix": matrix})
+    assert "\nSeeds, one and two\n" in plan_text.render(plan.make_plan(same))
 
 
 def test_one_more_seed_is_one_more_of_every_method() -> None:

@@ -135,7 +135,7 @@ def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figu
     models = [m for m in results.experiment.models if m in set(frame["model"])]
     budgets = list(results.experiment.training.budget_seconds)
     bars = max(len(planned(results, model)) for model in models)
-    upright = bars > 6  # the variants of a sweep: their names would overlap side by side
+    upright = bars > 6  # variants of a method: their names would overlap side by side
     width = max(6.0, min(12.0, len(budgets) * (1.1 + 0.62 * bars)))
     figure = style.new_figure(width, 1.4 + (3.2 if upright else 2.0) * len(models), title)
     grid = figure.subplots(len(models), len(budgets), squeeze=False, sharey="row")

@@ -8,7 +8,6 @@ import pandas as pd
 import paper_truth
 import pytest
 import yaml
-from paths import ROOT
 
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.report.page import claim_row
@@ -18,6 +17,7 @@ from srpo.analysis.results.load import load_results
 from srpo.analysis.results.verdicts import findings, overall
 from srpo.analysis.tables.registry import TABLES, build_tables
 from srpo.errors import SrpoError
+from srpo.functional import load_method
 
 OURS = {
     "weighting_at_equal_loss_scale",
@@ -295,8 +295,7 @@ def test_updates_per_batch_are_the_papers():
     """Table 3: a batch of 32 questions, in mini-batches."""
     for claim in load_claims():
         for name, updates in (claim.quantity.updates_per_batch or {}).items():
-            method = yaml.safe_load((ROOT / "configs" / "methods" / f"{name}.yaml").read_text())
-            assert 32 // method["mini_batch_questions"] == updates
+            assert 32 // load_method(name).mini_batch_questions == updates
         assert (claim.quantity.kind == "step_seconds") == (claim.quantity.updates_per_batch is not None)
 
 
