@@ -1,31 +1,32 @@
 # avg@k of the checkpoints that the budgets selected, resampled, and of the untrained models.
 
+if not EVALUATES_ITSELF:
 
-rule evaluate_run:
-    input:
-        test=LAYOUT.split("{benchmark}", "test"),
-        summary=rules.train.output,
-    output:
-        evaluation=ANY_RUN.evaluation,
-        samples=ANY_RUN.samples,
-    log:
-        LAYOUT.log("runs", RUN_PATH, "evaluate"),
-    priority: 10
-    conda:
-        CONDA
-    threads: DEVICES["threads"]
-    resources:
-        gpu=DEVICES["gpu"],
-        mem_mb=DEVICES["mem_mb"],
-        runtime=60,
-    params:
-        options=EXPERIMENT_OPTIONS,
-        sampling=EXPERIMENT.evaluation.model_dump_json(),
-    message:
-        "Evaluate {wildcards.method}, seed {wildcards.seed}, of {wildcards.model} on {wildcards.benchmark}"
-    shell:
-        "srpo evaluate {params.options} --model {wildcards.model} --benchmark {wildcards.benchmark} "
-        "--method {wildcards.method} --seed {wildcards.seed} > {log} 2>&1"
+    rule evaluate_run:
+        input:
+            test=LAYOUT.split("{benchmark}", "test"),
+            summary=rules.train.output[0],
+        output:
+            evaluation=ANY_RUN.evaluation,
+            samples=ANY_RUN.samples,
+        log:
+            LAYOUT.log("runs", RUN_PATH, "evaluate"),
+        priority: 10
+        conda:
+            CONDA
+        threads: DEVICES["threads"]
+        resources:
+            gpu=DEVICES["gpu"],
+            mem_mb=DEVICES["mem_mb"],
+            runtime=60,
+        params:
+            options=EXPERIMENT_OPTIONS,
+            sampling=EXPERIMENT.evaluation.model_dump_json(),
+        message:
+            "Evaluate {wildcards.method}, seed {wildcards.seed}, of {wildcards.model} on {wildcards.benchmark}"
+        shell:
+            "srpo evaluate {params.options} --model {wildcards.model} --benchmark {wildcards.benchmark} "
+            "--method {wildcards.method} --seed {wildcards.seed} > {log} 2>&1"
 
 
 rule evaluate_base:

@@ -1,5 +1,9 @@
 # Training runs. Logs and checkpoints are side files on purpose: Snakemake deletes the declared outputs and logs of
 # a job that fails, and the next attempt resumes from them.
+#
+# Without GPUs a run evaluates its checkpoints when it ends, because starting a process for that takes as long as the
+# evaluation. On GPUs that is a job of its own, with other servers and another time limit. A search needs none.
+EVALUATES_ITSELF = not ON_GPUS and not EXPERIMENT.search
 
 
 rule train:
@@ -10,6 +14,7 @@ rule train:
         lengths=lambda wildcards: LAYOUT.lengths(wildcards.benchmark, base_of(wildcards)),
     output:
         ANY_RUN.summary,
+        evaluated=[ANY_RUN.evaluation, ANY_RUN.samples] if EVALUATES_ITSELF else [],
     log:
         LAYOUT.log("runs", RUN_PATH, "train"),
     priority: lambda wildcards: 20 + size_rank(wildcards.model)
@@ -27,6 +32,8 @@ rule train:
     params:
         options=EXPERIMENT_OPTIONS,
         spec=run_spec,
+        sampling=EXPERIMENT.evaluation.model_dump_json() if EVALUATES_ITSELF else None,
+        evaluate="--evaluate" if EVALUATES_ITSELF else "",
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     message:
         "Train {wildcards.model} on {wildcards.benchmark} with {wildcards.method}, seed {wildcards.seed}"
@@ -34,4 +41,4 @@ rule train:
         # exec: the scheduler's signals reach it, not a shell that they would end
         "exec srpo attempt --folder {params.folder} --log {log} --requeue='{resources.requeue}' -- "
         "srpo train {params.options} --model {wildcards.model} --benchmark {wildcards.benchmark} "
-        "--method {wildcards.method} --seed {wildcards.seed}"
+        "--method {wildcards.method} --seed {wildcards.seed} {params.evaluate}"

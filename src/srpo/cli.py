@@ -297,11 +297,13 @@ def train(
             help="stop with a checkpoint before this time, in seconds since the epoch (default: the SLURM job's end)",
         ),
     ] = None,
+    evaluate: Annotated[bool, Option("--evaluate", help="at its end, evaluate its checkpoints")] = False,
     resolved: Resolved = None,
 ) -> None:
     """Train one run; an interrupted run continues."""
     opened = _open(experiment, resolved)
-    spec = opened.experiment.run(opened.run(model, benchmark, method, seed))
+    run = opened.run(model, benchmark, method, seed)
+    spec = opened.experiment.run(run)
     opened.require_split(benchmark, "train")
     opened.require_split(benchmark, "test")
     opened.require_base_model(spec.model.name)
@@ -310,6 +312,8 @@ def train(
         from srpo.training import loop
 
     loop.train(spec, opened.layout, job_end() if stop_at is None else stop_at)
+    if evaluate:
+        opened.evaluate(run)
 
 
 @app.command("attempt")
@@ -341,18 +345,14 @@ def evaluate(
     opened = _open(experiment, resolved)
     run = opened.trained(model, benchmark, method, seed)
 
-    with gc_paused():
-        from srpo.evaluation import evaluate_run
-        from srpo.publish.model_card import write_cards
-
-    layout = opened.layout
-    if method is None:
-        evaluate_run.evaluate_base(opened.experiment, model, benchmark, layout)
-        opened.mirror(lambda mirror: mirror.sync_base(model, benchmark))
+    if method is not None:
+        opened.evaluate(run)
         return
-    evaluate_run.evaluate_checkpoints(opened.experiment, run, layout)
-    write_cards(layout.run_files(run), opened.experiment.evaluation, layout.split(benchmark, "test"))
-    opened.mirror(lambda mirror: mirror.sync_evaluation(layout.run(run)))
+    with gc_paused():
+        from srpo.evaluation.evaluate_run import evaluate_base
+
+    evaluate_base(opened.experiment, model, benchmark, opened.layout)
+    opened.mirror(lambda mirror: mirror.sync_base(model, benchmark))
 
 
 @app.command("generate")
@@ -667,6 +667,17 @@ class _Opened:
     def require_base_model(self, model: str) -> None:
         self.base_model(model)
         _require(self.layout.model_description(model), f"srpo model --model {model}")
+
+    def evaluate(self, run: RunId) -> None:
+        """Evaluate the checkpoints of a run that has finished, and write their cards."""
+        with gc_paused():
+            from srpo.evaluation.evaluate_run import evaluate_checkpoints
+            from srpo.publish.model_card import write_cards
+
+        layout = self.layout
+        evaluate_checkpoints(self.experiment, run, layout)
+        write_cards(layout.run_files(run), self.experiment.evaluation, layout.split(run.benchmark, "test"))
+        self.mirror(lambda mirror: mirror.sync_evaluation(layout.run(run)))
 
     def mirror(self, sync: Callable[[Mirror], None]) -> None:
         """Copy a finished stage to MLflow, if stages are copied one by one."""

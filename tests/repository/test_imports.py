@@ -54,10 +54,10 @@ def test_data_needs_none_of_them(layout: Layout) -> None:
     assert not imported(*data, "--statistics")
 
 
-def test_evaluation_needs_torch_a_tokenizer_and_the_intervals_of_a_model_card(layout: Layout) -> None:
+def test_evaluation_of_a_base_model_needs_torch_and_a_tokenizer(layout: Layout) -> None:
     base = ["--model", "miniature-tiny", "--benchmark", "physics"]
     found = imported("evaluate", "--experiment", layout.experiment, *base)
-    assert found == {"torch", "transformers", "scipy"}
+    assert found == {"torch", "transformers"}
     assert layout.base_files("miniature-tiny", "physics").evaluation.exists()
 
 

@@ -357,7 +357,8 @@ class _Planner:
                 REST: rest,
                 "validation": validating,
                 "checkpoints": complete + selected,
-                "evaluation": EVALUATION_START_SECONDS[execution.rollout_engine] + evaluated * (server + evaluation),
+                "evaluation": (0.0 if execution.rollout_engine == "embedded" else EVALUATION_START_SECONDS["sglang"])
+                + evaluated * (server + evaluation),  # without GPUs in the run's own process
             },
             disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + evaluated * sizes.weights,
             disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + evaluated * sizes.weights,
