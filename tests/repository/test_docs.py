@@ -24,6 +24,7 @@ from paths import ROOT
 
 import srpo
 from srpo import cli
+from srpo.analysis.results.claims import Claim
 from srpo.cost.memory import parameters, shape_of
 from srpo.experiment.compose import experiment_file, load_experiment
 
@@ -239,7 +240,12 @@ def test_every_example_of_extending_is_loaded() -> None:
     examples = blocks(ROOT / "docs" / "extending.md", "yaml")
     assert examples
     for block in examples:
-        assert block in FILES.values() or "name" in yaml.safe_load(block), block
+        content = yaml.safe_load(block)
+        if isinstance(content, list):
+            for claim in content:
+                Claim.model_validate(claim)
+        else:
+            assert block in FILES.values() or "name" in content, block
 
 
 # ---------------------------------------------------------------- links, names, pages
