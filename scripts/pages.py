@@ -1,25 +1,31 @@
-"""Writes the tables of the pages that follow from configuration: methods, experiments, rules of the watch.
+"""Writes the tables of the pages that follow from configuration and code.
 
     python scripts/pages.py            # write them
     python scripts/pages.py --check    # fail if a page has others
 
-A table stands between its comment, ``<!-- methods -->``, and the next empty line. What a file is for is the first
-clause of its leading comment.
+A table stands between its comment, ``<!-- methods -->``, and the next empty line. What a file of configuration
+is for is the first clause of its leading comment.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import math
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
+
 from srpo.algorithm.method import Method
+from srpo.analysis.results import board
+from srpo.analysis.results.paper import paper_splits
+from srpo.analysis.results.reproductions import averages, reproductions
 from srpo.experiment.compose import load_experiment
 from srpo.functional import load_method
-from srpo.repository import CONFIGS
+from srpo.repository import CONFIGS, REFERENCE
 from srpo.watch import RULES, Limits
 
 DOCS = CONFIGS.parent / "docs"
@@ -31,14 +37,18 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    parser = argparse.ArgumentParser(description="Writes the tables of the pages that follow from configuration.")
+    parser = argparse.ArgumentParser(
+        description="Writes the tables of the pages that follow from configuration and code."
+    )
     parser.add_argument("--check", action="store_true", help="fail if a page is not current, and write nothing")
     check = parser.parse_args(arguments).check
     old = []
     for (name, mark), table in TABLES.items():
         page = DOCS / name
         before = page.read_text()
-        now, found = re.subn(rf"(<!-- {mark} -->\n\n).+?(?=\n\n)", lambda m, t=table: m[1] + t(), before, flags=re.DOTALL)
+        now, found = re.subn(
+            rf"(<!-- {mark} -->\n\n).+?(?=\n\n)", lambda m, t=table: m[1] + t(), before, flags=re.DOTALL
+        )
         if found != 1:
             sys.exit(f"{page}: {found} places <!-- {mark} -->, 1 expected")
         if now != before:
@@ -92,6 +102,18 @@ def experiments() -> str:
     )
 
 
+def packages() -> str:
+    """A row per module and package at the top of ``src/srpo``: the first sentence of its docstring."""
+    rows = []
+    for path in sorted((CONFIGS.parent / "src" / "srpo").iterdir()):
+        file = path / "__init__.py" if path.is_dir() else path
+        if file.suffix == ".py" and file.exists() and not path.name.startswith("__"):
+            text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split())
+            said = re.split(r"(?<=[.;])\s", text.replace("``", "`"))[0].rstrip(".;")
+            rows.append((f"`{path.name}{'/' * path.is_dir()}`", re.sub(r" \(docs/.*?\)", "", said)))
+    return grid(("module or package", "what it is"), rows)
+
+
 def rules() -> str:
     """A row per rule of the watch for collapse: its number, what that is compared with, its limits."""
     against = {
@@ -108,12 +130,76 @@ def rules() -> str:
     return grid(("rule", "the number", "compared with", "warn", "alarm"), rows)
 
 
+def verdicts() -> str:
+    """The claims of the board by verdict, as sentences."""
+    by: dict[str, list[str]] = {}
+    for claim in board.board_claims():
+        judged = board.judge(claim)
+        by.setdefault(judged.verdict, []).append(f"{claim.claim} ({judged.because})")
+    return "\n".join(f"- **{verdict.capitalize()}**: {'; '.join(said)}." for verdict, said in by.items())
+
+
+def claims() -> str:
+    """A row per claim of the board, with the verdict that its numbers give."""
+    rows = []
+    for claim in board.board_claims():
+        judged = board.judge(claim)
+        found = "; ".join(judged.found) or "nothing"
+        rows.append(
+            (claim.claim, judged.paper, found, f"**{judged.verdict}**: {judged.because}", claim.changes, judged.date)
+        )
+    return grid(
+        ("the paper", "its numbers", "what others found", "verdict", "what would change it", "newest number"), rows
+    )
+
+
+def five() -> str:
+    """A row per source and model with the averages over the five benchmarks, the paper's among them."""
+    paper = pd.read_csv(REFERENCE / "table1_main.csv").query("benchmark == 'average' and model in @board.PAPERS_MODELS")
+    paper = paper.assign(source="paper", budget=paper["budget_hours"].map("{} h".format)).rename(
+        columns={"avg_at_16": "score"}
+    )
+    others = averages(reproductions()).query("paper_method != 'no'")
+    steps = others.groupby(["source", "run", "model"])["steps"].transform("max")
+    others = others.assign(budget=steps.map(lambda n: f"{n} steps" if pd.notna(n) and n else "not stated"))
+    others["source"] += (", " + others["run"]).where(others["run"] != "", "")
+    both = pd.concat([paper[paper["budget_hours"] != 1], others])
+    base = both[both["method"] == "base"].set_index(["source", "model"])["score"]
+    trained = both[both["method"] != "base"]
+    rows = []
+    for (source, model, budget), of in trained.groupby(["source", "model", "budget"], sort=False):
+        scores = of.set_index("method")["score"]
+        cells = [base.get((source, model)), *(scores.get(name) for name in ("grpo", "sdpo", "srpo"))]
+        shown = ["" if cell is None else f"{cell:.1f}" for cell in cells]
+        lead = f"{cells[3] - cells[1]:+.1f}" if cells[3] is not None else ""
+        rows.append((f"{source}, {model.removeprefix('Qwen3-')}", budget, *shown, lead))
+    return grid(("source", "budget", "untrained", "GRPO", "SDPO", "SRPO", "SRPO - GRPO"), rows)
+
+
+def settings() -> str:
+    """A row per source with each method's learning rate and updates per step."""
+    paper = load_experiment(CONFIGS / "experiments" / "paper.yaml")
+    batch, names = paper.training.questions_per_batch, ("grpo", "sdpo", "srpo")
+    ours = [paper.methods[name] for name in names]
+    rows = [("paper", *(f"{m.learning_rate:.0e}, {batch // m.mini_batch_questions}" for m in ours))]
+    numbers = reproductions().query("paper_method == 'yes'").dropna(subset=["learning_rate"])
+    numbers = numbers[numbers["benchmark"].isin(paper_splits()["benchmark"])]
+    for source, of in numbers.groupby("source", sort=False):
+        first = of.drop_duplicates("method").set_index("method")
+        rate = first["learning_rate"].map("{:.0e}".format)
+        said = rate + first["updates_per_step"].map(lambda n: "" if pd.isna(n) else f", {n}")
+        rows.append((str(source), *(said.get(name, "") for name in names)))
+    return grid(("source", "GRPO", "SDPO", "SRPO"), rows)
+
+
 def limit(limits: Limits | None, by: str) -> str:
     """When a level is reached, in words."""
     if limits is None:
         return ""
     unit = {"ratio": " times it", "points": " points", "value": ""}[by]
-    parts = [f"below {limits.low:g}"] * math.isfinite(limits.low) + [f"above {limits.high:g}"] * math.isfinite(limits.high)
+    parts = [f"below {limits.low:g}"] * math.isfinite(limits.low) + [f"above {limits.high:g}"] * math.isfinite(
+        limits.high
+    )
     text = " or ".join(parts) + unit if parts else "not finite"
     return text + (f", {limits.times} times in a row" if limits.times > 1 else "")
 
@@ -140,6 +226,11 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     ("method.md", "methods"): methods,
     ("running.md", "experiments"): experiments,
     ("collapse.md", "rules"): rules,
+    ("architecture.md", "packages"): packages,
+    ("reproductions.md", "verdicts"): verdicts,
+    ("reproductions.md", "claims"): claims,
+    ("reproductions.md", "averages"): five,
+    ("reproductions.md", "settings"): settings,
 }
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ One row per score. Columns; an empty field is unknown or does not apply:
   paper's method of this name.
 - ``benchmark``: one of the paper's five, or another one that was measured with a method called SRPO.
 - ``when``: ``base``; the ``best`` validation of the run, or the best within ``1h`` or ``5h`` of the source's clock;
-  or the ``last`` one. ``steps`` of the run; ``score`` in percent.
+  or the ``last`` one; ``short``: of a run of less than 150 steps. ``steps`` of the run; ``score`` in percent.
 - ``learning_rate``, ``updates_per_step``; ``seeds`` behind the score; ``collapse``: what broke in the run, by its
   source; ``caveat``.
+- ``added``: the day when the row was copied; ``read``: in the ``source`` itself, or ``second-hand``.
 """
 
 from functools import cache

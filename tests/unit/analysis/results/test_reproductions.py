@@ -43,7 +43,9 @@ def test_every_score_says_where_it_is_from_and_can_be_one():
 
 def test_columns_hold_what_they_may():
     assert {*ROWS["method"]} == {"base", "grpo", "sdpo", "srpo"}
-    assert {*ROWS["when"]} == {"base", "best", "1h", "5h", "last"}
+    assert {*ROWS["when"]} == {"base", "best", "1h", "5h", "short", "last"}
+    assert {*ROWS["read"]} == {"source", "second-hand"}
+    assert ROWS["added"].map(lambda day: bool(re.fullmatch(r"20\d\d-\d\d-\d\d", day))).all()
     assert {*ROWS["collapse"]} <= {"", "entropy", "format", "length", "unspecified"}
     base = ROWS["method"] == "base"
     assert (base == (ROWS["when"] == "base")).all()

@@ -1,0 +1,95 @@
+"""The verdicts of the board, on made-up rows and against the published numbers by other code."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pandas as pd
+import pytest
+
+from srpo.analysis.results.board import BoardClaim, Verdict, board_claims, comparisons, judge, run_spread
+from srpo.analysis.results.reproductions import reproductions
+from srpo.repository import REFERENCE
+
+ROWS = reproductions()
+ENDS = BoardClaim(
+    claim="SRPO ends above GRPO", kind="difference", methods=("srpo", "grpo"), when=("best",), hours=10, changes="runs"
+)
+BENCHMARKS = ("chemistry", "physics", "biology", "materials", "tooluse")
+
+
+def scores(source: str, **methods: float) -> list[dict]:
+    """Rows of one run of each method, with the same score on all five benchmarks."""
+    return [
+        dict.fromkeys(ROWS.columns, "")
+        | {"source": source, "model": "Qwen3-8B", "method": method, "benchmark": benchmark, "score": score}
+        | {"paper_method": "yes", "when": "best", "seeds": 1, "added": "2026-01-02", "read": "source"}
+        for method, score in methods.items()
+        for benchmark in BENCHMARKS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("leads", "verdict"),
+    [
+        ([], "never tested"),
+        ([1.0], "undecided"),
+        ([1.0, -1.0], "undecided"),
+        ([4.0, 0.0], "supported"),
+        ([-4.0, 2.0], "contradicted"),
+        ([4.0, -4.0], "disputed"),
+    ],
+)
+def test_a_verdict_follows_from_the_differences(leads: list[float], verdict: Verdict) -> None:
+    rows = [row for number, lead in enumerate(leads) for row in scores(f"group {number}", srpo=60 + lead, grpo=60.0)]
+    judged = judge(ENDS, pd.DataFrame(rows, columns=ROWS.columns))
+    assert judged.verdict == verdict
+    assert len(judged.found) == len(leads)
+    assert judged.date == ("2026-01-02" if leads else "")
+
+
+def test_what_is_not_the_papers_method_or_model_does_not_count() -> None:
+    rows = pd.DataFrame(scores("a", srpo=90.0, grpo=60.0))
+    for column, value in (("paper_method", "no"), ("model", "Llama-3.2-1B")):
+        assert judge(ENDS, rows.assign(**{column: value})).verdict == "never tested"
+
+
+def test_only_benchmarks_with_both_methods_count() -> None:
+    rows = pd.DataFrame(scores("a", srpo=90.0, grpo=60.0))
+    (found,) = comparisons(
+        rows[(rows["method"] == "grpo") | (rows["benchmark"] == "biology")], ("srpo", "grpo"), ("best",)
+    )
+    assert (found.benchmarks, found.value) == (1, 30.0)
+    assert found.chance == pytest.approx(1.96 * run_spread(ROWS) * math.sqrt(2))
+
+
+def test_the_spread_and_chance_by_hand() -> None:
+    """TASD's two seeds, read with other code: the SD of two numbers is their difference divided by the root of 2."""
+    with (REFERENCE / "reproductions.csv").open() as file:
+        tasd = [row for row in csv.DictReader(file) if row["source"] == "TASD"]
+    seeds = [
+        {(r["method"], r["benchmark"]): float(r["score"]) for r in tasd if r["run"] == run}
+        for run in ("seed v2", "seed v3")
+    ]
+    spread = math.sqrt(sum((seeds[0][key] - seeds[1][key]) ** 2 / 2 for key in seeds[0]) / len(seeds[0]))
+    assert run_spread(ROWS) == pytest.approx(spread)
+    (found,) = (c for c in comparisons(ROWS, ("grpo", "sdpo"), ("best",)) if c.source == "TASD")
+    assert found.runs == 2
+    assert found.chance == pytest.approx(1.96 * spread * math.sqrt(2 / 2 / 5))
+    assert found.value == pytest.approx(
+        sum((1 if method == "grpo" else -1) * score / 10 for seed in seeds for (method, _), score in seed.items())
+    )
+
+
+def test_each_claim_of_the_board_has_a_verdict_and_its_sources() -> None:
+    judged = {claim.claim: judge(claim) for claim in board_claims()}
+    assert len(judged) == len(board_claims())
+    early = judged["SRPO is ahead of GRPO after a short training"]
+    # (44.27 + 72.94 + 78.69 + 68.12 - 32.12 - 70.74 - 62.92 - 60.88) / 4
+    assert early.found[1].startswith("I-SDPO 8B, 4 benchmarks: +9.3,")
+    assert early.found[1].endswith("(second-hand)")
+    assert "second-hand" not in early.found[0]
+    assert judged["SRPO does not collapse"].verdict == "contradicted"
+    assert judged["weighting improves SRPO"].verdict == "never tested"
+    assert all(claim.changes for claim in board_claims())
