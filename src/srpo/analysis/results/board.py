@@ -119,22 +119,24 @@ def comparisons(rows: pd.DataFrame, methods: Sequence[str], when: Sequence[str])
     spread, found = run_spread(reproductions()), []
     rows = rows[rows["when"].isin(when)]
     for (source, model), of_source in rows.groupby(["source", "model"], sort=False):
-        means = of_source.groupby(["method", "benchmark"])["score"].agg(["mean", "count"]).unstack("method")
-        if not {*methods} <= {*means["mean"].columns}:
+        means = of_source.pivot_table(index="benchmark", columns="method", values="score", aggfunc="mean")
+        if not {*methods} <= {*means.columns}:
             continue
-        means = means.dropna(subset=[("mean", method) for method in methods])
+        means = means[list(methods)].dropna()
         if means.empty:
             continue
-        (first, second), count = (means["mean"][method] for method in methods), len(means)
-        variance = sum((spread**2 / means["count"][method]).sum() for method in methods) / count**2
+        runs = of_source.pivot_table(index="benchmark", columns="method", values="score", aggfunc="count").loc[
+            means.index
+        ]
+        variance = sum((spread**2 / runs[method]).sum() for method in methods) / len(means) ** 2
         found.append(
             Comparison(
                 source=str(source),
                 model=str(model),
-                value=float((first - second).mean()),
+                value=float((means[methods[0]] - means[methods[1]]).mean()),
                 chance=CHANCE * math.sqrt(variance),
-                benchmarks=count,
-                runs=int(min(means["count"][method].min() for method in methods)),
+                benchmarks=len(means),
+                runs=int(runs[list(methods)].min().min()),
                 second_hand=bool((of_source["read"] != "source").any()),
             )
         )
@@ -149,7 +151,8 @@ def _difference(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
         if not math.isnan(rival := _paper(model, claim.methods[1], claim.hours))
     )
     sides = [comparison.side for comparison in found]
-    verdict, because = "undecided", "every difference may be chance"
+    verdict: Verdict = "undecided"
+    because = "every difference may be chance"
     if not found:
         verdict, because = "never tested", "no source has both methods"
     elif {1, -1} <= {*sides}:
@@ -168,9 +171,12 @@ def _difference(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
 def _untrained(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
     base = averages(rows[rows["method"] == "base"])
     papers = {model: _paper(model, "base", 0) for model in PAPERS_MODELS}
-    away = max(abs(row.score - papers[row.model]) for row in base.itertuples())
+    scores = [
+        (str(source), str(model), float(score)) for source, model, score in base[["source", "model", "score"]].values
+    ]
+    away = max(abs(score - papers[model]) for _, model, score in scores)
     verdict: Verdict = "agrees" if away <= CHANCE else "disputed"
-    said = [f"{row.source} {row.model.removeprefix('Qwen3-')}: {row.score:.1f}" for row in base.itertuples()]
+    said = [f"{source} {model.removeprefix('Qwen3-')}: {score:.1f}" for source, model, score in scores]
     paper = ", ".join(f"{model.removeprefix('Qwen3-')} {score:.1f}" for model, score in papers.items())
     because = f"{len(base)} averages, at most {away:.1f} points away"
     return Judged(claim, verdict, because, paper, said, max(rows.loc[rows["method"] == "base", "added"]))
