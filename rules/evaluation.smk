@@ -4,7 +4,7 @@ if not EVALUATES_ITSELF:
 
     rule evaluate_run:
         input:
-            test=LAYOUT.split("{benchmark}", "test"),
+            test=lambda wildcards: LAYOUT.split(data_of(wildcards), "test"),
             summary=rules.train.output[0],
         output:
             evaluation=ANY_RUN.evaluation,
@@ -31,9 +31,9 @@ if not EVALUATES_ITSELF:
 
 rule evaluate_base:
     input:
-        test=LAYOUT.split("{benchmark}", "test"),
+        test=lambda wildcards: LAYOUT.split(data_of(wildcards), "test"),
         base=rules.base_model.output,
-        lengths=rules.lengths.output,
+        lengths=lambda wildcards: LAYOUT.lengths(data_of(wildcards), wildcards.model),
     output:
         evaluation=ANY_BASE.evaluation,
         samples=ANY_BASE.samples,

@@ -9,13 +9,19 @@ from srpo.layout import RunId
 from srpo.repository import REPORTS
 
 
-def splits_of(benchmark):
-    """The splits of a benchmark: only the test split if nothing is trained on it."""
-    return ("train", "test") if benchmark in {run.benchmark for run in RUNS} else ("test",)
+def splits_of(data_set):
+    """The splits of a data set: only the test split if nothing is trained on it."""
+    return ("train", "test") if DATA_SETS[data_set].name in {run.benchmark for run in RUNS} else ("test",)
 
 
-def split_files(benchmark):
-    return [LAYOUT.split(benchmark, split) for split in splits_of(benchmark)]
+def split_files(data_set):
+    return [LAYOUT.split(data_set, split) for split in splits_of(data_set)]
+
+
+def data_of(run):
+    """The name of the data set of a run, or of a base model's evaluation, from its wildcards."""
+    base = base_of(run) if hasattr(run, "seed") else run.model
+    return EXPERIMENT.benchmarks[run.benchmark].for_model(BASE_MODELS[base]).data_set
 
 
 def warm_start_splits(model):
@@ -23,8 +29,8 @@ def warm_start_splits(model):
     warm_start = getattr(BASE_MODELS[model], "warm_start", None)
     if warm_start is None or warm_start.corpus != "splits":
         return []
-    benchmarks = [benchmark for name, benchmark in BASES if name == model and "train" in splits_of(benchmark)]
-    return [LAYOUT.split(benchmark, "train") for benchmark in benchmarks]
+    data_sets = [EXPERIMENT.data_set(benchmark, model).data_set for name, benchmark in BASES if name == model]
+    return [LAYOUT.split(data_set, "train") for data_set in data_sets if "train" in splits_of(data_set)]
 
 
 def evaluations_of(model):
@@ -40,8 +46,8 @@ def base_of(run):
 
 
 def benchmark_spec(wildcards):
-    """What determines a benchmark's splits, as a parameter of the rules that make and describe them."""
-    return EXPERIMENT.benchmarks[wildcards.benchmark].model_dump_json(exclude=NOT_PART_OF_IDENTITY["benchmark"])
+    """What determines a data set's splits, as a parameter of the rules that make and describe them."""
+    return DATA_SETS[wildcards.benchmark].model_dump_json(exclude=NOT_PART_OF_IDENTITY["benchmark"])
 
 
 def report_definition():

@@ -6,12 +6,13 @@ from srpo.layout import RUN_PATH
 RUNS = EXPERIMENT.runs()
 BASE_MODELS = EXPERIMENT.every_base_model()
 BASES = EXPERIMENT.base_evaluations()
+DATA_SETS = EXPERIMENT.data_sets()
 ANY_RUN = LAYOUT.any_run  # with wildcards
 ANY_BASE = LAYOUT.base_files("{model}", "{benchmark}")
 # The workflow and the report page use the same list.
 TABLES = tables_of(EXPERIMENT)
 FIGURES = figures_of(EXPERIMENT)
-STATISTICS = [LAYOUT.statistics(benchmark) for benchmark in EXPERIMENT.benchmarks]
+STATISTICS = [LAYOUT.statistics(data_set) for data_set in DATA_SETS]
 
 
 wildcard_constraints:

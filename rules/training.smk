@@ -8,10 +8,10 @@ EVALUATES_ITSELF = not ON_GPUS and not EXPERIMENT.search
 
 rule train:
     input:
-        train=LAYOUT.split("{benchmark}", "train"),
-        test=LAYOUT.split("{benchmark}", "test"),
+        train=lambda wildcards: LAYOUT.split(data_of(wildcards), "train"),
+        test=lambda wildcards: LAYOUT.split(data_of(wildcards), "test"),
         base=lambda wildcards: LAYOUT.model_description(base_of(wildcards)),
-        lengths=lambda wildcards: LAYOUT.lengths(wildcards.benchmark, base_of(wildcards)),
+        lengths=lambda wildcards: LAYOUT.lengths(data_of(wildcards), base_of(wildcards)),
     output:
         ANY_RUN.summary,
         evaluated=[ANY_RUN.evaluation, ANY_RUN.samples] if EVALUATES_ITSELF else [],

@@ -229,7 +229,7 @@ def make_data(
     if [split is not None, statistics, lengths is not None].count(True) != 1:
         raise SrpoError("data needs one of --split, --statistics and --lengths")
     opened = _open(experiment, resolved)
-    chosen, layout = opened.benchmark(benchmark), opened.layout
+    chosen, layout = opened.data_set(benchmark), opened.layout
 
     from srpo.benchmarks import splits
     from srpo.files import write_json
@@ -278,7 +278,8 @@ def make_model(
         return
     trained = {run.benchmark for run in matrix.runs()}
     benchmarks = [benchmark for name, benchmark in matrix.base_evaluations() if name == model and benchmark in trained]
-    splits = {benchmark: opened.layout.split(benchmark, "train") for benchmark in benchmarks}
+    data_sets = {benchmark: matrix.data_set(benchmark, model).data_set for benchmark in benchmarks}
+    splits = {benchmark: opened.layout.split(data_set, "train") for benchmark, data_set in data_sets.items()}
     build_model(chosen, opened.layout.model(model), splits)
     opened.mirror(lambda mirror: mirror.sync_model(model))
 
@@ -304,8 +305,8 @@ def train(
     opened = _open(experiment, resolved)
     run = opened.run(model, benchmark, method, seed)
     spec = opened.experiment.run(run)
-    opened.require_split(benchmark, "train")
-    opened.require_split(benchmark, "test")
+    opened.require_split(spec.benchmark.data_set, "train")
+    opened.require_split(spec.benchmark.data_set, "test")
     opened.require_base_model(spec.model.name)
 
     with gc_paused():
@@ -634,6 +635,9 @@ class _Opened:
     def benchmark(self, name: str) -> config.Benchmark:
         return self._named(self.experiment.benchmarks, "benchmark", name)
 
+    def data_set(self, name: str) -> config.Benchmark:
+        return self._named(self.experiment.data_sets(), "benchmark", name)
+
     def run(self, model: str, benchmark: str, method: str, seed: int) -> RunId:
         """A run of the matrix."""
         from srpo.layout import RunId
@@ -652,17 +656,18 @@ class _Opened:
         if method is None:
             self.base_model(model)
             self.benchmark(benchmark)
-            self.require_split(benchmark, "test")
+            self.require_split(self.experiment.data_set(benchmark, model).data_set, "test")
             self.require_base_model(model)
             return RunId(model=model, benchmark=benchmark, method="base", seed=0)
         run = self.run(model, benchmark, method, seed)
-        self.require_split(benchmark, "test")
-        self.require_base_model(self.experiment.run(run).model.name)
+        spec = self.experiment.run(run)
+        self.require_split(spec.benchmark.data_set, "test")
+        self.require_base_model(spec.model.name)
         _require(self.layout.run_files(run).summary, f"srpo train --method {method} --seed {seed} ...")
         return run
 
-    def require_split(self, benchmark: str, split: Literal["train", "test"]) -> None:
-        _require(self.layout.split(benchmark, split), f"srpo data --benchmark {benchmark} --split {split}")
+    def require_split(self, data_set: str, split: Literal["train", "test"]) -> None:
+        _require(self.layout.split(data_set, split), f"srpo data --benchmark {data_set} --split {split}")
 
     def require_base_model(self, model: str) -> None:
         self.base_model(model)
@@ -676,7 +681,8 @@ class _Opened:
 
         layout = self.layout
         evaluate_checkpoints(self.experiment, run, layout)
-        write_cards(layout.run_files(run), self.experiment.evaluation, layout.split(run.benchmark, "test"))
+        test = layout.split(self.experiment.run(run).benchmark.data_set, "test")
+        write_cards(layout.run_files(run), self.experiment.evaluation, test)
         self.mirror(lambda mirror: mirror.sync_evaluation(layout.run(run)))
 
     def mirror(self, sync: Callable[[Mirror], None]) -> None:

@@ -101,7 +101,9 @@ def build_run(
     spec, layout = experiment.run(experiment.runs()[0]), Layout(root)
     method = spec.method.model_copy(update={"mini_batch_questions": mini_batch_questions})
     spec = spec.model_copy(update={"method": method})
-    run = OneStep(spec, policy(spec, layout.model(spec.id.model)), read_split(layout.split(spec.id.benchmark, "train")))
+    run = OneStep(
+        spec, policy(spec, layout.model(spec.id.model)), read_split(layout.split(spec.benchmark.data_set, "train"))
+    )
     teacher = run.policy.worker.actor.engine.teacher
     if teacher is not None:
         generator = torch.Generator().manual_seed(11)

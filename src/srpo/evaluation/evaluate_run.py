@@ -102,7 +102,8 @@ def _evaluate(
     start = time.perf_counter()
     tokenizer = open_tokenizer(layout.model(base_model))
     limits = experiment.training
-    questions = check_lengths(tokenizer, read_split(layout.split(run["benchmark"], "test")), "test", limits).used
+    split = layout.split(experiment.data_set(run["benchmark"], base_model).data_set, "test")
+    questions = check_lengths(tokenizer, read_split(split), "test", limits).used
 
     def evaluate(path: Path) -> EvaluationResult:
         with serving(experiment, path, files.server_log) as engine:

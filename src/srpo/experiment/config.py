@@ -47,29 +47,22 @@ class Architecture(Config):
 
 
 FactsPerQuestion = Annotated[int, Field(ge=2, le=10)]
-Distractors = Annotated[int, Field(ge=0, le=10)]
 
 
 class WarmStart(Config):
     """Supervised start of a model that is built here: it teaches the answer format and the use of a solution."""
 
     corpus: Literal["families", "splits"]
-    families: tuple[str, ...] = ()
-    """The families of the corpus ``families``; empty: all of them."""
+    families: dict[str, FactsPerQuestion | None] = Field(default_factory=dict)
+    """The families of the corpus ``families``, and how many facts a question of each has; null: the family's own
+    questions. Empty: all families with their own."""
+    facts: int = 0
+    """The table of facts of the corpus ``families``."""
     steps: Count
     batch_size: Count = 64
     learning_rate: Positive = 3e-3
     informed_fraction: Fraction = 0.4
     brevity: Fraction = 0.0
-    facts_per_question: tuple[FactsPerQuestion, ...] = ()
-    """Of the corpus ``families``: a question has one of these numbers of facts, each equally often; none: the
-    families' own."""
-    distractors: tuple[Distractors, ...] = ()
-    """Of the corpus ``families``: a question has one of these numbers of distractors, each equally often; empty:
-    questions have none."""
-    fact_errors: Annotated[float, Field(ge=0, le=1.25)] = 1.0
-    """Of the corpus ``families``: factor of the probability that a fact is stated wrongly. It sets how hard the
-    questions are for the base model: 0 leaves no mistake."""
     seed: int = 0
 
 
@@ -78,6 +71,11 @@ class _Model(Config):
 
     name: str
     title: str
+
+    @property
+    def facts(self) -> int:
+        """The table of facts that the model was taught; 0 of a model that knows no toy."""
+        return 0
 
     def base_model(self, seed: int) -> Self:
         """The base model that runs with this training seed start from."""
@@ -106,17 +104,23 @@ class MiniatureModel(_Model):
     this key the model has exactly ``vocab_size`` entries; they may be more than the tokenizer's, as in Qwen3."""
     warm_start: WarmStart
     draws: Literal["shared", "per_seed"] = "shared"
-    """``per_seed``: runs with seed s start from base model s, whose warm start has seed s; a contrast of methods over
-    seeds then covers the draw of the base model. ``shared``: all runs start from one base model."""
+    """``per_seed``: runs with seed s start from base model s, whose warm start has seed s and table of facts s, and
+    their questions are about table s; a contrast of methods over seeds then covers the draw of both. ``shared``: all
+    runs start from one base model."""
     stored: dict[int, Sha256] = Field(default_factory=dict)
     """The base models that the repository has (``configs/models/stored``): by the seed of the warm start, the hash of
     the file."""
+
+    @property
+    def facts(self) -> int:
+        """The table of facts that the model was taught."""
+        return self.warm_start.facts
 
     def base_model(self, seed: int) -> Self:
         """The base model that runs with this training seed start from."""
         if self.draws == "shared":
             return self
-        warm_start = self.warm_start.model_copy(update={"seed": seed})
+        warm_start = self.warm_start.model_copy(update={"seed": seed, "facts": seed})
         stored = {seed: self.stored[seed]} if seed in self.stored else {}
         name, title = f"{self.name}-{seed}", f"{self.title}, base model {seed}"
         update = {"name": name, "title": title, "warm_start": warm_start, "draws": "shared", "stored": stored}
@@ -222,6 +226,15 @@ class _Benchmark(Config):
     """A search of hyperparameters sets it: this number of questions of the train split is held out and takes the
     place of the test split, which is not touched. 0: the splits as they are."""
 
+    @property
+    def data_set(self) -> str:
+        """The name of the folder of its splits."""
+        return self.name
+
+    def for_model(self, base_model: _Model) -> Self:
+        """The benchmark as a base model meets it: a toy's questions are about the facts that the model was taught."""
+        return self
+
     def published(self, split: Literal["train", "test"]) -> int:
         """How many questions a split has before any is held out."""
         raise NotImplementedError
@@ -263,8 +276,17 @@ class MiniatureBenchmark(_DrawnBenchmark):
     facts_per_question: FactsPerQuestion | None = None
     """The length of the reasoning: a question asks for the result of each of this number of facts, and one wrong fact
     makes the answer wrong. None: the family's own questions, of two or three facts."""
-    distractors: Distractors = 0
-    """Further facts that a question names and a response states, but the answer does not need."""
+    facts: int = 0
+    """The table of facts; a run's is that of its base model."""
+
+    @property
+    def data_set(self) -> str:
+        """The name of the folder of its splits: there is one for each table of facts."""
+        return f"{self.name}-facts{self.facts}" if self.facts else self.name
+
+    def for_model(self, base_model: _Model) -> Self:
+        """The same questions about the facts that a base model was taught."""
+        return self.model_copy(update={"facts": base_model.facts})
 
 
 class SourcedBenchmark(_Benchmark):
@@ -737,6 +759,16 @@ class Experiment(Config):
             (base.name, benchmark) for model, benchmark in self.bases() for base in self.base_models(model).values()
         ]
 
+    def data_set(self, benchmark: str, base_model: str) -> Benchmark:
+        """A benchmark as the runs meet it that start from a base model, which is given by its name."""
+        return self.benchmarks[benchmark].for_model(self.every_base_model()[base_model])
+
+    def data_sets(self) -> dict[str, Benchmark]:
+        """The benchmarks as all base models meet them, by the names of their folders."""
+        bases = self.every_base_model()
+        met = (self.benchmarks[benchmark].for_model(bases[model]) for model, benchmark in self.base_evaluations())
+        return {benchmark.data_set: benchmark for benchmark in met}
+
     def bases(self) -> list[tuple[str, str]]:
         """The (model, benchmark) pairs whose base models are evaluated, each once."""
         pairs = ((m, short_name(b)) for block in self.matrix for m in block.models for b in block.benchmarks)
@@ -752,12 +784,13 @@ class Experiment(Config):
         # not runs(): this is called for each of thousands of runs
         if not any(block.holds(run) for block in self.matrix):
             raise SrpoError(f"run {run.path} is not in the matrix of experiment {self.name}")
+        base_model = self.models[run.model].base_model(run.seed)
         return RunSpec(
             experiment=self.name,
             scale=self.scale,
             id=run,
-            model=self.models[run.model].base_model(run.seed),
-            benchmark=self.benchmarks[run.benchmark],
+            model=base_model,
+            benchmark=self.benchmarks[run.benchmark].for_model(base_model),
             method=self.methods[run.method],
             training=self.training,
             execution=self.execution,

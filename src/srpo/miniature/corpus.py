@@ -45,20 +45,18 @@ class Corpus(Protocol):
 
 
 class FamiliesCorpus:
-    """The procedural families that the settings name, each with each number of facts and distractors equally often.
+    """The procedural families that the settings name, each equally often, with one table of facts.
 
     Held-out questions do not occur.
 
     Raises:
-        SrpoError: if there is no such family, or its questions cannot have that number of facts or distractors.
+        SrpoError: if there is no such family, or its questions cannot have that number of facts.
     """
 
     def __init__(self, settings: WarmStart) -> None:
         self._families = [
-            get_family(name, facts, settings.fact_errors, distractors)
-            for name in settings.families or FAMILIES
-            for facts in settings.facts_per_question or (None,)
-            for distractors in settings.distractors or (0,)
+            get_family(name, facts_per_question, settings.facts)
+            for name, facts_per_question in (settings.families or dict.fromkeys(FAMILIES)).items()
         ]
         self._informed_fraction = settings.informed_fraction
         self._brevity = settings.brevity
@@ -67,7 +65,7 @@ class FamiliesCorpus:
         """Draw one example."""
         family = rng.choice(self._families)
         problem = family.draw_problem(rng, "train")
-        messages = [{"role": "user", "content": family.question(problem)}]
+        messages = [{"role": "user", "content": family.prompt(problem)}]
         response = family.sample_response(problem, rng)
         if rng.random() >= self._informed_fraction:
             return Example(messages, response.text)
@@ -81,7 +79,7 @@ class FamiliesCorpus:
             probes[family.label] = []
             for i in range(n):
                 problem = family.draw_problem(rng, "train")
-                messages = [{"role": "user", "content": family.question(problem)}]
+                messages = [{"role": "user", "content": family.prompt(problem)}]
                 style = family.sample_response(problem, rng).style
                 solution = family.render(problem, family.true_values(problem), style)
                 reward = "tool_use" if family.name == "tooluse" else "answer_match"

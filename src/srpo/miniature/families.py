@@ -6,15 +6,15 @@ one world and asks for a short open answer; held-out questions are new combinati
 model warm-started on such a corpus therefore fails on particular facts, which training can correct, and finds
 them stated correctly in a sibling's response (docs/toy-models.md).
 
-A family has three dials. With ``facts_per_question`` a question has that number of facts and asks for the result of
-each, so that one wrong fact makes the answer wrong. ``distractors`` adds facts that the question names and a response
-states, but the answer does not need. ``fact_errors`` multiplies the probability that the corpus states a fact wrongly.
+A family has one dial and a number. With ``facts_per_question`` a question has that number of facts and asks for the
+result of each, so that one wrong fact makes the answer wrong. ``facts`` is the number of the table of facts: another
+table has other truths and other probabilities, and the same questions.
 
 Text is laid out for a small vocabulary: words are short and lower-case, and a number or a word is always
 preceded by the space that its token includes, so that one value is the same token in the question, in the
 reasoning and in the answer.
 
-Every draw comes from the ``random.Random`` passed in; the fact tables have fixed seeds.
+Every draw comes from the ``random.Random`` passed in; a table of facts follows from its number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from srpo.errors import SrpoError
@@ -58,28 +58,19 @@ class Fact:
 class Problem:
     """A question's data: facts ``(world, key)`` and the operands that come with each key.
 
-    ``asked`` is what the question wants of them ("larger"), empty if a family always asks the same. The last
-    ``distractors`` facts do not change the answer.
+    ``asked`` is what the question wants of them ("larger"), empty if a family always asks the same.
     """
 
     world: str
     keys: tuple[str, ...]
     operands: tuple[tuple[int, ...], ...] = ()
     asked: str = ""
-    distractors: int = 0
-
-    @property
-    def without_distractors(self) -> Problem:
-        """The same problem with only the facts that the answer needs."""
-        needed = len(self.keys) - self.distractors
-        return replace(self, keys=self.keys[:needed], operands=self.operands[:needed], distractors=0)
 
     @property
     def identity(self) -> str:
-        """Equal for problems that differ only in their distractors or in the order in which their facts are named."""
-        needed = self.without_distractors
-        operands = needed.operands or ((),) * len(needed.keys)
-        return repr((needed.world, needed.asked, sorted(zip(needed.keys, operands, strict=True))))
+        """Equal for problems that differ only in the order in which their facts are named."""
+        operands = self.operands or ((),) * len(self.keys)
+        return repr((self.world, self.asked, sorted(zip(self.keys, operands, strict=True))))
 
 
 @dataclass(frozen=True)
@@ -96,8 +87,7 @@ class Family(ABC):
     """A fact table, how questions are drawn from it and how they read.
 
     A new family gives its tables as class attributes and implements :meth:`alternatives`, :meth:`make`,
-    :meth:`prompt`, :meth:`line` and :meth:`answer`. These know nothing of distractors, except that :meth:`make` draws
-    :meth:`number_of_facts` facts.
+    :meth:`prompt`, :meth:`line` and :meth:`answer`.
     """
 
     name: str
@@ -105,17 +95,15 @@ class Family(ABC):
     keys: tuple[str, ...]
     probabilities: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 0.95)
 
-    def __init__(self, facts_per_question: int | None = None, fact_errors: float = 1.0, distractors: int = 0) -> None:
+    def __init__(self, facts_per_question: int | None = None, facts: int = 0) -> None:
         """Make the table of facts.
 
         Args:
             facts_per_question: of questions that ask for the result of each fact; None: the family's own questions.
-            fact_errors: factor of the probability of a wrong statement; 0: none is wrong.
-            distractors: further facts of a question that the answer does not need.
+            facts: the number of the table.
         """
         self.facts_per_question = facts_per_question
-        self.distractors = distractors
-        rng = random.Random(derive_seed("facts", self.name))
+        rng = random.Random(derive_seed("facts", self.name, *([facts] if facts else [])))
         entries = [(world, key) for world in self.worlds for key in self.keys]
         # each probability occurs equally often, so that no family is hard or easy by chance
         shares = [self.probabilities[i % len(self.probabilities)] for i in range(len(entries))]
@@ -123,23 +111,21 @@ class Family(ABC):
         self.facts: dict[tuple[str, str], Fact] = {}
         for (world, key), probability in zip(entries, shares, strict=True):
             truth, *misconceptions = self.alternatives(key, rng)
-            scaled = max(0.0, probability + (1 - fact_errors) * (1 - probability))
-            self.facts[world, key] = Fact(truth, tuple(misconceptions), scaled)
+            self.facts[world, key] = Fact(truth, tuple(misconceptions), probability)
 
     @property
     def most_facts(self) -> int:
-        """How many facts a question can have, distractors among them."""
+        """How many facts a question can have."""
         return len(self.keys)
 
     @property
     def label(self) -> str:
-        """The family's name, with the numbers of facts and distractors of a question if they are set."""
-        facts = "" if self.facts_per_question is None else f"-{self.facts_per_question}"
-        return f"{self.name}{facts}+{self.distractors}" if self.distractors else self.name + facts
+        """The family's name, with the number of facts of a question if it is set."""
+        return self.name if self.facts_per_question is None else f"{self.name}-{self.facts_per_question}"
 
     def number_of_facts(self, usual: int) -> int:
-        """How many facts :meth:`make` draws: ``usual``, unless the number is set; and the distractors."""
-        return (self.facts_per_question or usual) + self.distractors
+        """How many facts :meth:`make` draws: ``usual``, unless the number is set."""
+        return self.facts_per_question or usual
 
     @abstractmethod
     def alternatives(self, key: str, rng: random.Random) -> Sequence[str]:
@@ -151,7 +137,7 @@ class Family(ABC):
 
     @abstractmethod
     def prompt(self, problem: Problem) -> str:
-        """The question as the user asks it, about all facts of a problem."""
+        """The question as the user asks it."""
 
     def term(self, problem: Problem, position: int) -> str:
         """How a question names fact ``position``, with its operands."""
@@ -165,20 +151,9 @@ class Family(ABC):
     def answer(self, problem: Problem, values: Sequence[str]) -> str:
         """The final answer that follows from believing ``values``."""
 
-    def question(self, problem: Problem) -> str:
-        """The question as the user asks it; it names the distractors at its end."""
-        needed = problem.without_distractors
-        extra = self._terms(problem)[len(needed.keys) :]
-        return f"{self.prompt(needed)} Leave out{_listed(extra)}." if extra else self.prompt(needed)
-
     def ground_truth(self, problem: Problem) -> str:
         """What the reward compares with, in the real benchmarks' format."""
-        return self._answer_needed(problem, self.true_values(problem))
-
-    def _answer_needed(self, problem: Problem, values: Sequence[str]) -> str:
-        """The answer that follows from ``values`` of all facts, of which those of distractors do not matter."""
-        needed = problem.without_distractors
-        return self.answer(needed, values[: len(needed.keys)])
+        return self.answer(problem, self.true_values(problem))
 
     def compose(self, reasoning: str, answer: str) -> str:
         """Put reasoning and answer into the benchmark's response format."""
@@ -191,7 +166,7 @@ class Family(ABC):
     def draw_problem(self, rng: random.Random, split: Literal["train", "test"]) -> Problem:
         """Draw a problem of one split; whether a combination of facts is held out never changes."""
         while True:
-            problem = replace(self.make(rng), distractors=self.distractors)
+            problem = self.make(rng)
             held_out = derive_seed("held-out", self.name, problem.identity) % _HELD_OUT_ONE_IN == 0
             if held_out == (split == "test"):
                 return problem
@@ -238,7 +213,7 @@ class Family(ABC):
             draft: the values of a checking response's first pass; ``values`` if not given.
             answer: the final answer; the one that follows from ``values`` if not given.
         """
-        answer = self._answer_needed(problem, values) if answer is None else answer
+        answer = self.answer(problem, values) if answer is None else answer
         lines = self._lines(problem, values)
         if style == "terse":
             lines = []
@@ -461,9 +436,8 @@ class ToolUse(Family):
         )
 
     def ground_truth(self, problem: Problem) -> str:
-        needed = problem.without_distractors
-        values = self.true_values(needed)
-        return json.dumps([{"Action": values[0], "Action_Input": json.dumps(self._arguments(needed, values))}])
+        values = self.true_values(problem)
+        return json.dumps([{"Action": values[0], "Action_Input": json.dumps(self._arguments(problem, values))}])
 
     def compose(self, reasoning: str, answer: str) -> str:
         return f"Thought:{reasoning}\n{answer}"
@@ -492,25 +466,18 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def get_family(
-    name: str, facts_per_question: int | None = None, fact_errors: float = 1.0, distractors: int = 0
-) -> Family:
-    """A family at a setting of its dials (:class:`Family`).
+def get_family(name: str, facts_per_question: int | None = None, facts: int = 0) -> Family:
+    """A family with a number of facts per question and a table of facts (:class:`Family`).
 
     Raises:
-        SrpoError: if there is none of that name, or its questions cannot have that number of facts or distractors.
+        SrpoError: if there is none of that name, or its questions cannot have that number of facts.
     """
     if name not in FAMILIES:
         raise SrpoError(f"family = {name!r}: unknown; there is {', '.join(FAMILIES)}")
     family = FAMILIES[name]
-    if distractors and facts_per_question is None:
-        raise SrpoError(f"distractors = {distractors}: facts_per_question is missing; give it from 2 to 10")
-    facts = (facts_per_question or 0) + distractors
-    if facts > family.most_facts:
-        given = f"facts_per_question = {facts_per_question}"
-        given += f", distractors = {distractors}: together {facts}" if distractors else ""
-        raise SrpoError(f"{given}: family {name} has at most {family.most_facts}")
-    return type(family)(facts_per_question, fact_errors, distractors)
+    if (facts_per_question or 0) > family.most_facts:
+        raise SrpoError(f"facts_per_question = {facts_per_question}: family {name} has at most {family.most_facts}")
+    return type(family)(facts_per_question, facts)
 
 
 def family_problems(family: Family, n: int, split: Literal["train", "test"], seed: int) -> list[Problem]:

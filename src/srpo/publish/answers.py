@@ -64,10 +64,11 @@ def answer(
     from srpo.models.tokenizer import open_tokenizer  # slow to import
 
     base = run.method == "base"
-    base_model = layout.model(run.model if base else experiment.run(run).model.name)
+    base_name = run.model if base else experiment.run(run).model.name
+    base_model, data_set = layout.model(base_name), experiment.data_set(run.benchmark, base_name).data_set
     checkpoint = base_model if base else checkpoint_of(experiment, run, layout, budget)
     files = layout.base_files(run.model, run.benchmark) if base else layout.run_files(run)
-    asked = _question(question, layout.split(run.benchmark, "test"))
+    asked = _question(question, layout.split(data_set, "test"))
     tokenizer = open_tokenizer(base_model)
     limits, sampling = experiment.training, experiment.evaluation
     prompts = student_prompts(tokenizer, [asked.messages], limits.max_prompt_length)

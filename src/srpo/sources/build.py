@@ -96,11 +96,11 @@ def _part_of_train(questions: list[Question], benchmark: Benchmark, split: Split
 
 def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Question]:
     count = benchmark.published(split)
-    family = families.get_family(benchmark.family, benchmark.facts_per_question, distractors=benchmark.distractors)
+    family = families.get_family(benchmark.family, benchmark.facts_per_question, benchmark.facts)
     return [
         Question(
             index=i,
-            messages=[{"role": "user", "content": family.question(problem)}],
+            messages=[{"role": "user", "content": family.prompt(problem)}],
             ground_truth=family.ground_truth(problem),
             reward=benchmark.reward,
             data_source=f"miniature/{benchmark.name}",
@@ -132,7 +132,7 @@ def _questions(benchmark: Benchmark, rows: Sequence[Row], place: str) -> list[Qu
 
 def _describe_source(benchmark: Benchmark) -> dict[str, Any]:
     if isinstance(benchmark, MiniatureBenchmark):
-        return {"family": benchmark.family, "seed": benchmark.seed}
+        return {"family": benchmark.family, "seed": benchmark.seed, "facts": benchmark.facts}
     if isinstance(benchmark, ReasoningGymBenchmark):
         return {"task": benchmark.task, "settings": benchmark.settings, "seed": benchmark.seed}
     if isinstance(benchmark, FilesBenchmark):

@@ -57,7 +57,7 @@ class Run:
         self.folder = self.files.folder
         self.train_questions, self.test_questions = (
             check_lengths(
-                policy.tokenizer, read_split(layout.split(spec.id.benchmark, split)), split, spec.training
+                policy.tokenizer, read_split(layout.split(spec.benchmark.data_set, split)), split, spec.training
             ).used
             for split in ("train", "test")
         )
@@ -376,7 +376,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
     name, folder = spec.id.path, layout.run(spec.id)
     interruption = Interruption(stop_at)
     with exclusive_access(folder), interruption.listening():
-        data = {split: layout.split(spec.id.benchmark, split) for split in ("train", "test")}
+        data = {split: layout.split(spec.benchmark.data_set, split) for split in ("train", "test")}
         model = layout.model(spec.model.name)
         prepare_run_folder(folder, {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)})
         checkpoints.delete_abandoned(folder)

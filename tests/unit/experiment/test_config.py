@@ -455,8 +455,8 @@ SUMS = {
         (
             "models",
             "mine",
-            {**MODEL, "title": "Mine", "warm_start": {**MODEL["warm_start"], "fact_errors": 2}},
-            ["models.mine.warm_start.fact_errors = 2", "1.25"],
+            {**MODEL, "title": "Mine", "warm_start": {**MODEL["warm_start"], "families": {"biology": 11}}},
+            ["models.mine.warm_start.families.biology = 11", "equal to 10"],
         ),
         (
             "models",
@@ -529,6 +529,12 @@ def test_runs_of_one_seed_start_from_one_base_model():
         spec = experiment.run(run)
         assert spec.model == bases[run.seed]
         assert spec.id == run  # its folder has the model's name, not the base model's
+        assert spec.benchmark.facts == spec.model.warm_start.facts == run.seed
+        assert spec.benchmark.data_set == f"{run.benchmark}-facts{run.seed}"
+        assert experiment.data_set(run.benchmark, spec.model.name) == spec.benchmark
+    assert [*experiment.data_sets()] == [
+        f"{benchmark}-facts{seed}" for benchmark in experiment.benchmarks for seed in (1, 2, 5)
+    ]
     assert len(experiment.base_evaluations()) == 3 * len(experiment.bases())
     assert set(experiment.every_base_model()) == {name for name, _ in experiment.base_evaluations()}
 
@@ -539,6 +545,7 @@ def test_a_shared_base_model_serves_all_seeds():
     assert experiment.base_models("miniature-large") == {0: model}
     assert {experiment.run(run).model.name for run in experiment.runs()} == {"miniature-large"}
     assert experiment.base_evaluations() == experiment.bases()
+    assert experiment.data_sets() == experiment.benchmarks
 
 
 def test_the_base_model_is_part_of_a_runs_identity():

@@ -204,46 +204,21 @@ def test_long_questions_share_nothing_between_the_splits_either(family):
     assert not {problem.identity for problem in train} & {problem.identity for problem in test}
 
 
-@pytest.mark.parametrize(("errors", "factor"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0), (1.25, 1.25)])
-def test_fact_errors_multiplies_the_probability_of_a_wrong_statement(family, errors, factor):
-    for entry, fact in get_family(family.name, None, errors).facts.items():
-        assert 1 - fact.probability == pytest.approx(min(1.0, factor * (1 - family.facts[entry].probability)))
-        assert fact.truth == family.facts[entry].truth
+def test_another_table_of_facts_has_the_same_questions_and_other_truths(family):
+    """The share of facts whose truth is another is what chance leaves: a family has few values for each fact."""
+    other = get_family(family.name, None, 7)
+    questions, others = (family_problems(table, 64, "test", 0) for table in (family, other))
+    assert [family.prompt(q) for q in questions] == [other.prompt(q) for q in others]
+    assert [family.ground_truth(q) for q in questions] != [other.ground_truth(q) for q in others]
+    assert sum(fact != other.facts[entry] for entry, fact in family.facts.items()) > 0.6 * len(family.facts)
+    of_probability = [sorted(fact.probability for fact in table.facts.values()) for table in (family, other)]
+    assert of_probability[0] == of_probability[1]
+    assert get_family(family.name, 4, 7).facts == other.facts
 
 
 def test_more_facts_than_a_family_has_are_refused():
     with pytest.raises(SrpoError, match=r"^facts_per_question = 13: family physics has at most 12$"):
         get_family("physics", 13)
-
-
-# ---------------------------------------------------------------- the dials: distractors
-
-
-def test_a_wrong_distractor_leaves_the_answer_right_and_a_wrong_fact_does_not(family):
-    distracted = get_family(family.name, 4, distractors=3)
-    for problem in family_problems(distracted, 20, "train", 0):
-        truth = distracted.true_values(problem)
-        assert len(truth) == 7
-        wrong = tuple(distracted.facts[problem.world, key].misconceptions[0] for key in problem.keys)
-        for style in STYLES:
-            text = distracted.render(problem, (*truth[:4], *wrong[4:]), style).text
-            assert score(distracted, problem, text) == 1.0
-        # both beliefs about one fact may give the same result
-        if any(distracted.line(problem, i, a).split()[-1] != distracted.line(problem, i, b).split()[-1]
-               for i, (a, b) in enumerate(zip(wrong[:4], truth[:4], strict=True))):  # fmt: skip
-            assert score(distracted, problem, distracted.render(problem, (*wrong[:4], *truth[4:])).text) == 0.0
-
-
-def test_question_and_reasoning_name_the_distractors():
-    biology, chemistry = get_family("biology", 2, distractors=2), get_family("chemistry", 2, distractors=1)
-    problem = Problem("yeast", ("ggc", "cgt", "gac", "tca"), distractors=2)
-    assert biology.question(problem) == "In yeast, find the peptide of ggc cgt. Leave out gac and tca."
-    assert biology.render(problem, ("K", "M", "G", "A")).text == (
-        "<reasoning> ggc=K; cgt=M; gac=G; tca=A</reasoning><answer> KM</answer>"
-    )
-    ions = Problem("oil", ("Fe", "Cu", "Na"), ((1,), (2,), (3,)), "each", distractors=1)
-    assert chemistry.question(ions) == "Find the charge of each of 1 Fe and 2 Cu in oil. Leave out 3 Na."
-    assert biology.label == "biology-2+2"
 
 
 DIGESTS = {
@@ -255,7 +230,7 @@ DIGESTS = {
 }
 
 
-def test_questions_and_responses_without_distractors_are_those_of_before_the_dial(family):
+def test_the_bytes_of_questions_and_responses(family):
     """Base models and published results depend on each of these bytes."""
     for n, expected in zip((None, 4), DIGESTS[family.name], strict=True):
         made, rng, digest = get_family(family.name, n), random.Random(3), hashlib.sha256()
@@ -263,27 +238,6 @@ def test_questions_and_responses_without_distractors_are_those_of_before_the_dia
             for problem in family_problems(made, 25, split, 0):
                 response = made.sample_response(problem, rng)
                 informed = made.informed_response(problem, response, rng, 0.1)
-                texts = [made.question(problem), made.ground_truth(problem), response.text, informed]
+                texts = [made.prompt(problem), made.ground_truth(problem), response.text, informed]
                 digest.update("\n".join(texts).encode())
         assert digest.hexdigest()[:16] == expected
-
-
-def test_distractors_do_not_move_a_question_between_the_splits(family):
-    distracted = get_family(family.name, 4, distractors=2)
-    for split in ("train", "test"):
-        for problem in family_problems(distracted, 64, split, 0):
-            identity = problem.without_distractors.identity
-            assert (derive_seed("held-out", family.name, identity) % 8 == 0) == (split == "test")
-
-
-@pytest.mark.parametrize(
-    ("name", "facts", "distractors", "message"),
-    [
-        ("physics", None, 2, r"^distractors = 2: facts_per_question is missing; give it from 2 to 10$"),
-        ("physics", 10, 3, r"^facts_per_question = 10, distractors = 3: together 13: family physics has at most 12$"),
-        ("tooluse", 10, 4, r"^facts_per_question = 10, distractors = 4: together 14: family tooluse has at most 13$"),
-    ],
-)
-def test_impossible_distractors_are_refused(name, facts, distractors, message):
-    with pytest.raises(SrpoError, match=message):
-        get_family(name, facts, distractors=distractors)

@@ -200,39 +200,32 @@ def test_families_examples_mix_plain_and_informed():
 
 
 def test_a_corpus_may_be_about_some_families():
-    corpus = FamiliesCorpus(WarmStart(corpus="families", steps=1, families=("materials",)))
+    corpus = FamiliesCorpus(WarmStart(corpus="families", steps=1, families={"materials": None}))
     assert list(corpus.probes(random.Random(0), 2)) == ["materials"]
     rng = random.Random(0)
     assert all(corpus.draw(rng).messages[-1]["content"].startswith("In phase ") for _ in range(20))
     with pytest.raises(SrpoError, match="family = 'alchemy': unknown"):
-        FamiliesCorpus(WarmStart(corpus="families", steps=1, families=("alchemy",)))
+        FamiliesCorpus(WarmStart(corpus="families", steps=1, families={"alchemy": None}))
 
 
-def test_a_corpus_may_have_questions_of_several_lengths_without_mistakes():
+def test_a_corpus_is_about_its_table_of_facts_with_its_numbers_of_facts():
     settings = WarmStart(
-        corpus="families", steps=1, families=("biology",), facts_per_question=(2, 5), fact_errors=0, informed_fraction=0
+        corpus="families", steps=1, families={"biology": 5, "materials": None}, facts=3, informed_fraction=0
     )
     corpus = FamiliesCorpus(settings)
-    assert list(corpus.probes(random.Random(0), 2)) == ["biology-2", "biology-5"]
+    assert list(corpus.probes(random.Random(0), 2)) == ["biology-5", "materials"]
     rng = random.Random(0)
-    lengths = [len(corpus.draw(rng).messages[-1]["content"].split(" of ")[1].split()) for _ in range(200)]
-    assert set(lengths) == {2, 5}
-    assert 70 < lengths.count(5) < 130
-    biology = get_family("biology")
-    for _ in range(20):
+    biology, stated = get_family("biology", 5, 3), []
+    for _ in range(400):
         example = corpus.draw(rng)
-        world = example.messages[-1]["content"].split(",")[0].removeprefix("In ")
-        stated = re.findall(r"([a-z]{3})=([A-Z])", example.response)
-        assert all(biology.facts[world, codon].truth == value for codon, value in stated)
-
-
-def test_a_corpus_may_have_questions_with_several_numbers_of_distractors():
-    settings = WarmStart(corpus="families", steps=1, families=("biology",), facts_per_question=(4,), distractors=(0, 2))
-    corpus = FamiliesCorpus(settings)
-    assert list(corpus.probes(random.Random(0), 2)) == ["biology-4", "biology-4+2"]
-    rng = random.Random(0)
-    questions = [corpus.draw(rng).messages[-1]["content"] for _ in range(200)]
-    assert 70 < sum("Leave out" in question for question in questions) < 130
+        if example.messages[-1]["content"].startswith("In phase"):
+            continue
+        world, codons = re.fullmatch(r"In (\w+), find the peptide of(.*)\.", example.messages[-1]["content"]).groups()
+        assert len(codons.split()) == 5
+        values = re.findall(r"([a-z]{3})=([A-Z])", example.response)
+        stated += [biology.facts[world, codon].truth == value for codon, value in values]
+    # mean of the probabilities .2, .4, .6, .8 and .95; the checking style is more accurate
+    assert 0.5 < sum(stated) / len(stated) < 0.75
 
 
 def test_probes_show_solutions_that_are_right():

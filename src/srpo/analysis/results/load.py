@@ -113,10 +113,15 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         root=root,
         experiment=experiment,
         **frames,
-        statistics=_read_each({name: layout.statistics(name) for name in experiment.benchmarks}),
+        # of the first table of facts: the others have the same questions
+        statistics=_read_each(
+            {data.name: layout.statistics(folder) for folder, data in reversed(experiment.data_sets().items())}
+        ),
         models=_read_each({name: layout.model_description(name) for name in experiment.every_base_model()}),
         lengths={
-            (model, benchmark): _json_if_there(layout.lengths(benchmark, base.name))
+            (model, benchmark): _json_if_there(
+                layout.lengths(experiment.benchmarks[benchmark].for_model(base).data_set, base.name)
+            )
             for model, benchmark in experiment.bases()
             for base in experiment.base_models(model).values()
         },
