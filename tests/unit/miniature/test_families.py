@@ -16,7 +16,6 @@ from srpo.miniature.families import (
     get_family,
 )
 from srpo.rewards import compute_reward
-from srpo.seeds import derive_seed
 
 STYLES = ("plain", "reversed", "terse", "checking")
 
