@@ -76,7 +76,9 @@ def write_stored(model: MiniatureModel, built: Path, description: dict[str, Any]
     }
     path = STORED / f"{model.name}.safetensors"
     path.parent.mkdir(exist_ok=True)
-    save_file(load_file(built / "model.safetensors"), path, metadata)
+    # lossless: the warm start ends with weights in this precision
+    weights = {name: tensor.bfloat16() for name, tensor in load_file(built / "model.safetensors").items()}
+    save_file(weights, path, metadata)
     path.chmod(0o644)  # safetensors makes it private
     return path
 

@@ -80,7 +80,8 @@ def warm_start(
     """Train ``model`` in place, on two cores if they are idle.
 
     The loss is the mean over a batch's tokens that are part of a response, shown solutions among them. The
-    learning rate warms up, stays constant, and decays along a cosine.
+    learning rate warms up, stays constant, and decays along a cosine. At the end a new model's weights are rounded to
+    bfloat16.
 
     Returns:
         The mean loss of the last tenth of the steps.
@@ -103,6 +104,10 @@ def warm_start(
                 optimizer.step()
             losses.append(loss)
             progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+    if not pretrained:
+        with torch.no_grad():
+            for parameter in model.parameters():  # a stored base model is half as large
+                parameter.copy_(parameter.bfloat16())
     model.eval()
     return fmean(losses[-math.ceil(settings.steps / 10) :])
 
