@@ -300,7 +300,7 @@ def watched(steps: Iterable[Event], validations: Iterable[Event], warmup_steps: 
 
 def _step_values(event: Event) -> dict[str, float]:
     """The numbers of a step; a divergence that the log lacks though the step distilled was not finite."""
-    metrics = event.get("metrics") or {}
+    metrics = {name: value for name, value in (event.get("metrics") or {}).items() if value is not None}
     values = {**metrics, SECONDS: sum((event.get("phase_seconds") or {}).values())}
     if metrics.get(WITHOUT_DISTILLATION, 1.0) < 1 and DIVERGENCE not in metrics:
         values[DIVERGENCE] = math.nan

@@ -63,7 +63,10 @@ def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFr
             }
             rows.append(names | {"series": AVERAGE, "name": AVERAGE} | _intervals(outcome, levels[claim.id]))
             if len(outcome.on_each) > 1:
-                rows += [names | {"series": "benchmark", "name": b, "value": v} for b, v in outcome.on_each.items()]
+                rows += [
+                    names | {"series": "benchmark", "name": b, "value": v.value, "low": v.low, "high": v.high}
+                    for b, v in outcome.on_each.items()
+                ]
             if isinstance(claim.paper, dict):
                 rows += [names | {"series": PAPER, "name": m, "value": v} for m, v in claim.paper.items()]
     return pd.DataFrame(rows, columns=_COLUMNS)

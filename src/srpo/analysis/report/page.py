@@ -241,9 +241,8 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
 def _beside(outcome: Outcome, claim: Claim) -> list[str]:
     """What decides beside the estimate, whether the interval contains the paper's values, the reason of a verdict."""
     found = []
-    if (cross := outcome.cross_fitted) is not None:
-        ends = interval_text(cross.low, cross.high, claim.digits, claim.signed)
-        found.append(f"cross-fitted {number(cross.value, claim.digits, claim.signed)} {ends}".rstrip())
+    if (other := outcome.over_benchmarks) is not None and other.has_interval:
+        found.append(f"over other benchmarks {interval_text(other.low, other.high, claim.digits, claim.signed)}")
     if (clear := outcome.clear) is not None:
         found.append(f"the collapse is clear in {clear.successes}")
     papers = contains_the_papers(claim, outcome)
@@ -267,7 +266,6 @@ def _over(estimate: Estimate) -> str:
         "seed and question": f"over {count} seeds per method and the test questions",
         "seed": f"over {plural(count, 'seed')} per method",
         "question": f"over {plural(count, 'question')}, one seed",
-        "benchmark": f"over {plural(count, 'benchmark')}, one seed",
     }
     return units[estimate.meaning.removesuffix(", run SD")] + widened
 
@@ -277,7 +275,9 @@ def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
     parts = []
     if outcome.benchmarks > 1:
         what = "ahead" if claim.quantity.kind == "best_on_each" else "the estimate agrees"
-        parts.append(f"{what} on {outcome.agreeing} of {outcome.benchmarks} benchmarks")
+        parts.append(
+            f"{what} on {outcome.agreeing} of {outcome.benchmarks} benchmarks, the interval on {outcome.holding}"
+        )
     if outcome.benchmarks < outcome.of_benchmarks:
         parts.append(f"{outcome.benchmarks} of {outcome.of_benchmarks} benchmarks measured")
     return "; ".join(parts)

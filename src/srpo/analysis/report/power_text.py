@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from srpo.analysis.results.estimates import LEVEL, Estimate
-from srpo.analysis.results.power import ASSUMED_RUN_SD, EFFECT, MAX_SEEDS, WIDER, assumed, half_width, seeds_needed
+from srpo.analysis.results.power import ASSUMED_RUN_SD, EFFECT, MAX_SEEDS, assumed, half_width, seeds_needed
 from srpo.layout import RunId
 from srpo.text import joined, plural, span
 
@@ -70,6 +70,6 @@ def assumed_sentences(
     return [
         *sentences,
         f"This is for {over}, if runs have an SD of {sd:.1f} points ({known}) and methods find the same questions "
-        f"hard; measured intervals are wider, in embedded-full {span(*WIDER)} times. An effect as small as the paper's "
-        f"+{EFFECT} for weighting would need {needed or f'more than {MAX_SEEDS}'} seeds (80 % power).",
+        f"hard; measured intervals are wider. An effect as small as the paper's +{EFFECT} for weighting would need "
+        f"{needed or f'more than {MAX_SEEDS}'} seeds (80 % power).",
     ]

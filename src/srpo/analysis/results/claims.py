@@ -42,7 +42,7 @@ class Quantity(Config):
 
     kind: Literal["score", "best_on_each", "metric", "step_seconds", "collapsed_runs"]
     terms: Annotated[list[tuple[float, str, str]], Field(min_length=1)]
-    score: Literal["in_training", "resampled", "cross_fitted"] | None = None
+    score: Literal["in_training", "resampled", "cross_fitted", "end"] | None = None
     metric: str | None = None
     relative_to: str | None = None
     updates_per_batch: dict[str, int] | None = None

@@ -1,12 +1,13 @@
 """Collapsed runs: those that end below the untrained model, or far below their own best.
 
 An average over benchmarks hides a collapse on one of them, and a run that never rose has nothing to fall from. So runs
-are counted, with the exact interval of a share.
+are counted, with the exact interval of a share, and those of one base model as alike as they are.
 
 A run is judged by its estimates. With few test questions noise alone puts one that stands still below the untrained
 model, so the runs whose collapse is clear are counted apart.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,20 +88,37 @@ def collapse_frame(results: Results) -> pd.DataFrame:
     rows = []
     for model in results.experiment.models:
         for method, benchmarks in planned(results, model).items():
-            by_benchmark = {b: [*run_ends(results, model, method, b).values()] for b in benchmarks}
-            together = [run for runs in by_benchmark.values() for run in runs]
+            ends = {b: run_ends(results, model, method, b) for b in benchmarks}
+            grouped = {b: by_base_model(results, model, [of]) for b, of in ends.items()}
             if len(benchmarks) > 1:
-                by_benchmark |= {AVERAGE: together}
-            for benchmark, runs in by_benchmark.items():
-                if runs:
-                    key = {"model": model, "method": method, "benchmark": benchmark, "runs": len(runs)}
-                    rows.append(key | _counted(runs))
+                grouped |= {AVERAGE: by_base_model(results, model, [*ends.values()])}
+            for benchmark, units in grouped.items():
+                if units:
+                    rows.append({"model": model, "method": method, "benchmark": benchmark} | _counted(units))
     names = ["model", "method", "benchmark", "runs", "below", "dropped", "collapsed", "clear"]
     return pd.DataFrame(rows, columns=[*names, "percent", "percent_low", "percent_high"])
 
 
-def _counted(runs: list[RunEnd]) -> dict[str, float]:
+def by_base_model(results: Results, model: str, ends: Iterable[Mapping[int, RunEnd]]) -> list[list[RunEnd]]:
+    """The runs (of several benchmarks, by seed) that share a base model; each alone if all runs of ``model`` do."""
+    if not is_paired(results, model):
+        return [[run] for by_seed in ends for run in by_seed.values()]
+    found: dict[int, list[RunEnd]] = {}
+    for by_seed in ends:
+        for seed, run in by_seed.items():
+            found.setdefault(seed, []).append(run)
+    return [*found.values()]
+
+
+def share_of(units: Sequence[Sequence[RunEnd]], name: str) -> Proportion:
+    """The share of runs that have ``name`` (an attribute of :class:`RunEnd`)."""
+    return Proportion.of([[getattr(run, name) for run in unit] for unit in units])
+
+
+def _counted(units: list[list[RunEnd]]) -> dict[str, float]:
     names = ("below", "dropped", "collapsed", "clear")
-    counts = {name: sum(getattr(run, name) for run in runs) for name in names}
-    share = Proportion.of(counts["collapsed"], len(runs))
-    return counts | {"percent": share.value, "percent_low": share.low, "percent_high": share.high}
+    counts = {name: sum(getattr(run, name) for unit in units for run in unit) for name in names}
+    share = share_of(units, "collapsed")
+    return (
+        {"runs": share.runs} | counts | {"percent": share.value, "percent_low": share.low, "percent_high": share.high}
+    )

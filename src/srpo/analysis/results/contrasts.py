@@ -33,8 +33,8 @@ varies as the others do, which one run cannot show. So no claim is decided on it
 If seed s of every method starts from base model s, methods are paired by base model, and the differences of one base
 model are one run of a single method. Its interval also covers other base models. They may shift
 all benchmarks alike, so there are two estimates of V_runs: with independent benchmarks, and from one number per base
-model, the mean over benchmarks. The interval is the widest of three: V with either, and the second alone, because two
-or three base models may vary too little by chance.
+model, the mean over benchmarks. Of three estimates (V with either, and the second alone, because two or three base
+models may vary too little by chance) the largest p-value counts at every level, and so the widest interval.
 
 ``bench/verdicts.py`` and ``bench/coverage.py`` compute the coverage.
 """
@@ -44,9 +44,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
-from srpo.analysis.results.estimates import LEVEL, Estimate, SamplingUnit, Spread, Variance
+from srpo.analysis.results.estimates import Estimate, SamplingUnit, Spread, Variance
 from srpo.errors import SrpoError
 
 MIN_QUESTIONS = 8
@@ -98,7 +97,7 @@ def contrast(
     known = all(len(arm.values) > 1 or arm.spread is not None for arm in sampled)
     spread = borrowed[0] if borrowed and known else None
     if questions == 1 and not several and spread is None:
-        return _over_benchmarks(value, by_question)
+        return Estimate(value, reason="one run, and no questions to draw from")
     if several:
         over, count = ("seed and question" if questions > 1 else "seed"), runs
     elif questions == 1:
@@ -107,21 +106,33 @@ def contrast(
     if reason := _too_little(by_question) if questions > 1 else "":
         return Estimate(value, over, count, reason=reason, paired=paired)
     variance = _variance(strata, known, bounds)
-    errors = None
+    found, errors = [variance], None
     if paired:
-        variance, errors = _with_base_models(variance, [arms[0].values.mean(axis=1) for arms in strata])
-    error, dof = variance.error()
+        found, errors = _with_base_models(variance, [arms[0].values.mean(axis=1) for arms in strata])
+        variance = found[0]
+    (error, dof), *others = [each.error() for each in found]
     if error == 0:
         return Estimate(value, over, count, reason="all runs agree exactly", paired=paired)
     if bounds is not None and not bounds[0] < value < bounds[1]:
         return Estimate(value, over, count, reason="every score is 0 or 100 %", paired=paired)
     parts = variance if several and spread is None else None
-    return Estimate(value, over, count, error, dof, bounds, spread, paired=paired, errors=errors, variance=parts)
+    further = tuple(each for each in others if each[0])
+    return Estimate(
+        value, over, count, error, dof, further, bounds, spread, paired=paired, errors=errors, variance=parts
+    )
 
 
-def over_seeds(estimate: Estimate | None) -> Estimate | None:
-    """``estimate`` without an interval over benchmarks: their spread is not the uncertainty of their average."""
-    return estimate if estimate is None or estimate.sampling_unit != "benchmark" else Estimate(estimate.value)
+def over_benchmarks(values: Sequence[float]) -> Estimate | None:
+    """The mean of one value per benchmark with Student's interval over other benchmarks; None with fewer than three.
+
+    It says whether a difference would also be found on other tasks, as far as these are a sample of such tasks.
+    """
+    if len(values) < 3:
+        return None
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    if error == 0:
+        return Estimate(mean, "benchmark", len(values), reason="all benchmarks agree exactly")
+    return Estimate(mean, "benchmark", len(values), error, len(values) - 1)
 
 
 def independent_difference(one: Estimate, other: Estimate) -> Estimate:
@@ -145,17 +156,6 @@ def _check(strata: Sequence[Sequence[Arm]], paired: bool) -> None:
             raise SrpoError(f"scores of {sorted(questions)} questions compared: runs of one benchmark share its split")
     if paired and len({len(arm.values) for arms in strata for arm in arms}) > 1:
         raise SrpoError("paired methods have different numbers of runs: give one run of each for every base model")
-
-
-def _over_benchmarks(value: float, by_question: list[np.ndarray]) -> Estimate:
-    """One number and one run per benchmark: only the differences between benchmarks are known."""
-    means = np.array([scores.mean() for scores in by_question])
-    if len(means) < 2:
-        return Estimate(value, reason="one run, and no questions to draw from")
-    error = means.std(ddof=1) / math.sqrt(len(means))
-    if error == 0:
-        return Estimate(value, "benchmark", len(means), reason="all benchmarks agree exactly")
-    return Estimate(value, "benchmark", len(means), error, len(means) - 1)
 
 
 def _too_little(by_question: list[np.ndarray]) -> str:
@@ -189,8 +189,8 @@ def _variance(strata: Sequence[Sequence[Arm]], use_spread: bool, bounds: tuple[f
     return Variance(questions, runs, both, added)
 
 
-def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> tuple[Variance, tuple[float, float]]:
-    """The variance that gives the widest interval, and the standard errors by benchmark and by base model.
+def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> tuple[list[Variance], tuple[float, float]]:
+    """The three variances, the one with the widest 95 % interval first, and the standard errors of the first two.
 
     By benchmark: ``variance``, as if base models moved each benchmark independently. By base model: the variance of one
     number per base model, with one degree of freedom less than there are base models. It does not know other questions,
@@ -203,13 +203,9 @@ def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> tuple[
     by_model = np.mean(means, axis=0)
     between = float(by_model.var(ddof=1)) / len(by_model)
     shared = Variance([], [(between, len(by_model))], 0.0)
+    three = [variance, shared, replace(variance, runs=shared.runs)]
     errors = variance.error()[0], shared.error()[0]
-    return max(variance, shared, replace(variance, runs=shared.runs), key=_half_width), errors
-
-
-def _half_width(variance: Variance) -> float:
-    error, dof = variance.error()
-    return error * float(special.stdtrit(dof, (1 + LEVEL) / 2)) if error else 0.0
+    return sorted(three, key=lambda each: each.half_width(), reverse=True), errors
 
 
 def _question_variance(scores: np.ndarray, bounds: tuple[float, float] | None) -> float:

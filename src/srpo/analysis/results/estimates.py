@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 LEVEL = 0.95
 PERCENT = (0.0, 100.0)
@@ -62,10 +62,17 @@ class Variance:
             squared += (borrowed**2 - sum(term**2 for term, _ in self.added)) / self.added[0][1]
         return math.sqrt(variance), max(1.0, variance**2 / squared)
 
+    def half_width(self, level: float = LEVEL) -> float:
+        """Half the width of the interval of this variance; 0 if nothing varies."""
+        error, dof = self.error()
+        return error * float(special.stdtrit(dof, (1 + level) / 2)) if error else 0.0
+
     def with_runs(self, number: int) -> Variance:
         """The parts that are to be expected with another number of runs of every method."""
         runs = [(variance * before / number, number) for variance, before in self.runs]
-        shrunk = self.both * sum(v for v, _ in runs) / sum(v for v, _ in self.runs) if self.both else 0.0
+        known = sum(v for v, _ in self.runs)
+        shares = [before / number for _, before in self.runs]  # if all runs agree, there is nothing to weight with
+        shrunk = self.both * (sum(v for v, _ in runs) / known if known else min(shares, default=1.0))
         # what runs add to the variance over questions changes with their number, too
         over_questions = sum(variance for variance, _ in self.questions)
         ratio = max(0.0, over_questions - self.both + shrunk) / over_questions if over_questions else 0.0
@@ -83,6 +90,7 @@ class Estimate:
             include those between runs, so the interval is too wide, not too narrow.
         count: runs of the method with the fewest, or base models, or questions, or benchmarks.
         error, dof: standard error and its degrees of freedom; NaN without an interval.
+        others: further estimates of the two. The largest p-value of all counts, and so the widest interval.
         bounds: least and largest possible value of a mean score; None for a difference.
         spread: the spread between runs that was measured on other methods, if it is used.
         reason: why there is no interval.
@@ -96,6 +104,7 @@ class Estimate:
     count: int = 1
     error: float = math.nan
     dof: float = math.nan
+    others: tuple[tuple[float, float], ...] = ()
     bounds: tuple[float, float] | None = None
     spread: Spread | None = None
     reason: str = ""
@@ -133,29 +142,41 @@ class Estimate:
         """The two-sided interval of another level."""
         if not self.has_interval:
             return math.nan, math.nan
-        quantile = float(special.stdtrit(self.dof, (1 + level) / 2))
+        reach = self._reach(level)
         if self.bounds is None:
-            return self.value - quantile * self.error, self.value + quantile * self.error
+            return self.value - reach, self.value + reach
         least, size = self.bounds[0], self.bounds[1] - self.bounds[0]
-        share, error = (self.value - least) / size, self.error / size
-        ratio = quantile**2 * error**2 / (share * (1 - share))  # quantile squared / effective number of questions
+        share = (self.value - least) / size
+        ratio = (reach / size) ** 2 / (share * (1 - share))  # quantile squared / effective number of questions
         middle = (share + ratio / 2) / (1 + ratio)
         half = math.sqrt(ratio * share * (1 - share) + ratio**2 / 4) / (1 + ratio)
         return least + size * (middle - half), least + size * (middle + half)
 
     def p_above(self, threshold: float) -> float:
         """One-sided p-value against "the truth is at most ``threshold``"; NaN without an interval."""
-        if not self.has_interval:
-            return math.nan
-        error = self.error
-        if self.bounds is not None:  # the same inversion as the interval: the error that the threshold implies
-            low, high = self.bounds
-            error *= math.sqrt((threshold - low) * (high - threshold) / ((self.value - low) * (high - self.value)))
-        return float(special.stdtr(self.dof, (threshold - self.value) / error))
+        return self._p(self.value - threshold, self._scale(threshold))
 
     def p_below(self, threshold: float) -> float:
         """One-sided p-value against "the truth is at least ``threshold``"; NaN without an interval."""
-        return 1 - self.p_above(threshold)
+        return self._p(threshold - self.value, self._scale(threshold))
+
+    def _reach(self, level: float) -> float:
+        return max(
+            e * float(special.stdtrit(dof, (1 + level) / 2)) for e, dof in ((self.error, self.dof), *self.others)
+        )
+
+    def _p(self, distance: float, scale: float = 1.0) -> float:
+        if not self.has_interval:
+            return math.nan
+        errors = ((self.error, self.dof), *self.others)
+        return max(float(special.stdtr(dof, -distance / (scale * error))) for error, dof in errors)
+
+    def _scale(self, threshold: float) -> float:
+        """By what the error is multiplied that the threshold implies: the inversion of the interval of a share."""
+        if self.bounds is None or not self.has_interval:
+            return 1.0
+        low, high = self.bounds
+        return math.sqrt((threshold - low) * (high - threshold) / ((self.value - low) * (high - self.value)))
 
 
 @dataclass(frozen=True)
@@ -172,26 +193,48 @@ class Ratio(Estimate):
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """The two-sided interval, percent."""
-        half = float(special.stdtrit(self.dof, (1 + level) / 2)) * self.error if self.has_interval else math.nan
+        half = self._reach(level) if self.has_interval else math.nan
         return 100 * math.expm1(self.logarithm - half), 100 * math.expm1(self.logarithm + half)
 
     def p_above(self, threshold: float) -> float:
         """One-sided p-value against "the truth is at most ``threshold`` percent"."""
-        if not self.has_interval:
-            return math.nan
-        return float(special.stdtr(self.dof, (math.log1p(threshold / 100) - self.logarithm) / self.error))
+        return self._p(self.logarithm - math.log1p(threshold / 100))
+
+    def p_below(self, threshold: float) -> float:
+        """One-sided p-value against "the truth is at least ``threshold`` percent"."""
+        return self._p(math.log1p(threshold / 100) - self.logarithm)
 
 
 @dataclass(frozen=True)
 class Proportion(Estimate):
-    """A share of runs in percent, with the exact interval of Clopper and Pearson (1934)."""
+    """A share of runs in percent, with the exact interval of Clopper and Pearson (1934).
+
+    Runs that share a base model are alike. The interval has then an effective number of runs, as for clusters of a
+    survey (Korn and Graubard 1998): at least the number of base models, at most that of runs.
+
+    Attributes:
+        successes, runs: of how many runs the share is.
+        effective: the number of independent runs that say as much.
+    """
 
     successes: int = 0
+    runs: int = 0
+    effective: float = 0.0
 
     @classmethod
-    def of(cls, successes: int, runs: int) -> Proportion:
-        """``successes`` of ``runs``."""
-        return cls(100 * successes / runs, "run", runs, successes=successes)
+    def of(cls, units: Sequence[Sequence[bool]]) -> Proportion:
+        """The share of successes; each unit holds the runs that share a base model, or one run that shares none."""
+        sums, sizes = np.array([sum(unit) for unit in units], float), np.array([len(unit) for unit in units], float)
+        successes, runs, count = int(sums.sum()), int(sizes.sum()), len(units)
+        share, shared = successes / runs, runs > count
+        effective = float(count)
+        if shared and count > 1 and 0 < share < 1:
+            variance = count / (count - 1) * float(((sums - share * sizes) ** 2).sum()) / runs**2
+            few, many = (float(special.stdtrit(dof, (1 + LEVEL) / 2)) for dof in (count - 1, runs - 1))
+            wanted = share * (1 - share) / variance * (many / few) ** 2 if variance else math.inf
+            effective = float(np.clip(wanted, count, runs))
+        unit: SamplingUnit = "seed" if shared else "run"
+        return cls(100 * share, unit, count, paired=shared, successes=successes, runs=runs, effective=effective)
 
     @property
     def has_interval(self) -> bool:
@@ -200,16 +243,26 @@ class Proportion(Estimate):
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """The two-sided interval, percent; at 0 or all of the runs one end is that of a one-sided interval."""
-        ends = stats.binomtest(self.successes, self.count).proportion_ci(level, method="exact")
-        return 100 * float(ends.low), 100 * float(ends.high)
+        yes, no = self._effective_counts
+        low = float(special.betaincinv(yes, no + 1, (1 - level) / 2)) if yes else 0.0
+        high = float(special.betaincinv(yes + 1, no, (1 + level) / 2)) if no else 1.0
+        return 100 * low, 100 * high
 
     def p_above(self, threshold: float) -> float:
         """One-sided p-value of the exact binomial test against "the share is at most ``threshold``"."""
-        return float(stats.binom.sf(self.successes - 1, self.count, threshold / 100))
+        yes, no = self._effective_counts
+        return float(special.betainc(yes, no + 1, threshold / 100)) if yes else 1.0
 
     def p_below(self, threshold: float) -> float:
         """One-sided p-value of the exact binomial test against "the share is at least ``threshold``"."""
-        return float(stats.binom.cdf(self.successes, self.count, threshold / 100))
+        yes, no = self._effective_counts
+        return float(special.betaincc(yes + 1, no, threshold / 100)) if no else 1.0
+
+    @property
+    def _effective_counts(self) -> tuple[float, float]:
+        """Successes and failures of the effective runs."""
+        share = self.successes / self.runs
+        return share * self.effective, (1 - share) * self.effective
 
 
 @dataclass(frozen=True)

@@ -73,12 +73,6 @@ def available(lookup: Lookup, terms: Terms, benchmarks: Iterable[str], paired: b
     return list(there)
 
 
-def benchmark_means(lookup: Lookup, terms: Terms, benchmarks: Iterable[str], paired: bool = False) -> list[float]:
-    """The value of the contrast on each benchmark alone, without an interval; every benchmark must have every term."""
-    estimates = [combine(lookup, terms, [benchmark], paired=paired) for benchmark in benchmarks]
-    return [estimate.value for estimate in estimates if estimate is not None]
-
-
 def _weights_by_method(terms: Terms) -> dict[str, dict[str, float]]:
     weights: dict[str, dict[str, float]] = {}
     for (method, when), weight in terms.items():

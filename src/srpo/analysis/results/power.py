@@ -17,8 +17,6 @@ ASSUMED_RUN_SD = 2.0
 """Points; assumed SD between seeds if none was measured."""
 EFFECT = 1.8
 """Points; the paper's smallest headline effect: what dynamic weighting adds at 10 h (table 2)."""
-WIDER = (1.5, 3.4)
-"""How many times as wide as assumed the intervals of the primary claims of ``embedded-full`` were, from and to."""
 
 
 def sample_noise(questions: float, samples: int) -> float:
@@ -45,8 +43,7 @@ def half_width(variance: Variance, seeds: int, level: float = LEVEL) -> float:
     """Half the width of the interval with ``seeds`` runs of every method, points; infinite with one."""
     if seeds < 2:
         return math.inf
-    error, dof = variance.with_runs(seeds).error()
-    return error * float(special.stdtrit(dof, (1 + level) / 2)) if error else 0.0
+    return variance.with_runs(seeds).half_width(level)
 
 
 def power(variance: Variance, effect: float, seeds: int, level: float = LEVEL) -> float:

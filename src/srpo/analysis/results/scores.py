@@ -1,12 +1,13 @@
 """Scores by model, benchmark, method and budget, in percent.
 
-There are two main scores. ``in_training`` is the paper's protocol: the highest avg@k of the validations within the
-budget. ``resampled`` is the score of the selected checkpoint with new samples, which do not contain the noise that made
-it the maximum. Their difference is the ``selection_bias``.
+``in_training`` is the paper's protocol: the highest avg@k of the validations within the budget. ``resampled`` is the
+score of the selected checkpoint with new samples, which do not contain the noise that made it the maximum. Their
+difference is the ``selection_bias``.
 
 The checkpoint was still selected on the reported questions. ``cross_fitted`` selects it on one half of the test
 questions and measures it on the other half, in training (:mod:`~srpo.analysis.results.cross_fit`); ``resampled``
-minus ``cross_fitted`` is the ``question_bias``. ``end`` selects nothing: the mean of the last validations.
+minus ``cross_fitted`` is the ``question_bias``. It decides: comparisons and verdicts use it. ``end`` selects nothing:
+the mean of the last validations.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_colum
 from srpo.analysis.results.matrix import AVERAGE, BASE, SCORE_KEY, arms, is_paired, mixed_questions, planned
 from srpo.analysis.results.run_logs import RunLogs
 
-Protocol = Literal["in_training", "resampled"]
+Deciding = Literal["cross_fitted", "in_training"]
 SCORES = ("in_training", "resampled", "selection_bias", "cross_fitted", "question_bias")
 _BIASES = ("selection_bias", "question_bias")
 
@@ -35,9 +36,8 @@ class Scores:
     """All scores of an experiment.
 
     Attributes:
-        runs: one row per run and budget with both scores (``in_training``, ``resampled``, percent).
-        protocol: the score that comparisons use: ``resampled``, unless some run has been validated but not
-            evaluated yet.
+        runs: one row per run and budget with its scores (``in_training``, ``resampled``, ``cross_fitted``, percent).
+        deciding: the score of comparisons and verdicts: ``cross_fitted``, unless a run has too few questions for it.
         incomparable: benchmarks whose runs do not have the same test questions, each with what differs; nothing is
             compared on them.
     """
@@ -52,9 +52,8 @@ class Scores:
             for score in ("in_training", "resampled", "cross_fitted", "end"):
                 self._vectors.setdefault((score, *key), {})[base["seed"]] = 100 * base["question_scores"]
         self.runs = _run_scores(results, self._vectors)
-        evaluated = self.runs["resampled"].notna().sum()
-        complete = evaluated >= max(1, self.runs["in_training"].notna().sum())
-        self.protocol: Protocol = "resampled" if complete else "in_training"
+        lacking = self.runs["in_training"].notna() & self.runs["cross_fitted"].isna()
+        self.deciding: Deciding = "in_training" if lacking.any() else "cross_fitted"
 
     @classmethod
     @lru_cache(maxsize=2)
@@ -73,11 +72,11 @@ class Scores:
     def estimate(
         self, model: str, terms: Terms, benchmarks: Iterable[str], score: str | None = None
     ) -> Estimate | None:
-        """A contrast of scores in points; by default with the protocol of the comparisons.
+        """A contrast of scores in points; by default of the deciding score.
 
         None if runs of a benchmark have different test questions.
         """
-        score, benchmarks = score or self.protocol, list(benchmarks)
+        score, benchmarks = score or self.deciding, list(benchmarks)
         if any(benchmark in self.incomparable for benchmark in benchmarks):
             return None
         alone = list(terms.values()) == [1.0] and score not in _BIASES
@@ -87,7 +86,7 @@ class Scores:
 
     def run_spread(self, model: str, budget: str) -> Spread | None:
         """The spread between training seeds of the scores at ``budget``, pooled over the methods with several."""
-        lookup = self.lookup(model, self.protocol)
+        lookup = self.lookup(model, self.deciding)
         found = [lookup(benchmark, method, budget) for benchmark, method in arms(self.results, model)]
         same = [list(runs.values()) for runs in found if len({len(scores) for scores in runs.values()}) == 1]
         return run_spread([np.array(runs) for runs in same])
@@ -117,7 +116,13 @@ class Scores:
         return contrast([[Arm(runs / len(those)) for runs in those] for those in strata]) if strata else None
 
 
-PROTOCOLS = {"resampled": "selected checkpoint, resampled", "in_training": "in-training maximum"}
+TITLES = {
+    "in_training": "in-training maximum",
+    "cross_fitted": "cross-fitted",
+    "resampled": "selected checkpoint, resampled",
+    "end": "mean of the last three validations",
+}
+"""What readers call a score."""
 
 
 def _run_scores(results: Results, vectors: dict[tuple[str, ...], dict[int, np.ndarray]]) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from srpo.analysis.results.contrasts import over_seeds
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import is_paired, planned
@@ -31,9 +30,7 @@ def step_seconds(results: Results) -> pd.DataFrame:
                 row = {"model": model, "method": method, "budget": budget, "benchmarks": len(shared)}
                 row["seeds"] = min(len(total(b, method, budget)) for b in shared)
                 for name, column in SECONDS.items():
-                    estimate = over_seeds(
-                        combine(logs.seconds(model, column), {(method, budget): 1.0}, shared, paired=paired)
-                    )
+                    estimate = combine(logs.seconds(model, column), {(method, budget): 1.0}, shared, paired=paired)
                     found = estimate_columns(name, estimate)
                     row |= found if name == "step_seconds" else {name: found[name]}
                 rows.append(row)

@@ -9,10 +9,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from srpo.analysis.results.claims import Claim, Given, Quantity, load_claims
-from srpo.analysis.results.collapse import run_ends
+from srpo.analysis.results.collapse import by_base_model, run_ends, share_of
+from srpo.analysis.results.contrasts import over_benchmarks
 from srpo.analysis.results.estimates import PERCENT, Estimate, Proportion, Ratio, Smallest
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.lookups import Lookup, Terms, available, benchmark_means, combine
+from srpo.analysis.results.lookups import Lookup, Terms, available, combine
 from srpo.analysis.results.matrix import BASE, arms, is_paired, model_benchmarks, planned
 from srpo.analysis.results.multiple_testing import ALPHA, holm
 from srpo.analysis.results.run_logs import RunLogs, logarithms
@@ -35,11 +36,12 @@ class Outcome:
 
     Attributes:
         estimate: None if the claim is not tested.
-        cross_fitted: the same contrast of cross-fitted scores, which have no bias from selection; a claim about the
-            resampled score is decided by both.
+        score: which score it is a contrast of; empty for other quantities.
         benchmarks, of_benchmarks: number of measured and of planned benchmarks.
-        agreeing: on how many of ``benchmarks`` the estimate alone satisfies the rule.
-        on_each: the quantity on each measured benchmark; empty for ``best_on_each``.
+        agreeing, holding: on how many of ``benchmarks`` the estimate alone, and its own interval, satisfies the rule.
+        on_each: the estimate on each measured benchmark; empty for ``best_on_each``.
+        over_benchmarks: the same average with the interval over other benchmarks (Student's t of one number per
+            benchmark), which decides nothing; None unless a score was measured on three or more.
         p_holds, p_violated: one-sided p-values for and against the claim, adjusted by Holm's procedure for a primary
             claim and for a question of ours, and the second for the number of models; NaN if unknown.
         several_seeds: whether every compared method has several training seeds.
@@ -50,15 +52,17 @@ class Outcome:
     model: str
     verdict: Verdict
     estimate: Estimate | None = None
-    cross_fitted: Estimate | None = None
+    score: str = ""
     benchmarks: int = 0
     of_benchmarks: int = 0
     agreeing: int = 0
+    holding: int = 0
     p_holds: float = math.nan
     p_violated: float = math.nan
     several_seeds: bool = False
     reason: str = ""
-    on_each: Mapping[str, float] = field(default_factory=dict)
+    on_each: Mapping[str, Estimate] = field(default_factory=dict)
+    over_benchmarks: Estimate | None = None
     clear: Proportion | None = None
 
 
@@ -165,24 +169,21 @@ def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
     estimate = outcome.estimate
     if estimate is None or outcome.reason:
         return outcome
-    if not estimate.has_interval:
-        return replace(outcome, reason=estimate.reason or "no interval")
     for_it, against = outcome.p_holds < ALPHA, outcome.p_violated < ALPHA
     if not outcome.several_seeds:
         side = "the interval satisfies the rule" if for_it else "the interval violates the rule" if against else ""
-        return replace(outcome, verdict="one seed", reason=side)
+        return replace(outcome, verdict="one seed", reason=side or estimate.reason)
+    if not estimate.has_interval:
+        return replace(outcome, reason=estimate.reason or "no interval")
     if against:
         return replace(outcome, verdict="does not hold")
     if for_it:
         if claim.given and (reason := _not_given(claim.given, claim, results, outcome)):
             return replace(outcome, reason=reason)
         return replace(outcome, verdict="holds")
-    alone, cross = claim.rule.p_holds(estimate), outcome.cross_fitted
-    if alone < ALPHA:
+    if claim.rule.p_holds(estimate) < ALPHA:
         together = "our questions" if claim.ours else "the primary claims"
         reason = f"it would hold as a single claim, but not after Holm's correction for {together}"
-        if cross is not None and not claim.rule.p_holds(cross) < ALPHA:
-            reason = "the resampled score shows it, the cross-fitted score does not"
         if outcome.clear is not None:
             reason = "all runs that collapsed show it, those whose collapse is clear do not"
         return replace(outcome, verdict="suggestive", reason=reason)
@@ -226,6 +227,8 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
         return Outcome(model, "not testable here", reason=reason)
     comparison = _Comparison(claim, results, model, terms)
     benchmarks = comparison.available(planned_on)
+    if reason := comparison.ended_at_alarms(planned_on):
+        return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
     if not benchmarks:
         stopped = _Comparison(claim, results, model, terms, reached_only=False).available(planned_on)
         reason = "runs stopped before the budget" if stopped else "not measured yet"
@@ -234,19 +237,25 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
         return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
     if quantity.kind == "best_on_each":
         return _best_on_each(comparison, benchmarks, len(planned_on))
-    pair = comparison.estimates(terms, benchmarks)
-    estimate, cross_fitted = pair[0], (pair[1] if len(pair) > 1 else None)
-    on_each = dict(zip(benchmarks, comparison.means(benchmarks), strict=True))
-    agreeing = sum(map(claim.rule.met, on_each.values()))
-    p_values = comparison.p_holds(pair), comparison.p_violated(pair)
-    counts = len(benchmarks), len(planned_on), agreeing
-    several = estimate.several_seeds
-    return Outcome(model, "undecided", estimate, cross_fitted, *counts, *p_values, several, on_each=on_each)
+    estimate = comparison.estimate(terms, benchmarks)
+    on_each = {name: comparison.estimate(terms, [name]) for name in benchmarks}
+    p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
+    counts = len(benchmarks), len(planned_on), *_agreeing(claim, on_each)
+    beside: dict[str, Any] = {"on_each": on_each}
+    if quantity.kind == "score":
+        beside["over_benchmarks"] = over_benchmarks([each.value for each in on_each.values()])
+    return Outcome(model, "undecided", estimate, comparison.score, *counts, *p_values, estimate.several_seeds, **beside)
+
+
+def _agreeing(claim: Claim, on_each: Mapping[str, Estimate]) -> tuple[int, int]:
+    """On how many benchmarks the estimate alone satisfies the rule, and on how many its interval does."""
+    holding = (each.several_seeds and claim.rule.p_holds(each) < ALPHA for each in on_each.values())
+    return sum(claim.rule.met(each.value) for each in on_each.values()), sum(holding)
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A claim's contrast for one model: the score that decides it, and the cross-fitted one beside it."""
+    """A claim's contrast for one model."""
 
     claim: Claim
     results: Results
@@ -259,40 +268,41 @@ class _Comparison:
         return is_paired(self.results, self.model)
 
     @property
-    def lookups(self) -> list[Lookup]:
-        quantity, scores = self.claim.quantity, Scores.of(self.results)
+    def score(self) -> str:
+        quantity = self.claim.quantity
         if quantity.kind not in ("score", "best_on_each"):
-            return [self._at_budgets(self._logged())]
-        names = [quantity.score or scores.protocol]
-        if quantity.score is None and scores.protocol == "resampled":
-            names.append("cross_fitted")
-        return [self._at_budgets(scores.lookup(self.model, name)) for name in names]
+            return ""
+        return quantity.score or Scores.of(self.results).deciding
+
+    @property
+    def lookup(self) -> Lookup:
+        score = self.score
+        return self._at_budgets(Scores.of(self.results).lookup(self.model, score) if score else self._logged())
 
     def available(self, benchmarks: Sequence[str]) -> list[str]:
-        return available(self.lookups[0], self.terms, benchmarks, self.paired)
+        return available(self.lookup, self.terms, benchmarks, self.paired)
 
-    def estimates(self, terms: Terms, benchmarks: Sequence[str]) -> list[Estimate]:
-        """The estimate by the score of the claim, and by the cross-fitted one if it is there."""
+    def estimate(self, terms: Terms, benchmarks: Sequence[str]) -> Estimate:
+        """The contrast of ``terms`` on benchmarks that have them all."""
         quantity = self.claim.quantity
         share = quantity.kind == "metric" and self.claim.unit == "percent" and len(terms) == 1
         bounds = PERCENT if share else None
-        pooled = arms(self.results, self.model)
-        found = [combine(lookup, terms, benchmarks, bounds, pooled, self.paired) for lookup in self.lookups]
-        there = [estimate for estimate in found if estimate is not None]
-        return [Ratio.of(estimate) for estimate in there] if quantity.relative_to else there
+        found = combine(self.lookup, terms, benchmarks, bounds, arms(self.results, self.model), self.paired)
+        assert found is not None  # the benchmarks are available
+        return Ratio.of(found) if quantity.relative_to else found
 
-    def means(self, benchmarks: Sequence[str]) -> list[float]:
-        """The value on each benchmark."""
-        found = benchmark_means(self.lookups[0], self.terms, benchmarks, self.paired)
-        return [100 * math.expm1(value) for value in found] if self.claim.quantity.relative_to else found
-
-    def p_holds(self, estimates: Sequence[Estimate]) -> float:
-        """Both scores must show it: the larger p-value counts."""
-        return float(np.max([self.claim.rule.p_holds(estimate) for estimate in estimates]))
-
-    def p_violated(self, estimates: Sequence[Estimate]) -> float:
-        """Both scores must refute it: the larger p-value counts."""
-        return float(np.max([self.claim.rule.p_violated(estimate) for estimate in estimates]))
+    def ended_at_alarms(self, benchmarks: Sequence[str]) -> str:
+        """Why a budget is not tested that runs did not reach because of an alarm: the others are the survivors."""
+        runs, budgets = self.results.runs, self.results.experiment.training.budget_seconds
+        runs = runs[(runs["model"] == self.model) & runs["benchmark"].isin(benchmarks)]
+        found = []
+        for method, budget in self.terms:
+            of_method = runs[runs["method"] == method]
+            ended = (of_method["stopped_by"] == "alarm") & (of_method["clock"] < budgets.get(budget, 0.0))
+            if ended.any():
+                said = f"{ended.sum()} of {plural(len(of_method), 'run')} of {method_title(self.results, method)}"
+                found.append(f"{said} ended at an alarm before {budget}")
+        return joined(found)
 
     def too_few_validations(self, benchmarks: Sequence[str]) -> str:
         """Why a budget is too short for its score to mean anything; empty if it is long enough."""
@@ -334,41 +344,41 @@ def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: in
     the opposite refutes the claim (the smallest p-value after Holm's correction). The estimate is the smallest lead.
     """
     first, *rivals = comparison.terms
-    leads = {(b, r): comparison.estimates({first: 1.0, r: -1.0}, [b]) for b in benchmarks for r in rivals}
-    smallest = Smallest.of([pair[0] for pair in leads.values()])
-    cross = [pair[1] for pair in leads.values() if len(pair) > 1]
-    ahead = sum(all(pair[0].value > 0 for (name, _), pair in leads.items() if name == b) for b in benchmarks)
-    against = holm([comparison.p_violated(pair) for pair in leads.values()])
-    p_values = max(map(comparison.p_holds, leads.values())), float(np.nanmin([*against, 1.0]))
+    rule, model = comparison.claim.rule, comparison.model
+    leads = {(b, r): comparison.estimate({first: 1.0, r: -1.0}, [b]) for b in benchmarks for r in rivals}
+    smallest = Smallest.of([*leads.values()])
+    by_benchmark = [[lead for (name, _), lead in leads.items() if name == b] for b in benchmarks]
+    ahead = sum(all(lead.value > 0 for lead in of) for of in by_benchmark)
+    holding = sum(all(lead.several_seeds and rule.p_holds(lead) < ALPHA for lead in of) for of in by_benchmark)
+    against = holm([rule.p_violated(lead) for lead in leads.values()])
+    p_values = max(map(rule.p_holds, leads.values())), float(np.nanmin([*against, 1.0]))
     if not smallest.has_interval:
         p_values = math.nan, p_values[1]
-    beside = Smallest.of(cross) if len(cross) == len(leads) else None
-    counts, model = (len(benchmarks), planned_on, ahead), comparison.model
-    several = smallest.several_seeds
-    return Outcome(model, "undecided", smallest, beside, *counts, *p_values, several_seeds=several)
+    counts = len(benchmarks), planned_on, ahead, holding
+    return Outcome(model, "undecided", smallest, comparison.score, *counts, *p_values, smallest.several_seeds)
 
 
 def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list[str]) -> Outcome:
-    """The share of a method's runs that collapsed, all benchmarks together.
+    """The share of a method's runs that collapsed, all benchmarks together; runs of one base model are one unit.
 
     Those whose collapse is clear must show or refute the claim, too: noise neither makes a collapse nor breaks a run
     that stands still.
     """
     ((_, method, _),) = claim.quantity.terms
-    ends = {b: [*run_ends(results, model, method, b).values()] for b in planned_on}
+    ends = {b: run_ends(results, model, method, b) for b in planned_on}
     runs = {benchmark: found for benchmark, found in ends.items() if found}
     if not runs:
         return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
-    together = [run for found in runs.values() for run in found]
-    estimate = Proportion.of(sum(run.collapsed for run in together), len(together))
-    clear = Proportion.of(sum(run.clear for run in together), len(together))
-    shares = {b: Proportion.of(sum(run.collapsed for run in found), len(found)) for b, found in runs.items()}
-    on_each = {benchmark: share.value for benchmark, share in shares.items()}
-    counts = len(runs), len(planned_on), sum(map(claim.rule.met, on_each.values()))
+    units = by_base_model(results, model, [*runs.values()])
+    estimate, clear = share_of(units, "collapsed"), share_of(units, "clear")
+    on_each = {b: share_of(by_base_model(results, model, [found]), "collapsed") for b, found in runs.items()}
+    agreeing = sum(claim.rule.met(share.value) for share in on_each.values())
+    holding = sum(claim.rule.p_holds(share) < ALPHA for share in on_each.values())
+    counts = len(runs), len(planned_on), agreeing, holding
     p_values = max(map(claim.rule.p_holds, (estimate, clear))), max(map(claim.rule.p_violated, (estimate, clear)))
     several = min(map(len, runs.values())) > 1
     beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
-    return Outcome(model, "undecided", estimate, None, *counts, *p_values, several, **beside)
+    return Outcome(model, "undecided", estimate, "", *counts, *p_values, several, **beside)
 
 
 def _other_updates(quantity: Quantity, results: Results) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pandas as pd
 
 from srpo.algorithm.branches import comparable_branches
-from srpo.analysis.results.contrasts import over_seeds
 from srpo.analysis.results.estimates import PERCENT, Estimate
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import available, combine, estimate_columns
@@ -117,4 +116,4 @@ def _estimate(
     lookup = RunLogs.of(results).metric(model, diagnostic.metric)
     terms = {(method, when): diagnostic.factor}
     over = available(lookup, terms, planned(results, model)[method])
-    return over_seeds(combine(lookup, terms, over, diagnostic.bounds, paired=is_paired(results, model))), len(over)
+    return combine(lookup, terms, over, diagnostic.bounds, paired=is_paired(results, model)), len(over)

@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES
-from srpo.analysis.results.contrasts import over_seeds
 from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.lookups import available, combine, estimate_columns
@@ -143,7 +142,7 @@ def cases_table(results: Results) -> Table:
                 for when in parts:
                     over = available(lookup, {(method, when): 100.0}, benchmarks)
                     paired = is_paired(results, model)
-                    estimate = over_seeds(combine(lookup, {(method, when): 100.0}, over, PERCENT, paired=paired))
+                    estimate = combine(lookup, {(method, when): 100.0}, over, PERCENT, paired=paired)
                     found[case, when] = estimate
                     key = {"model": model, "method": method, "case": case, "part": when, "benchmarks": len(over)}
                     rows.append(key | estimate_columns("percent", estimate))

@@ -20,7 +20,7 @@ from srpo.analysis.results.matrix import (
     planned,
 )
 from srpo.analysis.results.paper import paper_scores
-from srpo.analysis.results.scores import PROTOCOLS, SCORES, Scores, score_frame
+from srpo.analysis.results.scores import SCORES, TITLES, Scores, score_frame
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
 from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note, record_cell
@@ -206,7 +206,7 @@ def differences_table(results: Results) -> Table:
                 for budget in budgets:
                     terms = {("srpo", budget): 1.0, (other, budget): -1.0}
                     over = shared[other] if place == AVERAGE else [place]
-                    over = available(scores.lookup(model, scores.protocol), terms, over)
+                    over = available(scores.lookup(model, scores.deciding), terms, over)
                     estimate = scores.estimate(model, terms, over)
                     key: dict[str, Any] = {"model": model, "method": other, "benchmark": place, "budget": budget}
                     rows.append(key | {"benchmarks": len(over)} | estimate_columns("difference", estimate))
@@ -218,7 +218,7 @@ def differences_table(results: Results) -> Table:
     names = [*SCORE_KEY, "benchmarks", *estimate_columns("difference", None)]
     frame = in_matrix_order(pd.DataFrame(rows, columns=names), results)
     notes = [
-        f"Points ({PROTOCOLS[scores.protocol]}), on the same questions. Green: the interval lies above 0; "
+        f"Points ({TITLES[scores.deciding]}), on the same questions. Green: the interval lies above 0; "
         "red italics: below 0; intervals are not corrected for their number. Averages are over the benchmarks that "
         "have both scores. "
         f"{intervals_note(frame['difference_unit'])}"

@@ -28,7 +28,7 @@ def test_each_row_is_the_claims_estimate_with_the_papers_values(results):
     primary = {f.claim.id: f for f in findings(results) if f.claim.primary and f.verdict != "not tested"}
     averages = frame[frame["series"] == AVERAGE].set_index("claim")
     assert set(averages.index) == set(primary)
-    assert len(primary) == 5  # the control at matched settings is not run here
+    assert len(primary) == 7  # the control at matched settings is not run here
     for name, finding in primary.items():
         estimate, row = finding.outcomes[0].estimate, averages.loc[name]
         assert (row["value"], row["low"], row["high"]) == (estimate.value, estimate.low, estimate.high)
@@ -41,7 +41,7 @@ def test_each_row_is_the_claims_estimate_with_the_papers_values(results):
 
 def test_there_is_a_mark_for_each_benchmark_and_their_mean_is_the_average(results):
     frame = primary_differences(results)
-    lookup = Scores.of(results).lookup("qwen3-8b", "resampled")
+    lookup = Scores.of(results).lookup("qwen3-8b", "cross_fitted")
     for name, rows in frame[frame["series"] == "benchmark"].groupby("claim"):
         assert list(rows["name"]) == list(results.experiment.benchmarks)
         whole = frame[(frame["claim"] == name) & (frame["series"] == AVERAGE)]["value"].item()

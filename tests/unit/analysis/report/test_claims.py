@@ -33,13 +33,12 @@ OURS = {
     "rlsd_over_grpo",
 }
 # The paper's numbers, right as they are, do not decide these with three seeds and its questions: a gain of 1.8 points
-# needs seven, no benchmark alone tells 1 point, and a difference of exactly 0 on every question has no interval.
-EXACTLY_ZERO = {"sdpo_stalls"}
-TOO_CLOSE = {"weighting_late_gain", "weighting_gain_widens", "srpo_best_on_each"} | EXACTLY_ZERO
-# Of the reversed numbers: both budgets select the same checkpoint, two points are too few for one of two models, and
-# none of 15 runs does not rule out one in four at 2.5 %, for one of two models.
-NOT_REFUTED = {"srpo_keeps_improving", "srpo_early_pace", "sdpo_collapses"}
+# needs seven, and no benchmark alone tells 1 point.
+TOO_CLOSE = {"weighting_late_gain", "weighting_gain_widens", "srpo_best_on_each"}
+# Of the reversed numbers: none of 15 runs does not rule out one in four at 2.5 %, for one of two models.
+NOT_REFUTED = {"sdpo_collapses"}
 NOT_IN_THE_MATRIX = {"failed_only_keeps_benefit", "correct_only_degrades", "srpo_over_grpo_at_its_settings"} | OURS
+NOT_IN_THE_MATRIX |= {"srpo_at_grpo_settings_over_grpo", "srpo_over_sdpo_at_its_settings"}
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +100,6 @@ def test_the_papers_numbers_make_its_claims_hold(paper):
                 assert outcome.estimate.sampling_unit in ("seed and question", "seed", "run"), name
                 assert not finding.interim
     assert {outcome.agreeing for outcome in found["srpo_best_on_each"].outcomes} == {5}
-    for name in EXACTLY_ZERO:  # both budgets selected the same checkpoint of every run
-        for outcome in found[name].outcomes:
-            assert (outcome.estimate.value, outcome.reason) == (0, "every question gives the same value")
 
 
 def test_the_published_value_of_every_claim_is_what_its_terms_give(paper):
@@ -141,9 +137,6 @@ def test_where_claims_are_false_they_do_not_hold(tmp_path):
     refuted = {name for name, finding in found.items() if finding.verdict == "does not hold"}
     assert found.keys() - refuted == NOT_IN_THE_MATRIX | NOT_REFUTED
     assert {found[name].verdict for name in NOT_REFUTED} == {"undecided"}
-    for outcome in found["srpo_early_pace"].outcomes:  # a single model would refute it
-        assert 0.0125 < outcome.p_violated / 2 < 0.025
-        assert outcome.reason == "the interval violates the rule, but not after correction"
 
 
 @pytest.mark.parametrize("hours", [9.9, 10.0])
@@ -229,10 +222,11 @@ def test_what_a_claim_shows_is_easy_to_read(paper):
     rows = {finding.claim.id: claim_row(finding, paper) for finding in findings(paper)}
     for line in rows["srpo_best_on_each"]["here"]:
         assert re.fullmatch(r"smallest lead over GRPO and SDPO: \+\d\.\d points", line["text"])
-        assert "; ahead on 5 of 5 benchmarks; cross-fitted +" in line["over"]
+        assert "; ahead on 5 of 5 benchmarks, the interval on " in line["over"]
     for line in rows["srpo_over_grpo_last"]["here"]:
-        assert "; the estimate agrees on 5 of 5 benchmarks; " in line["over"]
-        assert line["over"].endswith("; the interval contains the paper's value (Qwen3-8B and Qwen3-4B)")
+        assert "; the estimate agrees on 5 of 5 benchmarks, the interval on " in line["over"]
+        assert "; over other benchmarks [" in line["over"]
+        assert "; the interval contains the paper's value (Qwen3-8B" in line["over"]
     assert rows["sdpo_stalls"]["rule"] == "below 1 point"
 
 
@@ -282,13 +276,13 @@ def test_a_claim_that_cannot_be_is_named(tmp_path, change, message):
         load_claims(path)
 
 
-def test_the_primary_family_is_small_and_at_budgets_that_hold_steps():
+def test_the_primary_family_is_table_1s_and_the_matched_difference():
     primary = [claim for claim in load_claims() if claim.primary]
     assert [
         claim.id for claim in primary if "grpo_at_srpo_settings" in {method for _, method, _ in claim.quantity.terms}
     ]
-    assert len(primary) == 6
-    assert all(when != "first" for claim in primary for _, _, when in claim.quantity.terms)
+    assert len(primary) == 8
+    assert sum(when == "first" for claim in primary for _, _, when in claim.quantity.terms[:1]) == 2
 
 
 def test_updates_per_batch_are_the_papers():

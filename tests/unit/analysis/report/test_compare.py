@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 import yaml
@@ -61,6 +62,8 @@ def test_questions_are_paired_only_if_they_are_the_same(folders):
 
 
 def test_settings_and_verdicts_that_differ_are_named(folders):
+    shutil.rmtree(folders[1] / "runs" / MODEL / "chemistry" / "sdpo")
+    shutil.rmtree(folders[1] / "runs" / MODEL / "physics" / "sdpo")
     text = as_markdown(*compare(*folders))
     assert "| training.weight_decay | 0.01 | 0.5 |" in text
     assert "| training.warmup_steps" not in text

@@ -7,11 +7,14 @@ import pytest
 from null_experiment import Null
 from null_experiment import write as write_null
 from report_cases import EXPERIMENT, report
-from synthetic import write_results
+from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.results.load import load_results
+from srpo.analysis.results.scores import SCORES
+from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.registry import build_tables
 from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
 
 
 def one_question(cell):
@@ -33,6 +36,48 @@ def test_one_test_question_gives_a_page(tmp_path):
     assert math.isnan(table.loc[("srpo", "physics", "10h"), "cross_fitted"])
     assert not math.isnan(table.loc[("srpo", "physics", "10h"), "resampled"])
     assert not math.isnan(table.loc[("srpo", "chemistry", "10h"), "cross_fitted"])
+
+
+def test_a_metric_that_is_null_is_a_gap(tmp_path):
+    """As a logger writes a number that is not finite: the watch and the tables go on without it."""
+    made = write_null(tmp_path, Null(seeds=(1,)))
+    for run in made.runs():
+        log = tmp_path / "runs" / run.path / "steps.jsonl"
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        for event in events[10:30]:
+            event["metrics"]["response_length/mean"] = None
+        log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    results = load_results(tmp_path)
+    assert results.steps["response_length/mean"].isna().sum() == 20 * len(results.runs)
+    build_tables(results)
+
+
+@pytest.mark.parametrize("seeds", [(1,), (1, 2)])
+def test_no_share_has_an_interval_beyond_0_to_100_percent(tmp_path, seeds):
+    """In tables, and of claims in percent; two benchmarks with one seed give a share no interval at all."""
+    matrix = [{**tiny_experiment()["matrix"][0], "seeds": list(seeds)}]
+    experiment = load_experiment(tiny_experiment(matrix=matrix))
+    write_results(tmp_path, experiment)
+    results = load_results(tmp_path)
+    for table in build_tables(results).values():
+        columns = table.frame.columns
+        shares = [c for c in columns if c.removesuffix("_low").removesuffix("_high") in ("percent", *SCORES[:2])]
+        for column in shares:
+            assert table.frame[column].dropna().between(0, 100).all(), (table.name, column)
+    checked = 0
+    for finding in findings(results):
+        for outcome in finding.outcomes:
+            if outcome.estimate is None or finding.claim.unit not in ("percent", "percent of runs"):
+                continue
+            if finding.claim.signed:
+                continue
+            checked += 1
+            ends = outcome.estimate.low, outcome.estimate.high
+            if len(seeds) == 1 and finding.claim.quantity.kind == "metric":
+                assert not outcome.estimate.has_interval
+            else:
+                assert 0 <= ends[0] <= outcome.estimate.value <= ends[1] <= 100, finding.claim.id
+    assert checked == 3
 
 
 def test_a_score_that_is_not_a_number_is_named_as_such(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from made_up_scores import PairedWorld, World, level, null_difference, paired_nulls
 from scipy import stats
 
-from srpo.analysis.results.contrasts import Arm, contrast, run_spread
+from srpo.analysis.results.contrasts import Arm, contrast, over_benchmarks, run_spread
 from srpo.analysis.results.estimates import Estimate, Spread
 from srpo.errors import SrpoError
 
@@ -129,6 +129,19 @@ def test_both_estimates_of_a_paired_error_by_hand():
     assert estimate.dof == 2
 
 
+def test_the_p_value_of_a_paired_difference_is_the_largest_of_three_at_every_threshold():
+    generator = rng(23)
+    values = [generator.normal(2, 6, (3, 64)) + generator.normal(0, 0.3, (3, 1)) for _ in range(5)]
+    estimate = contrast([[Arm(each)] for each in values], paired=True)
+    apart = contrast([[Arm(each)] for each in values])  # by benchmark
+    shared = np.mean([each.mean(axis=1) for each in values], axis=0)
+    for threshold in (-1.0, 0.0, 1.0):
+        by_model = stats.ttest_1samp(shared, threshold, alternative="greater").pvalue
+        assert estimate.p_above(threshold) >= max(apart.p_above(threshold), by_model) - 1e-12
+    assert estimate.interval(0.999)[0] <= stats.ttest_1samp(shared, 0).confidence_interval(0.999).low + 1e-9
+    assert len(estimate.others) == 2
+
+
 def test_paired_numbers_without_questions_give_the_paired_t_interval():
     one, other = np.array([[1.0], [2.0], [4.0]]), np.array([[3.0], [3.5], [5.0]])
     estimate = contrast([[Arm(one), Arm(-other)]], paired=True)
@@ -233,7 +246,7 @@ def test_one_method_with_one_seed_is_enough_for_not_having_several():
         ([[np.zeros((3, 30))]], "every question gives the same value"),
         ([[np.arange(6.0)[None, :]]], "6 questions are too few for an interval"),
         ([[np.array([[1.0]])]], "one run, and no questions to draw from"),
-        ([[np.array([[1.0]])], [np.array([[1.0]])]], "all benchmarks agree exactly"),
+        ([[np.array([[1.0]])], [np.array([[9.0]])]], "one run, and no questions to draw from"),
         ([[np.array([[2.0], [2.0]])]], "all runs agree exactly"),
     ],
 )
@@ -245,9 +258,13 @@ def test_what_agrees_exactly_or_is_too_little_has_no_interval_and_says_why(strat
     assert math.isnan(estimate.p_above(0))
 
 
-def test_numbers_of_one_run_each_vary_over_benchmarks():
-    estimate = contrast([[Arm(np.array([[value]]))] for value in (1.0, 2.0, 4.0)])
-    assert (estimate.sampling_unit, estimate.count, estimate.several_seeds) == ("benchmark", 3, False)
+def test_the_interval_over_benchmarks_is_students_of_their_values():
+    values = [1.0, 2.0, 4.0, 3.0]
+    estimate, expected = over_benchmarks(values), stats.ttest_1samp(values, 0).confidence_interval()
+    assert (estimate.low, estimate.high) == pytest.approx((expected.low, expected.high))
+    assert (estimate.sampling_unit, estimate.count, estimate.several_seeds) == ("benchmark", 4, False)
+    assert over_benchmarks(values[:2]) is None
+    assert not over_benchmarks([2.0, 2.0, 2.0]).has_interval
 
 
 def test_the_same_data_gives_the_same_interval():

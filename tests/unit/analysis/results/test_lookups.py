@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from srpo.analysis.results.lookups import available, benchmark_means, combine
+from srpo.analysis.results.lookups import available, combine
 
 ROOM = np.random.default_rng(1)
 QUESTIONS = ROOM.normal(50, 10, 20)
@@ -46,7 +46,6 @@ def test_the_untrained_model_is_paired_with_its_own_runs():
     found = combine(lookup(RUNS), terms, ["x"], paired=True)
     assert found.value == pytest.approx(20, abs=1)
     assert found.count == 3
-    assert benchmark_means(lookup(RUNS), terms, ["x", "y"], paired=True) == pytest.approx([20, 20], abs=1)
 
 
 def test_one_base_model_borrows_the_spread_of_runs_without_that_of_base_models():

@@ -70,7 +70,7 @@ def test_runs_below_the_untrained_model_are_counted_by_benchmark(collapsed):
 def test_a_collapse_on_one_benchmark_is_not_averaged_away(collapsed):
     (finding,) = (f for f in findings(collapsed) if f.claim.id == "sdpo_collapses")
     (outcome,) = finding.outcomes
-    assert (outcome.estimate.successes, outcome.estimate.count) == (2, 15)
+    assert (outcome.estimate.successes, outcome.estimate.runs) == (2, 15)
     assert (finding.verdict, outcome.agreeing, outcome.benchmarks) == ("undecided", 1, 5)
     (stable,) = (f for f in findings(collapsed) if f.claim.id == "srpo_is_stable")
     assert stable.verdict == "holds"

@@ -11,6 +11,7 @@ from report_cases import EXPERIMENT, MODEL, cell, raw_maximum, read
 from synthetic import paper_experiment, tiny_experiment, write_results
 
 from srpo.analysis.results.contrasts import Arm, contrast
+from srpo.analysis.results.cross_fit import selected_scores
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.grid import number
 from srpo.analysis.tables.registry import write_tables
@@ -145,8 +146,11 @@ def test_published_averages_only_over_the_same_benchmarks(tmp_path):
 
 
 def question_scores(root, benchmark, method, budget):
-    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed1/evaluation.json"
-    return [100 * score for score in json.loads(path.read_text())["budgets"][budget]["question_scores"]]
+    """Cross-fitted (its own test: test_cross_fit.py), from the raw log."""
+    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed1/validations.jsonl"
+    seconds = EXPERIMENT.training.budget_seconds[budget]
+    log = [v for v in map(json.loads, path.read_text().splitlines()) if v["clock"] <= seconds]
+    return 100 * selected_scores(np.array([v["question_scores"] for v in log]))
 
 
 def test_differences_are_paired_on_the_same_questions(finished):
@@ -172,11 +176,10 @@ def test_differences_are_paired_on_the_same_questions(finished):
 def test_benchmarks_near_the_ceiling_are_named_if_two_methods_are_there(tmp_path, methods, said):
     write_results(tmp_path, EXPERIMENT)
     for method in methods:
-        path = tmp_path / f"runs/{MODEL}/chemistry/{method}/seed1/evaluation.json"
-        evaluation = json.loads(path.read_text())
-        last = evaluation["budgets"]["10h"]
-        last["question_scores"] = [1.0] * len(last["question_scores"])
-        path.write_text(json.dumps(evaluation))
+        path = tmp_path / f"runs/{MODEL}/chemistry/{method}/seed1/validations.jsonl"
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        ceiling = [event | {"question_scores": [1.0] * len(event["question_scores"])} for event in events]
+        path.write_text("".join(json.dumps(event) + "\n" for event in ceiling))
     notes = " ".join(differences_table(load_results(tmp_path)).notes)
     assert ("Near the ceiling at the last budget: Chemistry." in notes) is said
     assert "Physics" not in notes
