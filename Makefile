@@ -61,9 +61,10 @@ rehearsal-qwen3: env ## run two steps of every method with the tokenizer of Qwen
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal-qwen3.yaml $(CONFIG)
 
 SEEDS := 1 2 3 4 5 6 7 8
+BASES_OF := ablations
 
-base-models: env ## build the stored base models again; SEEDS="4 5" builds some, prints their hashes
-	$(BIN)/srpo experiment embedded-full --output results/base-models/experiment.yaml
+base-models: env ## build stored base models again, print their hashes; BASES_OF=registered SEEDS="9 10"
+	$(BIN)/srpo experiment $(BASES_OF) --output results/base-models/experiment.yaml
 	for seed in $(SEEDS); do \
 		$(BIN)/srpo model --experiment results/base-models/experiment.yaml --model miniature-large-$$seed --store; done
 

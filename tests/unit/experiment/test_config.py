@@ -187,7 +187,7 @@ def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
     [
         ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
         ("configs/experiments/smoke.yaml", ["no such experiment in ", "configs/experiments; did you mean smoke?"]),
-        ("nowhere", ["extends = 'nowhere'", "embedded, embedded-full, "]),
+        ("nowhere", ["extends = 'nowhere'", "demo, embedded, "]),
         ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
     ],
 )
