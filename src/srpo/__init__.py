@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from srpo.benchmarks.prompts import teacher_messages
     from srpo.functional import load_method, loss, route
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = ["load_method", "loss", "route", "teacher_messages"]
 

@@ -300,7 +300,7 @@ def _statistics(name: str, kind: str) -> dict[str, Any]:
 def _provenance() -> dict[str, Any]:
     return {
         "commit": "13707f0" + "0" * 33,
-        "srpo": "0.2.0",
+        "srpo": "0.3.0",
         "packages": {"torch": "2.8.0", "verl": "0.6.0"},
         "python": "3.11.9",
         "processor": "a synthetic CPU, AVX512",

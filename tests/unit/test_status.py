@@ -212,11 +212,11 @@ def test_runs_of_several_versions_are_said_to_be(
         assert cli.main(command) == 0
         assert "versions" not in "".join(capsys.readouterr())
     origin = layout.run_files(run).origin
-    origin.write_text(origin.read_text().replace("srpo: 0.2.0", "srpo: 0.1.0"))
+    origin.write_text(origin.read_text().replace("srpo: 0.3.0", "srpo: 0.1.0"))
     for command in commands:
         assert cli.main(command) == 0
         shown = "".join(capsys.readouterr())
-        assert "different versions of srpo made the runs: 1 run by 0.1.0 and 5 runs by 0.2.0\n" in shown
+        assert "different versions of srpo made the runs: 1 run by 0.1.0 and 5 runs by 0.3.0\n" in shown
 
 
 def test_last_events(tmp_path: Path) -> None:
