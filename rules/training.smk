@@ -3,7 +3,7 @@
 #
 # Without GPUs a run evaluates its checkpoints when it ends, because starting a process for that takes as long as the
 # evaluation. On GPUs that is a job of its own, with other servers and another time limit. A search needs none.
-EVALUATES_ITSELF = not ON_GPUS and not EXPERIMENT.search
+EVALUATES_ITSELF = not ON_GPUS and not EXPERIMENT.is_search
 
 
 rule train:
