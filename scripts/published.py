@@ -1,0 +1,184 @@
+"""Fills the marked blocks of README.md and docs/ from published experiments, from the plan and from the tests.
+
+    python scripts/published.py            # fill them
+    python scripts/published.py --check    # fail if a page says something else
+
+A block is ``<!-- srpo KIND ARGUMENTS -->...<!-- end -->``, within a line or over several. Kinds:
+
+    table1 NAME             scores within the last budget
+    differences NAME        SRPO minus the other methods, within the last budget
+    verdicts NAME           the primary claims and our questions with their verdicts
+    claim NAME CLAIM        a claim of reports/claims.yaml: verdict, estimate, interval, number of base models
+    estimate NAME CLAIM     its estimate and interval alone
+    collapses NAME          how many runs of each method collapsed
+    cost NAME               runs and minutes of a core
+    specification NAME      what was run, with commit, day, processor and files
+    plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
+    tests FILE              what each test of a file shows
+
+NAME is a folder of ``published/``. A test refuses an interval outside of a block: its numbers have no file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from srpo.analysis.report.page import claim_row
+from srpo.analysis.report.summary import what_was_run
+from srpo.analysis.results.load import Results, load_results
+from srpo.analysis.results.verdicts import findings
+from srpo.analysis.tables.grid import Grid, markdown, text_grid
+from srpo.analysis.tables.run_tables import collapses_table
+from srpo.analysis.tables.score_tables import differences_table, main_table
+from srpo.analysis.tables.table import estimate_cell
+from srpo.errors import SrpoError
+from srpo.layout import Layout
+from srpo.publish.published import PROVENANCE, unpack
+from srpo.text import duration, joined, plural
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(<!-- srpo (\w+) ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fill or check the pages; the exit status."""
+    parser = argparse.ArgumentParser(description="Fills the marked blocks of the pages.")
+    parser.add_argument("--check", action="store_true", help="fail if a page is not current, and write nothing")
+    check = parser.parse_args(arguments).check
+    stale = {page: text for page in PAGES if (text := filled(page.read_text(), page)) != page.read_text()}
+    for page, text in stale.items():
+        print(f"{page.relative_to(ROOT)}: {'not current; run python scripts/published.py' if check else 'written'}")
+        if not check:
+            page.write_text(text)
+    return int(check and bool(stale))
+
+
+def filled(text: str, page: Path) -> str:
+    """A page's text with its blocks as they are now. A block over several lines stays apart from its markers."""
+
+    def current(block: re.Match[str]) -> str:
+        try:
+            said = KINDS[block[2]](*block[3].split())
+        except (SrpoError, KeyError, TypeError, OSError, subprocess.CalledProcessError) as error:
+            raise SystemExit(f"{page}: {block[1]}: {error}; kinds of blocks are {', '.join(KINDS)}") from error
+        said = said.replace("](published/", f"]({'' if page.parent == ROOT else '../'}published/")
+        return block[1] + (f"\n\n{said}\n\n" if block[4].startswith("\n") else said) + block[5]
+
+    return BLOCK.sub(current, text)
+
+
+# ---------------------------------------------------------------- published experiments
+
+
+@cache
+def results_of(name: str) -> Results:
+    """The results of a published experiment."""
+    with tempfile.TemporaryDirectory() as copy:
+        unpack(ROOT / "published" / name, Layout(Path(copy)))
+        return load_results(Path(copy))
+
+
+@cache
+def rows_of(name: str) -> dict[str, dict[str, Any]]:
+    """The report's row of each claim."""
+    results = results_of(name)
+    return {finding.claim.id: claim_row(finding, results) | {"finding": finding} for finding in findings(results)}
+
+
+def at_the_end(grid: Grid) -> str:
+    """The columns of the last budget; intervals of the first one, the average, alone."""
+    last = grid.columns[-1][1]
+    kept = [i for i, (_, budget) in enumerate(grid.columns) if budget == last]
+    rows = []
+    for row in grid.rows:
+        cells = [cell for cell in row.cells for _ in range(cell.span)]
+        shown = [replace(cells[i], span=1, interval="" if i > kept[0] else cells[i].interval) for i in kept if cells]
+        rows.append(replace(row, cells=shown))
+    return markdown(replace(grid, columns=[("", grid.columns[i][0]) for i in kept], rows=rows, title="")).strip()
+
+
+def table1(name: str) -> str:
+    return at_the_end(next(g for g in main_table(results_of(name)).grids if g.title.startswith("Selected")))
+
+
+def differences(name: str) -> str:
+    return "\n\n".join(map(at_the_end, differences_table(results_of(name)).grids))
+
+
+def estimate(name: str, claim: str) -> str:
+    lines, several = rows_of(name)[claim]["here"], len(results_of(name).experiment.models) > 1
+    return joined([f"{line['model']} " * several + f"{line['text']} {line['interval']}".strip() for line in lines])
+
+
+def claim(name: str, claim: str) -> str:
+    row = rows_of(name)[claim]
+    over = row["here"][0]["over"].split(";")[0]
+    return f"{row['statement']}: **{row['verdict']}**, {estimate(name, claim)} {over}".strip()
+
+
+def verdicts(name: str) -> str:
+    asked = [row["finding"] for row in rows_of(name).values()]
+    rows = []
+    for found in (each for each in asked if (each.claim.primary or each.asked) and each.verdict != "not tested"):
+        digits, signed = found.claim.digits, found.claim.signed
+        scores = [[each.estimate for each in found.outcomes], [each.cross_fitted for each in found.outcomes]]
+        shown = [joined([str(estimate_cell(each, digits, signed)) for each in score]) for score in scores]
+        rows.append((found.claim.statement, [found.verdict, *shown]))
+    return markdown(text_grid("Claim", ["Verdict", "Resampled", "Cross-fitted"], rows, numeric=False)).strip()
+
+
+def collapses(name: str) -> str:
+    rows = [row for grid in collapses_table(results_of(name)).grids for row in grid.rows if row.cells]
+    return "; ".join(f"{row.label} {row.cells[0].text}" for row in rows)
+
+
+def cost(name: str) -> str:
+    runs = results_of(name).runs
+    seconds = runs["wall_seconds"].sum() + runs["evaluation_wall_seconds"].sum()
+    median = duration(runs["wall_seconds"].median(), digits=2)
+    return f"{plural(len(runs), 'run')}, {duration(seconds, 'core', 2)}; a run trains for {median}"
+
+
+def specification(name: str) -> str:
+    results, about = results_of(name), yaml.safe_load((ROOT / "published" / name / PROVENANCE).read_text())
+    made = f"{plural(about['runs'], 'run')} of commit `{about['commit'][:12]}`, {about['trained']}"
+    made += f", on {about['processor']}" if isinstance(about.get("processor"), str) else ""
+    return f"{what_was_run(results)}. {made}. Every number: [published/{name}](published/{name})"
+
+
+# ---------------------------------------------------------------- the plan and the tests
+
+
+def plan(*arguments: str) -> str:
+    command = [sys.executable, "-m", "srpo", "plan", *arguments]
+    return f"```\n{subprocess.run(command, capture_output=True, text=True, check=True).stdout}```"
+
+
+def tests(file: str) -> str:
+    found = [node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]
+    shown = {f.name: ast.get_docstring(f) for f in found if f.name.startswith("test_")}
+    lines = [text.split("\n\n")[0] if text else name[5:].replace("_", " ") for name, text in shown.items()]
+    return "\n".join(f"- {' '.join(line.split())}" for line in lines)
+
+
+KINDS: dict[str, Callable[..., str]] = {
+    each.__name__: each
+    for each in (table1, differences, verdicts, claim, estimate, collapses, cost, specification, plan, tests)
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

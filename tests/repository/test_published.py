@@ -1,0 +1,181 @@
+"""Pages are written from files: every number with an interval stands in a block that scripts/published.py fills."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+import yaml
+from paths import ROOT
+from synthetic import tiny_experiment, write_results
+
+from srpo.analysis.results.load import load_results
+from srpo.analysis.tables.registry import write_tables
+from srpo.experiment.compose import load_experiment
+from srpo.layout import Layout
+from srpo.publish.published import publish
+
+TYPED = {"README.md", "faq.md", "notebook.md", "results.md", "small-scale.md"}
+"""Pages whose numbers were typed before results were published."""
+
+INTERVAL = re.compile(r"\S+(?: \S+){0,3} \[[-+−]?[\d.]+, [-+−]?[\d.]+\](?!\()")
+"""An interval and what stands before it."""
+
+
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("published", ROOT / "scripts" / "published.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script for a repository of its own, with the published experiment ``tiny`` and the page docs/page.md."""
+    experiment = load_experiment(tiny_experiment())
+    results = tmp_path / "results" / "tiny"
+    write_results(results, experiment)
+    for run in experiment.runs():
+        Layout(results).run_files(run).finished.touch()
+    publish(Layout(results), tmp_path / "published" / "tiny")
+    write_tables(load_results(results), results / "tables")
+    script = load_script()
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.touch()
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    monkeypatch.setattr(script, "PAGES", [page])
+    return script
+
+
+def typed(text: str) -> list[str]:
+    """Intervals that stand in no block, no code and no comment of a page."""
+    outside = re.sub(r"(?ms)^ *```.*?^ *```|`[^`\n]*`|<!--.*?-->", "", load_script().BLOCK.sub("", text))
+    return [found[0] for found in INTERVAL.finditer(" ".join(outside.split()))]
+
+
+# ---------------------------------------------------------------- this repository
+
+
+def test_pages_say_what_the_files_say() -> None:
+    assert load_script().main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("page", load_script().PAGES, ids=lambda page: page.name)
+def test_every_interval_has_a_file(page: Path) -> None:
+    """A page that has no typed interval any more is taken off the list."""
+    assert bool(typed(page.read_text())) is (page.name in TYPED)
+
+
+def test_an_interval_is_found() -> None:
+    assert typed("ends 4.5 points above\nGRPO [2.5, 6.4].") == ["4.5 points above GRPO [2.5, 6.4]"]
+    assert typed("| GRPO | -0.5 [-3.6, +2.6] |") == ["| GRPO | -0.5 [-3.6, +2.6]"]
+    assert not typed("in `4.5 [2.5, 6.4]`, <!-- srpo claim tiny a -->4.5 [2.5, 6.4]<!-- end --> and [1, 2](link)")
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)
+def test_published_experiments_can_be_trained_again(folder: Path) -> None:
+    """Their commit is one of this repository's, without local changes."""
+    provenance = yaml.safe_load((folder / "provenance.yaml").read_text())
+    assert re.fullmatch("[0-9a-f]{40}", provenance["commit"])
+    assert provenance["experiment"] == folder.name
+
+
+def test_published_experiments_are_small() -> None:
+    assert sum(path.stat().st_size for path in (ROOT / "published").rglob("*")) < 20e6
+
+
+# ---------------------------------------------------------------- the script
+
+
+def shown(pages: ModuleType, block: str) -> str:
+    """What a block says after the page was filled."""
+    (page,) = pages.PAGES
+    page.write_text(f"Before.\n\n<!-- srpo {block} -->\n<!-- end -->\n\nAfter.\n")
+    assert pages.main(["--check"]) == 1
+    assert pages.main([]) == 0
+    assert pages.main(["--check"]) == 0
+    before, _, rest = page.read_text().partition(f"<!-- srpo {block} -->\n\n")
+    said, _, after = rest.partition("\n\n<!-- end -->")
+    assert (before, after) == ("Before.\n\n", "\n\nAfter.\n")
+    return said
+
+
+def test_scores_are_those_of_the_tables(pages: ModuleType) -> None:
+    tables = pages.ROOT / "results" / "tiny" / "tables"
+    scores = pd.read_csv(tables / "table1.csv").set_index(["method", "benchmark", "budget"])["resampled"]
+    lines = shown(pages, "table1 tiny").splitlines()
+    assert lines[0] == "| Method | Average | Chemistry | Physics |"
+    row = next(line for line in lines if line.startswith("| SRPO |")).replace("*", "").split(" | ")
+    assert float(row[1].split()[0]) == scores["srpo", "average", "10h"]
+    assert [float(cell.strip(" |")) for cell in row[2:]] == [scores["srpo", b, "10h"] for b in ("chemistry", "physics")]
+    base = next(line for line in lines if line.startswith("| Base |")).split(" | ")
+    assert float(base[1].split()[0]) == scores["base", "average", "base"]
+
+    gaps = pd.read_csv(tables / "differences.csv").set_index(["method", "benchmark", "budget"])
+    line = next(line for line in shown(pages, "differences tiny").splitlines() if "SRPO minus GRPO" in line)
+    row = gaps.loc["grpo", "average", "10h"]
+    expected = f"{row['difference']:+.1f} [{row['difference_low']:+.1f}, {row['difference_high']:+.1f}]"
+    assert expected in line.replace("*", "")
+
+
+def test_a_claim_is_a_sentence_or_an_estimate(pages: ModuleType) -> None:
+    gaps = pd.read_csv(pages.ROOT / "results/tiny/tables/differences.csv").set_index(["method", "benchmark", "budget"])
+    value = f"{gaps.loc[('grpo', 'average', '10h'), 'difference']:+.1f} points"
+    assert shown(pages, "estimate tiny srpo_over_grpo_last").startswith(f"{value} [")
+    assert shown(pages, "claim tiny srpo_over_grpo_last").startswith(f"SRPO ends above GRPO: **one seed**, {value} [")
+    assert f"| SRPO ends above GRPO | one seed | {value.split()[0]} [" in shown(pages, "verdicts tiny")
+
+
+def test_runs_are_counted(pages: ModuleType) -> None:
+    assert re.match(
+        r"GRPO \d of 2(, \d clear)?; SDPO \d of 2(, \d clear)?; SRPO \d of 2", shown(pages, "collapses tiny")
+    )
+    summaries = (pages.ROOT / "results" / "tiny").rglob("runs/**/summary.json")
+    seconds = sorted(json.loads(path.read_text())["wall_seconds"] for path in summaries)
+    assert shown(pages, "cost tiny").endswith(f"a run trains for {(seconds[2] + seconds[3]) / 2:.2g} seconds")
+    said = shown(pages, "specification tiny")
+    assert "6 runs of commit `13707f000000`" in said
+    assert said.endswith("[published/tiny](../published/tiny)")
+
+
+def test_the_plan_and_the_tests_of_a_file(pages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(pages, "plan paper").startswith("```\n")
+    (pages.ROOT / "test_a.py").write_text('def test_one_thing(): ...\ndef test_b():\n    """A second\n    thing."""\n')
+    assert shown(pages, "tests test_a.py") == "- one thing\n- A second thing."
+
+
+def test_a_block_within_a_line_stays_there(pages: ModuleType) -> None:
+    (page,) = pages.PAGES
+    page.write_text("SRPO ends <!-- srpo estimate tiny srpo_over_grpo_last -->9.9 points<!-- end --> above GRPO.\n")
+    assert pages.main([]) == 0
+    assert re.fullmatch(r"SRPO ends <!-- \S+ .*? -->\S+ points \[.*\]<!-- end --> above GRPO.\n", page.read_text())
+
+
+def test_one_wrong_digit_is_found(pages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    shown(pages, "table1 tiny")
+    (page,) = pages.PAGES
+    text = page.read_text()
+    place = text.index("| SRPO |") + 10
+    digit = re.compile(r"\d").search(text, place).start()
+    page.write_text(f"{text[:digit]}{(int(text[digit]) + 1) % 10}{text[digit + 1 :]}")
+    assert pages.main(["--check"]) == 1
+    assert "docs/page.md: not current; run python scripts/published.py" in capsys.readouterr().out
+    assert pages.main([]) == 0
+    assert page.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [("tabel1 tiny", "'tabel1'"), ("table1 other", "published/other"), ("claim tiny no_claim", "'no_claim'")],
+)
+def test_a_wrong_block_is_named(pages: ModuleType, block: str, message: str) -> None:
+    (page,) = pages.PAGES
+    page.write_text(f"<!-- srpo {block} -->\n<!-- end -->\n")
+    with pytest.raises(SystemExit, match=f"page.md: <!-- srpo {block} -->: .*{message}"):
+        pages.main([])
