@@ -13,10 +13,12 @@ A block is ``<!-- srpo KIND ARGUMENTS -->...<!-- end -->``, within a line or ove
     collapses NAME          how many runs of each method collapsed
     cost NAME               runs and minutes of a core
     specification NAME      what was run, with commit, day, processor and files
+    TABLE NAME              any other table of the report, e.g. ``table2``
     plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
     tests FILE              what each test of a file shows
 
-NAME is a folder of ``published/``. A test refuses an interval outside of a block: its numbers have no file.
+NAME is a folder of ``published/``; while there is none, a block says so. A test refuses an interval outside of a block:
+its numbers have no file.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from srpo.analysis.report.summary import what_was_run
 from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.grid import Grid, markdown, text_grid
+from srpo.analysis.tables.registry import TABLES
 from srpo.analysis.tables.run_tables import collapses_table
 from srpo.analysis.tables.score_tables import differences_table, main_table
 from srpo.analysis.tables.table import estimate_cell
@@ -70,10 +73,14 @@ def filled(text: str, page: Path) -> str:
     """A page's text with its blocks as they are now. A block over several lines stays apart from its markers."""
 
     def current(block: re.Match[str]) -> str:
+        kind, arguments = block[2], block[3].split()
         try:
-            said = KINDS[block[2]](*block[3].split())
+            if kind in ("plan", "tests") or (ROOT / "published" / arguments[0]).is_dir():
+                said = KINDS[kind](*arguments) if kind in KINDS else whole_table(kind, *arguments)
+            else:
+                said = f"(The runs of `{arguments[0]}` are not published yet.)"
         except (SrpoError, KeyError, TypeError, OSError, subprocess.CalledProcessError) as error:
-            raise SystemExit(f"{page}: {block[1]}: {error}; kinds of blocks are {', '.join(KINDS)}") from error
+            raise SystemExit(f"{page}: {block[1]}: {error}; blocks: {', '.join([*KINDS, *TABLES])}") from error
         said = said.replace("](published/", f"]({'' if page.parent == ROOT else '../'}published/")
         return block[1] + (f"\n\n{said}\n\n" if block[4].startswith("\n") else said) + block[5]
 
@@ -108,6 +115,11 @@ def at_the_end(grid: Grid) -> str:
         shown = [replace(cells[i], span=1, interval="" if i > kept[0] else cells[i].interval) for i in kept if cells]
         rows.append(replace(row, cells=shown))
     return markdown(replace(grid, columns=[("", grid.columns[i][0]) for i in kept], rows=rows, title="")).strip()
+
+
+def whole_table(table: str, name: str) -> str:
+    """A table of the report as it is."""
+    return "\n".join(map(markdown, TABLES[table](results_of(name)).grids)).strip()
 
 
 def table1(name: str) -> str:
