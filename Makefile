@@ -26,7 +26,10 @@ PAPER_PYTHON := 3.12
 # Snakemake 9 and NumPy 2.4 need 3.11; Ray and verl are tested up to 3.12. The first that runs: a shim of pyenv may not.
 # $(1): what to try first if PYTHON is not given.
 FIND_PYTHON = $$(for python in $(or $(PYTHON),$(1)) python3.11 python3.12 python3 python; do \
-	"$$python" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2> /dev/null && echo "$$python" && break; done || true)
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2> /dev/null && echo "$$python" && break; done || true)
+# $(1): the environment's folder. Made anew if it is half: without pip, where ensurepip was missing.
+MAKE_VENV = $(1)/bin/python -m pip --version > /dev/null 2>&1 || "$$python" -m venv --clear $(1)
+NO_PYTHON = with venv and ensurepip is needed (Debian and Ubuntu: apt install python3-venv; or name one:
 # PyTorch's own index of CPU builds; `make TORCH_CPU= env` leaves it out.
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 CONFIG = $(if $(MIRROR),--config mirror=$(MIRROR))
@@ -75,8 +78,8 @@ docs-site: $(DOCS_VENV)/.installed ## make a web site of the documentation in re
 
 $(DOCS_VENV)/.installed: envs/docs.txt
 	python="$(FIND_PYTHON)"; \
-	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 is needed (make PYTHON=/path/to/python3.11 docs-site)" >&2; exit 1; fi; \
-	test -x $(DOCS_VENV)/bin/python || "$$python" -m venv $(DOCS_VENV)
+	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 $(NO_PYTHON) make PYTHON=/path/to/python3.11 docs-site)" >&2; exit 1; fi; \
+	$(call MAKE_VENV,$(DOCS_VENV))
 	echo '*' > $(DOCS_VENV)/.gitignore
 	$(DOCS_VENV)/bin/python -m pip install --quiet --no-deps -r envs/docs.txt
 	touch $@
@@ -129,8 +132,8 @@ env: $(STAMP) ## install the environment for CPUs in .venv
 $(STAMP): envs/embedded.txt pyproject.toml
 	@echo "make: installing the environment in $(VENV): 2.5 to 6.3 GB on disk, some minutes"
 	@python="$(FIND_PYTHON)"; \
-	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 is needed (make PYTHON=/path/to/python3.11 env)" >&2; exit 1; fi; \
-	test -x $(BIN)/python || "$$python" -m venv $(VENV)
+	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 $(NO_PYTHON) make PYTHON=/path/to/python3.11 env)" >&2; exit 1; fi; \
+	$(call MAKE_VENV,$(VENV))
 	@torch="$$(grep '^torch==' envs/embedded.txt)"; \
 	if timeout 3 $(BIN)/python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' \
 			"$(TORCH_CPU)/torch/" 2> /dev/null \
@@ -181,8 +184,8 @@ env-paper: $(PAPER_STAMP) ## install the environment for CUDA GPUs in .venv-pape
 # --no-deps: the lock is complete, and pip would refuse the versions that it overrides.
 $(PAPER_STAMP): envs/paper.txt pyproject.toml
 	python="$(call FIND_PYTHON,python$(PAPER_PYTHON))"; \
-	if [ -z "$$python" ]; then echo "make: Python 3.12 or 3.11 is needed (make PYTHON=/path/to/python3.12 env-paper)" >&2; exit 1; fi; \
-	test -x $(PAPER_BIN)/python || "$$python" -m venv $(PAPER_VENV)
+	if [ -z "$$python" ]; then echo "make: Python 3.12 or 3.11 $(NO_PYTHON) make PYTHON=/path/to/python3.12 env-paper)" >&2; exit 1; fi; \
+	$(call MAKE_VENV,$(PAPER_VENV))
 	$(PAPER_BIN)/python -c 'import sys; print(*sys.version_info[:2], sep=".")' | grep -qx '$(PAPER_PYTHON)' \
 		|| echo "make: no Python $(PAPER_PYTHON) that runs; flash-attn has no wheel for this one (make PYTHON=/path/to/python$(PAPER_PYTHON) env-paper)" >&2
 	echo '*' > $(PAPER_VENV)/.gitignore

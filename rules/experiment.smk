@@ -10,6 +10,9 @@ from srpo.experiment.compose import experiment_file, load_experiment, resolved_t
 from srpo.files import write_text
 from srpo.layout import Layout, check_writable
 
+if (cores := workflow.resource_settings.cores) is not None and cores < 1:
+    raise WorkflowError(f"--cores {cores}: give 1 or more")
+
 try:
     EXPERIMENT = load_experiment(
         CONFIG or experiment_file("embedded"),

@@ -1,5 +1,8 @@
 """The program ``srpo``, or ``python -m srpo``: a package of an extra that is not installed is one line."""
 
+import codecs
+import locale
+import os
 import sys
 
 from srpo.imports import missing_extra
@@ -11,6 +14,11 @@ def main() -> int:
     Returns:
         Its exit status (:func:`srpo.cli.main`), or 2 if a package is missing that an extra of srpo installs.
     """
+    if codecs.lookup(locale.getencoding()).name != "utf-8" and not sys.flags.utf8_mode:
+        os.environ["PYTHONUTF8"] = (
+            "1"  # files and output are UTF-8 whatever the locale is, in processes that it starts too
+        )
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     try:
         from srpo import cli
 

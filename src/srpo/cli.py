@@ -366,11 +366,11 @@ def generate(
     budget: Budget = None,
     question: Annotated[int, Option(metavar="N", help="of the test split; 0 is the first")] = 0,
     prompt: Annotated[str | None, Option(metavar="TEXT", help="a question in your own words instead")] = None,
-    samples: Annotated[int, Option(metavar="N", help="answers")] = 1,
+    samples: Annotated[int, Option(metavar="N", min=1, help="answers")] = 1,
     resolved: Resolved = None,
 ) -> None:
     """Let a checkpoint or a base model answer a question. Without --method it is the base model."""
-    opened = _open(experiment, resolved)
+    opened = _open(experiment, resolved, writes=False)
     run = opened.trained(model, benchmark, method, seed)
 
     with gc_paused():
@@ -700,8 +700,12 @@ class _Opened:
         return known[name]
 
 
-def _open(file: Path, resolved: Path | None) -> _Opened:
-    """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
+def _open(file: Path, resolved: Path | None, writes: bool = True) -> _Opened:
+    """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written.
+
+    Args:
+        writes: whether the verb writes results.
+    """
     from srpo.experiment.compose import load_experiment, write_resolved
     from srpo.layout import Layout, check_writable
 
@@ -709,7 +713,8 @@ def _open(file: Path, resolved: Path | None) -> _Opened:
     if file != layout.experiment:
         wanted = layout.experiment.name
         raise SrpoError(f"{file}: give a resolved {wanted}; srpo experiment {file} --output ... writes one")
-    check_writable(layout.folder)
+    if writes or resolved is not None:
+        check_writable(layout.folder)
     if resolved is None and not file.exists():
         raise _no_experiment(layout.folder, f"; srpo experiment NAME --output {file} writes one")
     if resolved is not None:

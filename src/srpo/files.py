@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,9 @@ import yaml
 from filelock import FileLock, Timeout
 
 from srpo.errors import SrpoError
+
+LARGEST_YAML = 1_000_000
+"""The most values of a YAML file: a few lines of aliases of aliases can stand for billions."""
 
 _PARTIAL = ".partial"
 """End of the name of a file that is being written."""
@@ -31,6 +35,8 @@ def read_bytes(path: Path) -> bytes:
         SrpoError: if it cannot be read.
     """
     try:
+        if stat.S_ISCHR(path.stat().st_mode):  # /dev/zero has no end
+            raise SrpoError(f"{path}: a device, not a file")
         return path.read_bytes()
     except OSError as error:
         raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
@@ -70,12 +76,54 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
     """What YAML says; ``where`` names it in the error.
 
     Raises:
-        SrpoError: if it is no YAML.
+        SrpoError: if it is no YAML, a key is given twice, or aliases make it very large.
     """
+    loader = None
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SrpoError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
+        loader = _Loader(text)
+        if (node := loader.get_single_node()) is None:
+            return None
+        if _values(node, {}) > LARGEST_YAML:
+            raise SrpoError(f"{where}: aliases make it larger than {LARGEST_YAML:,} values")
+        return loader.construct_document(node)
+    except RecursionError as error:
+        raise SrpoError(f"{where}: not valid YAML: nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:  # an integer of 5,000 digits is a ValueError
+        reason = " ".join(str(error).split()).replace(' in "<byte string>"', "").replace(' in "<unicode string>"', "")
+        raise SrpoError(f"{where}: not valid YAML: {reason}") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice, of which YAML's loader keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"key {key.value} is given twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _values(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node has when every alias is what it stands for.
+
+    Args:
+        known: those of nodes that were counted before.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = LARGEST_YAML + 1  # of a node that holds itself
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        known[id(node)] = 1 + sum(_values(part, known) for part in parts)
+    return known[id(node)]
 
 
 # ---------------------------------------------------------------- writing

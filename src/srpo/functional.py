@@ -42,7 +42,7 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
         raise ValueError(f"no method {name!r}; use {', '.join(files)}")
 
     def read(wanted: str) -> dict[str, Any]:
-        return patched(yaml.safe_load(files[wanted].read_text()), read)
+        return patched(yaml.safe_load(files[wanted].read_bytes()), read)
 
     try:
         return Method.model_validate({**read(name), "name": name, **changes})

@@ -22,6 +22,7 @@ from srpo.imports import import_optional
 REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""
 
+_ANSWER = "text without blanks at its ends and without tags, so that a response can have it as its answer"
 _DECODER = json.JSONDecoder()
 _OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _INPUT = re.compile(r"Action Input:\s*+(?={)")
@@ -78,7 +79,7 @@ def find_reward(kind: str) -> Reward:
 def _own_function(kind: str) -> Callable[[str, str], object]:
     try:
         function = pkgutil.resolve_name(kind)
-    except Exception as error:  # the module may fail in any way
+    except (Exception, SystemExit) as error:  # the module may fail in any way
         reason = f"cannot be imported ({' '.join(str(error).split()) or type(error).__name__})"
         raise SrpoError(f"reward = {kind}: {reason}; install the module, or name its folder in PYTHONPATH") from error
     try:
@@ -111,7 +112,7 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
         return 0.0
     except SrpoError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SrpoError(f"reward {kind}: {error!r:.200} for the response {response[:200]!r}") from error
     with contextlib.suppress(TypeError, ValueError):  # if it is not a number
         if (score := float(reward)) in (0.0, 1.0):  # type: ignore[arg-type]  # a reward may return anything
@@ -175,6 +176,12 @@ def render_tool_calls(ground_truth: str) -> str:
 def _matches_answer(response: str, truth: str) -> bool:
     """Compare the content of the last ``<answer>...</answer>``, without surrounding white space."""
     return _last_answer(response) == truth
+
+
+def _check_answer(truth: str) -> None:
+    """Check that a response can have this answer: not if it is empty, has blanks at an end, or has a tag."""
+    if not truth or not _matches_answer(f"<answer>{truth}</answer>", truth):
+        raise ValueError("no response can have it")
 
 
 def _last_answer(response: str) -> str | None:
@@ -293,8 +300,8 @@ def _read_inputs_as_reference(response: str) -> dict[str, Any]:
 
 
 REWARDS = {
-    "answer_match": Reward(_matches_answer, has_format=_has_answer),
-    "answer_match_reference": Reward(_matches_answer_as_reference, has_format=_has_answer),
+    "answer_match": Reward(_matches_answer, _check_answer, _ANSWER, has_format=_has_answer),
+    "answer_match_reference": Reward(_matches_answer_as_reference, _check_answer, _ANSWER, has_format=_has_answer),
     "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores, has_format=_has_calls),
     "tool_use_reference": Reward(
         _matches_calls_as_reference,

@@ -228,7 +228,7 @@ def test_the_working_directorys_config_is_the_experiment_if_no_other_is_given(tm
 def test_a_missing_file_is_one_line(option: tuple[str, ...], tmp_path: Path) -> None:
     result = snakemake(tmp_path, "--dry-run", *option)
     assert result.returncode != 0
-    assert result.stderr.splitlines()[1:] == ["--configfile nowhere.yaml: no such file"]
+    assert result.stderr.splitlines()[1:] == ["--configfile nowhere.yaml: cannot be read (No such file or directory)"]
 
 
 @pytest.mark.skipif(find_spec("snakemake_executor_plugin_slurm") is not None, reason="the plugin is installed")

@@ -267,7 +267,7 @@ def paper_python(folder: Path, works: Collection[str]) -> tuple[str, str]:
             # it prints its version and installs nothing
             f'[[ "$*" == *print*version_info* ]] && echo 3.{version}',
             f'[ "$1 $2" = "-m venv" ] && echo {name} > {folder}/made_by',
-            '[ "$1 $2" = "-m venv" ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python"',
+            '[ "$1 $2" = "-m venv" ] && mkdir -p "${!#}/bin" && cp "$0" "${!#}/bin/python"',
             "exit 0",
         ]
         (commands / name).write_text("\n".join(script))
@@ -293,7 +293,19 @@ def test_a_shim_of_pyenv_that_does_not_run_is_passed_over(tmp_path: Path) -> Non
 def test_without_a_python_that_runs_make_names_the_remedy(tmp_path: Path) -> None:
     made_by, said = paper_python(tmp_path, [])
     assert made_by == ""
-    assert "make: Python 3.12 or 3.11 is needed (make PYTHON=/path/to/python3.12 env-paper)" in said
+    assert "make: Python 3.12 or 3.11 with venv and ensurepip is needed (Debian and Ubuntu: apt install" in said
+    assert "or name one: make PYTHON=/path/to/python3.12 env-paper)" in said
+
+
+@pytest.mark.parametrize(("pip", "made_by"), [(1, "python3.12"), (0, "")], ids=["without pip", "whole"])
+def test_an_environment_that_was_left_half_made_is_made_anew(tmp_path: Path, pip: int, made_by: str) -> None:
+    """As ``python -m venv`` leaves it where ensurepip is missing; what has pip is kept."""
+    program = tmp_path / "venv" / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    version = "echo 3.12" if made_by == "" else ""
+    program.write_text(f'#!/bin/bash\n[ "$1 $2 $3" = "-m pip --version" ] && exit {pip}\n{version}\nexit 0\n')
+    program.chmod(0o755)
+    assert paper_python(tmp_path, ["python3.12"])[0] == made_by
 
 
 def test_every_recipe_for_gpus_names_the_library_of_sglangs_kernels() -> None:

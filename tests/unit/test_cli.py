@@ -247,3 +247,21 @@ def test_help_shows_only_what_is_needed_as_needed(capsys: pytest.CaptureFixture[
     assert cli.main(["report", "--help"]) == 0
     usage = capsys.readouterr().out.split("\n\n")[0].split()
     assert " ".join(usage) == "Usage: srpo report [OPTIONS] [results/NAME | compare results/A published/B]..."
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_a_locale_without_utf8_changes_nothing(locale: str) -> None:
+    """Python itself helps only if nobody has turned its help off."""
+    environment = os.environ | {"LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    program = [sys.executable, "-m", "srpo", "plan", "paper"]
+    assert "±" in subprocess.run(program, env=environment, capture_output=True, check=True).stdout.decode()
+
+
+def test_answers_are_read_from_a_folder_that_cannot_be_written(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("srpo.layout.os.access", lambda path, mode: not mode & os.W_OK)
+    options = ["--experiment", layout.experiment, "--model", "miniature-small", "--benchmark", "physics"]
+    assert "missing; make it with srpo data" in fails(capsys, "generate", *options)
+    assert "cannot be written" in fails(capsys, "data", *options[:2], *options[4:], "--split", "test")
+    assert "samples" in fails(capsys, "generate", *options, "--samples", "0")

@@ -8,8 +8,11 @@ changes what ``overrides`` says and replaces methods by their variants.
 import difflib
 import hashlib
 import itertools
+import json
+import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args
@@ -20,11 +23,13 @@ from pydantic import Field, FiniteFloat, ValidationError
 from srpo.algorithm.method import Method, patched
 from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Tuned, short_name
-from srpo.experiment.rows import parse_rows, read_file
+from srpo.experiment.rows import Row, parse_rows, read_file
 from srpo.files import parse_yaml, read_bytes, write_text
 from srpo.repository import CONFIGS
 from srpo.rewards import check_truths, find_reward, is_own
 from srpo.schema import Config, Count, flattened
+
+_log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Valid names: they become folders and command-line arguments."""
@@ -85,10 +90,13 @@ def load_experiment(
     Raises:
         SrpoError: on unknown keys or names, missing keys or impossible values, with one line for each.
     """
+    from_files = where is not None or isinstance(source, Path)
     where = where or (str(source) if isinstance(source, Path) else "experiment")
     raw = _read_yaml(source) if isinstance(source, Path) else dict(source)
     problems: dict[str, str] = {}
     if raw.keys() & {"extends", "overrides"} or not {*_NAMED} <= raw.keys():
+        if from_files:
+            _check_name(raw, where, config_root)
         try:
             raw = _resolve(_extended(raw, where, config_root, problems, also_known), where, config_root, problems)
         except SrpoError as error:
@@ -114,6 +122,8 @@ def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
         SrpoError: if there is no such file.
     """
     folder = config_root / "experiments"
+    if Path(name).is_dir():
+        raise SrpoError(f"{name}: a folder; give a file")
     for path in (Path(name), folder / f"{name}.yaml"):
         if path.is_file():
             return path
@@ -121,6 +131,14 @@ def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
     what = f"{name}: no such file" if name.endswith(".yaml") else f"unknown experiment {name!r}"
     hint = _hint(_meant(name.removesuffix(".yaml"), known))
     raise SrpoError(f"{what}{hint}; give a file or one of {', '.join(known)}")
+
+
+def _check_name(raw: dict[str, Any], where: str, config_root: Path) -> None:
+    """Check that an experiment of one's own does not take the results folder of one that is in ``configs``."""
+    shipped = config_root / "experiments" / f"{raw.get('name')}.yaml"
+    own = [Path(file).resolve() for file in where.split(" and ")]
+    if shipped.is_file() and shipped.resolve() not in own and raw != _read_yaml(shipped):
+        raise SrpoError(f"{where}: name = {raw['name']}: {shipped} has this name, and its results; choose another")
 
 
 def _extended(
@@ -175,6 +193,7 @@ def _extended(
         method
         for block in (blocks if isinstance(blocks, list) else [])
         for method in (isinstance(block, dict) and block.get("methods")) or []
+        if isinstance(method, str)
     }
     changed = inherited | {name: inherited.get(name, {}) | (of or {}) for name, of in own.items()}
     of_parents = {method: _of_parents(method, changed, config_root) for method in dict.fromkeys([*named, *own])}
@@ -199,7 +218,7 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise SrpoError(f"{where}: matrix = {blocks!r}: give a list of blocks with models, benchmarks and methods")
     for kind, names in ((k, block.get(k)) for block in blocks for k in ("methods", "models", "benchmarks")):
-        if not isinstance(names, list | None):
+        if not isinstance(names, list | None) or not all(isinstance(name, str | int | float) for name in names or []):
             raise SrpoError(f"{where}: matrix.{kind} = {names!r}: give a list of names")
     for kind in _NAMED:
         names = dict.fromkeys(str(name) for block in blocks for name in block.get(kind) or [])
@@ -378,7 +397,7 @@ def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str
 
 def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """A benchmark's file, its own files of questions read and its own reward tried on their first answers."""
-    truths = []
+    rows: dict[str, list[Row]] = {}
     if content.get("kind") == "files":
         of_every_kind = FilesBenchmark.model_fields.keys() - Files.model_fields.keys() - {"contents"}
         files: Files = _validate(Files, {k: v for k, v in content.items() if k not in of_every_kind}, str(path))
@@ -386,19 +405,34 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         for split, file in (("train", files.train_file), ("test", files.test_file)):
             found = (path.parent / file.expanduser()).resolve()
             data = read_file(found)
-            rows = parse_rows(data, str(found), files.columns)
+            rows[split] = parse_rows(data, str(found), files.columns)
             content = content | {f"{split}_file": str(found)}
-            contents[split] = FileContent(sha256=hashlib.sha256(data).hexdigest(), rows=len(rows)).model_dump()
-            truths.append(rows[0].ground_truth)
+            contents[split] = FileContent(sha256=hashlib.sha256(data).hexdigest(), rows=len(rows[split])).model_dump()
         content = content | {"contents": contents}
+        _check_questions(rows, path)
     reward = content.get("reward")
-    if isinstance(reward, str) and (truths or is_own(reward)):
+    if isinstance(reward, str) and (rows or is_own(reward)):
         try:
             find_reward(reward)
-            check_truths(reward, truths)
+            for of_split in rows.values():
+                truths = [row.ground_truth for row in of_split]
+                check_truths(reward, truths[:1] if is_own(reward) else truths)
         except SrpoError as error:
             raise SrpoError(f"{path}: {error}") from error
     return content
+
+
+def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Say how many questions are repeated, and how many of the test are trained on; not all of them may be."""
+    asked = {split: [json.dumps(row.messages) for row in of_split] for split, of_split in rows.items()}
+    known = {*asked["train"]}
+    if known.issuperset(asked["test"]):
+        raise SrpoError(f"{path}: all {len(asked['test'])} test questions are train questions; keep some for the test")
+    for split, of_split in asked.items():
+        if again := len(of_split) - len({*of_split}):
+            _log.warning("%s: %d of %d %s questions are repeated", path, again, len(of_split), split)
+    if both := sum(question in known for question in asked["test"]):
+        _log.warning("%s: %d of %d test questions are train questions", path, both, len(asked["test"]))
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -548,5 +582,5 @@ def _reason(error: Mapping[str, Any]) -> str:
         "model_attributes_type": "give a mapping with the key kind",
         "model_type": "give a mapping",
     }.get(error["type"], error["msg"].removeprefix("Value error, "))
-    quote = "; quote it" if error["type"] == "string_type" and isinstance(error["input"], int | float) else ""
+    quote = "; quote it" if error["type"] == "string_type" and isinstance(error["input"], int | float | date) else ""
     return f"{message[0].lower()}{message[1:]}{quote}"

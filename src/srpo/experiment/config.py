@@ -545,7 +545,7 @@ class Block(Config):
     models: Names = Field(min_length=1)
     benchmarks: Names = Field(min_length=1)
     methods: Names = Field(default_factory=list)
-    seeds: Annotated[list[int], AfterValidator(_each_once)] = Field([1], min_length=1)
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], AfterValidator(_each_once)] = Field([1], min_length=1)
 
     def holds(self, run: RunId) -> bool:
         """Whether a run is in the rectangle."""

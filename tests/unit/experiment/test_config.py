@@ -182,6 +182,18 @@ def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
     assert child.training.warmup_steps == 0
 
 
+def test_a_shipped_experiment_keeps_its_name(own: Path, tmp_path: Path) -> None:
+    """The results folder has the experiment's name; the file itself may be changed, and be loaded as a mapping."""
+    shipped = own / "experiments" / "smoke.yaml"
+    content = yaml.safe_load(shipped.read_text(encoding="utf-8"))
+    with pytest.raises(
+        SrpoError, match=r"^own.yaml: name = smoke: .*/smoke\.yaml has this name, and its results; choose"
+    ):
+        load_experiment(content | {"title": "Mine"}, own, where="own.yaml")
+    assert load_experiment(content, own, where="own.yaml").name == "smoke"
+    assert load_experiment(content | {"title": "Mine"}, own, where=str(shipped)).title == "Mine"
+
+
 @pytest.mark.parametrize(
     ("base", "words"),
     [
@@ -194,7 +206,7 @@ def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
 def test_mistakes_in_a_base_are_one_line(base: str, words: list[str], own: Path) -> None:
     (own / "experiments" / "mine.yaml").write_text(yaml.safe_dump({**MINE, "extends": "mine"}))
     with pytest.raises(SrpoError) as caught:
-        load_experiment({**MINE, "extends": base}, own)
+        load_experiment({**MINE, "name": "child", "extends": base}, own)
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)

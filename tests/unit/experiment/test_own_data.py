@@ -27,6 +27,9 @@ def close(response, truth):
 def half(response, truth):
     return 0.5
 
+def leave(response, truth):
+    raise SystemExit(0)
+
 def alone(response):
     return True
 
@@ -34,8 +37,12 @@ number = 7
 """
 
 
-def lines(count: int) -> str:
-    return "".join(json.dumps({"prompt": f"{i}+{i}?", "answer": str(2 * i)}) + "\n" for i in range(count))
+def lines(count: int, first: int = 0) -> str:
+    numbers = range(first, first + count)
+    return "".join(json.dumps({"prompt": f"{i}+{i}?", "answer": str(2 * i)}) + "\n" for i in numbers)
+
+
+TEST = lines(6, first=100)
 
 
 @pytest.fixture
@@ -43,10 +50,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with 40 and 6 questions, which is the working directory, and a module that can be imported."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.jsonl").write_text(lines(40))
-    (tmp_path / "data" / "t.jsonl").write_text(lines(6))
+    (tmp_path / "data" / "t.jsonl").write_text(TEST)
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "own_rewards.py").write_text(REWARDS)
     (tmp_path / "modules" / "own_broken.py").write_text("1 / 0")
+    (tmp_path / "modules" / "own_exit.py").write_text("import sys; sys.exit(3)")
+    (tmp_path / "data" / "blanks.jsonl").write_text(TEST.replace('"202"', '"2\\n"'))
+    (tmp_path / "data" / "empty.jsonl").write_text(TEST.replace('"200"', '""'))
     monkeypatch.syspath_prepend(tmp_path / "modules")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -68,23 +78,24 @@ def test_the_files_are_read_when_the_experiment_is_composed(folder: Path):
     found = sums()
     assert (found.questions("train"), found.questions("test")) == (40, 6)
     assert found.train_file == folder / "data" / "train.jsonl"
-    assert found.contents["test"].sha256 == hashlib.sha256(lines(6).encode()).hexdigest()
+    assert found.contents["test"].sha256 == hashlib.sha256(TEST.encode()).hexdigest()
     assert sums(train_file=str(folder / "data" / "train.jsonl"), test_file="../data/t.jsonl") == found
 
 
 def test_a_batch_needs_enough_questions(folder: Path):
+    (folder / "data" / "few.jsonl").write_text(lines(6))
     with pytest.raises(SrpoError, match=r"questions_per_batch = 32: benchmark data/sums\.yaml has 6 questions"):
-        sums(train_file="t.jsonl")
+        sums(train_file="few.jsonl")
 
 
 def test_splits_are_written_and_read(folder: Path):
     found = sums(columns={"prompt": "answer", "answer": "prompt"})
-    for split, count in (("train", 40), ("test", 6)):
+    for split, numbers in (("train", range(40)), ("test", range(100, 106))):
         questions = build_split(found, split)
         write_split(folder / f"{split}.parquet", questions, split)
         assert read_split(folder / f"{split}.parquet") == questions
-        assert [q.messages for q in questions] == [[{"role": "user", "content": str(2 * i)}] for i in range(count)]
-        assert [q.ground_truth for q in questions] == [f"{i}+{i}?" for i in range(count)]
+        assert [q.messages for q in questions] == [[{"role": "user", "content": str(2 * i)}] for i in numbers]
+        assert [q.ground_truth for q in questions] == [f"{i}+{i}?" for i in numbers]
     assert {q.data_source for q in questions} == {"files/sums"}
     assert split_statistics(found, {"test": questions})["source"] == {"train": "train.jsonl", "test": "t.jsonl"}
 
@@ -138,6 +149,18 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
             {"reward": "own_broken:f"},
             "reward = own_broken:f: cannot be imported (division by zero); install the module",
         ),
+        ({"reward": "own_exit:f"}, "reward = own_exit:f: cannot be imported (3); install the module"),
+        ({"reward": "own_rewards:leave"}, "reward own_rewards:leave: SystemExit(0) for the response '0'"),
+        ({"train_file": "/dev/zero"}, "/dev/zero: a device, not a file"),
+        ({"test_file": "train.jsonl"}, "data/sums.yaml: all 40 test questions are train questions; keep some for the"),
+        (
+            {"test_file": "blanks.jsonl"},
+            r"data/sums.yaml: reward = answer_match: question 1: '2\n' is not a text without blanks at",
+        ),
+        (
+            {"test_file": "empty.jsonl"},
+            "data/sums.yaml: reward = answer_match: question 0: '' is not a text without blanks",
+        ),
         ({"reward": "not_there:f"}, "reward = not_there:f: cannot be imported (No module named 'not_there'); install"),
     ],
 )
@@ -146,6 +169,16 @@ def test_a_mistake_is_one_line(folder: Path, changes: dict, words: str):
         sums(**changes)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_repeated_questions_and_those_in_both_files_are_counted(folder: Path, caplog: pytest.LogCaptureFixture):
+    (folder / "data" / "train.jsonl").write_text(lines(40) + lines(3))
+    (folder / "data" / "t.jsonl").write_text(TEST + lines(2))
+    assert sums().questions("test") == 8
+    assert [record.getMessage() for record in caplog.records] == [
+        "data/sums.yaml: 3 of 43 train questions are repeated",
+        "data/sums.yaml: 2 of 8 test questions are train questions",
+    ]
 
 
 def test_a_file_that_is_not_there_is_named(folder: Path):
