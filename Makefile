@@ -47,7 +47,7 @@ report: env ## run the embedded experiment; writes results/embedded/report.html
 	$(BIN)/snakemake $(CONFIG)
 
 published: env ## make the reports of all published experiments, without training, in results/published
-	for folder in published/*/; do $(BIN)/srpo report "$$folder" || exit 1; done
+	for folder in $(wildcard published/*/); do $(BIN)/srpo report "$$folder" || exit 1; done
 
 rehearsal: env ## run a few steps on the paper's data; MIRROR=DIR reads a copy of the SDPO repository
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal.yaml $(CONFIG)
@@ -71,9 +71,9 @@ base-models: env ## build stored base models again, print their hashes; BASES_OF
 	for seed in $(SEEDS); do \
 		$(BIN)/srpo model --experiment results/base-models/experiment.yaml --model miniature-large-$$seed --store; done
 
-site: report docs-site ## make a web site of the documentation and the embedded experiment's report in results/site
+site: published docs-site ## make a web site of the documentation and the published reports in results/site
 
-docs-site: $(DOCS_VENV)/.installed ## make a web site of the documentation in results/site, with the report if there is one
+docs-site: $(DOCS_VENV)/.installed ## make a web site of the documentation in results/site, with the reports that make published has made
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet
 
 $(DOCS_VENV)/.installed: envs/docs.txt
@@ -121,8 +121,9 @@ lint: env ## run ruff, mypy, import-linter, snakefmt and snakemake --lint
 	$(BIN)/snakefmt --check Snakefile rules workflow
 	$(BIN)/snakemake --lint
 
-dist: env ## build the packages of a release and its notes in dist; TAG=vX.Y.Z
-	rm -rf dist; mkdir -p dist/packages
+dist: published ## build the packages of a release, its notes and the published reports in dist; TAG=vX.Y.Z
+	rm -rf dist; mkdir -p dist/packages dist/reports
+	for name in $(notdir $(wildcard published/*)); do cp results/published/$$name/report.html dist/reports/$$name.html; done
 	$(BIN)/python scripts/release.py $(TAG) > dist/notes.md
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist/packages
 	rm -f dist/packages/.gitignore

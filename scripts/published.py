@@ -5,7 +5,7 @@
 
 A block is ``<!-- srpo KIND ARGUMENTS -->...<!-- end -->``, within a line or over several. Kinds:
 
-    table1 NAME             scores within the last budget
+    table1 NAME             cross-fitted scores, which decide, within the last budget
     differences NAME        SRPO minus the other methods, within the last budget
     verdicts NAME           the primary claims and our questions with their verdicts
     claim NAME CLAIM        a claim of reports/claims.yaml: verdict, estimate, interval, number of base models
@@ -13,6 +13,7 @@ A block is ``<!-- srpo KIND ARGUMENTS -->...<!-- end -->``, within a line or ove
     collapses NAME          how many runs of each method collapsed
     cost NAME               runs and minutes of a core
     specification NAME      what was run, with commit, day, processor and files
+    figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.png
     TABLE NAME              any other table of the report, e.g. ``table2``
     plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
     tests FILE              what each test of a file shows
@@ -25,18 +26,24 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import yaml
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
+from srpo.analysis.figures import style
+from srpo.analysis.figures.registry import figure_csv, figure_data
 from srpo.analysis.report.page import claim_row
 from srpo.analysis.report.summary import what_was_run
 from srpo.analysis.results.load import Results, load_results
@@ -54,6 +61,8 @@ from srpo.text import duration, joined, plural
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(<!-- srpo (\w+) ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
+PICTURES: dict[Path, tuple[str, Callable[[], None]]] = {}
+"""Pictures of the blocks: the checksum of their numbers, and what draws them."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,12 +70,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Fills the marked blocks of the pages.")
     parser.add_argument("--check", action="store_true", help="fail if a page is not current, and write nothing")
     check = parser.parse_args(arguments).check
-    stale = {page: text for page in PAGES if (text := filled(page.read_text(), page)) != page.read_text()}
-    for page, text in stale.items():
-        print(f"{page.relative_to(ROOT)}: {'not current; run python scripts/published.py' if check else 'written'}")
+    texts = {page: filled(page.read_text(), page) for page in PAGES}
+    changes = {page: partial(page.write_text, text) for page, text in texts.items() if text != page.read_text()}
+    changes |= {path: draw for path, (data, draw) in PICTURES.items() if data != data_of(path)}
+    for path, change in changes.items():
+        print(f"{path.relative_to(ROOT)}: {'not current; run python scripts/published.py' if check else 'written'}")
         if not check:
-            page.write_text(text)
-    return int(check and bool(stale))
+            change()
+    return int(check and bool(changes))
 
 
 def filled(text: str, page: Path) -> str:
@@ -81,7 +92,8 @@ def filled(text: str, page: Path) -> str:
                 said = f"(The runs of `{arguments[0]}` are not published yet.)"
         except (SrpoError, KeyError, TypeError, OSError, subprocess.CalledProcessError) as error:
             raise SystemExit(f"{page}: {block[1]}: {error}; blocks: {', '.join([*KINDS, *TABLES])}") from error
-        said = said.replace("](published/", f"]({'' if page.parent == ROOT else '../'}published/")
+        if page.parent != ROOT:
+            said = said.replace("](published/", "](../published/").replace("](docs/", "](")
         return block[1] + (f"\n\n{said}\n\n" if block[4].startswith("\n") else said) + block[5]
 
     return BLOCK.sub(current, text)
@@ -123,7 +135,7 @@ def whole_table(table: str, name: str) -> str:
 
 
 def table1(name: str) -> str:
-    return at_the_end(next(g for g in main_table(results_of(name)).grids if g.title.startswith("Selected")))
+    return at_the_end(next(g for g in main_table(results_of(name)).grids if g.title.startswith("Cross-fitted")))
 
 
 def differences(name: str) -> str:
@@ -146,10 +158,10 @@ def verdicts(name: str) -> str:
     rows = []
     for found in (each for each in asked if (each.claim.primary or each.asked) and each.verdict != "not tested"):
         digits, signed = found.claim.digits, found.claim.signed
-        scores = [[each.estimate for each in found.outcomes], [each.cross_fitted for each in found.outcomes]]
-        shown = [joined([str(estimate_cell(each, digits, signed)) for each in score]) for score in scores]
+        kinds = [[each.estimate for each in found.outcomes], [each.over_benchmarks for each in found.outcomes]]
+        shown = [joined([str(estimate_cell(each, digits, signed)) for each in kind]) for kind in kinds]
         rows.append((found.claim.statement, [found.verdict, *shown]))
-    return markdown(text_grid("Claim", ["Verdict", "Resampled", "Cross-fitted"], rows, numeric=False)).strip()
+    return markdown(text_grid("Claim", ["Verdict", "Points", "Over other benchmarks"], rows, numeric=False)).strip()
 
 
 def collapses(name: str) -> str:
@@ -171,6 +183,29 @@ def specification(name: str) -> str:
     return f"{what_was_run(results)}. {made}. Every number: [published/{name}](published/{name})"
 
 
+def figure(name: str, figure: str) -> str:
+    """A picture; it holds the checksum of its numbers, since other versions of libraries draw other pixels."""
+    made = figure_data(results_of(name))[figure]
+    data = hashlib.sha256(figure_csv(made.frame).encode()).hexdigest()
+    path = ROOT / "docs" / f"{name}-{figure}.png"
+
+    def draw() -> None:
+        with mpl.rc_context(style.rc()), tempfile.TemporaryDirectory() as folder:
+            png, _ = style.save(made.spec.draw(made.spec.title, results_of(name), made.frame), Path(folder), "drawn")
+            about = PngInfo()
+            about.add_text("data", data)
+            picture = Image.open(png)
+            picture.save(path, pnginfo=about, dpi=picture.info["dpi"])
+
+    PICTURES[path] = (data, draw)
+    return f"![{made.spec.title}](docs/{path.name})"
+
+
+def data_of(path: Path) -> str | None:
+    """The checksum of the numbers in a picture."""
+    return Image.open(path).info.get("data") if path.is_file() else None
+
+
 # ---------------------------------------------------------------- the plan and the tests
 
 
@@ -188,7 +223,7 @@ def tests(file: str) -> str:
 
 KINDS: dict[str, Callable[..., str]] = {
     each.__name__: each
-    for each in (table1, differences, verdicts, claim, estimate, collapses, cost, specification, plan, tests)
+    for each in (table1, differences, verdicts, claim, estimate, collapses, cost, specification, figure, plan, tests)
 }
 
 

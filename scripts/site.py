@@ -1,4 +1,4 @@
-"""MkDocs' hooks (mkdocs.yml): the pages outside of docs/, the API reference, and the report if it is there.
+"""MkDocs' hooks (mkdocs.yml): the pages outside of docs/, the API reference, and the reports of published experiments.
 
 Links are written for the repository, where GitHub shows them. Those between pages are changed to the site's paths; one
 to a file that is no page, such as LICENSE, becomes its text.
@@ -15,12 +15,13 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ["functional", *sorted(folder.parent.name for folder in (ROOT / "src" / "srpo").glob("*/__init__.py"))]
-REPORT = ROOT / "results" / "embedded" / "report.html"
+REPORTS = {path.parent.name: path for path in sorted((ROOT / "results" / "published").glob("*/report.html"))}
+"""Those that ``make published`` has made."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the API reference, and the report if it was made, to the navigation."""
+    """Add the API reference to the navigation."""
     config.nav.append({"API": [{f"srpo.{name}": f"api/{name}.md"} for name in REFERENCE]})
     return config
 
@@ -30,13 +31,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page in sorted(ROOT.glob("*.md")):
         name = "index.md" if page.name == "README.md" else page.name
         text = page.read_text()
-        if page.name == "README.md" and REPORT.exists():
-            text = text.replace("## Try it", "[The report of the toy experiment](report.html)\n\n## Try it", 1)
+        if page.name == "README.md" and REPORTS:
+            links = ", ".join(f"[{name}](reports/{name}.html)" for name in REPORTS)
+            text = text.replace("## Try it", f"Published reports: {links}.\n\n## Try it", 1)
         files.append(File.generated(config, name, content=text))
     for name in REFERENCE:
         files.append(File.generated(config, f"api/{name}.md", content=f"::: srpo.{name}\n"))
-    if REPORT.exists():
-        files.append(File.generated(config, "report.html", abs_src_path=str(REPORT)))
+    for name, report in REPORTS.items():
+        files.append(File.generated(config, f"reports/{name}.html", abs_src_path=str(report)))
     return files
 
 

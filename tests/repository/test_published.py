@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import re
@@ -12,16 +13,15 @@ import pandas as pd
 import pytest
 import yaml
 from paths import ROOT
+from PIL import Image
 from synthetic import tiny_experiment, write_results
 
+from srpo.analysis.figures.registry import write_figures
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import write_tables
 from srpo.experiment.compose import load_experiment
 from srpo.layout import Layout
 from srpo.publish.published import publish
-
-TYPED = {"small-scale.md"}
-"""Pages whose numbers were typed before results were published."""
 
 INTERVAL = re.compile(r"\S+(?: \S+){0,3} \[[-+−]?[\d.]+, [-+−]?[\d.]+\](?!\()")
 """An interval and what stands before it."""
@@ -68,8 +68,7 @@ def test_pages_say_what_the_files_say() -> None:
 
 @pytest.mark.parametrize("page", load_script().PAGES, ids=lambda page: page.name)
 def test_every_interval_has_a_file(page: Path) -> None:
-    """A page that has no typed interval any more is taken off the list."""
-    assert bool(typed(page.read_text())) is (page.name in TYPED)
+    assert not typed(page.read_text())
 
 
 def test_an_interval_is_found() -> None:
@@ -108,14 +107,15 @@ def shown(pages: ModuleType, block: str) -> str:
 
 def test_scores_are_those_of_the_tables(pages: ModuleType) -> None:
     tables = pages.ROOT / "results" / "tiny" / "tables"
-    scores = pd.read_csv(tables / "table1.csv").set_index(["method", "benchmark", "budget"])["resampled"]
+    table = pd.read_csv(tables / "table1.csv").set_index(["method", "benchmark", "budget"])
+    scores = table["cross_fitted"]
     lines = shown(pages, "table1 tiny").splitlines()
     assert lines[0] == "| Method | Average | Chemistry | Physics |"
     row = next(line for line in lines if line.startswith("| SRPO |")).replace("*", "").split(" | ")
     assert float(row[1].split()[0]) == scores["srpo", "average", "10h"]
     assert [float(cell.strip(" |")) for cell in row[2:]] == [scores["srpo", b, "10h"] for b in ("chemistry", "physics")]
     base = next(line for line in lines if line.startswith("| Base |")).split(" | ")
-    assert float(base[1].split()[0]) == scores["base", "average", "base"]
+    assert float(base[1].split()[0]) == table["resampled"]["base", "average", "base"]
 
     gaps = pd.read_csv(tables / "differences.csv").set_index(["method", "benchmark", "budget"])
     line = next(line for line in shown(pages, "differences tiny").splitlines() if "SRPO minus GRPO" in line)
@@ -147,6 +147,20 @@ def test_runs_are_counted(pages: ModuleType) -> None:
 def test_any_table_of_the_report(pages: ModuleType) -> None:
     table = (pages.ROOT / "results/tiny/tables/table7.md").read_text()
     assert shown(pages, "table7 tiny") in table
+
+
+def test_a_picture_holds_the_checksum_of_its_numbers(pages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(pages, "figure tiny learning_curves")
+    path = pages.ROOT / "docs" / "tiny-learning_curves.png"
+    written = write_figures(load_results(pages.ROOT / "results" / "tiny"), pages.ROOT / "figures")
+    assert re.fullmatch(r"!\[.+\]\(tiny-learning_curves.png\)", said)
+    csv = next(path for path in written if path.name == "learning_curves.csv").read_bytes()
+    assert Image.open(path).info["data"] == hashlib.sha256(csv).hexdigest()
+    Image.open(path).save(path)  # as if it were drawn by hand
+    assert pages.main(["--check"]) == 1
+    assert "docs/tiny-learning_curves.png: not current" in capsys.readouterr().out
+    assert pages.main([]) == 0
+    assert pages.main(["--check"]) == 0
 
 
 def test_an_experiment_that_is_not_published_is_named(pages: ModuleType) -> None:

@@ -154,7 +154,7 @@ def test_the_workflow_trains_the_run_again_and_nothing_else(results: Path, monke
     monkeypatch.setattr(subprocess, "run", dry)
     audit.train_again(FOLDER, audit.choose(FOLDER, [NAME], 0, 0), 1)
     jobs = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", planned[0], re.MULTILINE)}
-    assert jobs == {"split": 2, "base_model": 1, "lengths": 1, "train": 1, "evaluate_run": 1, "total": 6}
+    assert jobs == {"split": 2, "base_model": 1, "lengths": 1, "train": 1, "total": 5}
 
 
 def test_what_the_workflow_cannot_train(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
