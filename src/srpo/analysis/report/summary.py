@@ -10,6 +10,7 @@ from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import is_paired, repeated_runs
 from srpo.analysis.results.power import sample_noise
+from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, is_toy, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Verdict, missing_runs
@@ -85,7 +86,23 @@ def answers(results: Results, findings: list[Finding]) -> list[str]:
         return ["No primary claim is tested here (yet).", *_of_questions(questions)]
     others = [finding for finding in reached if not finding.claim.primary]
     first = [_holding(primary, plural(len(primary), "primary claim")), _rest(primary, others)]
-    return [*first, *_of_questions(questions), _target(results)]
+    return [*first, *_of_questions(questions), _target(results), *registered(results)]
+
+
+def registered(results: Results) -> list[str]:
+    """When the analysis of this experiment was registered, the checksum of its file, and what departs from it."""
+    registration = registration_of(results.experiment)
+    if registration is None:
+        return []
+    content = registration.content
+    claims = plural(len(content.claims), "primary claim")
+    said = (
+        f"The {claims}, the score that decides, budgets, clock and base models were registered on {content.date}, "
+        f"before the first run: configs/registered.yaml, analysis of {content.commit[:12]}, "
+        f"SHA-256 {registration.sha256}."
+    )
+    departures = content.departures(results.experiment)
+    return [said] + ([f"Other than registered: {'; '.join(departures)}."] if departures else [])
 
 
 def _of_questions(questions: list[Finding]) -> list[str]:

@@ -16,6 +16,7 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import Lookup, Terms, available, combine
 from srpo.analysis.results.matrix import BASE, arms, is_paired, model_benchmarks, planned
 from srpo.analysis.results.multiple_testing import ALPHA, holm
+from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.run_logs import RunLogs, logarithms
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
@@ -82,8 +83,10 @@ class Finding:
 
 
 def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[Finding]:
-    """The verdict of ``results`` on every claim, in the file's order."""
-    claims = claims if claims is not None else load_claims()
+    """The verdict of ``results`` on every claim, in the file's order; a registered experiment has its own family."""
+    if claims is None:
+        registration = registration_of(results.experiment)
+        claims = registration.decide(load_claims()) if registration else load_claims()
     interim = missing_runs(results) > 0
     by_model = [_of_model(results, model, claims) for model in results.experiment.models]
     found = []

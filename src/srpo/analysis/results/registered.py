@@ -1,0 +1,129 @@
+"""The registered analysis (``configs/registered.yaml``): what was written down before the first run of an experiment.
+
+The file decides which claims of its experiment are primary, with their terms and rules, by which score; whatever
+``reports/claims.yaml`` says later. A test holds its checksum, so it cannot change unseen.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from srpo.analysis.results.claims import Claim, Quantity, Rule
+from srpo.errors import SrpoError
+from srpo.experiment.config import Experiment
+from srpo.files import read_yaml
+from srpo.repository import CONFIGS
+from srpo.schema import Config
+
+REGISTERED = CONFIGS / "registered.yaml"
+
+
+class RegisteredClaim(Rule):
+    """A difference of scores, as in a claim's ``quantity``, and the rule for its true value."""
+
+    terms: Annotated[list[tuple[float, str, str]], Field(min_length=1)]
+
+
+class Registered(Config):
+    """A registered analysis.
+
+    Attributes:
+        experiment: the name of the experiment that it is about.
+        date, commit: when it was written down, and the revision whose analysis decides.
+        score: the score that decides.
+        clock, alternatives: the kind of training clock, and the clocks of the table ``clocks`` beside it.
+        budgets: seconds by label.
+        base_models: the numbers of the base models (seeds); one pair of runs from each.
+        claims: decided together with Holm's correction, by their ids in ``reports/claims.yaml``.
+    """
+
+    experiment: str
+    date: datetime.date
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    score: Literal["cross_fitted"]
+    clock: str
+    alternatives: list[str]
+    budgets: dict[str, float]
+    benchmarks: Annotated[list[str], Field(min_length=1)]
+    base_models: Annotated[list[int], Field(min_length=2)]
+    claims: Annotated[dict[str, RegisteredClaim], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _terms_of_scores(self) -> Registered:
+        for claim in self.claims.values():
+            Quantity(kind="score", score=self.score, terms=claim.terms)
+        return self
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods that the claims compare."""
+        return list(dict.fromkeys(method for claim in self.claims.values() for _, method, _ in claim.terms))
+
+    def departures(self, experiment: Experiment) -> list[str]:
+        """Where ``experiment`` is not what was registered, in words; empty if it is."""
+        runs, training = list(experiment.runs()), experiment.training
+        pairs = {
+            "budgets": (self.budgets, dict(training.budget_seconds)),
+            "clock": (self.clock, training.clock.kind),
+            "base models": (sorted(self.base_models), sorted({run.seed for run in runs})),
+            "benchmarks": (sorted(self.benchmarks), sorted({run.benchmark for run in runs})),
+        }
+        found = [f"{name}: {here}, registered {there}" for name, (there, here) in pairs.items() if there != here]
+        missing = [method for method in self.methods if method not in {run.method for run in runs}]
+        return found + [f"no runs of {method}" for method in missing]
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A registered analysis with the SHA-256 of its file."""
+
+    content: Registered
+    sha256: str
+
+    def decide(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        """``claims`` with the registered ones as the only primary ones, and with their registered terms and rules.
+
+        Raises:
+            SrpoError: if a registered claim is not among them.
+        """
+        known = {claim.id for claim in claims}
+        if unknown := [name for name in self.content.claims if name not in known]:
+            raise SrpoError(f"{REGISTERED}: claims.{unknown[0]} is not in reports/claims.yaml")
+        return tuple(self._decided(claim) for claim in claims)
+
+    def _decided(self, claim: Claim) -> Claim:
+        if claim.id not in self.content.claims:
+            return claim.model_copy(update={"kind": "exploratory"}) if claim.primary else claim
+        found = self.content.claims[claim.id]
+        rule = Rule(**found.model_dump(exclude={"terms"}))
+        quantity = Quantity(kind="score", score=self.content.score, terms=found.terms)
+        return claim.model_copy(update={"kind": "primary", "quantity": quantity, "rule": rule, "given": None})
+
+
+def registration_of(experiment: Experiment, path: Path = REGISTERED) -> Registration | None:
+    """The registration of ``experiment``; None if it was not registered."""
+    found = load_registration(path) if path.is_file() else None
+    return found if found is not None and found.content.experiment == experiment.name else None
+
+
+@cache
+def load_registration(path: Path = REGISTERED) -> Registration:
+    """Read and check a registered analysis.
+
+    Raises:
+        SrpoError: naming the key that is wrong.
+    """
+    try:
+        content = TypeAdapter(Registered).validate_python(read_yaml(path))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "top level"
+        raise SrpoError(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+    return Registration(content, hashlib.sha256(path.read_bytes()).hexdigest())
