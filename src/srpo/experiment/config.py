@@ -54,7 +54,7 @@ class WarmStart(Config):
 
     corpus: Literal["families", "splits"]
     families: dict[str, FactsPerQuestion | None] = Field(default_factory=dict)
-    """The families of the corpus ``families``, and how many facts a question of each has; null: the family's own
+    """The families of the corpus ``families``, and the number of facts in their questions; null: the family's own
     questions. Empty: all families with their own."""
     facts: int = 0
     """The table of facts of the corpus ``families``."""
@@ -74,7 +74,7 @@ class _Model(Config):
 
     @property
     def facts(self) -> int:
-        """The table of facts that the model was taught; 0 of a model that knows no toy."""
+        """The table of facts that the model knows; 0 of a model that knows no toy."""
         return 0
 
     def base_model(self, seed: int) -> Self:
@@ -113,7 +113,7 @@ class MiniatureModel(_Model):
 
     @property
     def facts(self) -> int:
-        """The table of facts that the model was taught."""
+        """The table of facts that the model knows."""
         return self.warm_start.facts
 
     def base_model(self, seed: int) -> Self:
@@ -232,7 +232,7 @@ class _Benchmark(Config):
         return self.name
 
     def for_model(self, base_model: _Model) -> Self:
-        """The benchmark as a base model meets it: a toy's questions are about the facts that the model was taught."""
+        """The benchmark as a base model meets it: a toy's questions are about the facts that the model knows."""
         return self
 
     def published(self, split: Literal["train", "test"]) -> int:
@@ -285,7 +285,7 @@ class MiniatureBenchmark(_DrawnBenchmark):
         return f"{self.name}-facts{self.facts}" if self.facts else self.name
 
     def for_model(self, base_model: _Model) -> Self:
-        """The same questions about the facts that a base model was taught."""
+        """The same questions about the facts that a base model knows."""
         return self.model_copy(update={"facts": base_model.facts})
 
 
