@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from srpo.benchmarks.prompts import teacher_messages
-    from srpo.functional import load_method, loss, route
+    from srpo.functional import load_method, loss, route, totals
 
 __version__ = "0.3.0"
 
-__all__ = ["load_method", "loss", "route", "teacher_messages"]
+__all__ = ["load_method", "loss", "route", "teacher_messages", "totals"]
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
+    from warnings import catch_warnings, filterwarnings
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = "benchmarks.prompts" if name == "teacher_messages" else "functional"
-    globals()[name] = function = getattr(import_module(f"{__name__}.{module}"), name)
+    with catch_warnings():
+        filterwarnings("ignore", "Failed to initialize NumPy")  # of torch alone, without NumPy: nothing here needs it
+        globals()[name] = function = getattr(import_module(f"{__name__}.{module}"), name)
     return function

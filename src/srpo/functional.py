@@ -4,9 +4,11 @@ They need torch, and neither verl, Ray, Snakemake nor MLflow. The package export
 ``srpo.load_method``, and ``srpo.teacher_messages`` for the teacher's prompt. ``examples/`` shows their use.
 """
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -24,7 +26,7 @@ from srpo.algorithm.importance import sampler_mismatch
 from srpo.algorithm.method import Method, patched
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
-from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale
+from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale, unscaled_weights
 from srpo.repository import CONFIGS
 
 Values: TypeAlias = Tensor | Sequence[Tensor | None]
@@ -100,6 +102,70 @@ def route(
     return _routes(method, _correct(rewards, correct), groups, chosen, earlier)
 
 
+@dataclass(frozen=True)
+class Totals:
+    """Sums over a mini-batch that a part of it cannot know; those of parts add up.
+
+    Attributes:
+        tokens: of the rollouts that take a branch: the denominator.
+        distilled: how many of these are distilled.
+        weight: the sum of their weights before these have the mean 1.
+    """
+
+    tokens: int = 0
+    distilled: int = 0
+    weight: float = 0.0
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(self.tokens + other.tokens, self.distilled + other.distilled, self.weight + other.weight)
+
+    @property
+    def scale(self) -> float:
+        """What gives the weights the mean 1."""
+        return self.distilled / self.weight if self.weight else 0.0
+
+
+def totals(
+    lengths: Tensor | Sequence[int],
+    entropies: Sequence[Tensor | None] | None,
+    rewards: Tensor | Sequence[float],
+    groups: Tensor | Sequence[Hashable],
+    method: str | Method = "srpo",
+    step: int | None = None,
+    *,
+    earlier: Tensor | Sequence[bool] | None = None,
+    correct: Tensor | Sequence[bool] | float | None = None,
+    rows: Tensor | Sequence[int] | None = None,
+) -> Totals:
+    """What :func:`loss` has to know of a whole mini-batch if it gets a part of it.
+
+    Args:
+        lengths: [rollouts] how many response tokens each rollout of ``rows`` has.
+        entropies: for each rollout of ``rows``, [response] the teacher's entropies in nats (:func:`entropy` of its
+            logits); only those of distilled rollouts are read. None if ``method.weights_tokens`` is false.
+        rewards, groups, method, step, earlier, correct, rows: as in :func:`loss`.
+    """
+    method = _at(_method(method), step)
+    rewards, groups = _on_cpu(rewards, groups)
+    right = _correct(rewards, correct)
+    own = torch.arange(len(rewards)) if rows is None else torch.as_tensor(rows).cpu()
+    routes = _routes(method, right, groups, None, earlier).of(own)
+    lengths = torch.as_tensor(lengths).cpu()
+    distilled = int(lengths[routes.distilled].sum())
+    weight = float(distilled)
+    if method.weights_tokens:
+        if entropies is None:
+            raise ValueError(f"method {method.name}: its weights need the teacher's entropies")
+        spread, weight = group_spread(right, groups)[own], 0.0
+        for row in routes.distilled.nonzero().flatten().tolist():
+            nats = entropies[row]
+            if nats is None or len(nats) != lengths[row]:
+                raise ValueError(f"entropies: none for each of the {int(lengths[row])} tokens of rollout {row}")
+            of_group = spread[row].expand(len(nats)).to(nats.device) if method.group_weight == "spread" else None
+            weight += unscaled_weights(nats, method.entropy_beta, of_group).sum().item()
+    return Totals(int(lengths[~routes.dropped].sum()), distilled, weight)
+
+
 def loss(
     logits: Values,
     teacher_logits: Values | None,
@@ -114,13 +180,16 @@ def loss(
     step: int | None = None,
     earlier: Tensor | Sequence[bool] | None = None,
     correct: Tensor | Sequence[bool] | float | None = None,
+    rows: Tensor | Sequence[int] | None = None,
+    of_all: Totals | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The objective of section 3.3 on one whole mini-batch: minimise it.
+    """The objective of section 3.3 on one whole mini-batch, or on a part of it: minimise it.
 
     Inside are the routing (3.1), the group advantages and the clipped loss (2.1), the top-K divergence from the
     self-teacher (2.2), the dynamic weights of mean 1 (3.2), and the one denominator: all tokens that take a branch.
     Advantages, weights and denominator are of the rollouts given here. So give all rollouts of a mini-batch in one
-    call, with every group whole; a loss of parts, summed, is another objective.
+    call, with every group whole. Or give the rewards of all rollouts and the other values of ``rows``, a micro-batch,
+    with the mini-batch's :func:`totals`: then the sum over micro-batches is the objective, on several processes too.
 
     What the caller does:
 
@@ -144,6 +213,8 @@ def loss(
         rollout_log_probs: likewise from the rollout engine, for the rollout correction; None: no correction.
         step, earlier, correct: as in :func:`route`. Advantages are of the rewards, routing and ``group_weight`` of
             ``correct``.
+        rows: int64, which rollouts the values by token are of, in their order; None: of all.
+        of_all: :func:`totals` of the mini-batch, which ``rows`` are a part of.
 
     Returns:
         The loss, a float32 scalar with gradients, exactly 0 if no rollout takes a branch; and metrics: ``loss/BRANCH``,
@@ -159,12 +230,17 @@ def loss(
     method = _at(_method(method), step)
     rewards, groups = _on_cpu(rewards, groups)
     right = _correct(rewards, correct)
+    if (rows is None) != (of_all is None):
+        raise ValueError("rows and of_all go together: a part of a mini-batch, and the totals of all of it")
+    if of_all is not None and method.preserve_loss_scale:
+        raise ValueError(f"method {method.name}: preserve_loss_scale needs the whole mini-batch in one call")
+    own = torch.arange(len(rewards)) if rows is None else torch.as_tensor(rows).cpu()
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
-    _check_shapes(len(rewards), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
-    routes = _routes(method, right, groups, None, earlier)
+    _check_shapes(len(own), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
+    routes = _routes(method, right, groups, None, earlier).of(own)
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
-    every = torch.ones(len(rewards), dtype=torch.bool)
+    every = torch.ones(len(own), dtype=torch.bool)
     student, ids = _flat(logits, response_mask, every), _flat(response_ids, response_mask, every)
     if response_mask is None:
         lengths = torch.tensor([len(row) for row in response_ids if row is not None])
@@ -180,8 +256,8 @@ def loss(
     asked, distilled = by_token(routes.uses_teacher), by_token(routes.distilled)
     top = top_k_ids(student, method.distillation_topk, distilled)
     log_prob, student_top = token_and_top_k_log_probs(student, ids, distilled, top)
-    rows = by_token(torch.arange(len(rewards)))
-    _check_finite("logits", log_prob, rows)
+    places = by_token(torch.arange(len(own)))
+    _check_finite("logits", log_prob, places)
     teacher_log_prob = torch.full_like(log_prob, NOT_COMPUTED, requires_grad=False)
     teacher_top, nats = student_top.detach(), student_top.new_zeros(0)
     if teacher_logits is not None and routes.uses_teacher.any():
@@ -192,7 +268,7 @@ def loss(
                 raise ValueError(f"{what}, logits one of {vocabulary}: teacher and student share their tokens")
             teacher_log_prob[asked], teacher_top = token_and_top_k_log_probs(teacher, ids[asked], distilled[asked], top)
             # of probability 0 a token may be: the divergence is bounded
-            _check_finite("teacher_logits", teacher_log_prob[asked].clamp(min=LOWEST), rows[asked])
+            _check_finite("teacher_logits", teacher_log_prob[asked].clamp(min=LOWEST), places[asked])
             nats = entropy(teacher[distilled[asked]])
     old = log_prob.detach() if old_log_probs is None else _flat(old_log_probs, response_mask, every).float()
     sampled = old if rollout_log_probs is None else _flat(rollout_log_probs, response_mask, every).float()
@@ -201,16 +277,20 @@ def loss(
         ("rollout_log_probs", rollout_log_probs, sampled),
     ):
         if given is not None:
-            _check_finite(name, values, rows)
-    spread = by_token(group_spread(right, groups))[distilled] if method.group_weight == "spread" else None
+            _check_finite(name, values, places)
+    spread = by_token(group_spread(right, groups)[own])[distilled] if method.group_weight == "spread" else None
+    if of_all is None:
+        weights = dynamic_weights(nats, method.entropy_beta, spread)
+    else:
+        weights = (of_all.scale * unscaled_weights(nats, method.entropy_beta, spread)).float()
     unused = ids.new_zeros(len(top))  # only diagnostics of the workflow read it
     targets = WorkerTargets(
         old_log_prob=old,
         rollout_log_prob=sampled,
         teacher_log_prob=teacher_log_prob,
-        advantage=by_token(group_advantages(rewards, groups)),
+        advantage=by_token(group_advantages(rewards, groups)[own]),
         branch=by_token(routes.branch),
-        divergence_weight=dynamic_weights(nats, method.entropy_beta, spread),
+        divergence_weight=weights,
         part_and_quarter=unused,
         copied=unused,
         correct=unused,
@@ -223,7 +303,7 @@ def loss(
         targets = replace(targets, divergence_weight=weights)
         losses = branch_losses(method, targets, log_prob, student_top)
     trained = by_token(~routes.dropped)
-    denominator = trained.sum().clamp(min=1)
+    denominator = max(1, int(trained.sum()) if of_all is None else of_all.tokens)
     metrics = {f"loss/{name}": (value.detach() / denominator).item() for name, value in losses.by_branch.items()}
     logged = logged_branches(method.branches)
     metrics |= {f"routing/{name}_fraction": routes.takes(name).float().mean().item() for name in logged}

@@ -344,3 +344,36 @@ def test_the_loss_of_a_method_that_drops_groups_is_that_of_the_others(name: str,
     expected, _ = srpo.loss(*own[:-1], usual, old_log_probs=own[-1])
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     assert found.item() != pytest.approx(srpo.loss(*values, usual, old_log_probs=world.old)[0].item(), rel=1e-2)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
+    """Micro-batches of any rollouts, in any order: groups may be torn apart, on several processes too."""
+    method = load_method(name, distillation_topk=3)
+    if method.preserve_loss_scale:
+        with pytest.raises(ValueError, match="preserve_loss_scale needs the whole mini-batch in one call"):
+            srpo.loss(None, None, None, None, REWARDS, GROUPS, method, rows=[0], of_all=srpo.functional.Totals())
+        return
+    world = World(method, several_updates=True)
+    whole, part = (world.logits.detach().clone().requires_grad_() for _ in range(2))
+    more = {"old_log_probs": world.old, "rollout_log_probs": world.rollout}
+    expected, _ = srpo.loss(whole, world.teacher, world.ids, MASK, REWARDS, GROUPS, method, **more)
+    expected.backward()
+    nats = torch.distributions.Categorical(logits=world.teacher.nan_to_num()).entropy()  # not ours
+    parts = torch.randperm(ROLLOUTS, generator=torch.Generator().manual_seed(1)).split(5)
+    known = []
+    for rows in parts:
+        entropies = [nats[row][MASK[row]] for row in rows.tolist()]
+        known.append(srpo.totals(MASK[rows].sum(1), entropies, REWARDS, GROUPS, method, rows=rows))
+    of_all = sum(known, start=srpo.functional.Totals())
+    found = 0.0
+    for rows in parts:
+        values = [part[rows], world.teacher[rows], world.ids[rows], MASK[rows]]
+        of_rows = {key: value[rows] for key, value in more.items()}
+        loss, _ = srpo.loss(*values, REWARDS, GROUPS, method, **of_rows, rows=rows, of_all=of_all)
+        loss.backward()
+        found += loss.item()
+    assert found == pytest.approx(expected.item(), abs=1e-6)
+    torch.testing.assert_close(part.grad[MASK], whole.grad[MASK], rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match="rows and of_all go together"):
+        srpo.loss(*values, REWARDS, GROUPS, method, rows=rows)

@@ -29,6 +29,10 @@ class Routes:
     branch: Int64[Tensor, " rollouts"]
     remembered: Bool[Tensor, " rollouts"]
 
+    def of(self, rows: Int64[Tensor, " part"]) -> "Routes":
+        """The routes of these rollouts; siblings keep their places in the batch."""
+        return Routes(self.correct[rows], self.sibling[rows], self.branch[rows], self.remembered[rows])
+
     def takes(self, name: str) -> Bool[Tensor, " rollouts"]:
         """Which rollouts take a branch."""
         return self.branch == index_of(name)

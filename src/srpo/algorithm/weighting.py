@@ -1,7 +1,7 @@
 """Weights of distilled tokens: by the teacher's entropy (section 3.2), and by the spread of a group's rewards."""
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 
@@ -41,6 +41,20 @@ def dynamic_weights(
         scores = scores + (of_group.double() / of_group.max()).log()  # + 0 if all are equal
     # a softmax: exp(-beta H) alone would underflow where every entropy is large
     return (len(entropy) * torch.softmax(scores, dim=0)).float()
+
+
+def unscaled_weights(
+    entropy: Float[Tensor, " S"], beta: float | int, of_group: Float[Tensor, " S"] | None = None
+) -> Float64[Tensor, " S"]:
+    """exp(-beta H_t) times a weight of the token's group, of a part of a mini-batch.
+
+    With S and Z the number and the sum over the whole mini-batch, times S / Z they are :func:`dynamic_weights`.
+
+    Args:
+        entropy, beta, of_group: as there, but of a part.
+    """
+    weights = (-beta * entropy.detach().double()).exp()
+    return weights if of_group is None else weights * of_group.double()
 
 
 def preserve_loss_scale(weights: Float[Tensor, " S"], divergence: Float[Tensor, " S"]) -> Float[Tensor, " S"]:
