@@ -18,7 +18,7 @@ from srpo.cost.flops import model_cost
 from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, RunSpec, TransformerShape
 from srpo.policy.interface import Policy
-from srpo.policy.servers import ServerRollout, server_errors
+from srpo.policy.servers import ServerRollout, server_errors, wait_until_idle
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
 from srpo.policy.worker import SRPOWorker
@@ -39,7 +39,9 @@ class RayPolicy(Policy, workers_only(PPOTrainerSync, SRPOWorker)):  # type: igno
         model = Path(self.config.actor_rollout_ref.model.path)
         self.cost = model_cost(TransformerShape.model_validate(AutoConfig.from_pretrained(model), from_attributes=True))
         embedded = self.config.actor_rollout_ref.rollout.name == "embedded"
-        servers = len(self.llm_server_manager.get_addresses()) if embedded else 0
+        addresses = self.llm_server_manager.get_addresses()
+        servers = len(addresses) if embedded else 0
+        self._sglang: list[str] = [] if embedded else addresses
         self._rollout = ServerRollout(self.get_llm_client(), stop_token_ids(model), vocabulary_size(model), servers)
 
     @contextmanager
@@ -54,6 +56,7 @@ class RayPolicy(Policy, workers_only(PPOTrainerSync, SRPOWorker)):  # type: igno
             self.checkpoint_manager.update_weights()
         yield self._rollout
         # not after an error, which ends this policy: servers must not be put to sleep while they have requests
+        wait_until_idle(self._sglang)
         with server_errors("putting servers to sleep", can_checkpoint=True):
             self.checkpoint_manager.sleep_replicas()
 

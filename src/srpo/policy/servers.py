@@ -6,11 +6,15 @@ SGLang's server comes with verl. The embedded one lets the whole Ray path run on
 import asyncio
 import math
 import os
+import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 import ray
 import torch
 from torch import Tensor
@@ -29,6 +33,9 @@ from srpo.rollout.sglang_protocol import check_token_ids
 
 ATTEMPTS = 3
 """Maximum number of requests for one sample before the run stops with an error."""
+
+IDLE_SECONDS = 60.0
+"""How long a server may take to become idle after its last response."""
 
 # ---------------------------------------------------------------- client
 
@@ -49,9 +56,50 @@ def server_errors(action: str, can_checkpoint: bool) -> Iterator[None]:
     except torch.OutOfMemoryError:  # an error of a worker, which new servers do not fix
         raise
     except ray.exceptions.RayError as error:
-        # the last line; the tracebacks of all processes are above it
-        reason = str(error).strip().splitlines()[-1:] or [""]
-        raise ServersFailed(f"{action}: {type(error).__name__}: {reason[0][:300]}", can_checkpoint) from error
+        raise ServersFailed(f"{action}: {type(error).__name__}: {_reason(error)[:600]}", can_checkpoint) from error
+
+
+def _reason(error: ray.exceptions.RayError) -> str:
+    """Of a process that died, what its own log says: Ray knows only that it is gone, and guesses at its memory."""
+    text = str(error).strip()
+    pid = re.search(r"^\s*pid: (\d+)$", text, re.MULTILINE)
+    if isinstance(error, ray.exceptions.ActorDiedError) and pid and ray.is_initialized():
+        temporary = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+        folder = Path(temporary, "ray", ray.get_runtime_context().get_session_name(), "logs")
+        for log in folder.glob(f"worker-*-{pid[1]}.err"):
+            said = re.findall(r"^\w*(?:Error|Exception)\b.*$", log.read_text(errors="replace"), re.MULTILINE)
+            return f"process {pid[1]} ended{f' with {said[-1][:200]}' if said else ''}; its log: {log}"
+    # the last line; the tracebacks of all processes are above it
+    return (text.splitlines() or [""])[-1]
+
+
+def wait_until_idle(addresses: Sequence[str], seconds: float = IDLE_SECONDS) -> None:
+    """Wait until no SGLang server computes any more, so that it can be put to sleep.
+
+    With its overlapping scheduler a server sends the last response while one further batch is queued. A request to
+    sleep that comes then ends it by an assertion (sgl-project/sglang#24123). ``/flush_cache`` answers when it is idle.
+
+    Raises:
+        ServersFailed: if a server does not become idle in time. One that is gone is left to the next call.
+    """
+
+    async def ask(client: httpx.AsyncClient, address: str) -> str | None:
+        try:
+            answer = await client.post(f"http://{address}/flush_cache", params={"timeout": seconds})
+        except httpx.TimeoutException:
+            return "no answer"
+        except httpx.TransportError:
+            return None
+        return None if answer.is_success else answer.text.strip()
+
+    async def ask_all() -> list[str | None]:
+        async with httpx.AsyncClient(timeout=seconds + 10, trust_env=False) as client:
+            return await asyncio.gather(*(ask(client, address) for address in addresses))
+
+    for address, problem in zip(addresses, asyncio.run(ask_all()), strict=True):
+        if problem is not None:
+            message = f"rollout server {address} is not idle {seconds:g} s after its last response: {problem}"
+            raise ServersFailed(message, can_checkpoint=True)
 
 
 class ServerRollout:

@@ -1,17 +1,25 @@
 """Rollouts from verl's servers: a request for each sample, again if incomplete; the embedded engine as a server."""
 
 import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import ray
 import torch
 from tiny import prepare, tiny_experiment
 from verl.workers.rollout.replica import TokenOutput
 
 from srpo.errors import SrpoError
-from srpo.policy.servers import ATTEMPTS, EmbeddedServer, ServerRollout
+from srpo.policy.ray_driver import RayPolicy
+from srpo.policy.servers import ATTEMPTS, EmbeddedServer, ServerRollout, server_errors, wait_until_idle
 from srpo.rollout.embedded import EmbeddedEngine
-from srpo.rollout.interface import Completion, SamplingParams
+from srpo.rollout.interface import Completion, SamplingParams, ServersFailed
 from srpo.rollout.sglang_protocol import stop_token_ids, vocabulary_size
 
 pytestmark = pytest.mark.fault
@@ -188,3 +196,73 @@ def test_every_process_of_the_cluster_can_make_sglangs_arguments(model, monkeypa
         pass
     (options,) = started
     assert ENVIRONMENT.items() <= options["runtime_env"]["env_vars"].items()
+
+
+# ---------------------------------------------------------------- before servers sleep
+
+
+@contextmanager
+def busy_server(idle_at: float) -> Iterator[str]:
+    """The address of a stand-in that is idle from a time on, and answers ``/flush_cache`` as SGLang 0.5.12 does."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            url = urlsplit(self.path)
+            assert url.path == "/flush_cache"
+            time.sleep(max(0.0, min(float(parse_qs(url.query)["timeout"][0]), idle_at - time.monotonic())))
+            is_idle = time.monotonic() >= idle_at
+            self.send_response(200 if is_idle else 400)
+            self.end_headers()
+            self.wfile.write(b"Cache flushed." if is_idle else b"Timed out waiting for idle state.")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_servers_sleep_when_all_of_them_are_idle():
+    idle_at = time.monotonic() + 0.6
+    slept = []
+
+    class Manager:
+        def update_weights(self) -> None: ...
+
+        def sleep_replicas(self) -> None:
+            assert time.monotonic() >= idle_at  # SGLang's own assertion
+            slept.append(True)
+
+    with busy_server(0.0) as first, busy_server(idle_at) as second:
+        policy = SimpleNamespace(checkpoint_manager=Manager(), _rollout="rollout", _sglang=[first, second])
+        with RayPolicy.sampling(policy) as rollout:
+            assert rollout == "rollout"
+    assert slept
+
+
+def test_a_server_that_stays_busy_is_named_and_one_that_is_gone_is_left_to_the_next_call():
+    with busy_server(time.monotonic() + 60) as address:
+        with pytest.raises(ServersFailed) as caught:
+            wait_until_idle([address], seconds=0.2)
+        assert str(caught.value).startswith(
+            f"rollout server {address} is not idle 0.2 s after its last response: Timed"
+        )
+        assert caught.value.can_checkpoint
+    wait_until_idle([address])
+
+
+def test_the_message_of_a_dead_server_has_its_own_last_words_and_not_rays_guess(monkeypatch, tmp_path):
+    log = tmp_path / "ray" / "session_1" / "logs" / "worker-abc-01000000-4321.err"
+    log.parent.mkdir(parents=True)
+    log.write_text("Traceback (most recent call last):\nAssertionError: only when server is idle.\nKilled: -9\n")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_session_name=lambda: "session_1"))
+    cause = ray.core.generated.common_pb2.ActorDiedErrorContext(
+        actor_id=bytes(16), pid=4321, error_message="(1) the OOM killer"
+    )
+    with pytest.raises(ServersFailed) as caught, server_errors("putting servers to sleep", can_checkpoint=True):
+        raise ray.exceptions.ActorDiedError(cause)
+    ended = "process 4321 ended with AssertionError: only when server is idle."
+    assert str(caught.value) == f"putting servers to sleep: ActorDiedError: {ended}; its log: {log}"
