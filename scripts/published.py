@@ -3,7 +3,8 @@
     python scripts/published.py            # fill them
     python scripts/published.py --check    # fail if a page says something else
 
-A block is ``<!-- srpo KIND ARGUMENTS -->...<!-- end -->``, within a line or over several. Kinds:
+A block is ``<!-- srpo KIND ARGUMENTS -->...<!-- end -->``, within a line, where Markdown may show markup as it is, or
+over several lines. Kinds:
 
     table1 NAME             cross-fitted scores, which decide, within the last budget
     differences NAME        SRPO minus the other methods, within the last budget
@@ -150,7 +151,7 @@ def estimate(name: str, claim: str) -> str:
 def claim(name: str, claim: str) -> str:
     row = rows_of(name)[claim]
     over = row["here"][0]["over"].split(";")[0]
-    return f"{row['statement']}: **{row['verdict']}**, {estimate(name, claim)} {over}".strip()
+    return f"{row['statement']}: {row['verdict']}, {estimate(name, claim)} {over}".strip()
 
 
 def verdicts(name: str) -> str:

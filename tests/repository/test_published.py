@@ -128,7 +128,7 @@ def test_a_claim_is_a_sentence_or_an_estimate(pages: ModuleType) -> None:
     gaps = pd.read_csv(pages.ROOT / "results/tiny/tables/differences.csv").set_index(["method", "benchmark", "budget"])
     value = f"{gaps.loc[('grpo', 'average', '10h'), 'difference']:+.1f} points"
     assert shown(pages, "estimate tiny srpo_over_grpo_last").startswith(f"{value} [")
-    assert shown(pages, "claim tiny srpo_over_grpo_last").startswith(f"SRPO ends above GRPO: **one seed**, {value} [")
+    assert shown(pages, "claim tiny srpo_over_grpo_last").startswith(f"SRPO ends above GRPO: one seed, {value} [")
     assert f"| SRPO ends above GRPO | one seed | {value.split()[0]} [" in shown(pages, "verdicts tiny")
 
 
