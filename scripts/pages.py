@@ -205,13 +205,14 @@ def limit(limits: Limits | None, by: str) -> str:
 
 
 def purpose(file: Path) -> str:
-    """The first clause of the comment at the head of a file, up to a full stop, a question mark or a semicolon."""
+    """The first clause of the comment at the head of a file, up to a full stop, a semicolon, or a colon after six words."""
     lines = []
     for line in file.read_text().splitlines():
         if not line.startswith("#"):
             break
         lines.append(line.lstrip("# "))
     sentence = re.split(r"(?<=[.?;])\s", " ".join(lines))[0]
+    sentence = re.sub(r"^((?:\S+ ){5,}?\S+): .*", r"\1", sentence)
     if not sentence:
         sys.exit(f"{file}: its first lines are no comment that says what it is for")
     return sentence.rstrip(".;").replace("|", "/")
