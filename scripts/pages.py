@@ -205,7 +205,7 @@ def limit(limits: Limits | None, by: str) -> str:
 
 
 def purpose(file: Path) -> str:
-    """The first clause of the comment at the head of a file, up to a full stop, a semicolon, or a colon after six words."""
+    """The first clause of the comment at the head of a file; a colon ends it after six words."""
     lines = []
     for line in file.read_text().splitlines():
         if not line.startswith("#"):
