@@ -1,14 +1,16 @@
 """Coverage and false verdicts where every seed starts all methods from a base model of its own, simulated.
 
-    python bench/coverage.py [--experiments 400]
+    python bench/coverage.py [--experiments 400]     # writes bench/coverage.csv
 
-Three equal methods, five benchmarks. A base model shifts a method's score on all benchmarks; what moves a *difference*
-of methods has the standard deviation of the rows. Prints the first tables of docs/coverage.md.
+Equal methods on five benchmarks of 64 questions. A base model shifts a method's score on all benchmarks; what moves a
+*difference* of methods has the standard deviation of the rows. With facts per seed, the truth of question i differs by
+seed: each base model has a table of facts of its own, and questions that ask for the same fact are alike.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from pathlib import Path
 
@@ -18,24 +20,33 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from made_up_scores import PairedWorld, paired_nulls
 
-BASE_MODELS, BASE_SDS, RUN_SDS = (3, 5, 8), (0.0, 1.0, 2.0), (1.0, 2.5)
+BASE_MODELS, BASE_SDS, RUN_SDS = (3, 4, 8), (0.0, 2.0), (1.0, 2.5)
+COLUMNS = ["base_models", "facts", "base_sd", "run_sd", "experiments", "coverage", "half_width"]
+COLUMNS += ["coverage_by_benchmark", "coverage_by_base_model", "coverage_not_paired", "false_holds", "false_family"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--experiments", type=int, default=400, help="simulated experiments per row")
     options = parser.parse_args()
-    heads = ["base models", "SD between base models", "SD between runs", "by benchmark", "by base model", "the widest"]
-    heads += ["not paired", "a false *holds*", "any of the primary family"]
-    print(f"| {' | '.join(heads)} |\n| {' | '.join('---' for _ in heads)} |")
-    for number, (base_models, base_sd, run_sd) in enumerate(
-        (b, s, r) for b in BASE_MODELS for s in BASE_SDS for r in RUN_SDS
-    ):
-        world = PairedWorld(base_models=base_models, base_sd=base_sd, run_sd=run_sd)
-        found = paired_nulls(np.random.default_rng([29, number]), world, options.experiments)
-        cells = [f"{rates.coverage:.0f} %, ± {rates.half:.1f}" for rates in found.coverage.values()]
-        cells += [f"{found.false_single:.1f} %", f"{found.false_family:.1f} %"]
-        print(f"| {base_models} | {base_sd:g} | {run_sd:g} | {' | '.join(cells)} |", flush=True)
+    worlds = [
+        PairedWorld(base_models=base_models, base_sd=base_sd, run_sd=run_sd, facts=facts, methods=4)
+        for base_models in BASE_MODELS
+        for facts in (0, 60)
+        for base_sd in BASE_SDS
+        for run_sd in RUN_SDS
+    ]
+    with Path(__file__).with_suffix(".csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for number, world in enumerate(worlds):
+            found = paired_nulls(np.random.default_rng([29, number]), world, options.experiments)
+            report, *others = (found.coverage[n] for n in ("the widest", "by benchmark", "by base model", "not paired"))
+            key = [world.base_models, "per seed" if world.facts else "shared", world.base_sd, world.run_sd]
+            numbers = [report.coverage, report.half, *(other.coverage for other in others)]
+            numbers += [found.false_single, found.false_family]
+            writer.writerow([*key, options.experiments, *(f"{value:.1f}" for value in numbers)])
+            file.flush()
 
 
 if __name__ == "__main__":

@@ -1,20 +1,21 @@
-"""False alarms and lead times of the watch for collapse, on the runs of finished experiments.
+"""False alarms and lead times of the watch for falls, on the runs of finished experiments.
 
     python bench/watch.py results/embedded-full [results/matched ...] [--runs]
-    python bench/watch.py --noise
+    python bench/watch.py --simulate     # writes bench/watch.csv
 
 A run has collapsed if the report says so (`analysis/results/collapse.py`). Its fall is the first validation from which
 on no three validations in a row come back to the level that it lost. The lead is the number of steps from a rule's
 signal to the fall; it is negative if the signal came later.
 
-Without runs, `--noise` simulates runs that stand still: whatever the rules on scores say of them is sampling noise, and
-they will say it of real runs at least as often.
+`--simulate` needs no runs. Sound runs rise and stand still, while their entropy halves with a noise of 10 %. In
+planted falls the entropy doubles every 40 of 450 steps, after it has kept a share of its first value, and 100 steps
+after that began the score loses 30 points. The lead is to the step at which the true score is 5 points under its best.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from srpo.analysis.results.load import RunKey, by_run, load_results, records
 from srpo.analysis.results.matrix import BASE, is_paired, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.scores import Scores
-from srpo.watch import RULES, SECONDS, VALIDATION, reference_steps, signals_of, summary_of
+from srpo.watch import RULES, SECONDS, VALIDATION, Signal, reference_steps, signals_of
 
 
 @dataclass
@@ -47,11 +48,11 @@ class Watched:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, nargs="*", help="results folders of experiments")
-    parser.add_argument("--noise", action="store_true", help="simulate runs that stand still instead")
+    parser.add_argument("--simulate", action="store_true", help="simulate sound and planted runs instead")
     parser.add_argument("--runs", action="store_true", help="also print every run with a signal or a collapse")
     options = parser.parse_args()
-    if options.noise:
-        noise()
+    if options.simulate:
+        simulate()
         return
     runs = [run for folder in options.results for run in read(folder)]
     collapsed, sound = [r for r in runs if r.fall is not None], [r for r in runs if r.fall is None]
@@ -69,42 +70,72 @@ def main() -> None:
                 print(f"{'/'.join(map(str, run.run))}: fall {run.fall}; {signals}")
 
 
-def noise(runs: int = 400) -> None:
-    """Print how often the rules on scores speak in simulated runs whose scores do not move, in percent of the runs."""
-    rules = [rule.name for rule in RULES if rule.of_validations]
-    heads = [f"{rule}, {level}" for rule in rules for level in ("alarm", "warn")]
-    print(f"| a run that stands still, {runs} of each | {' | '.join(heads)} |\n|{' --- |' * (1 + len(heads))}")
+def simulate(runs: int = 200) -> None:
+    """Write ``bench/watch.csv``: percent of simulated runs with a signal, and its median lead, by rule and level."""
+    rows = []
     for number, (name, shape) in enumerate(SHAPES.items()):
-        rng, counts = np.random.default_rng([47, number]), Counter[str]()
-        for _ in range(runs):
-            found = summary_of(signals_of(*still(rng, *shape), 5))
-            counts.update(f"{rule}, {level}" for level, spoken in found.items() for rule in spoken)
-        print(f"| {name} | {' | '.join(f'{100 * counts[head] / runs:.1f}' for head in heads)} |")
+        for kept in (None, 1.0, 0.7, 0.5):
+            rng, leads = np.random.default_rng([47, number, int(10 * (kept or 0))]), {}
+            for _ in range(runs):
+                signals, fall = planted(rng, kept, *shape)
+                spoken = {(signal.rule, level) for signal in signals for level in LEVELS[signal.level]}
+                for key in spoken | {("any rule", level) for _, level in spoken}:
+                    steps = [s.step for s in signals if key[0] in (s.rule, "any rule") and key[1] in LEVELS[s.level]]
+                    leads.setdefault(key, []).append(fall - min(steps))
+            kind = "sound" if kept is None else f"entropy rises from {kept:.0%} of its first value"
+            for (rule, level), found in sorted(leads.items()):
+                before = 100 * sum(lead > 0 for lead in found) / runs
+                percent, lead = f"{100 * len(found) / runs:.1f}", f"{median(found):g}"
+                rows.append(
+                    [name, kind, rule, level, runs, percent, *([""] * 2 if kept is None else [f"{before:.1f}", lead])]
+                )
+    heads = [
+        "shape",
+        "runs",
+        "rule",
+        "level",
+        "number",
+        "percent with signal",
+        "percent before the fall",
+        "median lead",
+    ]
+    with Path(__file__).with_suffix(".csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([heads, *rows])
 
+
+LEVELS = {"alarm": ("alarm", "warn"), "warn": ("warn",)}
+"""An alarm counts as a warning, too."""
 
 SHAPES = {
-    "miniature: 64 test questions x 8 samples, steps of 64 rollouts, 90 steps, validation every 3": (64, 8, 64, 90, 3),
-    "paper, chemistry: 210 x 16, 256, 450, every 5": (210, 16, 256, 450, 5),
-    "paper, biology: 50 x 16, 256, 450, every 5": (50, 16, 256, 450, 5),
+    "miniature: 64 questions x 8 samples, validation every 3 of 90 steps": (64, 8, 90, 3),
+    "paper, chemistry: 210 x 16, every 5 of 450": (210, 16, 450, 5),
+    "paper, biology: 50 x 16, every 5 of 450": (50, 16, 450, 5),
 }
 
 
-def still(
-    rng: np.random.Generator, questions: int, samples: int, rollouts: int, steps: int, every: int
-) -> tuple[list[dict], list[dict]]:
-    """Logs of a run with a true score of 70 % on average, and 99.5 % of its responses in the format."""
-    chance = rng.beta(1.4, 0.6, size=questions)
-    rewards = rng.binomial(rollouts, chance.mean(), size=steps) / rollouts
-    log = [{"step": i, "metrics": {"reward/mean": float(reward)}} for i, reward in enumerate(rewards, 1)]
-    validations = [
-        {
-            "step": step,
-            "avg_at_k": float(rng.binomial(samples, chance).mean() / samples),
-            "format_fraction": rng.binomial(questions * samples, 0.995) / (questions * samples),
-        }
-        for step in range(every, steps + 1, every)
-    ]
-    return log, validations
+def planted(
+    rng: np.random.Generator, kept: float | None, questions: int, samples: int, steps: int, every: int
+) -> tuple[list[Signal], int]:
+    """The signals of a run whose entropy rises after it has ``kept`` a share, and the step of its fall.
+
+    None: the run is sound, and its entropy falls to a half.
+    """
+    at = np.arange(1, steps + 1)
+    onset = int(rng.uniform(0.35, 0.6) * steps) if kept is not None else steps + 200
+    share, pace = 0.5 if kept is None else kept, steps / 450
+    entropy = 0.5 * (share + (1 - share) * np.exp(-4 * at / steps)) * 2 ** (np.maximum(0, at - onset) / (40 * pace))
+    entropy = entropy * np.exp(rng.normal(0, 0.1, steps))
+    fall = onset + round(110 * pace)
+    score = 0.7 - 0.3 * np.exp(-6 * at / steps) - 0.3 * np.clip((at - onset - 100 * pace) / (60 * pace), 0, 1)
+    hardness = rng.normal(0, 1.5, questions)
+    log = [{"step": int(i), "metrics": {"student/entropy": float(e)}} for i, e in zip(at, entropy, strict=True)]
+    validations = []
+    for step in range(every, steps + 1, every):
+        level = np.log(score[step - 1] / (1 - score[step - 1]))
+        solved = rng.binomial(samples, 1 / (1 + np.exp(-level - hardness)))
+        there = rng.binomial(questions * samples, 0.995) / (questions * samples)
+        validations.append({"step": step, "avg_at_k": float(solved.mean() / samples), "format_fraction": there})
+    return signals_of(log, validations, 10 if steps > 200 else 5), fall
 
 
 def row(rule: str, level: str, collapsed: list[Watched], sound: list[Watched]) -> list[object]:

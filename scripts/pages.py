@@ -115,12 +115,11 @@ def packages() -> str:
 
 
 def rules() -> str:
-    """A row per rule of the watch for collapse: its number, what that is compared with, its limits."""
+    """A row per rule of the watch for falls: its number, what that is compared with, its limits."""
     against = {
         "early": "its own early steps",
         "least": "its least since then",
         "best": "its best so far",
-        "training": "the training reward",
         "nothing": "",
     }
     rows = [

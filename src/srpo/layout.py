@@ -64,7 +64,7 @@ class RunFiles:
     """Log of single groups of rollouts, for the report."""
 
     watch = _Place("watch.jsonl")
-    """Log of the signals of the watch for collapse; exists if there was one."""
+    """Log of the signals of the watch for falls; exists if there was one."""
 
     @property
     def logs(self) -> tuple[Path, ...]:
@@ -127,9 +127,9 @@ class Layout:
     cost = _Place("cost")
     """Folder of the cost table, which holds measured seconds: they differ from machine to machine."""
 
-    def cost_table(self, kind: str) -> Path:
-        """The cost table, in the kinds of :meth:`table`."""
-        return self.cost / f"cost.{kind}"
+    def cost_table(self, kind: str, name: str = "cost") -> Path:
+        """A table of measured seconds (``cost`` or ``clocks_measured``), in the kinds of :meth:`table`."""
+        return self.cost / f"{name}.{kind}"
 
     figures = _Place("figures")
     """Folder of the figures."""

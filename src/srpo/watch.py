@@ -1,4 +1,4 @@
-"""A watch for collapse: rules that compare a run with its own early steps (docs/collapse.md).
+"""A watch for falls: rules that compare a run with its own steps before (docs/collapse.md).
 
 :data:`RULES` are the rules, as data. :class:`Watch` takes a run's logs event by event, :func:`signals_of` at once;
 neither reads a file. Limits that fit every model do not exist: a healthy run of one ends where another breaks.
@@ -52,20 +52,20 @@ class Rule:
         what: the number that it watches, in words.
         of: where the number is: a metric of steps, or ``validation/`` and a key of validations.
         against: what the number is compared with: the median over :func:`reference_steps`, the ``least`` since then,
-            the ``best`` before, the ``training`` reward (median of the last :data:`STEPS` steps) or nothing.
+            the ``best`` before, or nothing.
         by: how: ``ratio`` of the two, their difference in ``points`` (of 100), or the ``value`` alone.
         warn, alarm: outside of these limits; None: never.
-        below: the rule holds only for numbers below this one.
+        kind: what it is about: a fall of the run, or what its steps ``cost``.
     """
 
     name: str
     what: str
     of: str
-    against: Literal["early", "least", "best", "training", "nothing"]
+    against: Literal["early", "least", "best", "nothing"]
     by: Literal["ratio", "points", "value"]
     warn: Limits | None = None
     alarm: Limits | None = None
-    below: float = math.inf
+    kind: Literal["fall", "cost"] = "fall"
 
     @property
     def of_validations(self) -> bool:
@@ -83,7 +83,6 @@ VALIDATION = "validation/"
 DIVERGENCE = "loss/divergence"
 SAMPLER = "rollout_corr/log_prob_rms"
 SECONDS = "seconds"
-REWARD = "reward/mean"
 WITHOUT_DISTILLATION = "routing/mini_batches_without_distillation"
 
 RULES = (
@@ -91,10 +90,10 @@ RULES = (
         "entropy",
         "student's entropy per token, nats",
         of="student/entropy",
-        against="early",
+        against="least",  # a model that learns grows sure: what counts is a rise from there
         by="ratio",
-        warn=Limits(low=0.5, high=2),
-        alarm=Limits(high=3),  # a model that learns grows sure: low is no alarm
+        warn=Limits(high=1.6),
+        alarm=Limits(high=2.5),
     ),
     Rule(
         "length",
@@ -104,15 +103,7 @@ RULES = (
         by="ratio",
         warn=Limits(high=1.6),
         alarm=Limits(high=2.5),
-    ),
-    Rule(
-        "short",
-        "response length, tokens",
-        of="response_length/mean",
-        against="early",
-        by="ratio",
-        warn=Limits(low=0.5),
-        below=60,
+        kind="cost",
     ),
     Rule(
         "format",
@@ -122,14 +113,6 @@ RULES = (
         by="points",
         warn=Limits(low=-1.5, times=2),
         alarm=Limits(low=-5, times=2),
-    ),
-    Rule(
-        "gap",
-        "validation's avg@k under the training reward",
-        of="validation/avg_at_k",
-        against="training",
-        by="points",
-        warn=Limits(low=-10, times=3),  # no alarm: it spoke more often in sound runs than in others
     ),
     Rule(
         "validation",
@@ -156,6 +139,7 @@ RULES = (
         by="ratio",
         warn=Limits(high=2),
         alarm=Limits(high=4),
+        kind="cost",
     ),
     Rule(
         "sampler",
@@ -250,12 +234,9 @@ class Watch:
         found = []
         values = {rule.of: event.get(rule.of.removeprefix(VALIDATION)) for rule in RULES if rule.of_validations}
         numbers = {name: value for name, value in values.items() if value is not None}
-        rewards = self._last.get(REWARD, ())
         for rule in (rule for rule in RULES if rule.of in numbers):
-            trained = median(rewards) if len(rewards) == STEPS else None
-            reference = self._best.get(rule.of) if rule.against == "best" else trained
-            if reference is not None:
-                found += self._judge(rule, event["step"], numbers[rule.of], reference)
+            if (best := self._best.get(rule.of)) is not None:
+                found += self._judge(rule, event["step"], numbers[rule.of], best)
         for name, number in numbers.items():
             self._best[name] = max(number, self._best.get(name, number))
         return found
@@ -269,7 +250,7 @@ class Watch:
             compared = 100 * (number - reference)
         reached: Level | None = None
         for level, limits in rule.limits.items():
-            passed = limits.passed(compared) and not number >= rule.below
+            passed = limits.passed(compared)
             count = self._in_a_row[rule.name, level] = passed * (self._in_a_row.get((rule.name, level), 0) + 1)
             if reached is None and count >= limits.times:
                 reached = level

@@ -355,12 +355,14 @@ def test_a_matrix_of_five_thousand_runs_plans(tmp_path: Path) -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder where the tiny experiment has run to its end, with verbs that only write their outputs' names."""
     from srpo.analysis.figures.registry import FIGURES
+    from srpo.analysis.outline import COST_TABLES
     from srpo.analysis.tables.registry import TABLES
 
     folder = tmp_path_factory.mktemp("finished")
     stub = folder / "bin" / "srpo"
     stub.parent.mkdir()
     found = f"import sys; sys.path.append({str(SUPPORT)!r}); TABLES, FIGURES = {list(TABLES)}, {list(FIGURES)}"
+    found += f"; COST_TABLES = {COST_TABLES}"
     stub.write_text(f"#!{sys.executable}\n{found}\n{STUB}")
     stub.chmod(0o755)
     source = write_experiment(folder, matrix=matrix(["grpo", "srpo"], [1]))
@@ -391,7 +393,7 @@ elif verb == "model":
     outputs = [layout.model(options["model"]) / "base.json"]
 elif verb == "report":
     tables = [layout.tables / f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex", "rst")]
-    tables += [layout.folder / "cost" / f"cost.{kind}" for kind in ("csv", "md", "tex", "rst")]
+    tables += [layout.cost_table(kind, name) for name in COST_TABLES for kind in ("csv", "md", "tex", "rst")]
     figures = [layout.figures / f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg", "csv", "rst")]
     page = [layout.report, layout.report.with_suffix(".rst")]
     outputs = [*tables, *figures, *page]

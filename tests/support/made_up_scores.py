@@ -226,6 +226,9 @@ class PairedWorld:
         shared_sd: standard deviation of what a base model adds to all methods, points.
         run_sd: standard deviation between runs of one method from one base model on one benchmark, points.
         taste: standard deviation of a method's own difficulty of a question, logits.
+        facts: size of the table of facts that each base model has of its own; 0: all have the same questions. Question
+            i asks for the same three facts of every table, whose truths differ: half of the variance of its difficulty
+            is that of the facts, and a method's own difficulty is one of facts, too.
     """
 
     base_models: int = 3
@@ -235,7 +238,8 @@ class PairedWorld:
     taste: float = 0.3
     benchmarks: int = 5
     questions: int = 64
-    methods: int = 3
+    methods: int = 4
+    facts: int = 0
 
     def scores(self, rng: np.random.Generator) -> np.ndarray:
         """Scores in percent: methods x benchmarks x base models x questions."""
@@ -245,9 +249,19 @@ class PairedWorld:
         points = points + rng.normal(0, self.base_sd / np.sqrt(2), (self.methods, 1, self.base_models, 1))
         points = points + rng.normal(0, self.run_sd, shape)
         own = rng.normal(0, 1, (1, self.benchmarks, 1, self.questions)) * world.hardness
-        own = own + rng.normal(0, self.taste, (self.methods, self.benchmarks, 1, self.questions))
+        taste = rng.normal(0, self.taste, (self.methods, self.benchmarks, 1, self.questions))
+        if self.facts:
+            own = np.sqrt(0.5) * (own + world.hardness * self._of_facts(rng, 1))
+            taste = self.taste * self._of_facts(rng, self.methods)
+        own = own + taste
         logits = world.middle() + own + points / 100 / _slope(world.middle(), world.hardness, self.taste)
         return 100 * rng.binomial(SAMPLES, expit(logits)) / SAMPLES
+
+    def _of_facts(self, rng: np.random.Generator, methods: int) -> np.ndarray:
+        """Standard normal for each question, from its facts: methods x benchmarks x base models x questions."""
+        asked = np.array([rng.choice(self.facts, 3, replace=False) for _ in range(self.questions)])
+        facts = rng.normal(0, 1, (methods, self.benchmarks, self.base_models, self.facts))
+        return facts[..., asked].mean(axis=-1) * np.sqrt(3)
 
 
 @dataclass
@@ -259,18 +273,20 @@ class PairedRates:
     false_family: float = 0.0
 
 
-def paired_nulls(rng: np.random.Generator, world: PairedWorld, experiments: int, family: int = 5) -> PairedRates:
-    """Coverage of the difference of two equal methods, and false verdicts of a family of primary claims.
+def paired_nulls(rng: np.random.Generator, world: PairedWorld, experiments: int) -> PairedRates:
+    """Coverage of the difference of two equal methods, and false verdicts of the primary family.
 
-    The family is that of the report: every pair of methods at the last budget, and two of them at an earlier budget
-    whose runs are half as far apart, each claim decided by Holm's procedure.
+    The family is that of the report: two pairs at the first and at the middle budget, three and the matched one at the
+    last, decided by Holm's procedure. Scores of neighbouring budgets have half of their variation in common.
     """
     found = PairedRates({name: Rates() for name in ("by benchmark", "by base model", "the widest", "not paired")})
     single = any_of = 0
     for _ in range(experiments):
         scores = world.scores(rng)
-        earlier = 0.5 * scores + 0.5 * world.scores(rng)
-        pairs = [(scores, 2, 0), (scores, 2, 1), (scores, 0, 1), (earlier, 2, 0), (earlier, 2, 1)][:family]
+        middle = 0.5 * scores + 0.5 * world.scores(rng)
+        early = 0.5 * middle + 0.5 * world.scores(rng)
+        pairs = [(scores, 2, 0), (scores, 2, 1), (scores, 0, 1), (scores, 2, 3)]
+        pairs += [(middle, 2, 0), (middle, 2, 1), (early, 2, 0), (early, 1, 0)]
         claims = [_paired(made, one, other) for made, one, other in pairs]
         first = claims[0]
         strata = [[Arm(scores[2, b]), Arm(-scores[0, b])] for b in range(world.benchmarks)]
@@ -281,8 +297,44 @@ def paired_nulls(rng: np.random.Generator, world: PairedWorld, experiments: int,
         p_values = np.array([claim.p_above(0) for claim in claims])
         single += int((p_values < ALPHA).sum())
         any_of += bool(np.nanmin(holm(p_values.tolist())) < ALPHA)
-    found.false_single, found.false_family = 100 * single / experiments / family, 100 * any_of / experiments
+    found.false_single, found.false_family = 100 * single / experiments / len(pairs), 100 * any_of / experiments
     return found
+
+
+def deciding_rules(
+    rng: np.random.Generator, gain: float, taste: float, experiments: int, base_models: int = 8
+) -> dict[str, float]:
+    """Percent of experiments in which "the first of two methods is above" holds at 2.5 %, by the score that decides.
+
+    Args:
+        gain: points by which the first method is better; 0: every *holds* is false.
+        taste: by how much the questions that its checkpoints solve differ, logits; 0.3 of the other method's.
+    """
+    holds = dict.fromkeys(("cross-fitted", "resampled", "both"), 0)
+    for _ in range(experiments):
+        by_score: dict[str, list[list[Arm]]] = {"cross-fitted": [], "resampled": []}
+        for _ in range(5):
+            difficulty = rng.normal(0, 1, 64) * World().hardness
+            arms: dict[str, list[Arm]] = {name: [] for name in by_score}
+            for sign, own, better in ((1, taste, gain), (-1, 0.3, 0.0)):
+                world = World(questions=64, taste=own)
+                runs: dict[str, list[np.ndarray]] = {name: [] for name in by_score}
+                for shift in (better + rng.normal(0, 2.0, base_models)) / 100 / _slope(world.middle(), 1.5, own):
+                    chance = expit(
+                        difficulty + shift + world.course_logits(0)[:, None] + rng.normal(0, own, (VALIDATIONS, 64))
+                    )
+                    scores = rng.binomial(8, chance) / 8
+                    best = scores.mean(axis=1).argmax()
+                    runs["cross-fitted"].append(100 * selected_scores(scores))
+                    runs["resampled"].append(100 * rng.binomial(SAMPLES, chance[best]) / SAMPLES)
+                for name, found in runs.items():
+                    arms[name].append(Arm(sign * np.array(found)))
+            for name, pair in arms.items():
+                by_score[name].append(pair)
+        shown = {name: contrast(strata, paired=True).p_above(0) < ALPHA for name, strata in by_score.items()}
+        for name, is_shown in (shown | {"both": all(shown.values())}).items():
+            holds[name] += is_shown
+    return {name: 100 * count / experiments for name, count in holds.items()}
 
 
 def _paired(scores: np.ndarray, one: int, other: int) -> Estimate:

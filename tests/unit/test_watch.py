@@ -1,9 +1,8 @@
-"""The watch for collapse: every rule on logs made by hand, those that trip it and those that do not."""
+"""The watch for falls: every rule on logs made by hand, those that trip it and those that do not."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -68,18 +67,16 @@ def test_the_reference_follows_the_warm_up(warm_up, first, last):
 
 # the median of five steps passes a limit in the third step after a change
 TRIPPED: list[tuple[str, str, Values, int, float, float | None]] = [
-    ("entropy", "warn", {"student/entropy": from_step(60, 0.24, 0.5)}, 62, 0.24, 0.5),
-    ("entropy", "warn", {"student/entropy": from_step(60, 1.1, 0.5)}, 62, 1.1, 0.5),
-    ("entropy", "warn", {"student/entropy": from_step(60, 0.01, 0.5)}, 62, 0.01, 0.5),
-    ("entropy", "alarm", {"student/entropy": from_step(60, 1.6, 0.5)}, 62, 1.6, 0.5),
+    ("entropy", "warn", {"student/entropy": from_step(60, 0.85, 0.5)}, 62, 0.85, 0.5),
+    ("entropy", "alarm", {"student/entropy": from_step(60, 1.3, 0.5)}, 62, 1.3, 0.5),
+    # 0.5 in the reference, 0.2 after it, then 1.7 times that
+    ("entropy", "warn", {"student/entropy": lambda s: 0.5 if s <= 50 else 0.2 if s < 70 else 0.34}, 72, 0.34, 0.2),
     ("length", "warn", {"response_length/mean": from_step(60, 500, 300)}, 62, 500, 300),
     ("length", "alarm", {"response_length/mean": from_step(60, 800, 300)}, 62, 800, 300),
     # 300 in the reference, 250 after it, then 1.64 times that
     ("length", "warn", {"response_length/mean": lambda s: 300 if s <= 50 else 250 if s < 70 else 410}, 72, 410, 250),
-    ("short", "warn", {"response_length/mean": from_step(60, 59, 300)}, 62, 59, 300),
     ("format", "warn", {"format_fraction": from_step(60, 0.98, 0.999)}, 65, 0.98, 0.999),
     ("format", "alarm", {"format_fraction": from_step(60, 0.9, 0.999)}, 65, 0.9, 0.999),
-    ("gap", "warn", {"reward/mean": from_step(60, 0.8, 0.7)}, 75, 0.655, 0.8),
     ("validation", "warn", {"avg_at_k": from_step(60, 0.64, 0.7)}, 70, 0.64, 0.7),
     ("validation", "alarm", {"avg_at_k": from_step(60, 0.59, 0.7)}, 65, 0.59, 0.7),
     ("distillation", "warn", {"routing/mini_batches_without_distillation": from_step(60, 0.75, 0)}, 62, 0.75, None),
@@ -101,21 +98,20 @@ def test_a_rule_is_tripped_at_its_step_with_its_number(rule, level, changes, ste
 @pytest.mark.parametrize(
     "changes",
     [
-        {"student/entropy": from_step(60, 0.26, 0.5)},
-        {"student/entropy": from_step(60, 0.99, 0.5)},
+        {"student/entropy": lambda step: 0.5 - 0.45 * step / LAST},  # a model that learns grows sure
+        {"student/entropy": from_step(60, 0.79, 0.5)},
         {"student/entropy": lambda step: 9.0 if step in (60, 70) else 0.5},  # single batches
         {"student/entropy": lambda step: 0.05 if step < 20 else 0.5},  # before the reference
         {"response_length/mean": from_step(60, 470, 300)},
         # a healthy model that thinks less: 693 to 167 tokens (OLMo-3-7B, SDPO)
         {"response_length/mean": lambda step: 693 - 526 * step / LAST},
-        {"response_length/mean": from_step(60, 31, 60)},  # short from the start
+        {"response_length/mean": from_step(60, 17, 330)},  # answers without reasoning: their score did not fall
         {"format_fraction": from_step(60, 0.985, 0.999)},
         {"format_fraction": lambda step: 0.96 if step == 60 else 0.999},  # one validation
         {"format_fraction": lambda step: min(0.4 + step / 100, 1.0)},  # a model that learns the format
-        {"reward/mean": from_step(60, 0.74, 0.7)},
-        {"reward/mean": lambda step: 0.95 if 60 < step <= 65 else 0.7},  # one validation
+        {"reward/mean": from_step(60, 0.95, 0.7)},  # better on the training questions
         {"avg_at_k": lambda step: 0.6 if step in (55, 60, 70, 75) else 0.66},  # never three times in a row
-        {"avg_at_k": lambda step: 0.5 if step == 60 else 0.66, "reward/mean": lambda step: 0.59},
+        {"avg_at_k": lambda step: 0.5 if step == 60 else 0.66},
         {"routing/mini_batches_without_distillation": from_step(60, 0.5, 0), "loss/divergence": lambda step: 0.01},
         {
             "routing/mini_batches_without_distillation": lambda step: 1.0 if step < 40 else 0.25,
@@ -126,7 +122,7 @@ def test_a_rule_is_tripped_at_its_step_with_its_number(rule, level, changes, ste
         {"loss/divergence": lambda step: -1e-7},  # rounding
         {"rollout_corr/log_prob_rms": lambda step: 0.07},  # a real model in bfloat16
     ],
-    ids=range(20),
+    ids=range(19),
 )
 def test_what_is_within_the_limits_trips_nothing(changes):
     assert found(changes) == {}
@@ -168,7 +164,8 @@ def test_a_warning_comes_before_an_alarm_and_never_after():
 
 
 def test_event_by_event_is_the_same_as_at_once_and_as_a_resumed_run():
-    changes = {"student/entropy": from_step(60, 1.6, 0.5), "avg_at_k": from_step(70, 0.5, 0.65)}
+    rising = lambda step: 0.5 * 1.1 ** max(0, step - 55)  # noqa: E731
+    changes = {"student/entropy": rising, "avg_at_k": from_step(70, 0.5, 0.65)}
     steps, validations = logs(changes)
     whole = signals_of(steps, validations, WARM_UP)
     assert len(whole) >= 3
@@ -201,8 +198,8 @@ def through(*points: tuple[int, float]) -> Callable[[int], float]:
 def test_an_entropy_that_rises_is_seen_two_hundred_steps_before_the_fall():
     entropy = through((1, 0.51), (100, 0.79), (150, 0.75), (200, 1.21), (250, 1.48), (300, 3.14), (400, 7.26))
     signals = found({"student/entropy": entropy, "response_length/mean": lambda step: 300}, last=450)
-    assert signals["entropy", "warn"].step < 250
-    assert signals["entropy", "alarm"].step < 300
+    assert signals["entropy", "warn"].step < 220
+    assert signals["entropy", "alarm"].step < 290
     assert signals.keys() == {("entropy", "warn"), ("entropy", "alarm")}
 
 
@@ -212,7 +209,7 @@ def test_a_length_explosion_is_seen():
     signals = found({"response_length/mean": length, "student/entropy": entropy}, last=252)
     assert signals["length", "warn"].step < 215
     assert signals["length", "alarm"].step < 225
-    assert signals["entropy", "warn"].step < 225
+    assert {rule for rule, _ in signals} == {"length"}
 
 
 def test_a_loss_of_the_format_is_seen_ten_steps_before_the_fall():
@@ -222,15 +219,10 @@ def test_a_loss_of_the_format_is_seen_ten_steps_before_the_fall():
     assert signals["format", "alarm"].step <= 400
 
 
-def test_answers_without_reasoning_are_seen():
-    signals = found({"response_length/mean": through((1, 330), (50, 300), (150, 17))}, last=200)
-    assert ("short", "warn") in signals
-
-
 def test_numbers_that_are_zero_are_compared_without_an_error():
     assert found({"student/entropy": lambda step: 0.0}) == {}
     assert ("entropy", "alarm") in found({"student/entropy": from_step(60, 0.5, 0.0)})
-    assert ("entropy", "warn") in found({"student/entropy": from_step(60, 0.0, 0.5)})
+    assert found({"student/entropy": from_step(60, 0.0, 0.5)}) == {}
     assert all(rule.warn or rule.alarm for rule in RULES)
+    assert {rule.name for rule in RULES if rule.kind == "cost"} == {"length", "seconds"}
     assert STEPS % 2 == 1
-    assert math.isinf(RULES[0].below)

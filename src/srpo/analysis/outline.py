@@ -57,6 +57,10 @@ def all_sections() -> tuple[Section, ...]:
     return tuple(Section.model_validate(raw) for raw in yaml.safe_load((REPORTS / "outline.yaml").read_text()))
 
 
+COST_TABLES = ("clocks_measured", "cost")
+"""Tables of measured seconds, which differ by machine; the section ``cost`` shows them."""
+
+
 def tables_of(experiment: Experiment) -> list[str]:
     """The tables of an experiment's report."""
     return [table for section in sections_of(experiment) for table in section.tables]

@@ -455,7 +455,7 @@ class Training(Config):
     clock: Clock
     budget_seconds: dict[str, Positive]
     max_steps: Count | None = None
-    # end a run at the first alarm of the watch for collapse, or of its rules that cost money (srpo/watch.py)
+    # end a run at the first alarm of the watch for falls, or of its rules that cost money (srpo/watch.py)
     stop_on: Literal["alarm", "cost"] | None = None
 
     @model_validator(mode="after")

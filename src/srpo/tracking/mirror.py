@@ -8,7 +8,7 @@ Tags of each MLflow run record what has been copied:
     a hash of its origin. If the hash differs, the results were made again: the MLflow run moves to MLflow's trash and
     is replaced by a new one;
 ``srpo.watch``
-    the rules of the watch for collapse that gave an alarm or a warning, if any;
+    the rules of the watch for falls that gave an alarm or a warning, if any;
 ``srpo.synced_step``, ``srpo.synced_validation``, ``srpo.synced_summary``
     the last copied events of a training run's logs.
 

@@ -22,6 +22,7 @@ from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import BASE, planned
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome, contains_the_papers, findings
+from srpo.analysis.tables.clock_tables import measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.grid import interval as interval_text
 from srpo.analysis.tables.grid import number
@@ -116,6 +117,7 @@ def render(results: Results, figures_dir: Path) -> str:
             pictures=pictures,
             command=f"srpo report --experiment results/{results.experiment.name}/experiment.yaml",
             cost=cost,
+            clocks_measured=measured_clocks_table(results),
             cost_total=_cost_total(results),
             models=_models(results),
             data=[_data(results, name) for name in results.experiment.benchmarks],

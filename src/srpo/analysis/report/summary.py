@@ -337,7 +337,7 @@ def remarks(results: Results) -> list[str]:
         found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
     if early := _early_ends(results, "alarm"):
         found.append(
-            "These runs ended at an alarm of the watch for collapse (training.stop_on), before the last budget. Their "
+            "These runs ended at an alarm of the watch for falls (training.stop_on), before the last budget. Their "
             f"scores are those until then: {_first(early)}."
         )
     now = {run: results.experiment.run(run).model_dump(mode="json") for run in results.specs}

@@ -1,13 +1,14 @@
 """All tables of an experiment: tidy CSV for programs, Markdown and LaTeX for people.
 
 The tables in ``tables/`` depend only on scores and the training clock, so with a modelled clock every machine writes
-the same bytes. The cost table depends on the machine (wall time, memory), so it is in ``cost/``.
+the same bytes. Those that depend on the machine (wall time, memory) are in ``cost/``.
 """
 
 from pathlib import Path
 
-from srpo.analysis.outline import tables_of
+from srpo.analysis.outline import COST_TABLES, tables_of
 from srpo.analysis.results.load import Results
+from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import examples_table, splits_table
@@ -18,8 +19,10 @@ from srpo.analysis.tables.score_tables import ablation_table, differences_table,
 from srpo.analysis.tables.settings_table import settings_table
 from srpo.analysis.tables.table import Table, write_table
 from srpo.analysis.tables.tuning_table import tuning_table
+from srpo.analysis.tables.verdict_table import verdicts_table
 
 TABLES = {
+    "verdicts": verdicts_table,
     "table1": main_table,
     "differences": differences_table,
     "table2": ablation_table,
@@ -31,6 +34,7 @@ TABLES = {
     "routing_cases": cases_table,
     "step_seconds": step_seconds_table,
     "budgets": budgets_table,
+    "clocks": clocks_table,
     "collapses": collapses_table,
     "watch": watch_table,
     "diagnostics": diagnostics_table,
@@ -38,9 +42,12 @@ TABLES = {
     "reproductions": reproductions_table,
 }
 
+MEASURED = {"cost": cost_table, "clocks_measured": measured_clocks_table}
+"""The tables of measured seconds."""
+
 
 def build_tables(results: Results) -> dict[str, Table]:
-    """The tables of the experiment's report but the cost table, by name (:data:`TABLES`)."""
+    """The tables of the experiment's report but those of measured seconds, by name (:data:`TABLES`)."""
     return {name: TABLES[name](results) for name in tables_of(results.experiment)}
 
 
@@ -48,8 +55,9 @@ def write_tables(results: Results, out_dir: Path, cost_dir: Path | None = None) 
     """Write every table as ``<name>.csv``, ``.md``, ``.tex`` and its caption ``.rst``; return the paths.
 
     Args:
-        cost_dir: where the cost table goes; by default ``cost/`` beside ``out_dir``.
+        cost_dir: where the tables of measured seconds go; by default ``cost/`` beside ``out_dir``.
     """
     out_dir = Path(out_dir)
     written = [path for table in build_tables(results).values() for path in write_table(table, out_dir)]
-    return written + write_table(cost_table(results), cost_dir or out_dir.parent / "cost")
+    costs = [MEASURED[name](results) for name in COST_TABLES]
+    return written + [path for table in costs for path in write_table(table, cost_dir or out_dir.parent / "cost")]

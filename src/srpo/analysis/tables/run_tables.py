@@ -119,7 +119,7 @@ def watch_table(results: Results) -> Table:
         grids.append(Grid("Rule", heads, body, spec.title))
     early = reference_steps(results.experiment.training.warmup_steps)
     notes = [
-        "Runs in which a rule of the watch for collapse gave an alarm, or only a warning. Rules on steps compare a run "
+        "Runs in which a rule of the watch for falls gave an alarm, or only a warning. Rules on steps compare a run "
         f"with its own steps {early.start} to {early.stop - 1}; a shorter run cannot have their signals. A signal is "
         "no verdict: which runs collapsed is another table."
     ]
@@ -127,7 +127,7 @@ def watch_table(results: Results) -> Table:
     if len(stopped):
         notes.append(f"{len(stopped)} of the runs ended at their first alarm (training.stop_on).")
     digits = {"step": 0, "clock": 2, "value": 4, "reference": 4}
-    return Table("watch", "Signals of the watch for collapse", notes if grids else [], frame[columns], digits, grids)
+    return Table("watch", "Signals of the watch for falls", notes if grids else [], frame[columns], digits, grids)
 
 
 def _signal_cells(signals: pd.DataFrame, methods: list[str]) -> list[Cell]:

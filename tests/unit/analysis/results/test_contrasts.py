@@ -94,6 +94,14 @@ def test_paired_differences_cover_other_base_models(base_models, base_sd):
     assert rates.false_family < 7
 
 
+@pytest.mark.parametrize("base_models", [4, 8])
+def test_paired_differences_cover_other_tables_of_facts(base_models):
+    """The truth of question i differs by base model, and questions about the same fact are alike."""
+    rates = paired_nulls(rng(24, base_models), PairedWorld(base_models, run_sd=1.0, facts=60), 100)
+    assert right(rates.coverage["the widest"])
+    assert rates.false_family < 7
+
+
 def test_without_pairing_by_base_model_benchmarks_alone_cover_too_little():
     """Why the second estimate is needed: a base model moves a difference on all benchmarks alike."""
     rates = paired_nulls(rng(21), PairedWorld(8, 2.0, run_sd=1.0), 100)

@@ -150,7 +150,7 @@ def test_an_empty_experiment_has_neither(tmp_path):
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    """The tiny experiment with a short warm-up; SDPO's responses on physics lose format and length at step 15."""
+    """The tiny experiment with a short warm-up; SDPO's responses on physics lose the format and grow at step 15."""
     root, raw = tmp_path_factory.mktemp("watched"), tiny_experiment()
     raw["training"]["warmup_steps"] = 2
     write_results(root, load_experiment(raw))
@@ -162,7 +162,7 @@ def watched(tmp_path_factory):
             if name == "validations":
                 event["format_fraction"] = 0.5 if late else 1.0
             else:
-                event["metrics"]["response_length/mean"] = 5.0 if late else 40.0
+                event["metrics"]["response_length/mean"] = 80.0 if late else 40.0
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return load_results(root)
 
@@ -173,7 +173,7 @@ def test_signals_are_counted_by_rule_and_method(watched):
     methods = [head for head, _ in table.grids[0].columns[::2]]
     assert methods == ["GRPO, 2 runs", "SDPO, 2 runs", "SRPO, 2 runs"]
     assert rows["format"][2:4] == ["1", MISSING]
-    assert rows["short"][2:4] == [MISSING, "1"]
+    assert rows["length"][2:4] == [MISSING, "1"]
     assert rows["format"][:2] == rows["format"][4:] == [MISSING, MISSING]
     signals = table.frame[(table.frame["rule"] == "format") & (table.frame["method"] == "sdpo")]
     assert signals[["benchmark", "step", "level", "value", "reference"]].to_numpy().tolist() == [

@@ -1,0 +1,76 @@
+"""The verdict on every claim of ``reports/claims.yaml``, as a table."""
+
+from typing import Any
+
+import pandas as pd
+
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.lookups import estimate_columns
+from srpo.analysis.results.scores import TITLES
+from srpo.analysis.results.titles import MISSING
+from srpo.analysis.results.verdicts import Finding, Outcome, findings
+from srpo.analysis.tables.grid import Cell, Grid, Row, interval
+from srpo.analysis.tables.table import Table, comparability, estimate_cell
+
+_NUMBERS = [f"{name}{end}" for name in ("estimate", "over_benchmarks") for end in ("", "_low", "_high")]
+_COLUMNS = ["claim", "title", "family", "model", "verdict", "unit", "score", *estimate_columns("estimate", None)]
+_COLUMNS += ["p_holds", "p_holds_adjusted", "p_violated", "p_violated_adjusted", "base_models", "holding"]
+_COLUMNS += ["benchmarks", *estimate_columns("over_benchmarks", None)]
+
+
+def verdicts_table(results: Results) -> Table:
+    """A row per claim and model: the number that decides with its interval, its p-values, and the verdict.
+
+    ``holding`` of ``benchmarks``: on how many the claim holds by its own interval, uncorrected. ``over_benchmarks``:
+    the average with its interval over other benchmarks, which decides nothing.
+    """
+    rows, grids = [], []
+    found = findings(results)
+    for place, spec in enumerate(results.experiment.models.values()):
+        rows += [_row(finding, finding.outcomes[place]) for finding in found]
+        body = [_line(f, f.outcomes[place]) for f in found if f.outcomes[place].estimate is not None]
+        if body:
+            heads = ["Verdict", "Estimate", "Score", "Base models or seeds", "Benchmarks", "Over other benchmarks"]
+            grids.append(Grid("Claim", [("", head) for head in heads], body, spec.title, numeric=False))
+    notes = [
+        "In brackets 95 % intervals. Benchmarks: on how many the claim holds by the benchmark's own interval. The "
+        "interval over other benchmarks decides nothing. The CSV has the p-values, and claims that are not tested.",
+        *comparability(results),
+    ]
+    p_values = [name for name in _COLUMNS if name.startswith("p_")]
+    digits = dict.fromkeys(_NUMBERS, 3) | dict.fromkeys(p_values, 5)
+    frame = pd.DataFrame(rows, columns=_COLUMNS).astype(
+        dict.fromkeys(["base_models", "holding", "benchmarks"], "Int64")
+    )
+    return Table("verdicts", "The verdicts", notes if grids else [], frame, digits, grids)
+
+
+def _row(finding: Finding, outcome: Outcome) -> dict[str, Any]:
+    claim, estimate = finding.claim, outcome.estimate
+    row: dict[str, Any] = {"claim": claim.id, "title": claim.statement, "model": outcome.model, "unit": claim.unit}
+    row |= {"family": "question" if claim.ours else claim.kind, "verdict": outcome.verdict, "score": outcome.score}
+    row |= estimate_columns("estimate", estimate) | estimate_columns("over_benchmarks", outcome.over_benchmarks)
+    if estimate is not None:
+        row |= {"p_holds": claim.rule.p_holds(estimate), "p_violated": claim.rule.p_violated(estimate)}
+        row |= {"p_holds_adjusted": outcome.p_holds, "p_violated_adjusted": outcome.p_violated}
+        row |= {"holding": outcome.holding, "benchmarks": outcome.benchmarks}
+        row["base_models"] = estimate.count if estimate.paired else None
+    return row
+
+
+def _line(finding: Finding, outcome: Outcome) -> Row:
+    claim, other = finding.claim, outcome.over_benchmarks
+    over = interval(other.low, other.high, claim.digits, claim.signed) if other is not None else ""
+    estimate = outcome.estimate
+    units = str(estimate.count) if estimate is not None and estimate.several_seeds else MISSING
+    return Row(
+        claim.statement,
+        [
+            Cell(outcome.verdict),
+            estimate_cell(estimate, claim.digits, claim.signed),
+            Cell(TITLES.get(outcome.score, MISSING)),
+            Cell(units),
+            Cell(f"{outcome.holding} of {outcome.benchmarks}"),
+            Cell(over or MISSING),
+        ],
+    )

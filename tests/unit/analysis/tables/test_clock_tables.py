@@ -1,0 +1,87 @@
+"""The same runs under other clocks, recounted from the raw logs by other code."""
+
+from __future__ import annotations
+
+import json
+
+import null_experiment
+import numpy as np
+import pytest
+from null_experiment import Null
+from report_cases import EXPERIMENT, MODEL
+
+from srpo.analysis.results.clocks import CLOCKS, clock_frame, compared_pairs, recounted
+from srpo.analysis.results.load import load_results
+from srpo.analysis.results.run_logs import RunLogs
+from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
+
+ADDED = {
+    "training clock": lambda event: event["step_seconds"],
+    "steps": lambda event: 1,
+    "generated tokens": lambda event: event["phase_tokens"]["generate"],
+    "generation half as dear": lambda event: (
+        sum(event["phase_seconds"].values()) - event["phase_seconds"]["generate"] / 2
+    ),
+    "generation twice as dear": lambda event: sum(event["phase_seconds"].values()) + event["phase_seconds"]["generate"],
+    "measured seconds": lambda event: event["wall_seconds"],
+}
+
+
+def read(root, benchmark, method, name):
+    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed1/{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def expected(root, clock, one, other):
+    """The mean over benchmarks of the difference of end scores, with loops over the raw events."""
+    differences = []
+    for benchmark in ("chemistry", "physics"):
+        clocks = {}
+        for method in ("grpo", "sdpo", "srpo"):
+            total, times = 0.0, {}
+            for event in read(root, benchmark, method, "steps"):
+                total += ADDED[clock](event)
+                times[event["step"]] = total
+            clocks[method] = times
+        limit = min(max(times.values()) for times in clocks.values())
+        ends = {}
+        for method in (one, other):
+            log = [v for v in read(root, benchmark, method, "validations") if clocks[method][v["step"]] <= limit]
+            ends[method] = 100 * np.mean([v["avg_at_k"] for v in log[-3:]])
+        differences.append(ends[one] - ends[other])
+    return np.mean(differences)
+
+
+@pytest.mark.parametrize("clock", ADDED)
+def test_every_difference_under_every_clock(finished, clock):
+    measured = clock == "measured seconds"
+    frame = clock_frame(load_results(finished), measured).set_index(["clock", "method", "other"])
+    assert frame["benchmarks"].eq(2).all()
+    for pair in (("srpo", "grpo"), ("srpo", "sdpo"), ("grpo", "sdpo")):
+        assert frame.loc[(clock, *pair), "difference"] == pytest.approx(expected(finished, clock, *pair))
+
+
+def test_clocks_that_a_machine_changes_are_apart(finished):
+    results = load_results(finished)
+    assert {clock.name for clock in CLOCKS} == set(ADDED)
+    assert set(clocks_table(results).frame["clock"]) == set(ADDED) - {"measured seconds"}
+    assert set(measured_clocks_table(results).frame["clock"]) == {"measured seconds"}
+    assert compared_pairs(results, MODEL) == [("srpo", "grpo"), ("srpo", "sdpo"), ("grpo", "sdpo")]
+
+
+def test_a_runs_own_clock_is_recounted(finished):
+    logs = RunLogs.of(load_results(finished)).steps
+    assert len(logs) == len(list(EXPERIMENT.runs()))
+    for steps in logs.values():
+        counted = recounted(steps, CLOCKS[0])
+        assert counted.to_numpy() == pytest.approx(steps["clock"].to_numpy(), rel=1e-6, abs=1e-3)
+
+
+def test_without_a_modelled_clock_nothing_is_said_of_flops(tmp_path):
+    null_experiment.write(tmp_path, Null())
+    frame = clock_frame(load_results(tmp_path))
+    assert set(frame["clock"]) == {"training clock", "steps", "generated tokens"}
+    steps = frame[frame["clock"] == "steps"]
+    assert steps["difference"].notna().all()
+    assert (steps["difference_low"] < steps["difference"]).all()
+    assert set(steps["difference_unit"]) == {"seed and question"}

@@ -1,0 +1,55 @@
+"""The table of verdicts has what the claims' outcomes have."""
+
+from __future__ import annotations
+
+import null_experiment
+import pytest
+from null_experiment import Null, by_base_model
+from scipy import stats
+
+from srpo.analysis.results.claims import load_claims
+from srpo.analysis.results.load import load_results
+from srpo.analysis.results.verdicts import findings
+from srpo.analysis.tables.score_tables import differences_table
+from srpo.analysis.tables.table import table_csv
+from srpo.analysis.tables.verdict_table import verdicts_table
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["seeds", "base models"])
+def results(request, tmp_path_factory):
+    root = tmp_path_factory.mktemp("verdicts")
+    null_experiment.write(root, Null(gain=(("srpo", 6.0),)))
+    found = load_results(root)
+    return by_base_model(found) if request.param else found
+
+
+def test_a_row_per_claim_with_the_number_that_decides(results):
+    table, found = verdicts_table(results), {finding.claim.id: finding for finding in findings(results)}
+    frame = table.frame.set_index("claim")
+    assert list(frame.index) == [claim.id for claim in load_claims()]
+    paired = results.experiment.draws_per_seed("qwen3-8b")
+    for name, row in frame.to_dict("index").items():
+        (outcome,) = found[name].outcomes
+        assert (row["verdict"], row["title"]) == (outcome.verdict, found[name].claim.statement)
+        if outcome.estimate is not None and outcome.estimate.has_interval and paired:
+            assert row["base_models"] == outcome.estimate.count == 3
+    row = frame.loc["srpo_over_grpo_last"]
+    assert (row["family"], row["score"], row["benchmarks"]) == ("primary", "cross_fitted", 5)
+    assert row["p_holds"] < row["p_holds_adjusted"]
+    differences = differences_table(results).frame.set_index(["method", "benchmark", "budget"])
+    shown = differences.loc[("grpo", "average", "10h")]
+    assert (row["estimate"], row["estimate_low"]) == (shown["difference"], shown["difference_low"])
+    own = [differences.loc[("grpo", b, "10h"), "difference"] for b in results.experiment.benchmarks]
+    ends = stats.ttest_1samp(own, 0).confidence_interval()
+    assert (row["over_benchmarks_low"], row["over_benchmarks_high"]) == pytest.approx((ends.low, ends.high))
+    lows = [differences.loc[("grpo", b, "10h"), "difference_low"] for b in results.experiment.benchmarks]
+    assert row["holding"] == sum(low > 0 for low in lows)
+
+
+def test_the_files_have_fixed_digits_and_no_untested_rows_for_readers(results):
+    table = verdicts_table(results)
+    text = table_csv(table.frame, table.digits)
+    assert text.splitlines()[0].startswith("claim,title,family,model,verdict,unit,score,estimate,")
+    assert "nan" not in text.lower()
+    (grid,) = table.grids
+    assert len(grid.rows) == table.frame["estimate"].notna().sum() < len(table.frame)
