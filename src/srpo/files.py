@@ -88,7 +88,7 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
         return loader.construct_document(node)
     except RecursionError as error:
         raise SrpoError(f"{where}: not valid YAML: nested too deeply") from error
-    except (yaml.YAMLError, ValueError) as error:  # an integer of 5,000 digits is a ValueError
+    except (yaml.YAMLError, ValueError, AttributeError) as error:  # of 5,000 digits, or a tag for another value
         reason = " ".join(str(error).split()).replace(' in "<byte string>"', "").replace(' in "<unicode string>"', "")
         raise SrpoError(f"{where}: not valid YAML: {reason}") from error
     finally:

@@ -21,10 +21,11 @@ from srpo.files import parse_yaml, read_bytes
             "x.yaml: aliases make it ",
         ),
         ("&a [*a]", "x.yaml: aliases make it larger than 1,000,000 values"),
+        ("a: !!timestamp b", "x.yaml: not valid YAML: "),
         ("a: *b", "x.yaml: not valid YAML: found undefined alias"),
         ("? [1]\n: 2", "x.yaml: not valid YAML: while constructing a mapping"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_yaml_that_would_be_read_otherwise_than_it_was_meant_is_refused(text: str, says: str) -> None:
     for content in (text, text.encode()):

@@ -31,7 +31,7 @@ from srpo.schema import Config, Count, flattened
 
 _log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 """Valid names: they become folders and command-line arguments."""
 
 _NAMED = ("methods", "models", "benchmarks")
@@ -137,7 +137,12 @@ def _check_name(raw: dict[str, Any], where: str, config_root: Path) -> None:
     """Check that an experiment of one's own does not take the results folder of one that is in ``configs``."""
     shipped = config_root / "experiments" / f"{raw.get('name')}.yaml"
     own = [Path(file).resolve() for file in where.split(" and ")]
-    if shipped.is_file() and shipped.resolve() not in own and raw != _read_yaml(shipped):
+    if (
+        _NAME.fullmatch(str(raw.get("name")))
+        and shipped.is_file()
+        and shipped.resolve() not in own
+        and raw != _read_yaml(shipped)
+    ):
         raise SrpoError(f"{where}: name = {raw['name']}: {shipped} has this name, and its results; choose another")
 
 
@@ -403,7 +408,10 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         files: Files = _validate(Files, {k: v for k, v in content.items() if k not in of_every_kind}, str(path))
         contents = {}
         for split, file in (("train", files.train_file), ("test", files.test_file)):
-            found = (path.parent / file.expanduser()).resolve()
+            try:
+                found = (path.parent / file.expanduser()).resolve()
+            except (ValueError, RuntimeError) as error:  # a null byte, ~ of nobody
+                raise SrpoError(f"{path}: {split}_file = {str(file)!r}: {error}") from error
             data = read_file(found)
             rows[split] = parse_rows(data, str(found), files.columns)
             content = content | {f"{split}_file": str(found)}

@@ -648,7 +648,7 @@ class Experiment(Config):
 
     gone: ClassVar[Mapping[str, Any]] = {"sweep": None, "search": None}
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=100)]
     title: str
     scale: Literal["embedded", "paper"]
     comparable_with_paper: bool = False

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import model_validator
+
 from srpo.errors import SrpoError
 from srpo.files import is_lfs_pointer, read_bytes
 from srpo.schema import Config
@@ -21,6 +23,14 @@ class Columns(Config):
     prompt: str = "prompt"
     answer: str = "answer"
     system: str = "system"
+
+    @model_validator(mode="after")
+    def _differ(self) -> Columns:
+        if len({self.prompt, self.answer, self.system}) < 3:
+            raise ValueError(
+                f"prompt, answer and system = {self.prompt}, {self.answer}, {self.system}: give three columns"
+            )
+        return self
 
     def check(self, found: Collection[str], where: str) -> None:
         """Check that data have the columns.

@@ -138,6 +138,7 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
         ({"train_files": "train.jsonl"}, "data/sums.yaml: train_files: unknown key; did you mean train_file?"),
         ({"contents": {}}, "data/sums.yaml: contents: unknown key"),
         ({"columns": {"prompt": "question"}}, "data/train.jsonl:1: no column question; there is prompt, answer"),
+        ({"columns": {"prompt": "answer"}}, "prompt, answer and system = answer, answer, system: give three columns"),
         ({"columns": {"question": "q"}}, "data/sums.yaml: columns.question: unknown key"),
         ({"reward": "tool_use"}, "data/sums.yaml: reward = tool_use: question 0: '0' is not a list of calls"),
         ({"reward": "judge"}, "data/sums.yaml: reward = 'judge': unknown; there is answer_match"),
@@ -151,6 +152,7 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
         ),
         ({"reward": "own_exit:f"}, "reward = own_exit:f: cannot be imported (3); install the module"),
         ({"reward": "own_rewards:leave"}, "reward own_rewards:leave: SystemExit(0) for the response '0'"),
+        ({"train_file": "a\0b"}, "data/sums.yaml: train_file = 'a\\x00b': embedded null byte"),
         ({"train_file": "/dev/zero"}, "/dev/zero: a device, not a file"),
         ({"test_file": "train.jsonl"}, "data/sums.yaml: all 40 test questions are train questions; keep some for the"),
         (
