@@ -311,6 +311,7 @@ def loss(
         metrics["actor/rollout_is_weight"] = losses.rollout_is_weight[trained].mean().item()
         mismatch = sampler_mismatch(old[trained], sampled[trained])
         means = {name: (total / trained.sum()).item() for name, total in mismatch.items()}
+        metrics["rollout_corr/log_prob_abs"] = means["log_prob_difference"]
         metrics["rollout_corr/log_prob_rms"] = means["log_prob_difference_squared"] ** 0.5
         metrics["rollout_corr/k3_kl"] = means["k3_kl"]
     if losses.policy_tokens > 0:

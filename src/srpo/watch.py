@@ -155,6 +155,10 @@ RULES = (
 """All rules."""
 
 
+STOP_RULES = {"alarm": {rule.name for rule in RULES}, "cost": {"seconds", "length"}}
+"""By value of ``training.stop_on``, the rules whose alarm ends a run; ``cost``: those that say that steps grow dear."""
+
+
 @dataclass(frozen=True)
 class Signal:
     """A rule that reached a level for the first time in a run.
@@ -199,11 +203,6 @@ class Watch:
         self._least: dict[str, float] = {}
         self._best: dict[str, float] = {}
         self._in_a_row: dict[tuple[str, Level], int] = {}
-
-    @property
-    def alarmed(self) -> bool:
-        """Whether there was an alarm."""
-        return any(signal.level == "alarm" for signal in self.signals)
 
     def add_step(self, event: Event) -> list[Signal]:
         """The signals that a line of ``steps.jsonl`` gives."""
@@ -260,6 +259,12 @@ class Watch:
         signal = Signal(step, rule.name, reached, number if math.isfinite(number) else None, reference)
         self.signals.append(signal)
         return [signal]
+
+
+def ends_run(signals: Iterable[Signal], stop_on: str | None) -> bool:
+    """Whether a run with these signals ends, by its ``training.stop_on``."""
+    rules = STOP_RULES[stop_on] if stop_on else set()
+    return any(signal.level == "alarm" and signal.rule in rules for signal in signals)
 
 
 def signals_of(steps: Iterable[Event], validations: Iterable[Event], warmup_steps: int) -> list[Signal]:

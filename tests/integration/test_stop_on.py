@@ -64,6 +64,9 @@ def test_an_alarm_ends_a_run_only_if_the_user_asks(tmp_path: Path, monkeypatch: 
     assert len(steps) == 10
     _check_metrics(steps)
 
+    dear = trained(tmp_path / "dear", stop_on="cost")  # a fall of the scores makes no step dear
+    assert (read_json(dear.summary)["stopped_by"], _lines(dear.steps)) == ("max_steps", _lines(whole.steps))
+
     stopped = trained(tmp_path / "stopped", stop_on="alarm")
     summary = read_json(stopped.summary)
     assert (summary["stopped_by"], summary["steps"]) == ("alarm", 6)

@@ -24,9 +24,13 @@ def sampler_mismatch(
     """Sums over tokens that tell whether sampler and trainer have the same policy; their means are logged.
 
     The mean of pi_old / pi_rollout is 1 for *any* policy that samples from its own distribution, so it hides a sampler
-    with other weights. These two do not: the squared difference of log-probs, and verl's ``k3_kl``, an unbiased
-    estimate of KL(pi_rollout, pi_old) in nats that is never negative (Schulman's k3).
+    with other weights. These do not: the absolute and the squared difference of log-probs, and verl's ``k3_kl``, an
+    unbiased estimate of KL(pi_rollout, pi_old) in nats that is never negative (Schulman's k3).
     """
     log_ratio = (old_log_prob - rollout_log_prob).detach().double()
     k3 = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return {"log_prob_difference_squared": log_ratio.square().sum(), "k3_kl": (k3.expm1() - k3).sum()}
+    return {
+        "log_prob_difference": log_ratio.abs().sum(),
+        "log_prob_difference_squared": log_ratio.square().sum(),
+        "k3_kl": (k3.expm1() - k3).sum(),
+    }

@@ -13,6 +13,9 @@ DEVICE_MEMORY = {
 
 Not logged on CPUs."""
 
+DEVICE_FLOPS = "perf/device_flops"
+"""Dense bfloat16 FLOP/s of a GPU by verl's list; infinite if the list lacks it."""
+
 
 def update_metrics(output: TensorDict) -> dict[str, float]:
     """Means over a step's updates; for metrics per token, ratios of sums.
@@ -28,7 +31,7 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
     metrics["actor/learning_rate"] = values["lr"][-1].item()
     if "teacher/distance" in values:
         metrics["teacher/distance"] = values["teacher/distance"][-1].item()
-    for name, worst in DEVICE_MEMORY.items():
+    for name, worst in {**DEVICE_MEMORY, DEVICE_FLOPS: torch.max}.items():
         if name in values:
             metrics[name] = worst(values[name]).item()
     for name, total, count in (
@@ -40,6 +43,7 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
         ("actor/rollout_is_weight", "sum/rollout_is_weight", "sum/trained_tokens"),
         ("actor/rollout_is_truncated_fraction", "sum/rollout_is_truncated", "sum/trained_tokens"),
+        ("rollout_corr/log_prob_abs", "sum/log_prob_difference", "sum/trained_tokens"),
         ("rollout_corr/log_prob_rms", "sum/log_prob_difference_squared", "sum/trained_tokens"),
         ("rollout_corr/k3_kl", "sum/k3_kl", "sum/trained_tokens"),
         ("student/top_k_mass", "sum/student_top_k_mass", "sum/distilled_tokens"),
@@ -64,6 +68,6 @@ def gradient_norm(output: TensorDict) -> float:
 
 
 def _numbers(output: TensorDict) -> dict[str, list[float]]:
-    names = ("loss/", "sum/", "grad_norm", "lr", "perf/device_memory", "teacher/distance")
+    names = ("loss/", "sum/", "grad_norm", "lr", "perf/device_", "teacher/distance")
     metrics = {name: value for name, value in tu.get(output, "metrics").items() if name.startswith(names)}
     return {name: [value] if isinstance(value, float) else [float(v) for v in value] for name, value in metrics.items()}

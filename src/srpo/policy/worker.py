@@ -11,6 +11,7 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_device_name, get_torch_device
 from verl.utils.distributed import initialize_global_process_group_ray
+from verl.utils.flops_counter import get_device_flops
 from verl.utils.memory_utils import aggressive_empty_cache
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
@@ -21,7 +22,7 @@ from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers 
 from srpo.policy.batches import jagged_of_parts
 from srpo.policy.kept_log_probs import KeptLogProbs, kept_lengths
 from srpo.policy.loss import srpo_loss
-from srpo.policy.outputs import DEVICE_MEMORY
+from srpo.policy.outputs import DEVICE_FLOPS, DEVICE_MEMORY
 from srpo.policy.verl_private import check_version, make_folders_without_locks
 
 COLLECTIVE_SECONDS = 1800
@@ -74,12 +75,12 @@ class SRPOWorker(ActorRolloutRefWorker):
     def update_actor(self, data: TensorDict) -> TensorDict:
         """verl's update with what is kept; its metrics also have how far the teacher is from the student after it.
 
-        On GPUs they have the memory use too (``outputs.DEVICE_MEMORY``).
+        On GPUs they have the memory use (``outputs.DEVICE_MEMORY``) and the FLOP/s of the card too, if verl knows it.
         """
         output = self._update(data)
         self.actor.engine.end_batch()
         # collectives: every rank takes part
-        more = {} if get_device_name() == "cpu" else _worst_device_memory()
+        more = {} if get_device_name() == "cpu" else _worst_device_memory() | {DEVICE_FLOPS: get_device_flops("B")}
         if self._method.needs_teacher:
             more["teacher/distance"] = self.actor.engine.teacher_distance()
         if output is not None:

@@ -57,6 +57,10 @@ class PhaseTimer:
         self._dense_flops[phase] += dense_flops
         self._decode_flops[phase] += decode_flops
 
+    def dense_flops(self, phase: str) -> float:
+        """FLOPs of a phase but those of decoding."""
+        return self._dense_flops[phase]
+
     def seconds(self, clock: Clock) -> dict[str, float]:
         """Seconds by phase: modelled by a modelled clock, measured otherwise."""
         if isinstance(clock, ModelledClock):

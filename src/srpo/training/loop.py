@@ -21,23 +21,24 @@ from srpo.benchmarks.splits import Question, read_split
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
-from srpo.experiment.config import RunSpec, Training
+from srpo.experiment.config import ModelledClock, RunSpec, Training
 from srpo.files import append_event, exclusive_access, flush_to_disk, read_events, rewind, write_events, write_json
 from srpo.imports import gc_paused
 from srpo.layout import Layout, RunFiles
 from srpo.machine import host_memory_gb
 from srpo.policy.interface import Policy
+from srpo.policy.outputs import DEVICE_FLOPS
 from srpo.rollout.interface import ServersFailed
 from srpo.tracking import LiveMirror, is_mirrored_live
 from srpo.training import checkpoints
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
-from srpo.training.metrics import group_record
+from srpo.training.metrics import group_record, speed_metrics
 from srpo.training.provenance import prepare_run_folder, provenance
 from srpo.training.step import Step, StepResult, question_order
 from srpo.training.success_buffer import SuccessBuffer
-from srpo.watch import Signal, Watch, watched
+from srpo.watch import Signal, Watch, ends_run, watched
 
 MAX_SKIPPED_STEPS = 3
 """A run stops after this many steps in a row without a finite gradient."""
@@ -96,7 +97,8 @@ class Run:
                 self._stop_if_needed(interruption, "step")
                 self.take_step()
         if self.stopped_by == "alarm":
-            logger.warning("%s: stopped after step %d: training.stop_on = alarm", self.spec.id.path, self.step)
+            stop_on = self.training.stop_on
+            logger.warning("%s: stopped after step %d: training.stop_on = %s", self.spec.id.path, self.step, stop_on)
         self.summarise()
         self.files.finished.touch()
         self.mirror.sync()
@@ -109,8 +111,8 @@ class Run:
     @property
     def stopped_by(self) -> str | None:
         """What ends the run here."""
-        alarm = self.training.stop_on == "alarm" and self.watch.alarmed
-        return limit_reached(self.training, self.clock, self.step) or ("alarm" if alarm else None)
+        alarm = "alarm" if ends_run(self.watch.signals, self.training.stop_on) else None
+        return limit_reached(self.training, self.clock, self.step) or alarm
 
     @property
     def validation_is_due(self) -> bool:
@@ -161,7 +163,7 @@ class Run:
             self.buffer.add_step(number, result.questions, result.rollouts)
             if result.updates:
                 self._check_updates(result)
-            self._log_step(step.phases, result.metrics)
+            self._log_step(step.phases, result)
             if number % self.training.validate_every == 0:
                 record = group_record(number, result.questions, result.rollouts, result.routes, result.earlier)
                 append_event(self.files.groups, record)
@@ -183,8 +185,12 @@ class Run:
         yield
         self.seconds_of[what] = time.perf_counter() - start
 
-    def _log_step(self, phases: PhaseTimer, metrics: dict[str, float]) -> None:
-        phase_seconds = phases.seconds(self.training.clock)
+    def _log_step(self, phases: PhaseTimer, result: StepResult) -> None:
+        phase_seconds, metrics = phases.seconds(self.training.clock), dict(result.metrics)
+        device_flops = metrics.pop(DEVICE_FLOPS, math.inf)
+        if not isinstance(self.training.clock, ModelledClock):  # a modelled run's metrics are the same on any machine
+            texts = (*result.rollouts.prompts, *result.rollouts.responses)
+            metrics |= speed_metrics(phases, sum(map(len, texts)), self.spec.execution.ranks, device_flops)
         seconds = seconds_of_step(self.training.clock, self.spec.method, self.step, phase_seconds)
         self.clock += seconds
         self.wall_seconds += sum(phases.wall.values())
@@ -415,8 +421,8 @@ def _is_over(spec: RunSpec, folder: Path) -> bool:
     _, state = checkpoints.newest(folder) or (None, {"clock": 0.0, "step": 0})
     if limit_reached(spec.training, state["clock"], state["step"]):
         return True
-    signals = read_events(RunFiles(folder).watch) if spec.training.stop_on == "alarm" else []
-    return any(signal["level"] == "alarm" and signal["step"] <= state["step"] for signal in signals)
+    signals = [Signal(**event) for event in read_events(RunFiles(folder).watch)] if spec.training.stop_on else []
+    return ends_run([signal for signal in signals if signal.step <= state["step"]], spec.training.stop_on)
 
 
 def checkpoint_bytes(spec: RunSpec) -> float:

@@ -272,7 +272,7 @@ def test_run_outside_the_matrix() -> None:
             ["training.clock = {'flops': 1}: the key kind is missing; give one of 'wall', 'modelled', 'calibrated'"],
         ),
         ({"training": {**SHARED, "max_steps": 0}}, ["max_steps = 0", "than or equal to 1, or null"]),
-        ({"training": {**SHARED, "stop_on": "warn"}}, ["stop_on = 'warn': input should be 'alarm', or null"]),
+        ({"training": {**SHARED, "stop_on": "warn"}}, ["stop_on = 'warn': input should be 'alarm' or 'cost', or null"]),
         ({"execution": {"rollout_speculation": "eagle"}}, ["rollout_speculation = 'eagle'", "'ngram', or null"]),
         ({"overrides": {"sdpo": {"divergence_clip": 0}}}, ["divergence_clip = 0", "greater than 0, or null"]),
         (

@@ -144,6 +144,7 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     corrections = [min(math.exp(value), 2) for value in log_ratios]
     assert metrics["actor/rollout_is_weight"] == pytest.approx(mean(corrections), abs=1e-5)
     assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(mean([w == 2 for w in corrections]))
+    assert metrics["rollout_corr/log_prob_abs"] == pytest.approx(mean([abs(x) for x in log_ratios]), rel=1e-4)
     assert metrics["rollout_corr/log_prob_rms"] == pytest.approx(math.sqrt(mean([x * x for x in log_ratios])), rel=1e-4)
     k3 = mean([math.exp(value) - 1 - value for value in log_ratios])
     assert metrics["rollout_corr/k3_kl"] == pytest.approx(k3, rel=1e-4)
