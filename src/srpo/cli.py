@@ -205,6 +205,23 @@ def plan(
         print(f"srpo: warning: {line}", file=sys.stderr)
 
 
+@app.command("rehearse")
+def rehearse(
+    file: NameOrFile,
+    output: Annotated[Path | None, Option(metavar="FILE", help="for snakemake --configfile; default: print it")] = None,
+) -> None:
+    """Make an experiment that takes three steps of every method and model of another. srpo plan --from reads it."""
+    from srpo.experiment.compose import resolved_text, write_resolved
+    from srpo.plan.rehearse import rehearsal
+
+    text = resolved_text(rehearsal(_load(file)))
+    if output is None:
+        print(text, end="")
+        return
+    write_resolved(text, output)
+    print(f"snakemake --configfile {output}")
+
+
 @app.command("data")
 def make_data(
     experiment: File,

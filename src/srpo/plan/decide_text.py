@@ -1,25 +1,31 @@
 """The matrices that decide between two methods (:mod:`srpo.plan.decide`) as text, with blocks to paste."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from srpo.analysis.results.power import ASSUMED_RUN_SD, POWER
+from srpo.analysis.results.power import POWER
 from srpo.errors import SrpoError
-from srpo.experiment.config import Block, Experiment, short_name
+from srpo.experiment.config import Experiment, short_name
 from srpo.plan.decide import (
     PUBLISHED_RUN_SDS,
+    QUESTION_SDS,
+    RUN_SDS,
+    SPREADS,
     Design,
     contrasted,
     designs,
     other_differences,
     parse_claim,
+    plans,
 )
 from srpo.plan.measurements import read_measurements
-from srpo.plan.plan import Plan, make_plan
+from srpo.plan.plan import Plan
 from srpo.plan.text import not_measured, table
 from srpo.text import joined
 
-LARGEST_SD = max(PUBLISHED_RUN_SDS.values())
+SHOWN = 2
+"""Lines of the table for each model and budget."""
 
 
 def decision(
@@ -40,58 +46,66 @@ def decision(
     if not 0 < hours < float("inf"):
         raise SrpoError(f"--gpu-hours {hours:g}: above 0")
     two = contrasted(experiment, parse_claim(claim))
-    plan = make_plan(two, measured=read_measurements(folders, two), gpu=gpu)
-    found = designs(two, plan, hours)
+    made = plans(two, read_measurements(folders, two), gpu)
+    found = designs(two, made, hours)
     first, second = (two.methods[name].title for name in two.matrix[0].methods)
-    head = f"{two.name}: is {first} ahead of {second}? Matrices for {hours:g} GPU-hours"
-    if plan.gpu:
-        head += f"; card: {plan.gpu}"
-    parts = [head, _table(found), *(_proposal(model, options[0], two.name) for model, options in found.items())]
+    plan = [*made.values()][-1]
+    head = f"{two.name}: is {first} ahead of {second}? Matrices for {hours:g} GPU-hours; card: {plan.gpu}"
+    parts = [head, _table(found), *(_proposal(options[0], two) for options in found.values())]
     return "\n\n".join([*parts, "\n".join(_notes(two, plan, found))]) + "\n"
 
 
-def matrix_yaml(block: Block) -> str:
-    """A matrix of one block as an experiment file has it."""
-    lines = [f"{key}: [{', '.join(map(str, value))}]" for key, value in block.model_dump().items()]
-    return "matrix:\n  - " + "\n    ".join(lines)
+def matrix_yaml(design: Design, experiment: Experiment) -> str:
+    """What a design changes of an experiment, as a file has it."""
+    lines = [f"{key}: [{', '.join(map(str, value))}]" for key, value in design.block.model_dump().items()]
+    budgets = experiment.training.budget_seconds
+    text = "matrix:\n  - " + "\n    ".join(lines)
+    if design.budget == [*budgets][-1]:
+        return text
+    kept = ", ".join(f"{label}: {seconds:g}" for label, seconds in [*budgets.items()][: design.place + 1])
+    return f"{text}\ntraining:\n  budget_seconds: {{{kept}}}"
 
 
 def _table(found: dict[str, list[Design]]) -> str:
     rows = []
     for model, options in found.items():
+        ranks = Counter[str]()
         for each in options:
-            outcomes = (each.expected, each.cautious)
+            ranks[each.budget] += 1
+            if ranks[each.budget] > SHOWN:
+                continue
             lead = "unknown" if each.lead is None else f"{each.lead:.1f}"
-            power = [_percent(outcome.chance) for outcome in outcomes]
             runs = len(each.block.benchmarks) * len(each.block.methods) * len(each.block.seeds)
-            cells = (len(each.block.seeds), runs, f"{each.gpu_hours:.0f}", *(f"{one.resolves:.1f}" for one in outcomes))
+            resolved = " to ".join(f"{setting.resolves:.1f}" for setting in (each.settings[0], each.settings[-1]))
+            cells = (str(len(each.block.seeds)), str(runs), f"{each.gpu_hours:.0f}", resolved, lead)
             names = ", ".join(map(short_name, each.block.benchmarks))
-            rows.append([model, names, *map(str, cells), lead, *power])
-    sds = (f"SD {ASSUMED_RUN_SD}", f"SD {LARGEST_SD}")
-    header = ["model", "benchmarks", "seeds", "runs", "GPU-hours", *(f"resolves ±, {sd}" for sd in sds)]
-    return table([*header, "paper's lead", *(f"power, {sd}" for sd in sds)], rows)
+            rows.append([model, each.budget, names, *cells, *map(_percent, each.chances)])
+    header = ["model", "budget", "benchmarks", "seeds", "runs", "GPU-hours", "resolves ±", "paper's lead"]
+    return table([*header, *(f"power {run:g}, {question:g}" for run, question in SPREADS)], rows)
 
 
 def _percent(power: float | None) -> str:
     return "unknown" if power is None else "99%+" if power > 0.99 else f"{power:.0%}"
 
 
-def _proposal(model: str, best: Design, name: str) -> str:
-    finds = f"{best.expected.finds:.1f} points with a power of {POWER:.0%} ({best.cautious.finds:.1f} at the larger SD)"
+def _proposal(best: Design, experiment: Experiment) -> str:
+    (model,) = best.block.models
+    least, most = (best.settings[place].finds for place in (0, -1))
+    finds = f"a true difference of {least:.1f} to {most:.1f} points with a power of {POWER:.0%}"
     return (
-        f"Proposed with {model}, for a file that says extends: {name}. It takes {best.gpu_hours:.0f} GPU-hours and "
-        f"finds a true difference of {finds}{_too_few(best)}:\n\n{matrix_yaml(best.block)}"
+        f"Proposed with {model}, for a file that says extends: {experiment.name}. It takes {best.gpu_hours:.0f} "
+        f"GPU-hours to {best.budget} and finds {finds}{_too_few(best)}:\n\n{matrix_yaml(best, experiment)}"
     )
 
 
 def _too_few(best: Design) -> str:
-    """A sentence if the paper's lead is found less often than usual at the larger SD; it begins with a full stop."""
-    lead, chance = best.lead, best.cautious.chance
+    """A sentence if the paper's lead is found less often than usual at the larger values, after a full stop."""
+    lead, chance = best.lead, best.chances[-1]
     if lead is None or chance is None or chance >= POWER:
         return ""
     if lead <= 0:
         return ". The paper has no such lead"
-    missed = f"at the larger SD it misses the paper's lead in about {10 * (1 - chance):.0f} of 10 cases"
+    missed = f"at the larger values it misses the paper's lead in about {10 * (1 - chance):.0f} of 10 cases"
     return f". These hours are too few: {missed}"
 
 
@@ -100,16 +114,16 @@ def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]]) -
     names = experiment.matrix[0].methods
     others = joined([f"{sd} ({source})" for source, sd in PUBLISHED_RUN_SDS.items()])
     lines = [
-        f"- SD between the runs of one method on one benchmark: {ASSUMED_RUN_SD} points are assumed, as in srpo plan; "
-        f"others' runs at this scale have {others} (docs/reproductions.md). Samples add to it; questions, which all "
-        "methods share, do not: measured intervals are wider.",
+        f"- Power {RUN_SDS[0]:g}, {QUESTION_SDS[0]:g}: a method's runs on a benchmark have an SD of {RUN_SDS[0]:g} "
+        f"points, and the two methods' true difference one of {QUESTION_SDS[0]:g} points over questions. Others' runs "
+        f"have {others} (docs/reproductions.md). Of questions nothing is published; the first runs show it.",
     ]
     if any(options[0].lead is not None for options in found.values()):
         lines.append(
-            "- Each line has the best benchmarks of their number. Proposed is the most benchmarks that find the "
-            f"paper's lead with {POWER:.0%} power at SD {LARGEST_SD}, else the most power. The paper's lead is that of "
-            "one run of each method at its own settings, on the test questions that chose its checkpoints: a true one "
-            "may be smaller."
+            "- Each line has the best benchmarks of their number and budget, and the fewest seeds that find the "
+            f"paper's lead with {POWER:.0%} power at the larger values. Proposed is the longest budget, then the most "
+            "benchmarks, that do; else the most power. The paper's lead is that of one run of each method at its own "
+            "settings, on the test questions that chose its checkpoints: a true one may be smaller."
         )
     else:
         lines.append("- The paper has no scores of both methods. Proposed is what finds the smallest difference.")

@@ -73,9 +73,9 @@ COMPLETE_CHECKPOINTS = {"writing": 3, "running": 2, "finished": 1}
 REST = "log-probs, teacher, update"
 """The phases of a step but generation."""
 
-BREAK_STEP, BROKEN_PACE, BROKEN_RUNS = 220, 218 / 41, "six of nine"
-"""How a published run of SRPO broke: 218 instead of 41 seconds per step from step 220 on, as its responses grew to the
-limit; six of that group's nine runs broke (xrryyds/SDCL_A_TOKEN, srpo_progress_and_results.md, section 3.3)."""
+BROKEN_PACE, BROKEN_RUNS = 218 / 41, "six of nine"
+"""How a published run of SRPO broke: 218 instead of 41 seconds per step from step 220 of 450 on, as its responses grew
+to the limit; six of that group's nine runs broke (xrryyds/SDCL_A_TOKEN, srpo_progress_and_results.md, section 3.3)."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,8 @@ class RunPlan:
 
     @property
     def after_break(self) -> float:
-        """Wall time of its training and validations after :data:`BREAK_STEP`, if it does not break."""
-        steps = max(self.steps.values())
-        parts = ("generation", REST, "validation")
-        return max(0.0, 1 - BREAK_STEP / steps) * sum(self.seconds[part] for part in parts) if steps else 0.0
+        """Wall time of the second half of its training and validations, if it does not break."""
+        return sum(self.seconds[part] for part in ("generation", REST, "validation")) / 2
 
 
 @dataclass(frozen=True)
@@ -227,9 +225,9 @@ class Plan:
 
     @property
     def can_break_at_a_price(self) -> bool:
-        """Whether a run whose steps grow longer takes more time: it counts steps, and more than :data:`BREAK_STEP`."""
+        """Whether a run whose steps grow longer takes more time: its clock counts steps."""
         counts = not isinstance(self.experiment.training.clock, WallClock) and self.gpu is not None
-        return counts and any(run.after_break for run in self.runs)
+        return counts and bool(self.runs)
 
     @property
     def disk_end(self) -> float:

@@ -9,7 +9,6 @@ from srpo.cost import memory
 from srpo.experiment.config import BUDGET_IS, WallClock
 from srpo.plan.gpus import BANDWIDTH_SHARE, MEAN_PROMPT, TRAINING_SHARES, USUAL, lengths_of, mean_context
 from srpo.plan.plan import (
-    BREAK_STEP,
     BROKEN_PACE,
     BROKEN_RUNS,
     COMPLETE_CHECKPOINTS,
@@ -234,8 +233,8 @@ def _broken(plan: Plan) -> str:
     stop = plan.experiment.training.stop_on
     ends = f"training.stop_on: {stop or 'cost'} {'ends' if stop else 'would end'} it at about {stopped:.0f}"
     return (
-        f"A run that breaks takes {broken:.0f} GPU-hours instead of {sound:.0f}; {ends}. Published: {BROKEN_RUNS} runs "
-        f"of SRPO broke, one with {BROKEN_PACE:.1f} times the seconds per step from step {BREAK_STEP} on (SDCL)."
+        f"A run that breaks halfway takes {broken:.0f} GPU-hours instead of {sound:.0f}; {ends}. Published: "
+        f"{BROKEN_RUNS} runs of SRPO broke, one halfway, with {BROKEN_PACE:.1f} times the seconds per step from then on (SDCL)."
     )
 
 
@@ -300,7 +299,7 @@ def _measured(plan: Plan) -> list[str]:
     measured, name = plan.measured, plan.experiment.name
     if not measured.folders:
         later = f"srpo rehearse {name}, then srpo plan {name} --from results/{name}-rehearsal"
-        return [f"Measured: nothing. {later}."] if plan.gpu else []
+        return [f"Measured: nothing. {later}."] if plan.gpu and not plan.rehearsal else []
     lines = [f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
     for (model, method), phases in measured.phases.items():
         total = sum(phases.values())
@@ -320,7 +319,8 @@ def _on_a_card(plan: Plan) -> list[str]:
     sheet = f"{card.bandwidth / 1e9:.0f} GB/s and {card.flops / 1e12:.0f} TFLOP/s in bfloat16"
     known = "a measured validation or a step's" if plan.measured.folders else "a step's"
     start, server = START_SECONDS[execution.driver] + SERVER_SECONDS["sglang"], SERVER_SECONDS["sglang"]
-    tokens = memory.micro_batch_tokens(execution, training)
+    tokens, every = memory.micro_batch_tokens(execution, training), training.validate_every
+    every = "step" if every == 1 else plural(every, "step")
     computed = [
         f"Seconds per step: from the data sheet of {card}, {sheet}{', the smallest with room' * plan.gpu_chosen}; "
         f"generation reaches {BANDWIDTH_SHARE:.0%} of the first, all else {card.flops_share:.0%} of the second.",
@@ -329,7 +329,7 @@ def _on_a_card(plan: Plan) -> list[str]:
     ]
     return [
         *(computed if plan.computed else []),
-        f"Validations: every {plural(training.validate_every, 'step')}, of the whole test split. They and evaluations "
+        f"Validations: every {every}, of the whole test split. They and evaluations "
         f"take what {known} generation takes, times more rollouts; larger batches are faster as far as reading weights "
         f"and keys limits a server, with {mean_context(training):.0f} tokens a sequence and {CONCURRENT} sequences.",
         f"Starts, assumed: a run {start:.0f} s, an evaluation {EVALUATION_START_SECONDS['sglang']:.0f} s and "

@@ -10,19 +10,29 @@ from srpo import cli
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment, resolved_text
-from srpo.experiment.config import Experiment
+from srpo.experiment.config import Block, Experiment
 from srpo.files import append_event, write_json, write_text
 from srpo.layout import Layout
 from srpo.plan import plan
 from srpo.plan import text as plan_text
 from srpo.plan.measurements import Measurements, read_measurements
+from srpo.plan.rehearse import rehearsal
 from srpo.repository import CONFIGS
 from srpo.training.clock import PHASES
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
-REHEARSAL = load_experiment(CONFIGS / "experiments" / "paper-rehearsal.yaml")
+ARMS = load_experiment(CONFIGS / "experiments" / "paper-arms.yaml")
+
+
+def rehearsed(model: str, methods: list[str]) -> Experiment:
+    """The rehearsal of a part of the paper's experiment."""
+    block = Block(models=[model], benchmarks=["sdpo/physics"], methods=methods)
+    return rehearsal(PAPER.model_copy(update={"matrix": [block]}))
+
+
+REHEARSAL = rehearsed("qwen3-4b", ["grpo", "sdpo", "srpo"])
 GRPO, SRPO = (36.0, 1.0, 2.0, 0.0, 11.0), (36.0, 1.0, 3.0, 2.0, 8.0)
-"""Seconds of the phases of the second step: generate, reward, log_prob, teacher, update."""
+"""Seconds of the phases of the second and third step: generate, reward, log_prob, teacher, update."""
 
 
 def rehearse(folder: Path, experiment: Experiment = REHEARSAL, without: str = "") -> Path:
@@ -32,8 +42,8 @@ def rehearse(folder: Path, experiment: Experiment = REHEARSAL, without: str = ""
     for run in experiment.runs():
         files, second = layout.run_files(run), GRPO if run.method == "grpo" else SRPO
         files.folder.mkdir(parents=True)
-        for step, seconds in enumerate([(500.0,) * 5, second], 1):
-            phases, metrics = dict(zip(PHASES, seconds, strict=True)), {"response_length/max": 1000 * step + 500}
+        for step, seconds in enumerate([(500.0,) * 5, second, second], 1):
+            phases, metrics = dict(zip(PHASES, seconds, strict=True)), {"response_length/max": 1000 * step}
             append_event(files.steps, {"step": step, "phase_seconds": phases, "metrics": metrics})
         if run.method != without:
             write_json(files.summary, {"validation_seconds": 40.0, "checkpoint_seconds": 50.0})
@@ -97,21 +107,17 @@ def test_the_methods_that_no_rehearsal_measured_are_named(
     assert f"\n- Not measured: qwen3-8b, {own}.\n" in plan_text.render(planned)
     assert "Not measured" not in plan_text.render(plan.make_plan(PAPER))
 
-    papers = str(rehearse(tmp_path / "paper"))
-    claim = ["--decide", "srpo > grpo_at_srpo_settings", "--gpu-hours", "2000"]
-    for arguments in (["plan", "paper-decisive"], ["plan", "paper-decisive", *claim]):
+    papers, whole = str(rehearse(tmp_path / "paper")), str(rehearse(tmp_path / "arms", rehearsal(ARMS)))
+    claim = ["--decide", "srpo > grpo_at_srpo_settings", "--gpu-hours", "300"]
+    for arguments in (["plan", "paper-arms"], ["plan", "paper-arms", *claim]):
         assert cli.main([*arguments, "--from", papers]) == 0
         assert capsys.readouterr().out.count("- Not measured: qwen3-4b, grpo_at_srpo_settings") == 1
-        both = load_experiment(CONFIGS / "experiments" / "paper-decisive-rehearsal.yaml")
-        folder = tmp_path / str(len(arguments))
-        assert cli.main([*arguments, "--from", str(rehearse(folder, both))]) == 0
+        assert cli.main([*arguments, "--from", whole]) == 0
         assert "Not measured" not in capsys.readouterr().out
 
 
 def test_a_method_is_counted_like_the_measured_one_with_its_passes(tmp_path: Path) -> None:
-    block = {"models": ["qwen3-4b"], "benchmarks": ["physics"], "methods": ["srpo"]}
-    only = REHEARSAL.model_copy(update={"matrix": [type(REHEARSAL.matrix[0])(**block)]})
-    measured = read_measurements([rehearse(tmp_path, only)], PAPER)
+    measured = read_measurements([rehearse(tmp_path, rehearsed("qwen3-4b", ["srpo"]))], PAPER)
     assert measured.of("qwen3-4b", "srpo_without_weighting", PAPER.methods)[0] == "srpo"
     assert measured.of("qwen3-4b", "advantage_mix", PAPER.methods) is None
     assert measured.of("qwen3-4b", None, PAPER.methods) is None
@@ -135,7 +141,7 @@ def test_unfinished_runs_do_not_count(tmp_path: Path) -> None:
 
 
 def test_the_verb_reads_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    large = load_experiment(CONFIGS / "experiments" / "paper-rehearsal-8b.yaml")
+    large = rehearsed("qwen3-8b", [*PAPER.methods])
     folders = [rehearse(tmp_path / "4b"), rehearse(tmp_path / "8b", large)]
     assert cli.main(["plan", "paper", "--from", str(folders[0]), "--from", str(folders[1])]) == 0
     printed = capsys.readouterr().out

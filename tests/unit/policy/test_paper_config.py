@@ -325,37 +325,6 @@ def test_ranks_wait_for_a_checkpoint_on_a_slow_disk():
     assert "timeout_second" in inspect.signature(initialize_global_process_group_ray).parameters
 
 
-# ---------------------------------------------------------------- the rehearsal
-
-
-@pytest.mark.parametrize(("name", "model"), [("paper-rehearsal", "qwen3-4b"), ("paper-rehearsal-8b", "qwen3-8b")])
-def test_the_rehearsal_is_the_papers_configuration_made_short(name, model):
-    rehearsal = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
-    assert {run.model for run in rehearsal.runs()} == {model}
-    assert rehearsal.execution == PAPER.execution
-    assert {*rehearsal.methods} == {"grpo", "sdpo", "srpo"}
-    for name, method in rehearsal.methods.items():
-        assert method.model_copy(update={"learning_rate": PAPER.methods[name].learning_rate}) == PAPER.methods[name]
-    short = {"warmup_steps", "validate_every", "branch_gradients_every", "validation", "budget_seconds", "max_steps"}
-    assert rehearsal.training.model_dump(exclude=short) == PAPER.training.model_dump(exclude=short)
-
-
-def test_the_decisive_rehearsal_has_the_methods_and_steps_of_the_experiment():
-    rehearsal, decisive = (
-        load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
-        for name in ("paper-decisive-rehearsal", "paper-decisive")
-    )
-    assert {(run.model, run.method) for run in rehearsal.runs()} == {(r.model, r.method) for r in decisive.runs()}
-    assert rehearsal.execution == decisive.execution
-    for name, method in rehearsal.methods.items():
-        assert (
-            method.model_copy(update={"learning_rate": decisive.methods[name].learning_rate}) == decisive.methods[name]
-        )
-    short = {"warmup_steps", "validate_every", "branch_gradients_every", "validation", "budget_seconds", "max_steps"}
-    other = short | {"clock"}
-    assert rehearsal.training.model_dump(exclude=other) == decisive.training.model_dump(exclude=other)
-
-
 # ---------------------------------------------------------------- golden file
 
 
