@@ -1,4 +1,4 @@
-"""Writes the computed parts of docs/paper-scale.md: plan, matrices for a budget, disk to free, cost of attention.
+"""Writes the computed parts of docs/paper-scale.md: plan, what GPU-hours buy, published seconds, cost of attention.
 
     python scripts/paper_scale.py            # write them into the page
     python scripts/paper_scale.py --check    # fail if the page holds others
@@ -9,6 +9,7 @@ A part stands between its comment, ``<!-- plan -->``, and the next empty line ou
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import sys
 from pathlib import Path
@@ -16,13 +17,25 @@ from pathlib import Path
 from srpo.cost import memory
 from srpo.cost.flops import model_cost
 from srpo.experiment.compose import load_experiment
-from srpo.plan import plan
+from srpo.experiment.config import Experiment
+from srpo.experiment.step_times import paper_step_seconds
+from srpo.plan import decide, plan
 from srpo.plan import text as plan_text
-from srpo.plan.decide_text import decision
-from srpo.repository import CONFIGS
+from srpo.plan.gpus import GPUS, LENGTHS, USUAL, card_seconds
+from srpo.plan.rehearse import rehearsal
+from srpo.repository import CONFIGS, REFERENCE
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper-scale.md"
-PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
+CARD = "h100"
+CLAIM = ("srpo", "grpo_at_srpo_settings")
+
+
+def shipped(name: str) -> Experiment:
+    """An experiment of configs/experiments."""
+    return load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
+
+
+PAPER, ARMS = shipped("paper"), shipped("paper-arms")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def current(page: str) -> str:
     """The page with its computed parts as they are now."""
-    parts = {"plan": planned(), "decide": decided(), "freed": freed(), "attention": attention()}
+    parts = {"plan": planned(), "hours": bought(), "seconds": checked(), "attention": attention()}
     for name, part in parts.items():
         place = rf"(<!-- {name} -->\n\n)(```\n.*?\n```|.+?)(?=\n\n)"
         page, found = re.subn(place, lambda match, part=part: match[1] + part, page, flags=re.DOTALL)
@@ -54,25 +67,74 @@ def current(page: str) -> str:
 
 
 def planned() -> str:
-    """What ``srpo plan paper`` prints."""
-    return "```\n" + plan_text.render(plan.make_plan(PAPER)) + "```"
+    """What ``srpo plan paper-arms --gpu h100`` prints, without its last part."""
+    printed = plan_text.render(plan.make_plan(ARMS, gpu=CARD)).partition("\n\nWhat this rests on")[0]
+    return f"```\n{printed}\n```"
 
 
-def decided() -> str:
-    """What the command above it prints."""
-    calibrated = load_experiment(CONFIGS / "experiments" / "paper-calibrated.yaml")
-    return "```\n" + decision(calibrated, "srpo > grpo_at_srpo_settings", 700, gpu="h100") + "```"
+def until(experiment: Experiment, hours: int, **changes: object) -> Experiment:
+    """An experiment with the budgets up to these hours of the paper's, and other changes."""
+    budgets = {f"{each}h": 3600.0 * each for each in (1, 5, 10) if each <= hours}
+    training = experiment.training.model_copy(update={"budget_seconds": budgets})
+    return experiment.model_copy(update={"training": training, **changes})
 
 
-def freed() -> str:
-    """Disk of the finished experiment with and without what only a continuation reads."""
-    made = plan.make_plan(PAPER)
-    spare = 0.0
-    for run in made.runs:
-        teacher = PAPER.methods[run.run.method].teacher_has_weights
-        size = memory.checkpoint_bytes(made.shapes[run.run.model], PAPER.execution, teacher)
-        spare += size.total - size.weights
-    return f"That frees {spare / 1e9:.0f} of {made.disk_end / 1e9:.0f} GB."
+def bought() -> str:
+    """GPU-hours of the steps of a day and of experiments, by the longest response of a batch; what they find."""
+    calibrated, controls = shipped("paper-calibrated"), shipped("paper-controls")
+    (block,) = ARMS.matrix
+    one = block.model_copy(update={"benchmarks": block.benchmarks[:1], "methods": ["srpo"], "seeds": [1]})
+    halves = controls.execution.model_copy(update={"rollout_tensor_parallel": 2})
+    rows = [
+        ("the untrained models of `paper-calibrated`", calibrated, "", True),
+        ("`srpo rehearse paper-arms`", rehearsal(ARMS), "", False),
+        ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one]), "", False),
+        ("`paper-arms` with `budget_seconds: {1h: 3600}`", until(ARMS, 1), finds(1), False),
+        ("`paper-arms`, its first stage", ARMS, finds(5), False),
+        ("`paper-arms` with `10h: 36000`, both stages", until(ARMS, 10), finds(10), False),
+        ("`paper-controls`: Qwen3-8B, three seeds of two arms, one of three", controls, "", False),
+        ("the same with `rollout_tensor_parallel: 2`", controls.model_copy(update={"execution": halves}), "", False),
+        ("`paper-calibrated`: the paper's 42 runs", calibrated, "nothing: one seed", False),
+    ]
+    short, _, usual, long = LENGTHS
+    assert usual == USUAL
+    lines = [
+        "| buys | GPU-hours on H100 | at 1,024 and 8,192 tokens | finds the published lead of SRPO over GRPO |",
+        "| --- | ---: | ---: | --- |",
+    ]
+    for name, experiment, found, untrained in rows:
+        made = [plan.make_plan(experiment, gpu=CARD, assumed=assumed) for assumed in (usual, short, long)]
+        hours = [8 * sum(each.base_seconds) / 3600 if untrained else each.device_hours for each in made]
+        lines.append(f"| {name} | {hours[0]:.0f} | {hours[1]:.0f} to {hours[2]:.0f} | {found} |")
+    return "\n".join(lines)
+
+
+def finds(hours: int) -> str:
+    """How often the report finds the paper's lead at a budget, from the larger to the smaller spreads."""
+    two = decide.contrasted(until(ARMS, hours), CLAIM)
+    label, (block,) = f"{hours}h", two.matrix
+    design = decide._design(two, block, (label, 0), (0, 0), decide._published(two), len(ARMS.matrix[0].seeds))
+    chances = [chance for chance in design.chances if chance is not None]
+    return f"{design.lead:.1f} points: {min(chances):.0%} to {min(0.99, max(chances)):.0%}"
+
+
+def checked() -> str:
+    """Published seconds per step beside those that the plan computes: as assumed, and with short responses."""
+    rows = [("the paper, figure 4b, " + name.upper(), "h20", "qwen3-8b", name, f"{max_of[10.0]:g}")
+            for name, max_of in paper_step_seconds().items()]  # fmt: skip
+    with (REFERENCE / "step_seconds.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            seconds = 3600 * float(row["hours"]) / float(row["steps"])
+            rows.append(
+                (f"{row['source']}, {row['method'].upper()}", "h20", "qwen3-8b", row["method"], f"{seconds:.0f}")
+            )
+    lines = ["| published | card | seconds per step | the plan | with responses of 350, at most 1,024 tokens |"]
+    lines.append("| --- | --- | ---: | ---: | ---: |")
+    for source, card, model, method, seconds in rows:
+        shape, settings = memory.shape_of(PAPER.models[model]), (PAPER.training, PAPER.execution, PAPER.methods[method])
+        computed = [sum(card_seconds(GPUS[card], shape, *settings, assumed)) for assumed in (USUAL, LENGTHS[0])]
+        lines.append(f"| {source} | 8 {card} | {seconds} | {computed[0]:.0f} | {computed[1]:.0f} |")
+    return "\n".join(lines)
 
 
 def attention() -> str:
@@ -85,7 +147,7 @@ def attention() -> str:
     for name, model in PAPER.models.items():
         cost = model_cost(memory.shape_of(model))
         matmul, dense = 2 * cost.matmul_parameters * tokens, 4 * cost.attention_width * tokens**2
-        for length in (1024, 4096, PAPER.training.max_prompt_length + PAPER.training.max_response_length):
+        for length in (1024, 10240):
             packed = cost.forward_flops([length] * (tokens // length)) - matmul
             more = (matmul + dense) / (matmul + packed) - 1
             cells = (f"{length:,}", *(f"{flops / 1e12:.0f}" for flops in (matmul, packed, dense)), f"{more:.0%}")

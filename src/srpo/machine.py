@@ -1,6 +1,7 @@
 """The machine that a program runs on: its processor and GPUs, which products it computes itself, memory in use."""
 
 import ctypes
+import functools
 import os
 import re
 import subprocess
@@ -31,6 +32,17 @@ def visible_gpus(environment: Mapping[str, str] = os.environ) -> int:
     except (OSError, subprocess.TimeoutExpired):
         return 0
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+@functools.cache
+def gpu_memory() -> float | None:
+    """Bytes of the GPU with the least memory, without loading CUDA; None without a driver."""
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        listed = subprocess.run(query, capture_output=True, text=True, timeout=QUERY_SECONDS).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return min((2**20 * float(line) for line in listed.split() if line.isdigit()), default=None)
 
 
 def check_gpus(ranks: int, environment: Mapping[str, str] = os.environ) -> None:

@@ -167,6 +167,25 @@ def test_speculation(verl_server, grpc_port):
         verl_server(rollout_speculation="ngram")
 
 
+SGLANG = "+actor_rollout_ref.rollout.engine_kwargs.sglang"
+
+
+def test_variants_of_the_page(verl_server, grpc_port):
+    """What docs/paper-scale.md has as variants: rollouts in FP8, two GPUs a server, an EAGLE3 draft model."""
+    key = "actor_rollout_ref.rollout.quantization"
+    assert verl_server(verl_overrides={key: "fp8"}).quantization == "fp8"
+    assert verl_server(rollout_tensor_parallel=2).tp_size == 2
+    draft = {
+        f"{SGLANG}.speculative_algorithm": "EAGLE3",
+        f"{SGLANG}.speculative_draft_model_path": "AngelSlim/Qwen3-4B_eagle3",
+        f"{SGLANG}.speculative_num_steps": 3,
+        f"{SGLANG}.speculative_eagle_topk": 1,
+        f"{SGLANG}.speculative_num_draft_tokens": 4,
+    }
+    found = verl_server(verl_overrides=ON_CUDA | draft)
+    assert (found.speculative_algorithm, found.speculative_num_steps) == ("EAGLE3", 3)
+
+
 def _sglangs_default(**arguments):
     from sglang.srt.server_args import ServerArgs
 

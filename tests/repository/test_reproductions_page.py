@@ -9,7 +9,7 @@ from srpo.analysis.results.reproductions import averages, reproductions
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.experiment.step_times import paper_step_seconds, steps_in_seconds
 
-CHECKLIST = (ROOT / "docs" / "gpu-checklist.md").read_text()
+CHECKLIST = (ROOT / "docs" / "paper-scale.md").read_text()
 ROWS = reproductions()
 PAPER = pd.read_csv(ROOT / "reports" / "reference" / "table1_main.csv")
 CONTROLS = load_experiment(experiment_file("paper-controls"))
@@ -91,7 +91,7 @@ def test_the_checklist_begins_with_the_untrained_scores():
     assert [row[0] for row in rows] == ["chemistry", "physics", "biology", "materials", "tool use", "average"]
     text = flat(CHECKLIST)
     assert f"at most {max(away['each']):.1f} and {max(away['average']):.1f} points from the paper" in text
-    assert CHECKLIST.index("<!-- untrained -->") < CHECKLIST.index("## 1. ")
+    assert CHECKLIST.index("<!-- untrained -->") < CHECKLIST.index("## 5. The rehearsal")
 
 
 def test_the_faq_has_the_paper_s_steps_and_the_broken_run():

@@ -234,7 +234,7 @@ def _broken(plan: Plan) -> str:
     ends = f"training.stop_on: {stop or 'cost'} {'ends' if stop else 'would end'} it at about {stopped:.0f}"
     return (
         f"A run that breaks halfway takes {broken:.0f} GPU-hours instead of {sound:.0f}; {ends}. Published: "
-        f"{BROKEN_RUNS} runs of SRPO broke, one halfway, with {BROKEN_PACE:.1f} times the seconds per step from then on (SDCL)."
+        f"{BROKEN_RUNS} runs of SRPO broke, one halfway, with {BROKEN_PACE:.1f} times the seconds per step (SDCL)."
     )
 
 

@@ -1,5 +1,6 @@
 """verl's Hydra configuration for a run: the only module that maps our names to verl's."""
 
+import math
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from verl.utils.device import get_device_name
 
 from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, RunSpec
+from srpo.machine import gpu_memory
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 
@@ -22,7 +24,15 @@ SPECULATING_SAMPLES = 48
 logits, and their probabilities in float32 several times over."""
 
 _GRAPHS = "actor_rollout_ref.rollout.engine_kwargs.sglang.cuda_graph_max_bs"
+_RESHARD = "actor_rollout_ref.actor.fsdp_config.reshard_after_forward"
+_FREE = (_GRAPHS, _RESHARD)
+"""What the experiment sets and ``verl_overrides`` may: they cost memory and time, and change no number."""
+
 _PARAM_OFFLOAD = "actor_rollout_ref.actor.fsdp_config.param_offload"
+_FUSED = "actor_rollout_ref.model.use_fused_kernels"
+
+ROOM_FOR_GRAPHS = 48e9
+"""Bytes of a GPU from which on a server has room for the graphs of a validation's batch."""
 
 
 def check_packages(execution: Execution) -> None:
@@ -48,8 +58,12 @@ def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
     """
     ours = _overrides(spec, model_path)
     chosen = {".".join(_path(key)): value for key, value in spec.execution.verl_overrides.items()}
-    if _GRAPHS in chosen:  # more or fewer graphs cost memory and time; they change no number
-        ours = [(key, value) for key, value in ours if ".".join(_path(key)) != _GRAPHS]
+    ours = [(key, value) for key, value in ours if ".".join(_path(key)) not in {*_FREE} & chosen.keys()]
+    if chosen.get(_FUSED):
+        raise SrpoError(
+            f"execution.verl_overrides: {_FUSED} = {chosen[_FUSED]}: these kernels give the log-prob of one token "
+            "and no top K, which distillation needs; leave it out"
+        )
     if chosen.get(_PARAM_OFFLOAD) and spec.execution.rollout_engine == "sglang" and spec.execution.ranks == 1:
         # one rank's weights are not gathered: the server is given their own memory, and verl moves it at every step
         raise SrpoError(
@@ -85,13 +99,17 @@ def _user_overrides(execution: Execution, set_here: list[str]) -> list[tuple[str
 
 
 def samples_per_server(spec: RunSpec) -> int:
-    """How many samples one server decodes at a time, at most: those of a batch or of a validation, equally divided."""
+    """How many samples one server decodes at a time, at most: those of a batch or of a validation, equally divided.
+
+    On GPUs with less than :data:`ROOM_FOR_GRAPHS` those of a batch: a larger validation is decoded without graphs.
+    """
     training, execution = spec.training, spec.execution
     servers = execution.ranks // execution.rollout_tensor_parallel
     batch = training.questions_per_batch * training.rollouts_per_question
     validation = spec.benchmark.questions("test") * training.validation.rollouts
     limit = SPECULATING_SAMPLES if execution.rollout_speculation else RUNNING_SAMPLES
-    return min(limit, -(-max(batch, validation) // servers))
+    small = (gpu_memory() or math.inf) < ROOM_FOR_GRAPHS
+    return min(limit, -(-(batch if small else max(batch, validation)) // servers))
 
 
 def _path(key: str) -> list[str]:
@@ -114,7 +132,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{actor}.fsdp_config.use_torch_compile", False),
         # True keeps whole gradients in float32 on each rank between micro-batches: 4 bytes a parameter
         (f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation", False),
-        (f"{actor}.fsdp_config.reshard_after_forward", execution.ranks > 1),
+        (_RESHARD, execution.ranks > 1),
         (f"+{actor}.fsdp_config.mixed_precision", f"{{param_dtype:{dtype},reduce_dtype:fp32,buffer_dtype:fp32}}"),
         (f"{actor}.use_torch_compile", False),
         (f"{actor}.ppo_mini_batch_size", method.mini_batch_questions),

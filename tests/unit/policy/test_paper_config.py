@@ -29,6 +29,7 @@ from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution
+from srpo.machine import gpu_memory
 from srpo.miniature.tokenizer import symbol_tokenizer
 from srpo.policy import verl_config
 from srpo.policy.batches import jagged, pack_targets
@@ -429,6 +430,39 @@ def test_graphs_are_made_for_the_largest_batch_of_a_server(ranks, parallel, test
     spec = spec.model_copy(update={"execution": execution, "benchmark": benchmark})
     assert samples_per_server(spec) == samples
     assert OmegaConf.select(compose_verl_config(spec, Path("/nowhere")), GRAPHS) == samples
+
+
+@pytest.mark.parametrize(("memory", "samples"), [(None, 200), (24e9, 128), (48.3e9, 200), (80e9, 200)])
+def test_a_small_gpu_has_graphs_for_the_training_batch_only(memory, samples, monkeypatch):
+    monkeypatch.setattr(verl_config, "gpu_memory", lambda: memory)
+    experiment = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
+    spec = experiment.run(next(run for run in experiment.runs() if run.benchmark == "spell_backward"))
+    spec = spec.model_copy(update={"benchmark": spec.benchmark.model_copy(update={"test_questions": 50})})
+    assert samples_per_server(spec) == samples
+
+
+def test_the_memory_of_the_smallest_gpu_is_read_from_the_driver(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 81559\necho 23028\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert gpu_memory.__wrapped__() == 23028 * 2**20
+    program.write_text("#!/bin/sh\necho '[N/A]'\n")
+    assert gpu_memory.__wrapped__() is None
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert gpu_memory.__wrapped__() is None
+
+
+def test_a_gather_of_weights_may_be_saved_and_fused_kernels_may_not_be_set():
+    key = "actor_rollout_ref.actor.fsdp_config.reshard_after_forward"
+    for overrides, reshards in (({}, True), ({key: False}, False)):
+        config = compose_verl_config(_with_overrides(**overrides), Path("/nowhere"))
+        assert OmegaConf.select(config, key) is reshards
+    fused = "actor_rollout_ref.model.use_fused_kernels"
+    with pytest.raises(SrpoError, match=r"use_fused_kernels = True: these kernels give .* leave it out") as error:
+        compose_verl_config(_with_overrides(**{fused: True}), Path("/nowhere"))
+    assert "\n" not in str(error.value)
+    assert not OmegaConf.select(compose_verl_config(_with_overrides(**{fused: False}), Path("/nowhere")), fused)
 
 
 def test_the_number_of_graphs_may_be_chosen():
