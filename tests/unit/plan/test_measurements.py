@@ -107,7 +107,8 @@ def test_the_methods_that_no_rehearsal_measured_are_named(
     assert f"\n- Not measured: qwen3-8b, {own}.\n" in plan_text.render(planned)
     assert "Not measured" not in plan_text.render(plan.make_plan(PAPER))
 
-    papers, whole = str(rehearse(tmp_path / "paper")), str(rehearse(tmp_path / "arms", rehearsal(ARMS)))
+    papers = str(rehearse(tmp_path / "paper", rehearsed("qwen3-4b", ["sdpo", "srpo"])))
+    whole = str(rehearse(tmp_path / "arms", rehearsal(ARMS)))
     claim = ["--decide", "srpo > grpo_at_srpo_settings", "--gpu-hours", "300"]
     for arguments in (["plan", "paper-arms"], ["plan", "paper-arms", *claim]):
         assert cli.main([*arguments, "--from", papers]) == 0
