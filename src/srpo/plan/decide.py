@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -235,9 +235,7 @@ def designs(experiment: Experiment, plans: Mapping[str, Plan], hours: float) -> 
                 numbers = range(2, min(LARGEST_SEEDS, int((hours - once) / seed + 1e-9)) + 1)
                 of_set = block.model_copy(update={"models": [model], "benchmarks": [*chosen]})
                 design = functools.partial(_design, experiment, of_set, (budget, place), (once, seed), published)
-                if numbers:
-                    enough = bisect.bisect_left(numbers, True, key=lambda seeds, make=design: make(seeds).is_enough)
-                    affordable.append(design(numbers[min(enough, len(numbers) - 1)]))
+                affordable += [_fewest(design, numbers)] if numbers else []
             if affordable:
                 found.setdefault(model, []).append(max(affordable, key=lambda each: each.worth))
     if not found:
@@ -246,6 +244,12 @@ def designs(experiment: Experiment, plans: Mapping[str, Plan], hours: float) -> 
         what = f"two seeds of both methods take {math.ceil(least)} at least ({model}, {name})"
         raise SrpoError(f"--gpu-hours {hours:g}: {what}, and with one seed nothing is decided")
     return {model: sorted(options, key=lambda each: each.worth, reverse=True) for model, options in found.items()}
+
+
+def _fewest(design: Callable[[int], Design], numbers: range) -> Design:
+    """The design with the fewest seeds that are enough, or with the most if none are."""
+    place = bisect.bisect_left(numbers, True, key=lambda seeds: design(seeds).is_enough)
+    return design(numbers[min(place, len(numbers) - 1)])
 
 
 _Score = tuple[str, str, str, str]

@@ -64,8 +64,7 @@ def rehearsal(experiment: Experiment) -> Experiment:
         "benchmarks": {name: each for name, each in experiment.benchmarks.items() if name in benchmarks},
         "training": training.model_copy(update=short),
         "evaluation": experiment.evaluation.model_copy(update={"rollouts": ROLLOUTS}),
-        "sweep": None,
-        "search": None,
+        "variants": {},
         "tuned": None,
     }
     return Experiment.model_validate(experiment.model_copy(update=changes).model_dump(mode="json"))

@@ -319,8 +319,8 @@ def _on_a_card(plan: Plan) -> list[str]:
     sheet = f"{card.bandwidth / 1e9:.0f} GB/s and {card.flops / 1e12:.0f} TFLOP/s in bfloat16"
     known = "a measured validation or a step's" if plan.measured.folders else "a step's"
     start, server = START_SECONDS[execution.driver] + SERVER_SECONDS["sglang"], SERVER_SECONDS["sglang"]
-    tokens, every = memory.micro_batch_tokens(execution, training), training.validate_every
-    every = "step" if every == 1 else plural(every, "step")
+    tokens = memory.micro_batch_tokens(execution, training)
+    every = plural(training.validate_every, "step").removeprefix("1 ")
     computed = [
         f"Seconds per step: from the data sheet of {card}, {sheet}{', the smallest with room' * plan.gpu_chosen}; "
         f"generation reaches {BANDWIDTH_SHARE:.0%} of the first, all else {card.flops_share:.0%} of the second.",
