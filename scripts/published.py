@@ -50,7 +50,7 @@ from srpo.analysis.report.summary import what_was_run
 from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.grid import Grid, markdown, text_grid
-from srpo.analysis.tables.registry import TABLES
+from srpo.analysis.tables.registry import MEASURED, TABLES
 from srpo.analysis.tables.run_tables import collapses_table
 from srpo.analysis.tables.score_tables import differences_table, main_table
 from srpo.analysis.tables.table import estimate_cell
@@ -61,6 +61,7 @@ from srpo.text import duration, joined, plural
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALL_TABLES = TABLES | MEASURED
 BLOCK = re.compile(r"(<!-- srpo (\w+) ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
 PICTURES: dict[Path, tuple[str, Callable[[], None]]] = {}
 """Pictures of the blocks: the checksum of their numbers, and what draws them."""
@@ -92,7 +93,7 @@ def filled(text: str, page: Path) -> str:
             else:
                 said = f"(The runs of `{arguments[0]}` are not published yet.)"
         except (SrpoError, KeyError, TypeError, OSError, subprocess.CalledProcessError) as error:
-            raise SystemExit(f"{page}: {block[1]}: {error}; blocks: {', '.join([*KINDS, *TABLES])}") from error
+            raise SystemExit(f"{page}: {block[1]}: {error}; blocks: {', '.join([*KINDS, *ALL_TABLES])}") from error
         if page.parent != ROOT:
             said = said.replace("](published/", "](../published/").replace("](docs/", "](")
         return block[1] + (f"\n\n{said}\n\n" if block[4].startswith("\n") else said) + block[5]
@@ -132,7 +133,7 @@ def at_the_end(grid: Grid) -> str:
 
 def whole_table(table: str, name: str) -> str:
     """A table of the report as it is."""
-    return "\n".join(map(markdown, TABLES[table](results_of(name)).grids)).strip()
+    return "\n".join(map(markdown, ALL_TABLES[table](results_of(name)).grids)).strip()
 
 
 def table1(name: str) -> str:
