@@ -304,6 +304,13 @@ def test_readme_leads_to_every_page() -> None:
         assert f"]({page.relative_to(ROOT)}" in readme, page
 
 
+def test_pages_have_at_most_26_thousand_words() -> None:
+    """Those that somebody wrote: blocks of published numbers do not count. What a new page needs, another gives."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    written = [re.sub(r"(?s)<!-- srpo .*?<!-- end -->", "", page.read_text()) for page in pages]
+    assert sum(len(text.split()) for text in written) <= 26_000
+
+
 def test_site_has_every_page() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
     listed = re.findall(r"([\w-]+\.md)$", navigation, re.MULTILINE)
