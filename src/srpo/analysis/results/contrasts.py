@@ -36,7 +36,7 @@ all benchmarks alike, so there are two estimates of V_runs: with independent ben
 model, the mean over benchmarks. Of three estimates (V with either, and the second alone, because two or three base
 models may vary too little by chance) the largest p-value counts at every level, and so the widest interval.
 
-``bench/verdicts.py`` and ``bench/coverage.py`` compute the coverage.
+``bench/coverage.py`` computes the coverage.
 """
 
 import math

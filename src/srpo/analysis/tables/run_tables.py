@@ -80,8 +80,8 @@ def collapses_table(results: Results) -> Table:
         f"Finished runs whose last {WINDOW} validations lie below the untrained model, or more than {DROP:g} points "
         f"below their best {WINDOW} in a row. One half of the questions selects the best, the other half measures it. "
         f"Clear: by more than {CLEAR:g} standard errors over the test questions; noise alone makes some of the others. "
-        "In brackets the exact 95 % interval of the share in percent (Clopper and Pearson). It takes "
-        "runs as independent; those that share a base model are not quite."
+        "In brackets the exact 95 % interval of the share in percent (Clopper and Pearson); runs of one base model "
+        "count as many as they are alike, at least as one."
     ]
     digits = dict.fromkeys(["percent", "percent_low", "percent_high"], 1)
     grids = [Grid("Method", heads, body)] if body else []

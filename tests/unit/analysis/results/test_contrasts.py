@@ -1,4 +1,4 @@
-"""Intervals over runs and questions hold the truth as often as they say. In full: bench/verdicts.py."""
+"""Intervals over runs and questions hold the truth as often as they say. With more experiments: bench/coverage.py."""
 
 import math
 from dataclasses import replace
@@ -97,8 +97,8 @@ def test_paired_differences_cover_other_base_models(base_models, base_sd):
 @pytest.mark.parametrize("base_models", [4, 8])
 def test_paired_differences_cover_other_tables_of_facts(base_models):
     """The truth of question i differs by base model, and questions about the same fact are alike."""
-    rates = paired_nulls(rng(24, base_models), PairedWorld(base_models, run_sd=1.0, facts=60), 100)
-    assert right(rates.coverage["the widest"])
+    rates = paired_nulls(rng(24, base_models), PairedWorld(base_models, 2.0, facts=60), 100)
+    assert right(rates.coverage["the widest"], most=100)
     assert rates.false_family < 7
 
 

@@ -14,6 +14,7 @@ from null_experiment import Null
 from srpo.analysis.report.summary import registered
 from srpo.analysis.results import registered as module
 from srpo.analysis.results.claims import load_claims
+from srpo.analysis.results.clocks import CLOCKS
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.registered import REGISTERED, load_registration, registration_of
 from srpo.analysis.results.verdicts import findings
@@ -50,6 +51,7 @@ def test_its_claims_are_the_primary_ones_with_the_same_terms():
     assert content.claims.keys() == primary.keys() - {"srpo_over_grpo_at_its_settings"}
     for name, found in content.claims.items():
         assert (found.terms, found.above) == (primary[name].quantity.terms, primary[name].rule.above)
+    assert set(content.alternatives) <= {clock.name for clock in CLOCKS}
 
 
 @pytest.fixture(scope="module")
