@@ -55,7 +55,7 @@ class RankWithoutModel(Worker):
     @to_ranks
     def compute_log_prob(self, data: TensorDict) -> TensorDict:
         """As ``SRPOWorker``'s."""
-        tokens = data["responses"].offsets().diff().tolist()
+        tokens = (data["input_ids"].offsets().diff() - data["prompt_lengths"]).tolist()
         of_teacher = [int(row.sum()) for row in data["uses_teacher"].unbind()]
         ids = _zeros([tu.get(data, "top_k") * count for count in of_teacher], torch.int64)
         return self._answer(data, {"log_probs": _zeros(tokens), "top_k_ids": ids})
@@ -65,7 +65,7 @@ class RankWithoutModel(Worker):
         """As ``SRPOWorker``'s."""
         if not tu.get(data, "carried"):
             self.kept.add(data, "top_k_ids", fillers=True)
-        tokens = data["responses"].offsets().diff().tolist()
+        tokens = (data["input_ids"].offsets().diff() - data["prompt_lengths"]).tolist()
         outputs = {
             "log_probs": _zeros(tokens),
             "entropy": _zeros(tokens),

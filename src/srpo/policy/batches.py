@@ -44,7 +44,10 @@ def sequence_batch(
     per_token: Entries,
     **options: object,
 ) -> TensorDict:
-    """Assemble a batch for one of the engine's passes. Its ``loss_mask`` counts every token but those of fillers.
+    """Assemble a batch for one of the engine's passes.
+
+    Rows have ``input_ids``, a prompt and its responses, and ``prompt_lengths`` and ``response_lengths``. ``loss_mask``,
+    which verl only sums, has a row's response tokens, 0 for a filler.
 
     Args:
         prompts, responses: int64 token ids of each rollout.
@@ -55,24 +58,19 @@ def sequence_batch(
     prompt_rows = [prompts[bundle[0] if bundle else template] for bundle in order.rows]
     filler = responses[template][:1]
     response_rows = [[responses[i] for i in bundle] if bundle else [filler] for bundle in order.rows]
-    parts = list(zip(prompt_rows, response_rows, strict=True))
     columns = {
-        "prompts": [[prompt] for prompt in prompt_rows],
-        "responses": response_rows,
+        "input_ids": [[prompt, *row] for prompt, row in zip(prompt_rows, response_rows, strict=True)],
         "response_lengths": [[torch.tensor([len(part) for part in row])] for row in response_rows],
-        "input_ids": [[prompt, *row] for prompt, row in parts],
-        "position_ids": [
-            [torch.arange(len(prompt)), *(torch.arange(len(prompt), len(prompt) + len(part)) for part in row)]
-            for prompt, row in parts
-        ],
-        "loss_mask": [
-            [torch.full((sum(map(len, row)),), bundle is not None)]
-            for bundle, row in zip(order.rows, response_rows, strict=True)
-        ],
     }
     for name, (tensors, filler) in per_token.items():
         columns[name] = [[tensors[i] for i in bundle] if bundle else [filler] for bundle in order.rows]
-    batch = TensorDict({name: jagged_of_parts(rows) for name, rows in columns.items()}, batch_size=len(order.rows))
+    counts = [sum(map(len, row)) if bundle else 0 for bundle, row in zip(order.rows, response_rows, strict=True)]
+    # verl cuts each jagged entry row by row, per mini- and micro-batch: what is one number a row is not jagged
+    entries = {name: jagged_of_parts(rows) for name, rows in columns.items()} | {
+        "prompt_lengths": torch.tensor([len(prompt) for prompt in prompt_rows]),
+        "loss_mask": torch.tensor(counts),
+    }
+    batch = TensorDict(entries, batch_size=len(order.rows))
     tu.assign_non_tensor(
         batch,
         use_dynamic_bsz=order.max_tokens is not None,

@@ -221,8 +221,9 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             raise NotImplementedError("ulysses_sequence_parallel_size > 1 is not supported by the SRPO engine")
         if not self.use_remove_padding:  # then attention is that of shared prompts (verl_config.py)
             return self._packed_rows(micro_batch)
+        micro_batch["position_ids"] = _jagged(_positions(micro_batch), micro_batch["input_ids"].offsets().diff())
         inputs, output_args = super().prepare_model_inputs(micro_batch)
-        inputs["logits_to_keep"] = _predicting_positions(micro_batch)
+        inputs["logits_to_keep"] = _is_response(micro_batch).nonzero().flatten() - 1
         if self.model_config.override_config.get("attn_implementation") == "flash_attention_2":
             inputs |= _sequence_bounds(inputs["position_ids"])
         return inputs, output_args
@@ -230,7 +231,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     def _packed_rows(self, micro_batch: TensorDict) -> tuple[dict, dict]:
         """The same without padding, for rows of several responses; the attention tells the rows apart."""
         rows = PackedRows.of(
-            micro_batch["prompts"].offsets().diff(),
+            micro_batch["prompt_lengths"],
             micro_batch["response_lengths"].offsets().diff(),
             micro_batch["response_lengths"].values(),
         )
@@ -310,7 +311,7 @@ def update_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]
     Args:
         logits: [response tokens, vocabulary].
     """
-    responses, targets = micro_batch["responses"].values(), unpack_targets(micro_batch)
+    (responses, _), targets = _responses(micro_batch), unpack_targets(micro_batch)
     if not len(targets.divergence_weight):
         return {"log_probs": token_log_probs(logits, responses)}
     rows, ids = has_loss(targets.branch, "distillation"), targets.top_k_ids
@@ -325,9 +326,23 @@ PASSES = {"old_log_prob": old_log_prob_outputs, "teacher": teacher_outputs, "upd
 (``kept_log_probs.KEPT``)."""
 
 
+def _positions(micro_batch: TensorDict) -> Tensor:
+    """[tokens] the place of each token in its row."""
+    offsets = micro_batch["input_ids"].offsets()
+    starts = torch.repeat_interleave(offsets[:-1], offsets.diff())
+    return torch.arange(len(starts), device=starts.device) - starts
+
+
+def _is_response(micro_batch: TensorDict) -> Tensor:
+    """[tokens] whether a token is of a response, so that the one before predicts it if the row has one response."""
+    lengths = micro_batch["input_ids"].offsets().diff()
+    return _positions(micro_batch) >= torch.repeat_interleave(micro_batch["prompt_lengths"], lengths)
+
+
 def _responses(micro_batch: TensorDict) -> tuple[Tensor, Tensor]:
     """Token ids of all responses, and how many each row has."""
-    return micro_batch["responses"].values(), micro_batch["responses"].offsets().diff()
+    rows = micro_batch["input_ids"]
+    return rows.values()[_is_response(micro_batch)], rows.offsets().diff() - micro_batch["prompt_lengths"]
 
 
 def _top_k(micro_batch: TensorDict) -> int:
@@ -345,15 +360,6 @@ def _sequence_bounds(position_ids: Tensor) -> dict[str, Any]:
     (queries, keys), (longest, _) = prepare_fa_kwargs_from_position_ids(position_ids)
     length = int(longest)
     return {"cu_seq_lens_q": queries, "cu_seq_lens_k": keys, "max_length_q": length, "max_length_k": length}
-
-
-def _predicting_positions(micro_batch: TensorDict) -> Tensor:
-    """The positions in packed sequences that predict response tokens: one before each token."""
-    prompts, responses = (micro_batch[name].offsets().diff() for name in ("prompts", "responses"))
-    row = torch.repeat_interleave(torch.arange(len(prompts), device=prompts.device), responses)
-    within = torch.arange(len(row), device=row.device) - (responses.cumsum(0) - responses)[row]
-    lengths = prompts + responses
-    return (lengths.cumsum(0) - lengths + prompts - 1)[row] + within
 
 
 @contextmanager

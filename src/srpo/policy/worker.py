@@ -96,6 +96,7 @@ class SRPOWorker(ActorRolloutRefWorker):
     def _update(self, data: TensorDict) -> TensorDict:
         self.kept.add(data, "top_k_ids")
         self.kept.add(data, "teacher_log_probs")
+        del data["kept"]
         return super().update_actor(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))

@@ -48,10 +48,10 @@ def spy(run) -> list[types.SimpleNamespace]:
 
     def recording(micro_batch):
         inputs, arguments = prepare(micro_batch)
-        responses = [tuple(row.tolist()) for row in micro_batch["responses"].unbind()]
+        rows = [tuple(row.tolist()) for row in micro_batch["input_ids"].unbind()]
         tokens = int(micro_batch["input_ids"].offsets()[-1])
         rollouts = len(micro_batch["response_lengths"].values())
-        seen.append(types.SimpleNamespace(responses=responses, rollouts=rollouts, tokens=tokens, inputs=inputs))
+        seen.append(types.SimpleNamespace(rows=rows, rollouts=rollouts, tokens=tokens, inputs=inputs))
         return inputs, arguments
 
     engine.prepare_model_inputs = recording
@@ -85,7 +85,7 @@ def test_a_layout_changes_no_number(name, execution, rows, start, expected):
         assert step.inputs["attention_mask"] is None
         alone = execution.get("remove_padding", False)
         assert ("packed_rows" in step.inputs) is not alone
-        assert step.rollouts == len(step.responses) or not alone
+        assert step.rollouts == len(step.rows) or not alone
         assert step.rollouts <= rows or "max_tokens_per_rank" in execution
     if "max_tokens_per_rank" in execution:
         assert max(step.tokens for step in seen) <= BUDGET
@@ -99,13 +99,13 @@ def test_by_tokens_rows_change_places_and_come_back(start, expected):
     send = run.policy.compute_log_prob
 
     def sending(batch):
-        order.extend(tuple(row.tolist()) for row in batch["responses"].unbind())
+        order.extend(tuple(row.tolist()) for row in batch["input_ids"].unbind())
         return send(batch)
 
     run.policy.compute_log_prob = sending
     seen = spy(run)
     prepared = before_update(run, rollouts)
-    computed = [response for step in seen for response in step.responses][: len(order)]
+    computed = [row for step in seen for row in step.rows][: len(order)]
     assert sorted(computed) == sorted(order)
     assert computed != order
     samples = Reference(run).samples(rollouts)
