@@ -49,11 +49,8 @@ from srpo.analysis.report.page import claim_row
 from srpo.analysis.report.summary import what_was_run
 from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.verdicts import findings
-from srpo.analysis.tables.grid import Grid, markdown, text_grid
+from srpo.analysis.tables.grid import Grid, markdown
 from srpo.analysis.tables.registry import MEASURED, TABLES
-from srpo.analysis.tables.run_tables import collapses_table
-from srpo.analysis.tables.score_tables import differences_table, main_table
-from srpo.analysis.tables.table import estimate_cell
 from srpo.errors import SrpoError
 from srpo.layout import Layout
 from srpo.publish.published import PROVENANCE, unpack
@@ -89,7 +86,7 @@ def filled(text: str, page: Path) -> str:
         kind, arguments = block[2], block[3].split()
         try:
             if kind in ("plan", "tests") or (ROOT / "published" / arguments[0]).is_dir():
-                said = KINDS[kind](*arguments) if kind in KINDS else whole_table(kind, *arguments)
+                said = KINDS[kind](*arguments) if kind in KINDS else tables_of(grids_of(kind, *arguments))
             else:
                 said = f"(The runs of `{arguments[0]}` are not published yet.)"
         except (SrpoError, KeyError, TypeError, OSError, subprocess.CalledProcessError) as error:
@@ -119,29 +116,36 @@ def rows_of(name: str) -> dict[str, dict[str, Any]]:
     return {finding.claim.id: claim_row(finding, results) | {"finding": finding} for finding in findings(results)}
 
 
-def at_the_end(grid: Grid) -> str:
-    """The columns of the last budget; intervals of the first one, the average, alone."""
+def at_the_end(grid: Grid, intervals: bool = True) -> str:
+    """The columns of the last budget; without ``intervals`` only the average, the first one, has its interval."""
     last = grid.columns[-1][1]
     kept = [i for i, (_, budget) in enumerate(grid.columns) if budget == last]
     rows = []
     for row in grid.rows:
         cells = [cell for cell in row.cells for _ in range(cell.span)]
-        shown = [replace(cells[i], span=1, interval="" if i > kept[0] else cells[i].interval) for i in kept if cells]
+        shown = [
+            replace(cells[i], span=1, interval=cells[i].interval * (intervals or i == kept[0])) for i in kept if cells
+        ]
         rows.append(replace(row, cells=shown))
     return markdown(replace(grid, columns=[("", grid.columns[i][0]) for i in kept], rows=rows, title="")).strip()
 
 
-def whole_table(table: str, name: str) -> str:
-    """A table of the report as it is."""
-    return "\n".join(map(markdown, ALL_TABLES[table](results_of(name)).grids)).strip()
+def grids_of(table: str, name: str) -> list[Grid]:
+    """A table of the report."""
+    return list((TABLES | MEASURED)[table](results_of(name)).grids)
+
+
+def tables_of(grids: list[Grid]) -> str:
+    """Tables of Markdown, with the model's name above each if there are several."""
+    return "\n".join(markdown(grid if len(grids) > 1 else replace(grid, title="")) for grid in grids).strip()
 
 
 def table1(name: str) -> str:
-    return at_the_end(next(g for g in main_table(results_of(name)).grids if g.title.startswith("Cross-fitted")))
+    return at_the_end(next(g for g in grids_of("table1", name) if g.title.startswith("Cross-fitted")), intervals=False)
 
 
 def differences(name: str) -> str:
-    return "\n\n".join(map(at_the_end, differences_table(results_of(name)).grids))
+    return "\n\n".join(map(at_the_end, grids_of("differences", name)))
 
 
 def estimate(name: str, claim: str) -> str:
@@ -156,18 +160,14 @@ def claim(name: str, claim: str) -> str:
 
 
 def verdicts(name: str) -> str:
-    asked = [row["finding"] for row in rows_of(name).values()]
-    rows = []
-    for found in (each for each in asked if (each.claim.primary or each.asked) and each.verdict != "not tested"):
-        digits, signed = found.claim.digits, found.claim.signed
-        kinds = [[each.estimate for each in found.outcomes], [each.over_benchmarks for each in found.outcomes]]
-        shown = [joined([str(estimate_cell(each, digits, signed)) for each in kind]) for kind in kinds]
-        rows.append((found.claim.statement, [found.verdict, *shown]))
-    return markdown(text_grid("Claim", ["Verdict", "Points", "Over other benchmarks"], rows, numeric=False)).strip()
+    found = [row["finding"] for row in rows_of(name).values()]
+    chosen = {each.claim.statement for each in found if each.claim.primary or each.asked}
+    grids = grids_of("verdicts", name)
+    return tables_of([replace(grid, rows=[row for row in grid.rows if row.label in chosen]) for grid in grids])
 
 
 def collapses(name: str) -> str:
-    rows = [row for grid in collapses_table(results_of(name)).grids for row in grid.rows if row.cells]
+    rows = [row for grid in grids_of("collapses", name) for row in grid.rows if row.cells]
     return "; ".join(f"{row.label} {row.cells[0].text}" for row in rows)
 
 
