@@ -155,7 +155,7 @@ RULES = (
 """All rules."""
 
 
-STOP_RULES = {"alarm": {rule.name for rule in RULES}, "cost": {"seconds", "length"}}
+STOP_RULES = {"alarm": {rule.name for rule in RULES}, "cost": {rule.name for rule in RULES if rule.kind == "cost"}}
 """By value of ``training.stop_on``, the rules whose alarm ends a run; ``cost``: those that say that steps grow dear."""
 
 
