@@ -94,7 +94,7 @@ def _options(version: Annotated[bool, Option("--version", callback=_show_version
 
 def _completed(kind: str) -> Callable[[str], list[str]]:
     """The names that a shell completes: files of ``configs/<kind>``."""
-    return lambda incomplete: sorted(file.stem for file in (CONFIGS / kind).glob(f"{incomplete}*.yaml"))
+    return lambda incomplete: sorted(file.stem for file in (CONFIGS / kind).rglob(f"{incomplete}*.yaml"))
 
 
 NameOrFile = Annotated[

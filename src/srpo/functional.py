@@ -21,13 +21,12 @@ from srpo.algorithm.advantage import group_advantages
 from srpo.algorithm.branches import logged_branches
 from srpo.algorithm.diagnostics import weight_metrics
 from srpo.algorithm.distribution import LOWEST, entropy, token_and_top_k_log_probs, top_k_ids
-from srpo.algorithm.divergence import clip_divergence
 from srpo.algorithm.importance import sampler_mismatch
 from srpo.algorithm.method import Method, patched
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale, unscaled_weights
-from srpo.repository import CONFIGS
+from srpo.repository import method_files
 
 Values: TypeAlias = Tensor | Sequence[Tensor | None]
 """By rollout and token: padded, [rollouts, tokens, ...]; or ragged, one [response, ...] for each rollout."""
@@ -39,7 +38,7 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     Raises:
         ValueError: if there is no such method or setting, or a change is impossible.
     """
-    files = {path.stem: path for path in sorted((CONFIGS / "methods").glob("*.yaml"))}
+    files = method_files()
     if name not in files:
         raise ValueError(f"no method {name!r}; use {', '.join(files)}")
 
@@ -67,7 +66,6 @@ def route(
     groups: Tensor | Sequence[Hashable],
     method: str | Method = "srpo",
     step: int | None = None,
-    draws: Tensor | Sequence[int] | None = None,
     earlier: Tensor | Sequence[bool] | None = None,
     *,
     correct: Tensor | Sequence[bool] | float | None = None,
@@ -83,7 +81,6 @@ def route(
         groups: [rollouts] an id of the question: numbers, or anything hashable, such as verl's ``uid``.
         method: a name of ``configs/methods`` or a :class:`~srpo.algorithm.method.Method`.
         step: the number of the training step, from 1, which a method with a second table needs.
-        draws: [rollouts] random integers of at least 0, from which ``sibling_choice: random`` chooses the siblings.
         earlier: [rollouts] whether you have a correct response of an earlier step to show, for a method with a
             ``success_buffer``; None: of none. The teacher is shown it where ``shown_earlier`` is true.
         correct: which rollouts are correct: [rollouts] true and false, or the least reward of a correct one. None:
@@ -91,15 +88,11 @@ def route(
 
     Raises:
         ValueError: if values are not of the same rollouts, a reward is neither 0 nor 1 and ``correct`` is not given,
-            the method has a second table and no step is given, it chooses at random and no draws are given, or it has
-            no ``success_buffer`` and ``earlier`` is given.
+            the method has a second table and no step is given, or ``earlier`` is given without a ``success_buffer``.
     """
     method = _at(_method(method), step)
-    if (method.sibling_choice == "random") != (draws is not None):
-        raise ValueError(f"method {method.name}: draws go with sibling_choice = random, and it has to have them")
     rewards, groups = _on_cpu(rewards, groups)
-    chosen = None if draws is None else _of_rollouts("draws", draws, len(rewards))
-    return _routes(method, _correct(rewards, correct), groups, chosen, earlier)
+    return _routes(method, _correct(rewards, correct), groups, earlier)
 
 
 @dataclass(frozen=True)
@@ -237,7 +230,7 @@ def loss(
     own = torch.arange(len(rewards)) if rows is None else torch.as_tensor(rows).cpu()
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
     _check_shapes(len(own), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
-    routes = _routes(method, right, groups, None, earlier).of(own)
+    routes = _routes(method, right, groups, earlier).of(own)
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(own), dtype=torch.bool)
@@ -299,7 +292,7 @@ def loss(
     )
     losses = branch_losses(method, targets, log_prob, student_top)
     if method.preserve_loss_scale:
-        weights = preserve_loss_scale(targets.divergence_weight, clip_divergence(method, losses.divergence))
+        weights = preserve_loss_scale(targets.divergence_weight, losses.divergence)
         targets = replace(targets, divergence_weight=weights)
         losses = branch_losses(method, targets, log_prob, student_top)
     trained = by_token(~routes.dropped)
@@ -319,9 +312,6 @@ def loss(
     if len(nats):
         metrics |= weight_metrics(targets.divergence_weight)
         metrics |= {"loss/divergence": losses.divergence.mean().item(), "teacher/entropy": nats.mean().item()}
-        if method.divergence_clip is not None:
-            above = losses.divergence > method.divergence_clip
-            metrics["actor/divergence_clip_fraction"] = above.float().mean().item()
     total = objective(losses, denominator)
     if not total.isfinite():
         raise ValueError(f"method {method.name}: the loss is not finite; the teacher excludes a sampled token")
@@ -380,13 +370,11 @@ def _correct(rewards: Tensor, correct: Tensor | Sequence[bool] | float | None) -
     return found.bool()
 
 
-def _routes(
-    method: Method, correct: Tensor, groups: Tensor, draws: Tensor | None, earlier: Tensor | Sequence[bool] | None
-) -> routing.Routes:
+def _routes(method: Method, correct: Tensor, groups: Tensor, earlier: Tensor | Sequence[bool] | None) -> routing.Routes:
     if earlier is not None and not method.success_buffer:
         raise ValueError(f"method {method.name}: success_buffer = 0, so it shows no earlier response; drop `earlier`")
     known = None if earlier is None else _of_rollouts("earlier", earlier, len(correct)).bool()
-    return routing.route(correct, groups, method.routing, draws, known, method.dropped_groups)
+    return routing.route(correct, groups, method.routing, known, method.dropped_groups)
 
 
 def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:

@@ -17,6 +17,12 @@ ROOT = _PACKAGE if all((_PACKAGE / name).is_dir() for name in DATA_FOLDERS) else
 CONFIGS = ROOT / "configs"
 """Experiments, methods, models and benchmarks, as YAML."""
 
+
+def method_files(configs: Path = CONFIGS) -> dict[str, Path]:
+    """The method files by name; their folders, such as ``paper`` and ``controls``, are no part of the name."""
+    return {path.stem: path for path in sorted((configs / "methods").rglob("*.yaml"), key=lambda path: path.stem)}
+
+
 REPORTS = ROOT / "reports"
 """The report's templates, its contents and the claims it checks."""
 

@@ -10,9 +10,9 @@ from tiny import hash_reward
 from tiny_runs import trained
 
 from srpo.functional import load_method
-from srpo.repository import CONFIGS
+from srpo.repository import method_files
 
-FILES = sorted((CONFIGS / "methods").glob("*.yaml"))
+FILES = [*method_files().values()]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

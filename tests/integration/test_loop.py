@@ -29,10 +29,7 @@ METHODS = [
     "sdpo_failed_only",
     "sdpo_correct_only",
     "rlsd",
-    "rlrt",
     "sc_sdpo",
-    "srpo_group_weight",
-    "srpo_damped_teacher",
     *TEACHERS,
 ]
 
@@ -123,24 +120,19 @@ def reference_gradient(run, seen, teacher=None):
         y = log_p.gather(-1, response.unsqueeze(-1)).squeeze(-1)
         correction = (y.detach() - rollouts.rollout_log_probs[i].double()).exp().clamp(max=2)
         denominator += len(response)
-        if sibling is not None and branch in ("sdpo", "mix", "rlsd", "rlrt", "damped", "kl_of_the_student"):
+        if sibling is not None and branch in ("sdpo", "mix", "rlsd", "kl_of_the_student"):
             messages = teacher_messages(questions[q].messages, rollouts.texts[q * rewards.shape[1] + sibling])
             text = run.policy.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             with torch.no_grad():
                 shown = torch.tensor(run.policy.tokenizer.encode(text))
                 log_q = logits(shown, response, teacher or model).log_softmax(-1)
-        if branch in ("sdpo", "damped", "kl_of_the_student"):
+        if branch in ("sdpo", "kl_of_the_student"):
             p, q_ = log_p.exp(), log_q.exp()
             top = log_p.detach().topk(method.distillation_topk).indices
             b = [torch.cat([d.gather(-1, top), 1 - d.gather(-1, top).sum(-1, keepdim=True)], -1) for d in (p, q_)]
             m = (b[0] + b[1]) / 2
-            jensen_shannon = sum((x * (x.log() - m.log())).sum(-1) for x in b) / 2
             if branch == "sdpo":
-                divergence = jensen_shannon
-            elif branch == "damped":
-                a = 0.3 * (1 / (1 + torch.exp(-50 * jensen_shannon.detach())) - 0.5)[:, None]
-                drawn = b[1] ** (1 - a) * b[0].detach() ** a
-                divergence = (b[0] * (b[0].log() - (drawn / drawn.sum(-1, keepdim=True)).log())).sum(-1)
+                divergence = sum((x * (x.log() - m.log())).sum(-1) for x in b) / 2
             else:
                 divergence = (b[0] * (b[0].log() - b[1].log())).sum(-1)
             weight = torch.exp(method.entropy_beta * (q_ * log_q).sum(-1))
@@ -152,9 +144,9 @@ def reference_gradient(run, seen, teacher=None):
         if branch == "mix":
             gap = log_q.gather(-1, response.unsqueeze(-1)).squeeze(-1) - y.detach() if sibling is not None else 0
             token_advantage = 0.9 * token_advantage + 0.1 * gap
-        if branch in ("rlsd", "rlrt") and sibling is not None:
+        if branch == "rlsd" and sibling is not None:
             gap = log_q.gather(-1, response[:, None]).flatten() - y.detach()
-            towards = gap * torch.sign(advantage) * (1 if branch == "rlsd" else -1)
+            towards = gap * torch.sign(advantage)
             token_advantage = token_advantage * (0.5 + 0.5 * towards.exp().clip(0.8, 1.2))
         if branch == "anchored":
             with torch.no_grad():
@@ -182,7 +174,7 @@ def test_gradient_of_a_step_matches_an_independent_implementation(start, spy, me
         np.testing.assert_allclose(gradients[name], expected, rtol=2e-3, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("method", ["srpo", "advantage_mix", "grpo_with_anchor", "rlsd", "rlrt"])
+@pytest.mark.parametrize("method", ["srpo", "advantage_mix", "grpo_with_anchor", "rlsd"])
 def test_gradient_with_a_teacher_that_is_not_the_student(start, spy, method):
     from transformers import AutoModelForCausalLM
 

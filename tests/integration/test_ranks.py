@@ -18,7 +18,7 @@ import torch
 from one_step import build_base, build_run, draw_rollouts, numbers, relative_differences
 from paths import SUPPORT
 
-from srpo.repository import CONFIGS
+from srpo.repository import method_files
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,7 +34,7 @@ CASES = [
     ["advantage_mix", {"execution": {**TWO, "remove_padding": True, "gradient_checkpointing": True}}],
 ]
 NAMES = ["grpo", "srpo", "srpo-tokens-packed-offload", "sdpo-tokens-untied", "advantage_mix-packed-checkpointing"]
-OTHERS = sorted({path.stem for path in (CONFIGS / "methods").glob("*.yaml")} - {name for name, _ in CASES})
+OTHERS = sorted({*method_files()} - {name for name, _ in CASES})
 CASES += [[name, {"execution": TWO, "micro_batch_size": 3}] for name in OTHERS]
 NAMES += OTHERS
 for _, options in CASES:

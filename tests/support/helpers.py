@@ -23,10 +23,7 @@ METHODS = (
     "sdpo_failed_only",
     "sdpo_correct_only",
     "rlsd",
-    "rlrt",
     "sc_sdpo",
-    "srpo_group_weight",
-    "srpo_damped_teacher",
 )
 
 TEACHERS = ("srpo_frozen_teacher", "srpo_live_teacher", "srpo_snapshot_teacher", "srpo_trust_region")
@@ -44,10 +41,7 @@ ROUTES = {
     "sdpo_failed_only": ("dropped", "dropped", "sdpo", "dropped"),
     "sdpo_correct_only": ("sdpo", "dropped", "dropped", "dropped"),
     "rlsd": ("rlsd", "rlsd", "rlsd", "rlsd"),
-    "rlrt": ("rlrt", "grpo", "grpo", "grpo"),
     "sc_sdpo": ("sdpo", "dropped", "sdpo", "dropped"),
-    "srpo_group_weight": ("grpo", "grpo", "sdpo", "grpo"),
-    "srpo_damped_teacher": ("grpo", "grpo", "damped", "grpo"),
     **dict.fromkeys(TEACHERS, ("grpo", "grpo", "sdpo", "grpo")),
 }
 CASES = ((True, True), (True, False), (False, True), (False, False))
@@ -95,18 +89,6 @@ def slow_divergence(p: Tensor, q: Tensor, ids: Sequence[int], alpha: float) -> T
             m_b = (1 - alpha) * p_b + alpha * q_b
             total = total + alpha * q_b * (q_b / m_b).log() + (1 - alpha) * p_b * (p_b / m_b).log()
     return total
-
-
-def slow_damped_divergence(p: Tensor, q: Tensor, ids: Sequence[int], method: Method) -> Tensor:
-    """KL(p || q*) over ``ids`` and the rest, with q* = q^(1 - a) p^a / Z and a from the divergence of p and q."""
-    bins = [[v] for v in ids] + [[v for v in range(len(p)) if v not in set(ids)]]
-    ours = [p[outcome].exp().sum() for outcome in bins]
-    theirs = [q[outcome].exp().sum().item() for outcome in bins]
-    distance = slow_divergence(p.detach(), q, ids, 0.5).item()
-    a = 2 * method.damping_max * (1 / (1 + math.exp(-method.damping_slope * distance)) - 0.5)
-    drawn = [y ** (1 - a) * x.item() ** a for x, y in zip(ours, theirs, strict=True)]
-    target = [value / math.fsum(drawn) for value in drawn]
-    return torch.stack([x * (x / y).log() for x, y in zip(ours, target, strict=True)]).sum()
 
 
 def slow_weights(method: Method, samples: Sequence[Sample], distilled: Sequence[int]) -> dict[tuple[int, int], float]:
@@ -178,7 +160,7 @@ def slow_objective(
     kept = [i for i in mini_batch if branches[i] != "dropped"]
     if not kept:
         return None
-    weights = slow_weights(method, samples, [i for i in kept if branches[i] in ("sdpo", "damped")])
+    weights = slow_weights(method, samples, [i for i in kept if branches[i] == "sdpo"])
     policy = distillation = torch.zeros((), dtype=torch.float64)
     by_token: dict[tuple[int, int], float] = {}
     count, divergences, clipped, masses, log_ratios = 0, [], [], [], []
@@ -191,12 +173,9 @@ def slow_objective(
             log_p, old = student[i][t], sample.old[t].tolist()
             log_ratios.append(old[token] - float(sample.rollout_log_probs[t]))
             correction = min(math.exp(log_ratios[-1]), method.rollout_is_threshold)
-            if branches[i] in ("sdpo", "damped"):
+            if branches[i] == "sdpo":
                 ids = slow_top_k(sample.old[t], method)
-                if branches[i] == "damped":
-                    divergence = slow_damped_divergence(log_p, sample.teacher_at(t), ids, method)
-                else:
-                    divergence = slow_divergence(log_p, sample.teacher_at(t), ids, method.distillation_alpha)
+                divergence = slow_divergence(log_p, sample.teacher_at(t), ids, method.distillation_alpha)
                 divergences.append(divergence.item())
                 masses.append(
                     (math.fsum(log_p[ids].exp().tolist()), math.fsum(sample.teacher_at(t)[ids].exp().tolist()))
@@ -212,11 +191,9 @@ def slow_objective(
             if branches[i] == "mix":
                 gap = 0.0 if sample.teacher is None else sample.teacher_at(t)[token].item() - old[token]
                 advantage = method.mix_lambda * group_advantage + (1 - method.mix_lambda) * gap
-            if branches[i] in ("rlsd", "rlrt") and sample.teacher is not None:
+            if branches[i] == "rlsd" and sample.teacher is not None:
                 q_over_p = math.exp(sample.teacher_at(t)[token].item() - old[token])
-                advantage = slow_reweighted(
-                    group_advantage, q_over_p if branches[i] == "rlsd" else 1 / q_over_p, method
-                )
+                advantage = slow_reweighted(group_advantage, q_over_p, method)
             ratio = (log_p[token] - old[token]).exp()
             loss, is_clipped = slow_surrogate(ratio, advantage, method)
             clipped.append(is_clipped)
@@ -225,7 +202,7 @@ def slow_objective(
 
 
 def slow_reweighted(advantage: float, likelihood_ratio: float, method: Method) -> float:
-    """RLSD's equation 15, as a case distinction; RLRT's with the inverse ratio."""
+    """RLSD's equation 15, as a case distinction."""
     if advantage == 0:
         return 0.0
     weight = likelihood_ratio if advantage > 0 else 1 / likelihood_ratio

@@ -94,24 +94,6 @@ def reweighted_advantages(
     Returns:
         A constant of the gradient.
     """
-    return _reweighted(method, advantage, teacher - student)
-
-
-def reversed_advantages(
-    method: Method,
-    advantage: Float[Tensor, " tokens"],
-    student: Float[Tensor, " tokens"],
-    teacher: Float[Tensor, " tokens"],
-) -> Float[Tensor, " tokens"]:
-    """RLRT (arXiv 2605.10781), RLSD's mirror: tokens that the teacher did not expect count more.
-
-    As :func:`reweighted_advantages` with w_t = exp(sign(A) (log p(y_t) - log q(y_t))). Its method routes only correct
-    rollouts here.
-    """
-    return _reweighted(method, advantage, student - teacher)
-
-
-def _reweighted(method: Method, advantage: Tensor, evidence: Tensor) -> Tensor:
-    weight = (advantage.sign() * evidence).exp().clamp(1 - method.rlsd_clip, 1 + method.rlsd_clip)
+    weight = (advantage.sign() * (teacher - student)).exp().clamp(1 - method.rlsd_clip, 1 + method.rlsd_clip)
     # 1 + lam (w - 1), not (1 - lam) + lam w: exactly 1 where w is, so that the limits are GRPO bit for bit
     return (advantage * (1 + method.rlsd_lambda * (weight - 1))).detach()

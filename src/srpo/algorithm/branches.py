@@ -128,26 +128,6 @@ RLSD = register(
         settings=("rlsd_lambda", "rlsd_clip"),
     )
 )
-RLRT = register(
-    Branch(
-        "rlrt",
-        "RLRT",
-        loss="policy_gradient",
-        sibling="if_correct",
-        advantage="srpo.algorithm.advantage:reversed_advantages",
-        settings=("rlsd_lambda", "rlsd_clip"),
-    )
-)
-DAMPED = register(
-    Branch(
-        "damped",
-        "SDPO, damped teacher",
-        loss="distillation",
-        sibling="required",
-        divergence="srpo.algorithm.divergence:damped_reverse_kl",
-        settings=("damping_max", "damping_slope"),
-    )
-)
 
 _ALWAYS_LOGGED = (DROPPED, GRPO, SDPO, MIX, ANCHORED)
 """Their shares are in the logs of every method, 0 or not, as they were before there were other branches."""

@@ -5,8 +5,9 @@ Names are those that SDPO's verl configuration and TRL's ``SDPOConfig`` share; d
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -71,8 +72,17 @@ class FilterGroups(Config):
 class Method(Config):
     """A method: a routing table, a weighting and hyperparameters (tables 3 and 7)."""
 
+    gone: ClassVar[Mapping[str, Any]] = {
+        "divergence_clip": None,
+        "damping_max": 0.15,
+        "damping_slope": 50.0,
+        "sibling_choice": "first",
+    }
+
     name: str
     title: str
+    module: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
+    """A module that registers branches of the method (:func:`srpo.algorithm.branches.register`); None: it has all."""
     routing: Routing
     """Table 7."""
     second_routing: Routing | None = None
@@ -101,20 +111,12 @@ class Method(Config):
     """alpha of the generalised Jensen-Shannon divergence: 0 forward KL, 1 reverse KL, 0.5 Jensen-Shannon (table 3)."""
     distillation_is_clip: Positive = 2.0
     """Truncation of the importance ratio of the distillation loss (table 3)."""
-    divergence_clip: Positive | None = None
-    """Bound of a distilled token's divergence in nats, above which it has no gradient; None: no bound."""
-    damping_max: Fraction = 0.15
-    """Largest share of the student in the target of a damped teacher; 0 is the reverse KL divergence."""
-    damping_slope: Positive = 50.0
-    """How fast that share rises with the divergence of student and teacher."""
 
     # the self-teacher (section 2.2)
     teacher: Teacher = Ema()
     """Whose weights score the student's tokens."""
     teacher_update_rate: Fraction = 0.05
     """Share of the student: in a step of the EMA (table 3), or in the mixture of the trust region."""
-    sibling_choice: Literal["first", "random"] = "first"
-    """Which of its correct siblings a rollout's teacher is shown; ``random`` is drawn from the run's seed."""
     success_buffer: Annotated[int, Field(ge=0)] = 0
     """How many correct responses of earlier steps are kept per question, for rollouts without a correct sibling."""
     filter_groups: Annotated[FilterGroups | None, Field(exclude_if=lambda value: value is None)] = None
@@ -134,11 +136,24 @@ class Method(Config):
     kl_coef: Annotated[float, Field(ge=0)] = 0.1
     """Coefficient of the anchored branch's KL penalty (a control; not in the paper)."""
     rlsd_lambda: Fraction = 0.5
-    """Share of the teacher's weight in an advantage of RLSD or RLRT; 0 is GRPO."""
+    """Share of the teacher's weight in an advantage of RLSD; 0 is GRPO."""
     rlsd_clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """RLSD and RLRT: how far the teacher's weight of a token may be from 1."""
+    """RLSD: how far the teacher's weight of a token may be from 1."""
     rlsd_decay: Annotated[Literal["none", "linear"], Field(exclude_if=lambda value: value == "none")] = "none"
     """``linear``: at step t of the first phase lambda is ``rlsd_lambda`` (1 - t / ``first_phase_steps``)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _branches_are_registered(cls, raw: Any) -> Any:
+        module = raw.get("module") if isinstance(raw, Mapping) else None
+        if isinstance(module, str):
+            try:
+                importlib.import_module(module)
+            except Exception as error:  # the module may fail in any way
+                why = " ".join(str(error).split()) or type(error).__name__
+                where = "install it, or name its folder in PYTHONPATH"
+                raise ValueError(f"module = {module}: cannot be imported ({why}); {where}") from error
+        return raw
 
     @property
     def phases(self) -> tuple[Method, ...]:
@@ -246,7 +261,7 @@ class Method(Config):
 
     @model_validator(mode="after")
     def _distillation_is_used(self) -> Method:
-        for name in ("group_weight", "entropy_beta", "divergence_clip"):
+        for name in ("group_weight", "entropy_beta"):
             value = getattr(self, name)
             if value != type(self).model_fields[name].default and not self.distils:
                 raise ValueError(f"{name} = {value}: no branch of the method distils")
@@ -257,7 +272,7 @@ class Method(Config):
         kind, default = self.teacher.kind, type(self).model_fields["teacher_update_rate"].default
         if not self.needs_teacher and kind != "ema":
             raise ValueError(f"teacher.kind = {kind}: no branch of the method asks a teacher")
-        for name in ("teacher_update_rate", "sibling_choice", "success_buffer"):
+        for name in ("teacher_update_rate", "success_buffer"):
             value = getattr(self, name)
             if value != type(self).model_fields[name].default and not self.needs_teacher:
                 raise ValueError(f"{name} = {value}: no branch of the method asks a teacher")

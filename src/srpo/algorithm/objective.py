@@ -7,7 +7,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from srpo.algorithm.branches import Branch, index_of, trained_branches
-from srpo.algorithm.divergence import clip_divergence
 from srpo.algorithm.importance import MAX_LOG_RATIO, truncated_ratio
 from srpo.algorithm.method import Method
 from srpo.algorithm.routing import has_loss
@@ -104,7 +103,7 @@ def branch_losses(
         divergence = _divergences(method, branches, own, student_log_probs, targets.teacher_log_probs)
         importance = truncated_ratio(log_prob[distilled], old[distilled], method.distillation_is_clip)
         weight = importance * rollout_is_weight[distilled] * targets.divergence_weight
-        distillation = clip_divergence(method, divergence) * weight
+        distillation = divergence * weight
     by_branch: dict[str, Tensor] = {}
     for branch in branches:
         if branch.loss == "policy_gradient":

@@ -101,23 +101,6 @@ def first_correct_siblings(
     return sibling
 
 
-def random_correct_siblings(
-    correct: Bool[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"], draws: Int64[Tensor, " rollouts"]
-) -> Int64[Tensor, " rollouts"]:
-    """Index of one correct rollout of the same group other than the rollout itself, or ``NO_SIBLING``.
-
-    Args:
-        draws: at least 0; the remainder by the number of correct siblings chooses one.
-    """
-    sibling = torch.full_like(groups, NO_SIBLING)
-    for row, draw in enumerate(draws.tolist()):
-        known = ((groups == groups[row]) & correct).nonzero().flatten()
-        known = known[known != row]
-        if len(known):
-            sibling[row] = known[draw % len(known)]
-    return sibling
-
-
 def in_dropped_groups(
     correct: Bool[Tensor, " rollouts"],
     groups: Int64[Tensor, " rollouts"],
@@ -144,7 +127,6 @@ def route(
     correct: Bool[Tensor, " rollouts"],
     groups: Int64[Tensor, " rollouts"],
     table: Routing,
-    draws: Int64[Tensor, " rollouts"] | None = None,
     earlier: Bool[Tensor, " rollouts"] | None = None,
     drop: Literal["one_reward", "all_wrong"] | None = None,
 ) -> Routes:
@@ -154,15 +136,11 @@ def route(
         correct: c_i.
         groups: an id for each question.
         table: the method's branch for each of (correct?, correct sibling exists?).
-        draws: those of :func:`random_correct_siblings`; None: the first correct sibling.
         earlier: whether a correct response of an earlier step could be shown; it counts as a sibling if there is no
             other. None: of no rollout.
         drop: whose rollouts take no branch (:func:`in_dropped_groups`).
     """
-    if draws is None:
-        sibling = first_correct_siblings(correct, groups)
-    else:
-        sibling = random_correct_siblings(correct, groups, draws)
+    sibling = first_correct_siblings(correct, groups)
     alone = sibling == NO_SIBLING
     remembered = torch.zeros_like(alone) if earlier is None else alone & earlier
     case = 2 * (~correct).long() + (alone & ~remembered).long()

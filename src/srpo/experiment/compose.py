@@ -25,7 +25,7 @@ from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Tuned, short_name
 from srpo.experiment.rows import Row, parse_rows, read_file
 from srpo.files import parse_yaml, read_bytes, write_text
-from srpo.repository import CONFIGS
+from srpo.repository import CONFIGS, method_files
 from srpo.rewards import check_truths, find_reward, is_own
 from srpo.schema import Config, Count, flattened
 
@@ -210,8 +210,8 @@ def _extended(
 
 def _of_parents(method: str, changed: dict[str, Any], config_root: Path) -> dict[str, Any]:
     """What an experiment changes of a method, and of those that it extends."""
-    path = config_root / "methods" / f"{method}.yaml"
-    parent = _read_yaml(path).get("extends") if path.is_file() else None
+    path = method_files(config_root).get(method)
+    parent = _read_yaml(path).get("extends") if path else None
     return (_of_parents(parent, changed, config_root) if parent else {}) | changed.get(method, {})
 
 
@@ -376,7 +376,8 @@ def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str, Any]:
     folder = config_root / kind
     own_file = kind == "benchmarks" and name.endswith(".yaml")  # anywhere; all others are in configs
-    path = Path(name).expanduser() if own_file else folder / f"{name}.yaml"
+    shipped = method_files(config_root) if kind == "methods" else {}
+    path = Path(name).expanduser() if own_file else shipped.get(name, folder / f"{name}.yaml")
     if "/" in name and kind != "benchmarks":
         raise SrpoError(f"{where}: {kind[:-1]} {name!r}: only benchmarks are in folders")
     if not all(map(_NAME.fullmatch, [short_name(name)] if own_file else name.split("/"))):
@@ -387,7 +388,7 @@ def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str
     if kind == "methods" and name == "base":
         raise SrpoError(f"{where}: method 'base': this name is reserved for the untrained model; rename the file")
     if not (own_file or path.is_file()):
-        known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
+        known = [*shipped] or sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
         hint = _hint(_meant(name, known))
         raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{hint}; {folder} has {', '.join(known)}")
     content = _read_yaml(path)

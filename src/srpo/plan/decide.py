@@ -27,7 +27,7 @@ from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Block, Experiment, short_name
 from srpo.plan.measurements import Measurements
 from srpo.plan.plan import Plan, make_plan
-from srpo.repository import CONFIGS
+from srpo.repository import CONFIGS, method_files
 
 LARGEST_SETS = 12
 """All sets of more benchmarks are too many to look at."""
@@ -176,7 +176,7 @@ def contrasted(experiment: Experiment, claim: tuple[str, str]) -> Experiment:
     Raises:
         SrpoError: if a method is not known, or the experiment does not compute on GPUs.
     """
-    name, folder = experiment.name, CONFIGS / "methods"
+    name = experiment.name
     if experiment.execution.rollout_engine != "sglang":
         raise SrpoError(f"--decide: {name} computes on cores; give an experiment on GPUs, e.g. paper-calibrated")
     models = dict.fromkeys(model for block in experiment.matrix for model in block.models)
@@ -186,8 +186,7 @@ def contrasted(experiment: Experiment, claim: tuple[str, str]) -> Experiment:
     block = Block(models=[*models], benchmarks=[*benchmarks], methods=[*claim], seeds=[1])
     if {*claim} <= experiment.methods.keys():
         return experiment.model_copy(update={"matrix": [block]})
-    shipped = {file.stem for file in folder.glob("*.yaml")}
-    known = shipped if (CONFIGS / "experiments" / f"{name}.yaml").is_file() else set[str]()
+    known = {*method_files()} if (CONFIGS / "experiments" / f"{name}.yaml").is_file() else set[str]()
     for method in claim:
         if method not in {*experiment.methods, *known}:
             there = ", ".join(sorted({*experiment.methods, *known}))

@@ -55,9 +55,7 @@ def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tenso
     correction = losses.rollout_is_weight[trained]
     asked = targets.copied >= 0
     tail = torch.zeros(0) if student is None else student.detach()[:, -1]
-    limit = method.divergence_clip
-    clipped = {} if limit is None else {"clipped_divergences": (losses.divergence > limit).sum()}
-    return clipped | {
+    return {
         "trained_tokens": trained.sum(),
         "rollout_is_weight": correction.sum(),
         "rollout_is_truncated": (correction >= method.rollout_is_threshold).sum(),

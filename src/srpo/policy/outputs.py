@@ -38,7 +38,6 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
         ("loss/divergence", "sum/divergence", "sum/distilled_tokens"),
         ("divergence/correct", "sum/divergence_correct", "sum/distilled_correct"),
         ("divergence/wrong", "sum/divergence_wrong", "sum/distilled_wrong"),
-        ("actor/divergence_clip_fraction", "sum/clipped_divergences", "sum/distilled_tokens"),
         ("weights/loss_scale", "sum/weighted_divergence", "sum/divergence"),
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
         ("actor/rollout_is_weight", "sum/rollout_is_weight", "sum/trained_tokens"),

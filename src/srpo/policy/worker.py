@@ -16,7 +16,6 @@ from verl.utils.memory_utils import aggressive_empty_cache
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from srpo.algorithm.branches import BRANCHES
-from srpo.algorithm.divergence import clip_divergence
 from srpo.algorithm.method import Method
 from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers the engine
 from srpo.policy.batches import jagged_of_parts
@@ -125,8 +124,7 @@ class SRPOWorker(ActorRolloutRefWorker):
                 p, q = (log_probs[rollout].unflatten(0, (length, -1)) for log_probs in (student, teacher))
                 branch = branches[index]
                 distils = branch.loss == "distillation"
-                found = branch.divergence_function(self._method, p, q) if distils else torch.zeros(length)
-                parts.append(clip_divergence(self._method, found))
+                parts.append(branch.divergence_function(self._method, p, q) if distils else torch.zeros(length))
             rows.append(parts)
         return jagged_of_parts(rows)
 

@@ -89,14 +89,6 @@ def earlier_successes(questions: Sequence[Question], rollouts: Rollouts, known: 
     return found
 
 
-def sibling_draws(spec: RunSpec, step: int, questions: Sequence[Question]) -> Tensor | None:
-    """A random number for each rollout, by which it chooses its sibling; None: it takes the first."""
-    if spec.method.sibling_choice == "first":
-        return None
-    samples = range(spec.training.rollouts_per_question)
-    return torch.tensor([derive_seed("sibling", spec.id.seed, step, q.index, j) for q in questions for j in samples])
-
-
 @dataclass(frozen=True)
 class Batch:
     """What the phases of a step after its generation have in common.
@@ -252,9 +244,8 @@ class Step:
         with self.phases.measure("update"):
             earlier = earlier_successes(questions, rollouts, self.known) if self.known else {}
             remembered = torch.tensor([row in earlier for row in range(len(rollouts))])
-            draws = sibling_draws(self.spec, self.number, questions)
             dropped = self.method.dropped_groups
-            routes = route(rollouts.correct, rollouts.question, self.routing, draws, remembered, dropped)
+            routes = route(rollouts.correct, rollouts.question, self.routing, remembered, dropped)
             batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
             lengths = [response.numel() for response in rollouts.responses]
             of_teacher = set(routes.uses_teacher.nonzero().flatten().tolist())

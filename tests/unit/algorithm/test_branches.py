@@ -62,10 +62,8 @@ def test_a_branch_names_the_settings_that_its_function_reads(name):
     [
         ("srpo", {"mix_lambda": 0.5}, "mix_lambda = 0.5: no branch of the method is mix"),
         ("srpo", {"kl_coef": 0.2}, "kl_coef = 0.2: no branch of the method is anchored"),
-        ("srpo", {"damping_max": 0.1}, "damping_max = 0.1: no branch of the method is damped"),
-        ("rlsd", {"damping_slope": 1}, "damping_slope = 1.0: no branch of the method is damped"),
-        ("grpo", {"rlsd_clip": 0.1}, "rlsd_clip = 0.1: no branch of the method is rlsd or rlrt"),
-        ("srpo_damped_teacher", {"distillation_alpha": 1}, "distillation_alpha = 1.0: no branch of the method is sdpo"),
+        ("grpo", {"rlsd_clip": 0.1}, "rlsd_clip = 0.1: no branch of the method is rlsd"),
+        ("rlsd", {"distillation_alpha": 1}, "distillation_alpha = 1.0: no branch of the method is sdpo"),
     ],
 )
 def test_a_setting_of_a_branch_that_the_method_does_not_have_is_refused(name, changes, message):
@@ -88,7 +86,7 @@ def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="branch mix: already registered"):
         register(Branch("mix", "another", loss="policy_gradient"))
     assert register(MIX) is MIX
-    assert [*BRANCHES] == ["dropped", "grpo", "sdpo", "mix", "anchored", "rlsd", "rlrt", "damped"]
+    assert [*BRANCHES] == ["dropped", "grpo", "sdpo", "mix", "anchored", "rlsd"]
 
 
 @pytest.mark.parametrize("given", [{"sibling": "required"}, {"divergence": max}])

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from helpers import load_method, slow_divergence
+from helpers import slow_divergence
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -21,7 +21,7 @@ from srpo.algorithm.distribution import (
     top_k_ids,
     top_k_with_tail,
 )
-from srpo.algorithm.divergence import damped_reverse_kl, damped_teacher, generalised_jsd
+from srpo.algorithm.divergence import generalised_jsd
 
 VOCABULARY, TOKENS, K = 41, 13, 6
 
@@ -310,38 +310,3 @@ def test_disjoint_distributions_reach_log_two():
     p = torch.tensor([[80.0, 0, 0]]).log_softmax(-1)
     q = torch.tensor([[0, 80.0, 0]]).log_softmax(-1)
     assert generalised_jsd(p, q, 0.5).item() == pytest.approx(math.log(2), rel=1e-6)
-
-
-# ---------------------------------------------------------------- a damped teacher
-
-DAMPED = load_method("srpo_damped_teacher")
-
-
-def test_damped_teacher_by_hand():
-    """q = (0.9, 0.1) and p = (0.5, 0.5): half of each, in logarithms, is (0.75, 0.25)."""
-    p, q = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.9, 0.1]]).log()
-    found = damped_teacher(p, q, 0.5, slope=1e9)  # so steep that the share is the largest one
-    torch.testing.assert_close(found.exp(), torch.tensor([[0.75, 0.25]]))
-    # D = 0.1017 nats: at the slope 10 the sigmoid is 0.7344, the share 0.3 (0.7344 - 0.5) = 0.0703
-    distance = 0.5 * sum(
-        x * math.log(2 * x / (x + y)) + y * math.log(2 * y / (x + y)) for x, y in ((0.5, 0.9), (0.5, 0.1))
-    )
-    share = 0.3 * (1 / (1 + math.exp(-10 * distance)) - 0.5)
-    assert (distance, share) == pytest.approx((0.1017, 0.0703), abs=1e-4)
-    drawn = [0.9 ** (1 - share) * 0.5**share, 0.1 ** (1 - share) * 0.5**share]
-    assert damped_teacher(p, q, 0.15, slope=10.0).exp()[0].tolist() == pytest.approx([x / sum(drawn) for x in drawn])
-
-
-def test_limits_of_a_damped_teacher():
-    student, teacher = (random_logits(2.0, seed).log_softmax(-1).requires_grad_() for seed in (1, 2))
-    undamped = damped_reverse_kl(DAMPED.model_copy(update={"damping_max": 0.0}), student, teacher)
-    torch.testing.assert_close(undamped, generalised_jsd(student, teacher, 1.0))
-    damped = damped_reverse_kl(DAMPED, student, teacher)
-    assert (damped < undamped).all()
-    assert damped_reverse_kl(DAMPED, student, student.detach()).abs().max() < 1e-6
-    damped.sum().backward()
-    assert teacher.grad is None
-    target = damped_teacher(student, teacher, 0.15, 50.0)
-    assert not target.requires_grad
-    # of sum p (log p - log q*) with q* constant
-    torch.testing.assert_close(student.grad, (student.exp() * (1 + student - target)).detach())

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from srpo.algorithm.routing import (
     NO_SIBLING,
-    first_correct_siblings,
     in_dropped_groups,
-    random_correct_siblings,
     route,
 )
 
-BRANCHES = ("grpo", "sdpo", "mix", "anchored", "rlsd", "rlrt", "damped", "dropped")
+BRANCHES = ("grpo", "sdpo", "mix", "anchored", "rlsd", "dropped")
 
 
 def routes_of(name: str, rewards: list[float], groups: list[int] | None = None):
@@ -157,29 +155,6 @@ def test_permuting_rollouts_permutes_branches(batch, name, random):
 def test_whoever_is_distilled_has_a_sibling(batch, name):
     result = routes_of(name, *batch)
     assert not (result.takes("sdpo") & ~result.uses_teacher).any()
-
-
-# ---------------------------------------------------------------- a random sibling
-
-
-def test_draws_choose_among_the_correct_siblings_by_hand():
-    correct, groups = torch.tensor([1, 0, 1, 1, 1, 0, 0, 0]).bool(), torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
-    found = [random_correct_siblings(correct, groups, torch.full((8,), draw)).tolist() for draw in range(4)]
-    assert [row[:4] for row in found] == [[2, 0, 0, 0], [3, 2, 3, 2], [2, 3, 0, 0], [3, 0, 3, 2]]
-    assert [row[4:] for row in found] == [[NO_SIBLING, 4, NO_SIBLING, NO_SIBLING]] * 4
-
-
-@given(any_batch(), st.integers(0, 2**63 - 1))
-def test_a_random_sibling_is_a_correct_other_one_and_routes_as_the_first(batch, draw):
-    correct, groups = torch.tensor(batch[0]) == 1, torch.tensor(batch[1])
-    draws = torch.full((len(groups),), draw)
-    found, first = random_correct_siblings(correct, groups, draws), first_correct_siblings(correct, groups)
-    assert (found == NO_SIBLING).equal(first == NO_SIBLING)
-    for row, sibling in enumerate(found.tolist()):
-        assert sibling == NO_SIBLING or (correct[sibling] and groups[sibling] == groups[row] and sibling != row)
-    table = load_method("srpo").routing
-    assert route(correct, groups, table, draws).branch.equal(route(correct, groups, table).branch)
-    assert route(correct, groups, table, draws).sibling.equal(found)
 
 
 # ---------------------------------------------------------------- a response of an earlier step

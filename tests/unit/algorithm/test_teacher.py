@@ -65,7 +65,6 @@ def test_only_a_live_teacher_has_no_weights_and_only_a_trust_region_has_two_pass
         ("srpo", {"teacher_update_rate": 1.1}, "less than or equal to 1"),
         ("grpo", {"teacher": {"kind": "live"}}, "teacher.kind = live: no branch of the method asks a teacher"),
         ("grpo", {"entropy_beta": 1.0}, "entropy_beta = 1.0: no branch of the method distils"),
-        ("advantage_mix", {"divergence_clip": 0.1}, "divergence_clip = 0.1: no branch of the method distils"),
         ("grpo", {"group_weight": "spread"}, "group_weight = spread: no branch of the method distils"),
         ("grpo", {"teacher_update_rate": 0.1}, "teacher_update_rate = 0.1: no branch of the method asks a teacher"),
     ],

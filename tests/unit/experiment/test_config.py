@@ -14,7 +14,7 @@ from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.layout import RunId
-from srpo.repository import CONFIGS
+from srpo.repository import CONFIGS, method_files
 
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 SHARED = tiny_experiment()["training"]
@@ -35,7 +35,7 @@ def test_shipped_experiments_load(path: Path) -> None:
         assert experiment.run(run).id == run
 
 
-@pytest.mark.parametrize("path", sorted((CONFIGS / "methods").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*method_files().values()], ids=lambda path: path.stem)
 def test_shipped_methods_load(path: Path) -> None:
     matrix = [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": [path.stem]}]
     assert load_experiment(tiny_experiment(matrix=matrix)).methods[path.stem].name == path.stem
@@ -274,7 +274,10 @@ def test_run_outside_the_matrix() -> None:
         ({"training": {**SHARED, "max_steps": 0}}, ["max_steps = 0", "than or equal to 1, or null"]),
         ({"training": {**SHARED, "stop_on": "warn"}}, ["stop_on = 'warn': input should be 'alarm' or 'cost', or null"]),
         ({"execution": {"rollout_speculation": "eagle"}}, ["rollout_speculation = 'eagle'", "'ngram', or null"]),
-        ({"overrides": {"sdpo": {"divergence_clip": 0}}}, ["divergence_clip = 0", "greater than 0, or null"]),
+        (
+            {"overrides": {"sdpo": {"module": "no_such_module"}}},
+            ["methods.sdpo: module = no_such_module: cannot be imported (No module named", "PYTHONPATH"],
+        ),
         (
             {"overrides": {"srpo": {"second_routing": "grpo", "first_phase_steps": 1}}},
             ["methods.srpo.second_routing = 'grpo': give a mapping, or null"],
@@ -421,7 +424,7 @@ def refusal(own: Path, kind: str, name: str, content: dict[str, Any], **changes:
     return str(caught.value)
 
 
-GRPO = yaml.safe_load((CONFIGS / "methods" / "grpo.yaml").read_text())
+GRPO = yaml.safe_load(method_files()["grpo"].read_text())
 MODEL = yaml.safe_load((CONFIGS / "models" / "miniature-tiny.yaml").read_text())
 CALLS = yaml.safe_load((CONFIGS / "benchmarks" / "miniature" / "tooluse.yaml").read_text()) | {"title": "Calls"}
 SUMS = {

@@ -130,8 +130,8 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     by_branch = {name.removeprefix("loss/"): value for name, value in metrics.items() if name.startswith("loss/")}
     total, _ = by_branch.pop("total"), by_branch.pop("divergence", None)
     assert by_branch.keys() == {*run.method.routing.branches} - {"dropped"}
-    policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored", "rlsd", "rlrt"))
-    distillation = by_branch.get("sdpo", 0) + by_branch.get("damped", 0)
+    policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored", "rlsd"))
+    distillation = by_branch.get("sdpo", 0)
     assert policy == pytest.approx(mean([loss.policy.item() for loss in losses]), abs=1e-5)
     assert distillation == pytest.approx(mean([loss.distillation.item() for loss in losses]), abs=1e-5)
     assert total == pytest.approx(policy + distillation)

@@ -59,7 +59,7 @@ def test_speed_of_a_step_by_hand():
 
 
 def test_a_newer_branch_is_logged_by_methods_that_use_it_only():
-    rollouts, method = rollouts_of(REWARDS, 4, LENGTHS), load_method("rlrt")
+    rollouts, method = rollouts_of(REWARDS, 4, LENGTHS), load_method("rlsd")
     metrics = rollout_metrics(method, rollouts, route(rollouts.correct, rollouts.question, method.routing))
     assert metrics["routing/rlrt_fraction"] == 6 / 16
     assert metrics["routing/grpo_fraction"] == 10 / 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -189,8 +190,8 @@ def test_a_folder_without_a_step_takes_any_origin(tmp_path):
 
 
 LATER = {
-    *("teacher", "second_routing", "first_phase_steps", "divergence_clip", "damping_max", "damping_slope"),
-    *("sibling_choice", "success_buffer", "group_weight", "rlsd_lambda", "rlsd_clip"),
+    *("teacher", "second_routing", "first_phase_steps"),
+    *("success_buffer", "group_weight", "rlsd_lambda", "rlsd_clip"),
 }
 """Keys of a method that runs of 0.2.0 do not have."""
 
@@ -211,6 +212,19 @@ def test_a_key_that_came_later_changes_nothing_at_its_default(tmp_path: Path) ->
     buffered = spec | {"method": spec["method"] | {"success_buffer": 4}}
     with pytest.raises(SrpoError, match=r"method\.success_buffer = 0, now 4"):
         prepare_run_folder(tmp_path, origin() | {"spec": buffered})
+
+
+def test_a_key_that_is_gone_changes_nothing_at_the_value_that_runs_had(tmp_path: Path) -> None:
+    experiment = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
+    spec = experiment.run(experiment.runs()[0]).model_dump(mode="json")
+    earlier = spec | {"method": spec["method"] | {"divergence_clip": None, "sibling_choice": "first"}}
+    clipped = spec | {"method": spec["method"] | {"divergence_clip": 0.05}}
+    for number, (before, same) in enumerate(((earlier, True), (clipped, False))):
+        folder = tmp_path / str(number)
+        prepare_run_folder(folder, origin() | {"spec": before})
+        append_event(RunFiles(folder).steps, {"step": 2, "clock": 12})
+        with nullcontext() if same else pytest.raises(SrpoError, match=r"method\.divergence_clip = 0\.05"):
+            prepare_run_folder(folder, origin() | {"spec": spec})
 
 
 def test_a_rule_that_drops_groups_is_in_the_identity_of_runs_that_have_it_and_of_no_other(tmp_path: Path) -> None:

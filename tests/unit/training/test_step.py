@@ -17,7 +17,7 @@ from srpo.algorithm.rollouts import regrouped
 from srpo.benchmarks.splits import Question
 from srpo.errors import SrpoError
 from srpo.rollout.interface import Completion
-from srpo.training.step import Step, question_order, questions_of_step, sibling_draws
+from srpo.training.step import Step, question_order, questions_of_step
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5))
@@ -59,23 +59,6 @@ def test_further_questions_are_others_in_each_step():
     further = [[*question_order(step, 32, 8, seed)][8:] for step, seed in ((1, 1), (2, 1), (1, 2))]
     assert all(a != b for a, b in itertools.combinations([*further, *map(sorted, further)], 2))
     assert [*question_order(1, 32, 8, 1)][8:] == further[0]
-
-
-def draws(number: int, indices: list[int], method: str = "srpo_random_sibling") -> list[list[int]] | None:
-    """What the rollouts of each of these questions draw in a step."""
-    experiment = tiny_experiment(method)
-    questions = [Question(index, [], "", "multiple_choice", "made up") for index in indices]
-    found = sibling_draws(experiment.run(experiment.runs()[0]), number, questions)
-    return None if found is None else found.view(len(indices), 4).tolist()
-
-
-def test_a_draw_depends_on_seed_step_question_and_rollout_alone():
-    first, second = draws(3, [7, 9])
-    assert draws(3, [9, 5, 7]) == [second, draws(3, [5])[0], first]
-    numbers = [*first, *second, *draws(4, [7])[0]]
-    assert len(set(numbers)) == len(numbers) == 12
-    assert all(number >= 0 for number in numbers)
-    assert draws(3, [7, 9], "srpo") is None
 
 
 def test_reward_and_format_are_those_of_a_rollouts_own_question(monkeypatch):

@@ -82,15 +82,11 @@ _TEACHERS: list[_Setting] = [
     ("SDPO loss", "Teacher, share of the student", _teacher(lambda m: f"{m.teacher_update_rate:g}", "trust_region")),
 ]
 _BY_USE: list[_Setting] = [
-    ("Other", "RLSD and RLRT: lambda", _when(lambda b: b.name in ("rlsd", "rlrt"), lambda m: m.rlsd_lambda)),
-    ("Other", "RLSD and RLRT: clip", _when(lambda b: b.name in ("rlsd", "rlrt"), lambda m: m.rlsd_clip)),
-    ("Other", "RLSD and RLRT: decay of lambda", _changed("rlsd_decay")),
+    ("Other", "RLSD: lambda", _when(lambda b: "rlsd_lambda" in b.settings, lambda m: m.rlsd_lambda)),
+    ("Other", "RLSD: clip", _when(lambda b: "rlsd_clip" in b.settings, lambda m: m.rlsd_clip)),
+    ("Other", "RLSD: decay of lambda", _changed("rlsd_decay")),
     ("Other", "Weight by group", _changed("group_weight")),
     ("Other", "Steps of the first phase", _changed("first_phase_steps")),
-    ("Other", "Divergence clip, nats", _changed("divergence_clip")),
-    ("Other", "Damping, at most", _when(lambda b: b.name == "damped", lambda m: m.damping_max)),
-    ("Other", "Damping, slope", _when(lambda b: b.name == "damped", lambda m: m.damping_slope)),
-    ("Other", "Sibling shown", _changed("sibling_choice")),
     ("Other", "Success buffer, responses per question", _changed("success_buffer")),
     ("Other", "Groups dropped", lambda m, _: (m.dropped_groups or MISSING).replace("_", " ")),
     (
