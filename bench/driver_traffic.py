@@ -32,7 +32,8 @@ from srpo.policy import platform as _platform  # noqa: F401  verl was imported b
 from srpo.policy.batches import jagged
 from srpo.policy.kept_log_probs import KeptLogProbs
 from srpo.repository import CONFIGS
-from srpo.training.step import Batch, Step
+from srpo.training.batch import Batch
+from srpo.training.step import Step
 
 METHODS = ("grpo", "sdpo", "srpo")
 PROMPT, TEACHER_PROMPT = 300, 2000

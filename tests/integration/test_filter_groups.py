@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from tiny import hash_reward
 from tiny_runs import assert_same, trained
 
+from srpo.training import questions
 from srpo.training import step as steps
 
 METHODS = {"grpo_filter_groups": "grpo_at_srpo_settings", "srpo_filter_groups": "srpo"}
@@ -72,7 +73,7 @@ def first_batch(tmp_path, asked) -> list[int]:
 def test_a_step_is_one_of_the_questions_that_it_keeps(method, usual, tmp_path, monkeypatch, asked):
     """Of 4 questions, the 2nd is always wrong and the 4th always right; so is the first that replaces one."""
     a, b, c, d = first_batch(tmp_path, asked)
-    order = [*steps.question_order(1, 40, 4, 1)]
+    order = [*questions.question_order(1, 40, 4, 1)]
     e, f, g = order[4:7]
     reward_by_question(monkeypatch, wrong={b, e}, right={d})
     events, weights = trained(tmp_path / "filtered", method, steps=(1, 2))
@@ -92,7 +93,7 @@ def test_a_step_is_one_of_the_questions_that_it_keeps(method, usual, tmp_path, m
     # the same step of a run that asks the kept questions at once, and then goes on with the same second step
     asked.clear()
     second = questions_kept(filtered[len(batches) :], wrong={b, e}, right={d} if "grpo" in method else set())
-    monkeypatch.setattr(steps, "questions_of_step", lambda step, *_: [kept, second][step - 1])
+    monkeypatch.setattr(questions, "questions_of_step", lambda step, *_: [kept, second][step - 1])
     plain, plain_weights = trained(tmp_path / "plain", usual, steps=(1, 2))
     assert asked == [kept, second]
     for mine, other in zip(events, plain, strict=True):

@@ -27,7 +27,8 @@ from srpo.experiment.config import RunSpec, Training
 from srpo.layout import Layout
 from srpo.policy.in_process import InProcessPolicy
 from srpo.policy.interface import Policy
-from srpo.training.step import Batch, Step
+from srpo.training.batch import Batch
+from srpo.training.step import Step
 
 REWARDS = [0, 1, 1, 0] + [0] * 4 + [0, 0, 1, 0] + [1] * 4  # mixed, all wrong, a single success, all right
 RUNS = len(REWARDS)

@@ -31,12 +31,14 @@ from srpo.policy.outputs import DEVICE_FLOPS
 from srpo.rollout.interface import ServersFailed
 from srpo.tracking import LiveMirror, is_mirrored_live
 from srpo.training import checkpoints
+from srpo.training.batch import StepResult
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.metrics import group_record, speed_metrics
 from srpo.training.provenance import prepare_run_folder, provenance
-from srpo.training.step import Step, StepResult, question_order
+from srpo.training.questions import question_order
+from srpo.training.step import Step
 from srpo.training.success_buffer import SuccessBuffer
 from srpo.watch import Signal, Watch, ends_run, watched
 

@@ -16,6 +16,7 @@ from srpo.algorithm.routing import NO_SIBLING, Routes
 from srpo.algorithm.targets import Targets
 from srpo.benchmarks.splits import Question
 from srpo.text import shortened
+from srpo.training.batch import Batch
 from srpo.training.clock import PhaseTimer
 from srpo.training.success_buffer import Success
 
@@ -24,6 +25,23 @@ PASSES = ("log_prob", "teacher", "update")
 
 LOGGED_CHARACTERS = 1000
 """Maximum characters of a question or response in the log of groups."""
+
+
+def step_metrics(
+    method: Method, number: int, batch: Batch, filtered: dict[str, float], questions_per_batch: int
+) -> dict[str, float]:
+    """What is known of a step before its passes.
+
+    Args:
+        filtered: :func:`filter_metrics`, of a method that drops groups.
+    """
+    metrics = rollout_metrics(method, batch.rollouts, batch.routes) | response_metrics(batch.rollouts) | filtered
+    if method.at(number).routing.distils:
+        mini_batches = questions_per_batch // method.mini_batch_questions
+        metrics |= distillation_metrics(batch.routes, batch.mini_batches, mini_batches)
+    if method.success_buffer:
+        metrics |= buffer_metrics(number, batch.routes, batch.earlier)
+    return metrics
 
 
 def rollout_metrics(method: Method, rollouts: Rollouts, routes: Routes) -> dict[str, float]:

@@ -3,24 +3,19 @@
 :meth:`Step.take` has one method per phase, in order. The mathematics between the policy's passes is in ``algorithm/``.
 """
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from srpo.algorithm.branches import trained_branches
-from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs, regrouped
-from srpo.algorithm.routing import NO_SIBLING, Routes, in_dropped_groups, route
+from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
+from srpo.algorithm.routing import NO_SIBLING, route
 from srpo.algorithm.targets import Targets, make_targets, mini_batches
 from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
 from srpo.benchmarks.response_parts import response_parts
 from srpo.benchmarks.splits import Question
-from srpo.errors import SrpoError
 from srpo.experiment.config import RunSpec
 from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, sequence_batch
 from srpo.policy.interface import Policy
@@ -29,116 +24,14 @@ from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
 from srpo.rewards import compute_reward, in_format
 from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
+from srpo.training.batch import Batch, StepResult
 from srpo.training.clock import PhaseTimer
-from srpo.training.metrics import (
-    buffer_metrics,
-    distillation_metrics,
-    filter_metrics,
-    response_metrics,
-    rollout_metrics,
-    teacher_metrics,
-)
-from srpo.training.success_buffer import Known, Success
-
-Draw: TypeAlias = Callable[[int], list[Question]]
-"""Draws this number of questions that the step has not asked yet, or those that are left."""
+from srpo.training.metrics import step_metrics, teacher_metrics
+from srpo.training.questions import Draw, sample_groups
+from srpo.training.success_buffer import Known, earlier_successes
 
 KEPT_VOCABULARY = 4096
 """Largest vocabulary for which the teacher's whole distributions are kept until the update selects the top K."""
-
-
-def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> list[int]:
-    """Indices of a step's questions: a fresh shuffle each epoch, the last incomplete batch dropped.
-
-    It depends only on the step, so a resumed run needs no state of the data.
-
-    Raises:
-        SrpoError: if the split is smaller than a batch.
-    """
-    batches = questions // per_batch
-    if batches == 0:
-        raise SrpoError(f"training.questions_per_batch = {per_batch}: the train split has only {questions} questions")
-    epoch, batch = divmod(step - 1, batches)
-    order = list(range(questions))
-    random.Random(derive_seed("question order", seed, epoch)).shuffle(order)
-    return order[batch * per_batch : (batch + 1) * per_batch]
-
-
-def question_order(step: int, questions: int, per_batch: int, seed: int) -> Iterator[int]:
-    """Indices of all questions in the order in which a step asks them: its own, then the others, shuffled anew.
-
-    A method that drops groups asks more than its own. This too depends only on the step.
-
-    Raises:
-        SrpoError: if the split is smaller than a batch.
-    """
-    own = questions_of_step(step, questions, per_batch, seed)
-    yield from own
-    others = sorted({*range(questions)} - {*own})
-    random.Random(derive_seed("further questions", seed, step)).shuffle(others)
-    yield from others
-
-
-def earlier_successes(questions: Sequence[Question], rollouts: Rollouts, known: Known) -> dict[int, Success]:
-    """By rollout, the newest correct response of an earlier step to its question that is another than its own."""
-    found = {}
-    for row, (question, text) in enumerate(zip(rollouts.question.tolist(), rollouts.texts, strict=True)):
-        others = (success for success in known.get(questions[question].index, ()) if success.text != text)
-        if (newest := next(others, None)) is not None:
-            found[row] = newest
-    return found
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What the phases of a step after its generation have in common.
-
-    Attributes:
-        mini_batches: rollouts of each update, dropped ones left out.
-        placement: the rank of each rollout.
-        earlier: :func:`earlier_successes`.
-    """
-
-    questions: list[Question]
-    rollouts: Rollouts
-    routes: Routes
-    mini_batches: list[list[int]]
-    placement: Placement
-    earlier: dict[int, Success]
-
-    @property
-    def trained(self) -> list[int]:
-        """The rollouts that are trained on."""
-        return [row for rows in self.mini_batches for row in rows]
-
-    @cached_property
-    def of_teacher(self) -> list[int]:
-        """The rollouts that the teacher computes log-probs of."""
-        return self.routes.uses_teacher.nonzero().flatten().tolist()
-
-    def lengths(self, rows: Sequence[int]) -> dict[int, int]:
-        """Tokens of the responses of these rollouts."""
-        return {row: self.rollouts.responses[row].numel() for row in rows}
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """The result of a step.
-
-    Attributes:
-        questions: all that it has asked; those whose groups are dropped are the last.
-        rollouts, routes: its rollouts and their branches.
-        metrics: its metrics by name.
-        updates: number of mini-batches with an update.
-        earlier: as in :class:`Batch`.
-    """
-
-    questions: list[Question]
-    rollouts: Rollouts
-    routes: Routes
-    metrics: dict[str, float]
-    updates: int
-    earlier: dict[int, Success]
 
 
 class Step:
@@ -157,14 +50,10 @@ class Step:
 
     def take(self, draw: Draw) -> StepResult:
         """Take the step, in the order of docs/verl.md."""
-        questions, rollouts, filtered = self.sample_groups(draw)
+        wanted, rule = self.training.questions_per_batch, self.method.filter_groups
+        questions, rollouts, filtered = sample_groups(draw, self.generate, wanted, rule)
         batch = self.route(questions, rollouts)
-        metrics = rollout_metrics(self.method, rollouts, batch.routes) | response_metrics(rollouts) | filtered
-        if self.routing.distils:
-            mini_batches = self.training.questions_per_batch // self.method.mini_batch_questions
-            metrics |= distillation_metrics(batch.routes, batch.mini_batches, mini_batches)
-        if self.method.success_buffer:
-            metrics |= buffer_metrics(self.number, batch.routes, batch.earlier)
+        metrics = step_metrics(self.method, self.number, batch, filtered, wanted)
         if batch.mini_batches:
             old_log_probs = self.compute_log_prob(batch)
             teacher = self.compute_teacher_log_prob(batch)
@@ -173,31 +62,6 @@ class Step:
         return StepResult(questions, rollouts, batch.routes, metrics, len(batch.mini_batches), batch.earlier)
 
     # ------------------------------------------------------------ phases
-
-    def sample_groups(self, draw: Draw) -> tuple[list[Question], Rollouts, dict[str, float]]:
-        """Generate until there are enough groups that the method keeps, as often as it allows.
-
-        Returns:
-            The questions and rollouts of all groups, kept ones first, so that mini-batches are made of these; metrics
-            of a method that drops groups.
-        """
-        wanted, rule = self.training.questions_per_batch, self.method.filter_groups
-        if rule is None:
-            questions = draw(wanted)
-            return questions, self.generate(questions), {}
-        asked: list[Question] = []
-        parts: list[Rollouts] = []
-        dropped: list[bool] = []
-        missing = wanted
-        while missing and len(parts) < rule.max_num_gen_batches and (further := draw(missing)):
-            found = self.generate(further)
-            rows = in_dropped_groups(found.correct, found.question, rule.drop)
-            dropped += rows.view(len(further), -1)[:, 0].tolist()
-            asked, parts = asked + further, [*parts, found]
-            missing = wanted - dropped.count(False)
-        order = sorted(range(len(asked)), key=dropped.__getitem__)
-        metrics = filter_metrics(len(parts), sum(dropped), missing)
-        return [asked[group] for group in order], regrouped(parts, order), metrics
 
     def generate(self, questions: list[Question]) -> Rollouts:
         """Sample a group of rollouts for each question, and reward them."""

@@ -24,6 +24,16 @@ Known: TypeAlias = Mapping[int, Sequence[Success]]
 """Correct responses by the index of their question, the newest first."""
 
 
+def earlier_successes(questions: Sequence[Question], rollouts: Rollouts, known: Known) -> dict[int, Success]:
+    """By rollout, the newest correct response of an earlier step to its question that differs from its own response."""
+    found = {}
+    for row, (question, text) in enumerate(zip(rollouts.question.tolist(), rollouts.texts, strict=True)):
+        others = (success for success in known.get(questions[question].index, ()) if success.text != text)
+        if (newest := next(others, None)) is not None:
+            found[row] = newest
+    return found
+
+
 class SuccessBuffer:
     """The newest correct responses to each question, all different.
 

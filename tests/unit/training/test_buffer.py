@@ -9,8 +9,7 @@ from batch import rollouts_of
 from helpers import load_method
 
 from srpo.benchmarks.splits import Question
-from srpo.training.step import earlier_successes
-from srpo.training.success_buffer import FILE, Success, SuccessBuffer
+from srpo.training.success_buffer import FILE, Success, SuccessBuffer, earlier_successes
 
 QUESTIONS = [Question(index, [], "", "answer_match", "made up") for index in (7, 8)]
 

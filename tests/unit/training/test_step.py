@@ -17,7 +17,8 @@ from srpo.algorithm.rollouts import regrouped
 from srpo.benchmarks.splits import Question
 from srpo.errors import SrpoError
 from srpo.rollout.interface import Completion
-from srpo.training.step import Step, question_order, questions_of_step
+from srpo.training.questions import question_order, questions_of_step
+from srpo.training.step import Step
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5))

@@ -1,0 +1,63 @@
+"""What the phases of a step pass on to each other and to the loop."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from srpo.algorithm.rollouts import Rollouts
+from srpo.algorithm.routing import Routes
+from srpo.benchmarks.splits import Question
+from srpo.policy.placement import Placement
+from srpo.training.success_buffer import Success
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the phases of a step after its generation have in common.
+
+    Attributes:
+        mini_batches: rollouts of each update, dropped ones left out.
+        placement: the rank of each rollout.
+        earlier: :func:`~srpo.training.success_buffer.earlier_successes`.
+    """
+
+    questions: list[Question]
+    rollouts: Rollouts
+    routes: Routes
+    mini_batches: list[list[int]]
+    placement: Placement
+    earlier: dict[int, Success]
+
+    @property
+    def trained(self) -> list[int]:
+        """The rollouts that are trained on."""
+        return [row for rows in self.mini_batches for row in rows]
+
+    @cached_property
+    def of_teacher(self) -> list[int]:
+        """The rollouts that the teacher computes log-probs of."""
+        return self.routes.uses_teacher.nonzero().flatten().tolist()
+
+    def lengths(self, rows: Sequence[int]) -> dict[int, int]:
+        """Tokens of the responses of these rollouts."""
+        return {row: self.rollouts.responses[row].numel() for row in rows}
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The result of a step.
+
+    Attributes:
+        questions: all that it has asked; those whose groups are dropped are the last.
+        rollouts, routes: its rollouts and their branches.
+        metrics: its metrics by name.
+        updates: number of mini-batches with an update.
+        earlier: as in :class:`Batch`.
+    """
+
+    questions: list[Question]
+    rollouts: Rollouts
+    routes: Routes
+    metrics: dict[str, float]
+    updates: int
+    earlier: dict[int, Success]
