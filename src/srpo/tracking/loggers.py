@@ -40,7 +40,8 @@ def copy_runs(folder: Path, logger: str) -> Iterator[str]:
         spec = yaml.safe_load(files.origin.read_text())["spec"]
         name = "{method}-seed{seed}-{benchmark}-{model}".format(**spec["id"])
         try:
-            tracking = Tracking(layout.folder.name, name, logger, config=spec)
+            # its Weights & Biases reads the key trainer
+            tracking = Tracking(layout.folder.name, name, logger, config={"trainer": {}, **spec})
         except ModuleNotFoundError as error:
             raise SrpoError(f"--to {logger}: package {error.name} is missing; install it beside srpo") from None
         for step, metrics in _metrics_by_step(files).items():

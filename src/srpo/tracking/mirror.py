@@ -25,7 +25,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -301,8 +300,10 @@ class Mirror:
         tags |= {SOURCE: "srpo train", NOTE: run_note(spec)}
         if (commit := tags["commit"]) != "unknown":
             tags[COMMIT] = commit.removesuffix("-dirty")
-        # lists show the beginning of a name: what differs comes first, and the model, often the same, at the end
-        name = "{method} · s{seed} · {benchmark} · {model}".format(**identity)
+        # lists show about 18 characters of a name
+        name = "{benchmark} s{seed} {method}".format(**identity)
+        if len(list(self.layout.folder.glob("runs/*"))) > 1:
+            name += f" {identity['model']}"
         times = RunTimes.read(files, steps)
         params = {**spec, "provenance": provenance}
         run = self._run(folder, source, name, tags, params, start=times.start, inputs=data_sets(spec, provenance))
@@ -452,10 +453,12 @@ class Mirror:
 
         artifacts = self._database and self._database.parent / _ARTIFACTS
         experiment = self._client.get_experiment_by_name(name)
-        if experiment is not None and artifacts is not None and _was_moved(experiment, artifacts):
-            self._forget(experiment, artifacts)
-            experiment = None
         if experiment is not None:
+            if artifacts is not None and _was_moved(experiment, artifacts):
+                raise SrpoError(
+                    f"{self._database} was made in another folder, and MLflow keeps absolute paths; delete it and "
+                    f"{artifacts}, and srpo track sync writes both again"
+                )
             return experiment.experiment_id
         try:
             made = self._client.create_experiment(name, artifact_location=artifacts and artifacts.as_uri())
@@ -465,23 +468,6 @@ class Mirror:
         about = ABOUT_INPUTS if name.endswith(INPUTS) else ABOUT
         self._client.set_experiment_tag(made, NOTE, about)
         return made
-
-    def _forget(self, experiment: MlflowExperiment, artifacts: Path) -> None:
-        """Rename and delete an experiment whose artifacts are not beside the database any more.
-
-        MLflow stores absolute paths and cannot change them. So everything is mirrored again from the files.
-        """
-        from mlflow.entities import ViewType
-
-        number, token = experiment.experiment_id, None
-        while True:
-            page = self._client.search_runs([number], run_view_type=ViewType.ALL, page_token=token)
-            for run in page:
-                shutil.rmtree(artifacts / run.info.run_id, ignore_errors=True)
-            if not (token := page.token):
-                break
-        self._client.rename_experiment(number, f"{experiment.name} before it was moved ({number})")
-        self._client.delete_experiment(number)
 
 
 def _was_moved(experiment: MlflowExperiment, artifacts: Path) -> bool:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
 import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -54,11 +59,56 @@ def test_the_server_that_is_named_is_used(results: Path, monkeypatch: pytest.Mon
     assert shown == ["http://tracking:80/#/experiments/1"]
 
 
+def test_columns_are_in_the_order_of_the_budgets(results: Path) -> None:
+    page(results)
+    tags = connect(tracking_uri(results)).get_experiment_by_name("tiny").tags
+    columns = json.loads(tags["mlflow.sharedViewState.srpo"])["selectedColumns"]
+    assert [column.split("/")[1] for column in columns if "summary/" in column] == ["1h", "5h", "10h"]
+
+
+@pytest.mark.parametrize("body", [b"<html>a stranger</html>", b"OK"])
+def test_the_port_of_another_program_is_not_opened(results: Path, body: bytes) -> None:
+    """Not even of one that is well, as another MLflow is."""
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        shown: list[str] = []
+        with pytest.raises(SrpoError, match=rf"port {server.server_port} is in use by another program; give another"):
+            serve(results, server.server_port, shown.append)
+        server.shutdown()
+    assert shown == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_server_too_and_a_second_command_takes_the_first_ones_server(
+    results: Path, number: int
+) -> None:
+    port = free_port()
+    program = [sys.executable, "-m", "srpo", "track", "ui", str(results), "--port", str(port)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as first:
+        address = first.stdout.readline().strip()
+        assert address.startswith(f"http://127.0.0.1:{port}/#/experiments/")
+        shown: list[str] = []
+        assert serve(results, port, shown.append) == 0
+        assert shown == [address]
+        first.send_signal(number)
+        assert first.wait(60) == 128 + number
+    assert ends(port)
+
+
 @pytest.mark.slow
 def test_without_a_server_one_is_started_and_ended(results: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     answers: list[int] = []
 
     def look(address: str) -> None:
@@ -68,15 +118,24 @@ def test_without_a_server_one_is_started_and_ended(results: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         serve(results, port, look)
     assert answers == [200]
-    deadline = time.monotonic() + 20
-    while listens(port) and time.monotonic() < deadline:  # its processes end one after the other
-        time.sleep(0.2)
-    assert not listens(port)
+    assert ends(port)
 
 
-def listens(port: int) -> bool:
+def free_port() -> int:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def ends(port: int) -> bool:
+    """Whether nothing listens soon; a server's processes end one after the other."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return True
+        time.sleep(0.2)
+    return False
 
 
 def test_runs_that_are_not_copied_yet(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
