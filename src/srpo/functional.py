@@ -142,7 +142,7 @@ def totals(
     rewards, groups = _on_cpu(rewards, groups)
     right = _correct(rewards, correct)
     own = torch.arange(len(rewards)) if rows is None else torch.as_tensor(rows).cpu()
-    routes = _routes(method, right, groups, None, earlier).of(own)
+    routes = _routes(method, right, groups, earlier).of(own)
     lengths = torch.as_tensor(lengths).cpu()
     distilled = int(lengths[routes.distilled].sum())
     weight = float(distilled)

@@ -64,10 +64,10 @@ def _quantiles(values: Tensor, shares: Iterable[float]) -> list[float]:
 def copied_tokens(
     responses: Sequence[Tensor], parts: Mapping[int, Tensor], shown: Mapping[int, int]
 ) -> dict[int, Int64[Tensor, " response"]]:
-    """By distilled rollout: at its first answer token that of the shown sibling's answer, if it differs; else -1.
+    """By distilled rollout, at its first answer token: the first token of the shown sibling's answer. Else -1.
 
-    If this token becomes the student's most likely one after its own reasoning, and its reasoning stays wrong, it
-    learns answers instead of reasoning.
+    It is -1 too where both answers begin with the same token. If the sibling's token becomes the student's most likely
+    one after its own wrong reasoning, the student learns answers instead of reasoning.
 
     Args:
         responses: token ids of all rollouts.

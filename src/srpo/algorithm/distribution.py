@@ -109,7 +109,7 @@ class _LogProbs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_labels: Tensor, of_restricted: Tensor) -> tuple[Tensor, None, None, None]:
-        """With p the softmax, each output's gradient has -p; that of the tail has p / p(tail) outside the top K."""
+        """With p the softmax: each output's gradient has -p, and the tail's has p / p(tail) outside the top K."""
         logits, labels, rows, ids, log_probs = ctx.saved_tensors
         result = torch.empty_like(logits)
         for tokens, own, places in _chunks(logits, rows, len(ids)):

@@ -251,7 +251,7 @@ class Method(Config):
 
     @model_validator(mode="after")
     def _settings_of_branches_are_used(self) -> Method:
-        """A key of both losses or of all distillation is none of a branch: experiments set it alike for all methods."""
+        """Keys of a whole loss belong to no branch: experiments set them alike for all methods."""
         for name, field in type(self).model_fields.items():
             readers = [branch.name for branch in BRANCHES.values() if name in branch.settings]
             value = getattr(self, name)

@@ -57,7 +57,7 @@ def _answer_span(text: str) -> tuple[int, int]:
 
 
 def response_parts(tokenizer: Any, responses: dict[int, Tensor]) -> dict[int, Tensor]:
-    """[response] int64 index into ``diagnostics.PARTS`` of each token, by rollout; no loop of Python's over tokens."""
+    """By rollout, [response] int64 index into ``diagnostics.PARTS`` of each token; no Python loop over tokens."""
     if not responses:
         return {}
     ids = torch.cat(list(responses.values())).unique()

@@ -67,8 +67,6 @@ class WarmStart(Config):
 
 
 class _Model(Config):
-    """What every kind of model has."""
-
     name: str
     title: str
 
@@ -217,8 +215,6 @@ class Source(Config):
 
 
 class _Benchmark(Config):
-    """What every kind of benchmark has."""
-
     name: str
     title: str
     reward: RewardName

@@ -36,7 +36,7 @@ class Columns(Config):
         """Check that data have the columns.
 
         Raises:
-            SrpoError: naming a column that is missing, and those that there are.
+            SrpoError: naming the missing column and the columns of the data.
         """
         needed = [self.prompt, self.answer, *({self.system} - {"system"})]
         if missing := [column for column in needed if column not in found]:

@@ -52,7 +52,7 @@ def steps_in_seconds(mean_seconds: Mapping[float, float], seconds: float) -> flo
 
 
 def _interpolated(points: Sequence[tuple[float, float]], x: float) -> float:
-    """y on the line from (0, 0) through points of increasing x, which goes on after the last as it went before it."""
+    """y at ``x``, linear from (0, 0) through points of increasing x. After the last point the last slope continues."""
     stretches = [*pairwise([(0.0, 0.0), *points])]
     (left, low), (right, high) = next((stretch for stretch in stretches if x <= stretch[1][0]), stretches[-1])
     return low + (x - left) * (high - low) / (right - left)

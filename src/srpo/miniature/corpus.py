@@ -174,7 +174,6 @@ class SplitsCorpus:
 
 
 def _task(question: Question) -> str | None:
-    """The task of reasoning-gym that a question is from."""
     if question.reward != "reasoning_gym":
         return None
     return json.loads(question.ground_truth)["metadata"]["source_dataset"]

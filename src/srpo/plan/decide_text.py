@@ -110,7 +110,6 @@ def _too_few(best: Design) -> str:
 
 
 def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]]) -> list[str]:
-    """What the numbers rest on."""
     names = experiment.matrix[0].methods
     others = joined([f"{sd} ({source})" for source, sd in PUBLISHED_RUN_SDS.items()])
     lines = [

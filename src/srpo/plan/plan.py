@@ -306,8 +306,6 @@ def is_toy(model: Model) -> bool:
 
 
 class _Planner:
-    """Plans the runs of an experiment."""
-
     def __init__(
         self,
         experiment: Experiment,
@@ -430,7 +428,7 @@ class _Planner:
             cost = model_cost(self.shapes[model])
             decode = cost.decode_flops([training.max_prompt_length], [training.max_response_length])
             seconds = modelled_seconds(_rates(training), rollouts * decode, 0.0)
-            toy = is_toy(experiment.models[model])  # its second is one of training; sampling is faster
+            toy = is_toy(experiment.models[model])  # a toy's clock counts training seconds; sampling takes less
             return seconds if toy else self.core_seconds(model, seconds, 0.0)[0]
         servers = execution.ranks // execution.rollout_tensor_parallel
 
@@ -449,7 +447,6 @@ class _Planner:
 
 
 def _steps(training: Training, method: Method, course: Course, seconds: float) -> float:
-    """How many steps a budget is enough for."""
     clock = training.clock
     if not isinstance(clock, CalibratedClock):
         return course.steps_in(seconds)

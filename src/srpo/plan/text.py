@@ -81,7 +81,6 @@ def _digits(plan: Plan) -> int:
 
 
 def _hours(plan: Plan, seconds: float) -> str:
-    """Device time of jobs with this wall time."""
     return duration(seconds * plan.experiment.execution.ranks, _device(plan), _digits(plan))
 
 

@@ -91,7 +91,7 @@ def kept_entry(rollouts: Collection[int], kept: Collection[int]) -> Entries:
 
     Args:
         rollouts: all of the batch.
-        kept: those of which the pass keeps something, or finds what another has kept.
+        kept: rollouts of which this pass keeps something, or reads what an earlier pass has kept.
     """
     names = {rollout: torch.tensor([rollout if rollout in kept else NOT_KEPT]) for rollout in rollouts}
     return {"kept": (names, torch.tensor([NOT_KEPT]))}
@@ -123,7 +123,7 @@ def split_row(row: Tensor, lengths: Mapping[int, int]) -> dict[int, Tensor]:
 
 
 def pack_targets(targets: Mapping[int, Targets]) -> Entries:
-    """A step's targets as one entry of a batch: the fields of one token after those of another, in float32.
+    """A step's targets as one entry of a batch: all fields of a token, then all of the next, in float32.
 
     verl cuts each entry row by row into mini- and micro-batches, so one entry costs less than one per field. Indices
     and token ids are exact in float32; a field that a token does not have is 0.

@@ -25,9 +25,9 @@ def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group: ob
     over ranks, hence the factor ``dp_size``.
 
     Returns:
-        The loss and sums (not means) over the micro-batch, which add up over micro-batches. verl
-        averages even sums over ranks: those of the losses are multiplied by ``dp_size``, of the others only ratios are
-        used (``outputs.update_metrics``).
+        The loss and sums (not means) over the micro-batch, which add up over micro-batches. verl averages sums over
+        ranks, too. So the sums of losses are multiplied by ``dp_size``; all other sums are used as ratios only
+        (``outputs.update_metrics``).
     """
     targets = unpack_targets(data)
     method = method.scheduled(data["step"])

@@ -72,7 +72,7 @@ class Placement:
         self._rank = {rollout: rank for bundle, rank in ranks.items() for rollout in bundle}
 
     def order(self, mini_batches: Sequence[Sequence[int]], prompts: Prompts) -> RowOrder[Bundle]:
-        """The rows of a pass over these mini-batches, whose rollouts may have other prompts than at first."""
+        """The rows of a pass over these mini-batches. The prompts are the pass's own: the teacher has others."""
         count = self._execution.ranks
         shares = [[r for r in batch if self._rank[r] == rank] for batch in mini_batches for rank in range(count)]
         bundles = self.bundles(shares, prompts)

@@ -40,7 +40,7 @@ class Responses:
 
     Attributes:
         tokens: [responses, longest] index of each token in the packed sequence; padding repeats the first.
-        prompt_tokens: [prompts, longest] of their prompts' tokens, likewise.
+        prompt_tokens: [prompts, longest] the same of their prompts.
         prompt_of: [responses] the response's prompt.
         visible: [responses, 1, longest response, longest prompt + longest response] bool, what a response attends to.
     """

@@ -10,11 +10,11 @@ class TrustRegionModel(nn.Module):
     """A frozen and a live model as one, without gradients.
 
     Logits are log-probs up to a constant at each position, so their mixture is the logits of
-    ``q_frozen^(1 - share) q_live^share / Z``, whatever is then taken of it: top K, tail, entropy. It has the precision
-    of the models' own logits, and takes the place of the first's.
+    ``q_frozen^(1 - share) q_live^share / Z``, whatever is then computed from it: top K, tail, entropy. The mixture has
+    the precision of the models' own logits. It overwrites the frozen model's.
 
     Args:
-        share: of the live model, in [0, 1]. Either end is one of the models, bit for bit.
+        share: of the live model, in [0, 1]. At 0 the logits are the frozen model's, at 1 the live one's, bit for bit.
     """
 
     def __init__(self, frozen: nn.Module, live: nn.Module, share: float) -> None:

@@ -194,7 +194,6 @@ def _day(files: RunFiles) -> str:
 
 
 def _one_or_all(values: Iterable[Any]) -> Any:
-    """The value that all runs have, or each that occurs."""
     distinct = [*{json.dumps(value): value for value in values}.values()]
     return distinct[0] if len(distinct) == 1 else distinct
 

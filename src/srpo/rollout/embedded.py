@@ -216,8 +216,6 @@ class _Cache:
 
 @dataclass(frozen=True)
 class _Row:
-    """One sample to draw."""
-
     prompt: tuple[int, ...]
     seed: int
     place: tuple[int, int]  # index of the prompt in the call, index of the sample

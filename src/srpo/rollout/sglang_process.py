@@ -202,7 +202,6 @@ class ServerProcess:
         return any(_state(each) not in _ENDED for each in _members(self.process.pid))
 
     def _output(self) -> str:
-        """What this server wrote."""
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
@@ -227,7 +226,6 @@ def _served_model(client: httpx.Client, deadline: float) -> str | None:
 
 
 def _members(group: int) -> list[psutil.Process]:
-    """The processes of a group."""
     return [process for process in psutil.process_iter() if _group(process.pid) == group]
 
 

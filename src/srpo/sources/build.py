@@ -125,7 +125,6 @@ def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
 
 
 def _questions(benchmark: Benchmark, rows: Sequence[Row], place: str) -> list[Question]:
-    """The questions of rows; ``place`` is the repository that they are from."""
     data_source = f"{place.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
     return [Question(i, row.messages, row.ground_truth, benchmark.reward, data_source) for i, row in enumerate(rows)]
 

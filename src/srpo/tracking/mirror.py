@@ -471,7 +471,7 @@ class Mirror:
 
 
 def _was_moved(experiment: MlflowExperiment, artifacts: Path) -> bool:
-    """Whether an experiment that a mirror made keeps its artifacts elsewhere than beside the database."""
+    """Whether an experiment of ours keeps its artifacts in a folder that is not beside the database."""
     place = Path(unquote(urlparse(experiment.artifact_location).path))
     return place.name == _ARTIFACTS and place != artifacts
 

@@ -123,7 +123,6 @@ def _follow() -> None:
 
 
 def _fresh_log(log: Path, number: int) -> Path:
-    """The log of one attempt, with ``log`` pointing to it."""
     fresh = log.with_name(f"{log.stem}.{number}{log.suffix}")
     fresh.parent.mkdir(parents=True, exist_ok=True)
     fresh.touch()

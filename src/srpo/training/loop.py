@@ -419,7 +419,7 @@ def limit_reached(training: Training, clock: float, step: int) -> str | None:
 
 
 def _is_over(spec: RunSpec, folder: Path) -> bool:
-    """Whether the newest checkpoint is that of the run's end, so that no other will be written."""
+    """Whether the run has ended with its newest checkpoint, so that it will write no other."""
     _, state = checkpoints.newest(folder) or (None, {"clock": 0.0, "step": 0})
     if limit_reached(spec.training, state["clock"], state["step"]):
         return True

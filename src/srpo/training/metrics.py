@@ -110,11 +110,11 @@ def response_metrics(rollouts: Rollouts) -> dict[str, float]:
 
 
 def distillation_metrics(routes: Routes, batches: Sequence[Sequence[int]], mini_batches: int) -> dict[str, float]:
-    """The share of a step's mini-batches without a distilled token.
+    """The share of a step's mini-batches that have no distilled token.
 
     Args:
         batches: rollouts of each mini-batch that has an update.
-        mini_batches: of a step; those of which every rollout is dropped are not in ``batches``.
+        mini_batches: how many the step has. ``batches`` lacks a mini-batch whose rollouts are all dropped.
     """
     distilled = routes.distilled.tolist()
     there = sum(any(distilled[row] for row in rows) for rows in batches)

@@ -133,13 +133,11 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
 
 
 def _benchmarks(frame: pd.DataFrame) -> dict[str, str]:
-    """The mark of each benchmark."""
     names = dict.fromkeys(frame.loc[frame["series"] == "benchmark", "name"])
     return {name: _BENCHMARK_MARKS[i % len(_BENCHMARK_MARKS)] for i, name in enumerate(names)}
 
 
 def _papers(frame: pd.DataFrame) -> dict[str, str]:
-    """The mark of each of the paper's models."""
     names = dict.fromkeys(frame.loc[frame["series"] == PAPER, "name"])
     return {name: _PAPER_MARKS[i % len(_PAPER_MARKS)] for i, name in enumerate(names)}
 
@@ -172,7 +170,6 @@ def _panel(axes: Axes, frame: pd.DataFrame, rows: list[str], benchmarks: dict[st
 
 
 def _handles(results: Results, frame: pd.DataFrame) -> list[Line2D]:
-    """What the marks mean."""
     handles = [
         Line2D([], [], color=_UNDECIDED, linewidth=3.4, marker="o", markeredgecolor="white", label="95 % interval"),
         Line2D([], [], color=_UNDECIDED, linewidth=1.0, label="at Holm's level"),

@@ -116,7 +116,6 @@ def _ablations(results: Results) -> list[str]:
 
 
 def _ablation_curves(results: Results) -> pd.DataFrame:
-    """The curves of the models that have an ablation."""
     frame = clock_curves(results, _ablations(results))
     models = [model for model in results.experiment.models if ablated(results, model)]
     return with_single_runs(results, frame[frame["model"].isin(models)])

@@ -145,7 +145,7 @@ class Claim(Config):
 
     @property
     def primary(self) -> bool:
-        """Whether the claim is one of the paper's that are decided together."""
+        """Whether this is a primary claim of the paper: all of them are decided together."""
         return self.kind == "primary"
 
     @property

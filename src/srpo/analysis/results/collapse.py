@@ -1,9 +1,9 @@
 """Collapsed runs: those that end below the untrained model, or far below their own best.
 
 An average over benchmarks hides a collapse on one of them, and a run that never rose has nothing to fall from. So runs
-are counted, with the exact interval of a share, and those of one base model as alike as they are.
+are counted, with the exact interval of a share. Runs of one base model count as alike as they are.
 
-A run is judged by its estimates. With few test questions noise alone puts one that stands still below the untrained
+A run is judged by its estimates. With few test questions noise alone puts a run that stands still below the untrained
 model, so the runs whose collapse is clear are counted apart.
 """
 

@@ -59,7 +59,7 @@ def mixed_questions(results: Results) -> dict[str, str]:
 
 @lru_cache(maxsize=2)
 def repeated_runs(results: Results) -> Mapping[RunKey, int]:
-    """Runs whose logs are those of an earlier seed of the same arm, and that seed.
+    """Runs with the same logs as an earlier seed of the same arm, and that seed.
 
     They are one run under several seeds, and count once: their agreement says nothing about other runs.
     """

@@ -129,7 +129,7 @@ def _run_scores(results: Results, vectors: dict[tuple[str, ...], dict[int, np.nd
     """One row per run and budget with both scores.
 
     Args:
-        vectors: per-question scores, percent, by arm and seed; has those of the base models, gets those of the runs.
+        vectors: per-question scores, percent, by arm and seed. It has the base models' scores; the runs' are added.
     """
     evaluated = results.evaluations.set_index([*RUN_KEY, "budget"])["question_scores"].to_dict()
     logs, rows = RunLogs.of(results), []

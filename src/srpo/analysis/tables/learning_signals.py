@@ -19,7 +19,7 @@ from srpo.analysis.tables.table import Table, estimate_cell, intervals_note
 class _Diagnostic:
     """A step metric as the table shows it: ``factor`` times the metric, in ``unit``, with ``digits`` decimals.
 
-    ``share``: whether a number in percent is one of a whole, so that its interval stays within 0 and 100 %.
+    ``share``: whether a number in percent is a part of a whole, so that its interval stays within 0 and 100 %.
     """
 
     label: str

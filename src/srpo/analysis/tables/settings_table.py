@@ -63,7 +63,6 @@ def _changed(name: str) -> Callable[[Method, Training], str]:
 
 
 def _rate(read: Callable[[ModelledClock], float]) -> Callable[[Method, Training], str]:
-    """A nominal rate of a modelled clock."""
     return lambda m, t: f"{read(t.clock):g}" if isinstance(t.clock, ModelledClock) else MISSING
 
 
