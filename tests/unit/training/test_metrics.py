@@ -59,11 +59,12 @@ def test_speed_of_a_step_by_hand():
 
 
 def test_a_newer_branch_is_logged_by_methods_that_use_it_only():
-    rollouts, method = rollouts_of(REWARDS, 4, LENGTHS), load_method("rlsd")
-    metrics = rollout_metrics(method, rollouts, route(rollouts.correct, rollouts.question, method.routing))
-    assert metrics["routing/rlrt_fraction"] == 6 / 16
-    assert metrics["routing/grpo_fraction"] == 10 / 16
-    assert "routing/rlsd_fraction" not in metrics
+    rollouts = rollouts_of(REWARDS, 4, LENGTHS)
+    for name, fractions in (("rlsd", {"rlsd": 1.0, "grpo": 0.0}), ("grpo", {"grpo": 1.0})):
+        method = load_method(name)
+        metrics = rollout_metrics(method, rollouts, route(rollouts.correct, rollouts.question, method.routing))
+        logged = {key: metrics.get(f"routing/{key}_fraction") for key in ("rlsd", "grpo")}
+        assert {key: value for key, value in logged.items() if value is not None} == fractions
 
 
 def test_metrics_of_the_teacher_are_means_over_tokens():
