@@ -216,8 +216,8 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = yaml.safe_load(block)
         if content.get("kind") == "files":
             (question,) = blocks(ROOT / "docs" / "extending.md", "json")
-            for key in ("train_file", "test_file"):
-                (file.parent / content[key]).write_text(question)
+            (file.parent / content["train_file"]).write_text(question)
+            (file.parent / content["test_file"]).write_text(question.replace("17", "18"))
     return copy
 
 
