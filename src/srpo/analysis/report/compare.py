@@ -141,7 +141,7 @@ def _planned_scores(results: Results, model: str, benchmark: str) -> list[tuple[
 
 
 def _same_questions(sides: list[Results], model: str, benchmark: str) -> bool:
-    """Whether runs of both recorded the same checksums of the test split, one for each table of facts."""
+    """Whether runs of both recorded the same checksum of the test split."""
     recorded = [
         {
             (record.get("data") or {}).get("test")
@@ -150,7 +150,7 @@ def _same_questions(sides: list[Results], model: str, benchmark: str) -> bool:
         }
         for side in sides
     ]
-    return recorded[0] == recorded[1] and bool(recorded[0]) and None not in recorded[0]
+    return recorded[0] == recorded[1] and len(recorded[0]) == 1 and None not in recorded[0]
 
 
 def _change(runs: list[Mapping[int, np.ndarray]], paired: bool, fixed: bool) -> Estimate:

@@ -39,19 +39,18 @@ def arms(results: Results, model: str) -> list[tuple[str, str]]:
 def mixed_questions(results: Results) -> dict[str, str]:
     """Benchmarks whose runs have different test questions, and what differs.
 
-    Runs are compared question by question. So all runs must have the same questions in the same order: one number of
-    questions, and one checksum of the test split for each table of facts, whose questions differ in their answers only.
+    Runs are compared question by question. So all runs must have the same questions in the same order: one checksum of
+    the test split, and one number of questions.
     """
-    checksums: dict[tuple[str, str], set[str]] = {}
+    checksums: dict[str, set[str]] = {}
     for run, record in results.provenance.items():
         if checksum := (record.get("data") or {}).get("test"):
-            data_set = results.experiment.run(run).benchmark.data_set
-            checksums.setdefault((run.benchmark, data_set), set()).add(checksum)
+            checksums.setdefault(run.benchmark, set()).add(checksum)
     counts: dict[str, set[int]] = {}
     for log in (results.validations, results.evaluations, results.bases):
         for benchmark, scores in zip(log["benchmark"], log["question_scores"], strict=True):
             counts.setdefault(benchmark, set()).add(len(scores))
-    found = {name: f"{len(there)} different test files" for (name, _), there in checksums.items() if len(there) > 1}
+    found = {name: f"{len(there)} different test files" for name, there in checksums.items() if len(there) > 1}
     for name, there in counts.items():
         if len(there) > 1:
             found[name] = f"{' and '.join(map(str, sorted(there)))} test questions"
