@@ -11,7 +11,7 @@ from srpo.analysis.report.page import css, environment
 from srpo.analysis.results.contrasts import Arm, contrast, independent_difference
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, load_results
-from srpo.analysis.results.matrix import BASE, planned
+from srpo.analysis.results.matrix import BASE, planned, recorded_tests
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import MISSING, benchmark_title, method_title
 from srpo.analysis.results.verdicts import Finding, findings
@@ -118,7 +118,7 @@ def _scores(sides: list[Results], labels: list[str]) -> Iterator[Grid]:
             shared = [score for score in _planned_scores(a, model, benchmark) if score in there]
             if shared:
                 rows.append(Row(benchmark_title(a, benchmark), heading=True))
-            paired = _same_questions(sides, model, benchmark)
+            paired = _same_questions(sides, benchmark)
             for method, budget in shared:
                 runs = [Scores.of(side).lookup(model, "resampled")(benchmark, method, budget) for side in sides]
                 estimates = [
@@ -140,17 +140,10 @@ def _planned_scores(results: Results, model: str, benchmark: str) -> list[tuple[
     return base + [(method, budget) for method in methods for budget in results.experiment.training.budget_seconds]
 
 
-def _same_questions(sides: list[Results], model: str, benchmark: str) -> bool:
-    """Whether runs of both recorded the same checksum of the test split."""
-    recorded = [
-        {
-            (record.get("data") or {}).get("test")
-            for run, record in side.provenance.items()
-            if (run.model, run.benchmark) == (model, benchmark)
-        }
-        for side in sides
-    ]
-    return recorded[0] == recorded[1] and len(recorded[0]) == 1 and None not in recorded[0]
+def _same_questions(sides: list[Results], benchmark: str) -> bool:
+    """Whether runs of both recorded the same checksum of the test split, for each table of facts that both have."""
+    a, b = (recorded_tests(side).get(benchmark, {}) for side in sides)
+    return bool(a.keys() & b.keys()) and all(a[name] == b[name] and len(a[name]) == 1 for name in a.keys() & b.keys())
 
 
 def _change(runs: list[Mapping[int, np.ndarray]], paired: bool, fixed: bool) -> Estimate:

@@ -40,12 +40,11 @@ def mixed_questions(results: Results) -> dict[str, str]:
     """Benchmarks whose runs have different test questions, and what differs.
 
     Runs are compared question by question. So all runs must have the same questions in the same order: one checksum of
-    the test split, and one number of questions.
+    the test split for each table of facts, and one number of questions.
     """
     checksums: dict[str, set[str]] = {}
-    for run, record in results.provenance.items():
-        if checksum := (record.get("data") or {}).get("test"):
-            checksums.setdefault(run.benchmark, set()).add(checksum)
+    for benchmark, by_data_set in recorded_tests(results).items():
+        checksums[benchmark] = max(by_data_set.values(), key=len)
     counts: dict[str, set[int]] = {}
     for log in (results.validations, results.evaluations, results.bases):
         for benchmark, scores in zip(log["benchmark"], log["question_scores"], strict=True):
@@ -55,6 +54,17 @@ def mixed_questions(results: Results) -> dict[str, str]:
         if len(there) > 1:
             found[name] = f"{' and '.join(map(str, sorted(there)))} test questions"
     return {name: found[name] for name in results.experiment.benchmarks if name in found}
+
+
+def recorded_tests(results: Results) -> dict[str, dict[str, set[str]]]:
+    """The checksums of the test splits that runs have recorded, by benchmark and data set."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for run, record in results.provenance.items():
+        if checksum := (record.get("data") or {}).get("test"):
+            base_model = results.experiment.models[run.model].base_model(run.seed)
+            data_set = results.experiment.benchmarks[run.benchmark].for_model(base_model).data_set
+            found.setdefault(run.benchmark, {}).setdefault(data_set, set()).add(checksum)
+    return found
 
 
 @lru_cache(maxsize=2)

@@ -1,0 +1,26 @@
+"""Which runs have the same test questions: those of a base model's table of facts have their own file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from synthetic import tiny_experiment, write_results
+
+from srpo.analysis.results.load import load_results
+from srpo.analysis.results.matrix import mixed_questions
+from srpo.experiment.compose import load_experiment
+from srpo.layout import Layout
+
+
+def test_each_table_of_facts_has_its_own_test_file(tmp_path: Path) -> None:
+    matrix = [tiny_experiment()["matrix"][0] | {"models": ["miniature-large"], "seeds": [1, 2]}]
+    experiment = load_experiment(tiny_experiment(matrix=matrix))
+    write_results(tmp_path, experiment)
+    assert mixed_questions(load_results(tmp_path)) == {}
+    for run in experiment.runs():
+        origin = Layout(tmp_path).run_files(run).origin
+        origin.write_text(origin.read_text().replace("ef" * 32, f"{run.seed}f" * 32))
+    assert mixed_questions(load_results(tmp_path)) == {}
+    origin = Layout(tmp_path).run_files(experiment.runs()[0]).origin
+    origin.write_text(origin.read_text().replace("1f" * 32, "0f" * 32))
+    assert mixed_questions(load_results(tmp_path)) == {"chemistry": "2 different test files"}
