@@ -48,6 +48,7 @@ from srpo.analysis.figures.registry import figure_csv, figure_data
 from srpo.analysis.report.page import claim_row
 from srpo.analysis.report.summary import what_was_run
 from srpo.analysis.results.load import Results, load_results
+from srpo.analysis.results.titles import is_toy
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.grid import Grid, markdown
 from srpo.analysis.tables.registry import MEASURED, TABLES
@@ -193,7 +194,8 @@ def figure(name: str, figure: str) -> str:
 
     def draw() -> None:
         with mpl.rc_context(style.rc()), tempfile.TemporaryDirectory() as folder:
-            png, _ = style.save(made.spec.draw(made.spec.title, results_of(name), made.frame), Path(folder), "drawn")
+            title = made.spec.title + " · toy" * is_toy(results_of(name))  # a picture travels without its page
+            png, _ = style.save(made.spec.draw(title, results_of(name), made.frame), Path(folder), "drawn")
             about = PngInfo()
             about.add_text("data", data)
             picture = Image.open(png)
