@@ -191,9 +191,10 @@ def contrasted(experiment: Experiment, claim: tuple[str, str]) -> Experiment:
         if method not in {*experiment.methods, *known}:
             there = ", ".join(sorted({*experiment.methods, *known}))
             raise SrpoError(f"--decide: unknown method {method!r}; there is {there}")
-    raw = {"name": name, "title": experiment.title, "extends": name, "matrix": [block.model_dump()]}
+    # another name while it loads: no file but the experiment's own may have its name
+    raw = {"name": "decide", "title": experiment.title, "extends": name, "matrix": [block.model_dump()]}
     comparable = {"comparable_with_paper": experiment.comparable_with_paper}
-    return load_experiment(raw | comparable, where=f"--decide: {name}")
+    return load_experiment(raw | comparable, where=f"--decide: {name}").model_copy(update={"name": name})
 
 
 def plans(experiment: Experiment, measured: Measurements, gpu: str | None) -> dict[str, Plan]:

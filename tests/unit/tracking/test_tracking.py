@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -288,11 +289,13 @@ def test_a_moved_store_is_named_and_made_again(results: Path, tmp_path: Path) ->
     assert not results.parent.exists()
     (moved.parent / "mlflow.db").unlink()
     shutil.rmtree(moved.parent / "mlartifacts")
-    sync(moved)
-    artifacts = moved.parent / "mlartifacts"
-    runs = mlflow_runs(moved)
-    assert {run.info.run_name for run in runs} == before
-    assert all(run.info.artifact_uri.startswith(artifacts.as_uri()) for run in runs)
+    # another process: this one keeps the deleted file open
+    code = "import sys, pathlib, srpo.tracking; srpo.tracking.sync(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, str(moved)], check=True)
+    with closing(sqlite3.connect(moved.parent / "mlflow.db")) as database:
+        runs = dict(database.execute("SELECT name, artifact_uri FROM runs").fetchall())
+    assert runs.keys() == before
+    assert all(place.startswith((moved.parent / "mlartifacts").as_uri()) for place in runs.values())
 
 
 def _sync_run(folder: Path, run: RunId) -> None:
