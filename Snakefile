@@ -23,6 +23,7 @@ include: "rules/training.smk"
 include: "rules/tuning.smk"
 include: "rules/evaluation.smk"
 include: "rules/report.smk"
+include: "rules/ending.smk"
 
 
 report: "reports/workflow.rst"
@@ -41,4 +42,8 @@ rule all:
     default_target: True
     input:
         # a search ends with what it has found; its report and copies in MLflow are made on request
-        [LAYOUT.tuned] if EXPERIMENT.is_search else [*rules.write_report.output, *map(LAYOUT.mirrored, EXPERIMENT.models)],
+        [LAYOUT.tuned]
+        if EXPERIMENT.is_search
+        else [*rules.write_report.output, *map(LAYOUT.mirrored, EXPERIMENT.models)],
+    message:
+        "All results are there"

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from paths import ROOT, SUPPORT
 from snakemake_command import snakemake
-from synthetic import tiny_experiment
+from synthetic import tiny_experiment, write_results
 
 from srpo.benchmarks.splits import read_split
 from srpo.experiment.compose import experiment_file, load_experiment
@@ -204,6 +204,22 @@ def test_a_dry_run_says_what_it_costs_and_how_many_jobs_there_are(tmp_path: Path
     assert "Train miniature-small on physics with grpo, seed 1" in asked
     assert "Reason: Missing output files" in asked
     assert "srpo train --experiment" in asked
+
+
+def test_after_an_error_the_end_says_where_runs_stopped_and_what_to_do(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path, matrix=matrix(["grpo"], [1]))
+    experiment = load_experiment(path)
+    write_results(tmp_path / "results" / "tiny", experiment, stop_at=5.0, evaluate=False)
+    broken = tmp_path / "bin"
+    broken.mkdir()
+    (broken / "srpo").write_text("#!/bin/sh\nexit 1\n")
+    (broken / "srpo").chmod(0o755)
+    result = snakemake(tmp_path, "--cores", "1", "--configfile", path, path=broken, stderr=subprocess.STDOUT)
+    assert result.returncode != 0
+    (run,) = experiment.runs()
+    log = (tmp_path / "results" / "tiny" / "runs" / run.path / "steps.jsonl").read_text().splitlines()
+    said = result.stdout.split(f"{run.path} stopped after step {len(log)}\n")[1]
+    assert said.startswith("A job failed, see above. Start it again to go on; nothing is lost.\n")
 
 
 @pytest.mark.parametrize("place", ["config/config.yaml", ".test/config/config.yaml"])

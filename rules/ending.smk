@@ -1,0 +1,39 @@
+# What is said at the end: where the results are; after an error or Ctrl-C, which runs stopped where. Of a module,
+# Snakemake runs neither.
+
+from srpo import status
+from srpo.text import plural
+
+
+def ending():
+    """Where to look after all jobs are done."""
+    folder = LAYOUT.folder
+    made = LAYOUT.tuned if EXPERIMENT.is_search else LAYOUT.report
+    return [
+        f"Done. {made} has the results.",
+        f"srpo status {folder} lists the runs; srpo track ui {folder} opens MLflow.",
+    ]
+
+
+def stopped():
+    """Which runs failed or stopped, and what to do."""
+    runs = status.read(EXPERIMENT, LAYOUT)
+    failed = [run for run in runs if run.stage == "failed"]
+    begun = [run for run in runs if run.stage in ("waiting", "training") and run.step]
+    said = [f"{run.run} failed: {run.error}"[:190] for run in failed[:3]]
+    said += [f"{run.run} stopped after step {run.step}" for run in begun[:3]]
+    if (more := len(failed) + len(begun) - len(said)) > 0:
+        said.append(f"and {plural(more, 'other run')}: srpo status {LAYOUT.folder}")
+    interrupted = begun and all(run.stage == "waiting" for run in begun) and not failed
+    cause = "" if interrupted else "A job failed, see above. "
+    return [*said, f"{cause}Start it again to go on; nothing is lost."]
+
+
+onsuccess:
+    if workflow.is_main_process and not workflow.touch:
+        print("", *ending(), sep="\n", file=sys.stderr)
+
+
+onerror:
+    if workflow.is_main_process:
+        print("", *stopped(), sep="\n", file=sys.stderr)
