@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-paper-versions test-paper-imports test-gpu links lint dist env lock env-paper lock-paper peers clean
+.PHONY: help base-models smoke demo report published real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-paper-versions test-paper-imports test-gpu links lint dist env lock env-paper lock-paper peers planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -217,6 +217,9 @@ $(PEERS_VENV)/.installed: envs/peers.txt
 	echo '*' > $(PEERS_VENV)/.gitignore
 	$(PEERS_VENV)/bin/python -m pip install --quiet -r envs/peers.txt
 	touch $@
+
+planted-errors: env ## plant the errors that others have made, one at a time, and write which test finds each
+	$(BIN)/python scripts/planted_errors.py
 
 clean: ## delete results/smoke
 	rm -rf results/smoke
