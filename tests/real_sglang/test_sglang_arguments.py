@@ -177,7 +177,7 @@ def test_variants_of_the_page(verl_server, grpc_port):
     assert verl_server(rollout_tensor_parallel=2).tp_size == 2
     draft = {
         f"{SGLANG}.speculative_algorithm": "EAGLE3",
-        f"{SGLANG}.speculative_draft_model_path": "AngelSlim/Qwen3-4B_eagle3",
+        f"{SGLANG}.speculative_draft_model_path": verl_server().model_path,  # SGLang reads its configuration
         f"{SGLANG}.speculative_num_steps": 3,
         f"{SGLANG}.speculative_eagle_topk": 1,
         f"{SGLANG}.speculative_num_draft_tokens": 4,
