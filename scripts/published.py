@@ -45,8 +45,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.registry import figure_csv, figure_data
+from srpo.analysis.report.first_look import what_was_run
 from srpo.analysis.report.page import claim_row
-from srpo.analysis.report.summary import what_was_run
 from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.titles import is_toy
 from srpo.analysis.results.verdicts import findings

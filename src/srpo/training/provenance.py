@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import logging
 import math
+import os
 import platform
 import shutil
 import subprocess
@@ -37,6 +38,7 @@ def origin() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": f"{platform.machine()} {platform.system()}",
         "processor": processor(),
+        "cores": os.cpu_count(),
         "packages": {name: version(name) for name in PACKAGES if is_installed(name)},
     }
 

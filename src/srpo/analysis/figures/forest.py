@@ -116,7 +116,7 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     rows = list(dict.fromkeys(frame["difference"]))
     columns = min(2, len(models))
     height = -(-len(models) // columns)
-    figure = style.new_figure(9.0 if columns == 1 else 12.0, 0.95 + (0.25 + 0.3 * len(rows)) * height, title)
+    figure = style.new_figure(9.0 if columns == 1 else 12.0, 0.8 + (0.2 + 0.2 * len(rows)) * height, title)
     grid = figure.subplots(height, columns, squeeze=False, sharex=True, sharey=True)
     for axes, model in zip(grid.flat, models, strict=False):
         _panel(axes, frame[frame["model"] == model], rows, _benchmarks(frame))
@@ -127,8 +127,14 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     for axes in grid[-1]:
         axes.set_xlabel("points of avg@k; right of 0 the first method is ahead")
     handles = _handles(results, frame)
-    columns = -(-len(handles) // 2)
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.4, handletextpad=0.5)
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(handles),
+        columnspacing=1.1,
+        handletextpad=0.3,
+        fontsize=8,
+    )
     return figure
 
 

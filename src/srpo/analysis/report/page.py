@@ -15,7 +15,8 @@ import pandas as pd
 
 from srpo.analysis.figures.registry import FigureData, figure_csv, figure_data
 from srpo.analysis.outline import Section, sections_of
-from srpo.analysis.report.summary import answers, background, interim, remarks, what_was_run
+from srpo.analysis.report.first_look import answers, card, command, what_was_run
+from srpo.analysis.report.summary import background, interim, remarks
 from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results
@@ -107,7 +108,8 @@ def render(results: Results, figures_dir: Path) -> str:
             shown={name for section in sections for name in (*section.tables, *section.figures)},
             not_comparable=None if results.experiment.comparable_with_paper else NOT_COMPARABLE,
             what_was_run=what_was_run(results),
-            answers=[] if results.experiment.notice else answers(results, found),
+            answers=answers(results, found),
+            card=card(results),
             background=background(results, found),
             claims={section.block: _block(section, found, results) for section in sections if section.block},
             interim=interim(results),
@@ -115,7 +117,7 @@ def render(results: Results, figures_dir: Path) -> str:
             remarks=remarks(results),
             tables=tables,
             pictures=pictures,
-            command=f"srpo report --experiment results/{results.experiment.name}/experiment.yaml",
+            command=command(results),
             cost=cost,
             clocks_measured=measured_clocks_table(results),
             cost_total=_cost_total(results),

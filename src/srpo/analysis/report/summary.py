@@ -1,7 +1,6 @@
-"""The sentences of the summary, and remarks on the runs. Every sentence is computed."""
+"""What the scores and intervals of a report cover, and remarks on its runs. Every sentence is computed."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,81 +11,12 @@ from srpo.analysis.results.matrix import is_paired, repeated_runs
 from srpo.analysis.results.power import sample_noise
 from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import benchmark_title, is_toy, method_title
-from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Verdict, missing_runs
+from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.results.verdicts import UNTESTED, Finding, missing_runs
 from srpo.analysis.tables.grid import interval, number
 from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
 from srpo.layout import RUN_PATH
-from srpo.text import joined, plural, span
-
-LONGEST = 240
-"""Characters of a sentence: two lines of the page on a wide screen."""
-
-_HOUR = 3600.0
-
-
-def what_was_run(results: Results) -> str:
-    """Models, benchmarks, methods, seeds and clock, in one line."""
-    experiment = results.experiment
-    seeds = list(_planned_seeds(results).values())
-    methods = dict.fromkeys(method_title(results, run.method) for run in experiment.runs())
-    seconds, clock = max(experiment.training.budget_seconds.values()), experiment.training.clock.kind
-    length = f"{seconds / _HOUR:g} h" if seconds > 2 * _HOUR else f"{seconds:g} s"
-    parts = [
-        f"{_models(results)} on {_benchmarks(results)}",
-        _few(list(methods), "method") if methods else "",
-        f"{span(min(seeds), max(seeds))} {'seed' if max(seeds) == 1 else 'seeds'}" if seeds else "",
-        f"{length} of {clock} clock",
-    ]
-    return " · ".join(filter(None, parts))
-
-
-def _models(results: Results) -> str:
-    models = results.experiment.models
-    if not is_toy(results):
-        return _few([model.title for model in models.values()], "model")
-    sizes = sorted({base["parameters"] for base in results.models.values() if base.get("parameters")})
-    said = f" of {' or '.join(f'{size / 1e6:.2f}' for size in sizes)} M parameters" if sizes else ""
-    return f"{'A toy model' if len(models) == 1 else f'{len(models)} toy models'}{said}"
-
-
-def _benchmarks(results: Results) -> str:
-    benchmarks = [results.experiment.benchmarks[name] for name in _trained_on(results)]
-    if all(benchmark.kind == "miniature" for benchmark in benchmarks):
-        return f"{plural(len(benchmarks), 'benchmark')} of invented questions"
-    return _few([benchmark.title for benchmark in benchmarks], "benchmark")
-
-
-def _trained_on(results: Results) -> list[str]:
-    """The benchmarks with training runs, or all of an experiment without any."""
-    return list(dict.fromkeys(run.benchmark for run in results.experiment.runs())) or list(
-        results.experiment.benchmarks
-    )
-
-
-def _few(titles: list[str], noun: str) -> str:
-    """The titles, or their number if they are many."""
-    return joined(titles) if len(", ".join(titles)) <= 50 else plural(len(titles), noun)
-
-
-def _planned_seeds(results: Results) -> Counter[tuple[str, str, str]]:
-    return Counter((run.model, run.benchmark, run.method) for run in results.experiment.runs())
-
-
-# ---------------------------------------------------------------- the answer
-
-
-def answers(results: Results, findings: list[Finding]) -> list[str]:
-    """Which primary claims hold, what does not, the answers to our questions if any is tested, and for what this is."""
-    papers = [finding for finding in findings if not (finding.claim.ours or finding.claim.check)]
-    reached = [finding for finding in papers if finding.verdict != "not tested"]
-    primary = [finding for finding in reached if finding.claim.primary]
-    questions = [finding for finding in findings if finding.asked]
-    if not primary:
-        return ["No primary claim is tested here (yet).", *_of_questions(questions)]
-    others = [finding for finding in reached if not finding.claim.primary]
-    first = [_holding(primary, plural(len(primary), "primary claim")), _rest(primary, others)]
-    return [*first, *_of_questions(questions), _target(results), *registered(results)]
+from srpo.text import plural, span
 
 
 def registered(results: Results) -> list[str]:
@@ -105,79 +35,6 @@ def registered(results: Results) -> list[str]:
     return [said] + ([f"Other than registered: {'; '.join(departures)}."] if departures else [])
 
 
-def _of_questions(questions: list[Finding]) -> list[str]:
-    """Which of our questions hold, and what the others do; nothing without one that is tested."""
-    if not questions:
-        return []
-    rest = "; ".join(_without(questions))
-    said = _holding(questions, f"our {plural(len(questions), 'question')}")
-    return [said, f"Of the others {rest}."] if rest else [said]
-
-
-def _holding(family: list[Finding], counted: str) -> str:
-    holding = [finding.claim.statement for finding in family if finding.verdict == "holds"]
-    start = "Interim: of" if any(finding.interim for finding in family) else "Of"
-    count = _verb(len(holding), "hold", "holds")
-    said = f"{start} {counted}, {count} here"
-    return f"{said}: {_listed(holding, LONGEST - len(said))}." if holding else f"{said}."
-
-
-def _without(family: list[Finding]) -> list[str]:
-    """The verdicts other than *holds*, with their number; claims that do not hold are named."""
-    parts = []
-    for verdict in (verdict for verdict in VERDICTS if verdict != "holds"):
-        found = [finding.claim.statement for finding in family if finding.verdict == verdict]
-        named = f" ({_listed(found, LONGEST // 2)})" if verdict == "does not hold" else ""
-        parts += [f"{_counted(verdict, len(found))}{named}"] if found else []
-    return parts
-
-
-def _rest(primary: list[Finding], others: list[Finding]) -> str:
-    """The other verdicts on the primary claims, and the number of the other claims with the decisive ones."""
-    parts = _without(primary)
-    against = [finding.claim.statement for finding in others if finding.verdict == "does not hold"]
-    if others:
-        counts = Counter(finding.verdict for finding in others)
-        # last what the names that follow are about
-        shown: list[Verdict] = [verdict for verdict in VERDICTS if counts[verdict] and verdict != "does not hold"]
-        shown.append("does not hold")
-        said = joined([_counted(verdict, counts[verdict]) for verdict in shown])
-        parts.append(f"of {plural(len(others), 'other claim')} {said}")
-    if not parts:
-        return "No other claim of the paper is tested here."
-    said = "; ".join(parts)
-    named = f": {_listed(against, LONGEST - len(said))}" if against else ""
-    return f"{said[:1].upper()}{said[1:]}{named}."
-
-
-def _counted(verdict: str, count: int) -> str:
-    """``2 do not hold``, ``1 has one seed``, ``3 are undecided``."""
-    verbs = {"holds": ("hold", "holds"), "does not hold": ("do not hold", "does not hold")}
-    verbs["one seed"] = ("have one seed", "has one seed")
-    return _verb(count, *verbs.get(verdict, (f"are {verdict}", f"is {verdict}")))
-
-
-def _target(results: Results) -> str:
-    """What the verdicts are about, and what intervals cover."""
-    models, benchmarks = list(results.experiment.models), _trained_on(results)
-    base_models = {model: len(results.experiment.base_models(model)) for model in models}
-    drawn = min(base_models.values()) > 1
-    if len(models) == 1:
-        count = f"{base_models[models[0]]} base models" if drawn else "one base model"
-        about = f"{count} ({results.experiment.models[models[0]].title})"
-    else:
-        about = f"each of {len(models)} {'models, with several base models each,' if drawn else 'base models'}"
-    several = len(benchmarks) > 1
-    where = f"the average of {len(benchmarks)} benchmarks" if several else benchmark_title(results, benchmarks[0])
-    if drawn:
-        covered = "other base models, training runs and test questions"
-    elif max(_planned_seeds(results).values()) > 1:
-        covered = "other training runs and test questions, not other base models"
-    else:
-        covered = "other test questions, not other runs or other base models"
-    return f"This is about {about} and {where}; intervals cover {covered}."
-
-
 def _checks(findings: list[Finding]) -> str:
     """One line for what any method that learns fulfils."""
     checks = [finding for finding in findings if finding.claim.check]
@@ -186,21 +43,9 @@ def _checks(findings: list[Finding]) -> str:
     if not tested:
         return ""
     named = f"; not shown: {'; '.join(failed)}" if failed else ""
-    passed = _verb(len(tested) - len(failed), "pass", "passes")
-    return f"Of {plural(len(tested), 'check')} that any learning method fulfils, {passed}{named}."
-
-
-def _listed(statements: list[str], longest: int) -> str:
-    """As many statements as fit, and the number of the others."""
-    shown = len(statements)
-    while shown > 1 and len("; ".join(statements[:shown])) > longest:
-        shown -= 1
-    rest = len(statements) - shown
-    return "; ".join(statements[:shown]) + (f"; and {rest} more" if rest else "")
-
-
-def _verb(count: int, several: str, one: str) -> str:
-    return f"{count} {one if count == 1 else several}"
+    passed = len(tested) - len(failed)
+    verb = "passes" if passed == 1 else "pass"
+    return f"Of {plural(len(tested), 'check')} that any learning method fulfils, {passed} {verb}{named}."
 
 
 def background(results: Results, findings: list[Finding]) -> list[str]:

@@ -58,6 +58,7 @@ class Results:
         statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
         lengths: the checked lengths of prompts, by model and benchmark.
         specs, provenance: the halves of ``run.yaml`` by run.
+        attempts: when each attempt at a run began and ended, in seconds since the epoch.
         routed_group: the run and the logged group that table 6 shows; None if there is none.
     """
 
@@ -76,6 +77,7 @@ class Results:
     lengths: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
+    attempts: list[tuple[float, float]] = field(default_factory=list)
     routed_group: tuple[RunId, dict[str, Any]] | None = None
 
 
@@ -93,9 +95,10 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
     if experiment is None:
         experiment = load_experiment(layout.experiment)
     rows: dict[str, list] = {name: [] for name in (*_COLUMNS, "bases")}
-    specs, provenance = {}, {}
+    specs, provenance, attempts = {}, {}, []
     for run in experiment.runs():
         files = layout.run_files(run)
+        attempts += _attempts(files.attempts)
         if files.origin.is_file():
             record = read_yaml(files.origin) or {}
             specs[run], provenance[run] = record.get("spec") or {}, record.get("provenance") or {}
@@ -127,6 +130,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         },
         specs=specs,
         provenance=provenance,
+        attempts=attempts,
         routed_group=_routed_group(root, experiment),
     )
 
@@ -162,6 +166,14 @@ def _run_row(steps: list[dict], summary: dict, evaluation: dict) -> dict[str, An
     in_summary = {name: summary[name] for name in _COLUMNS["runs"] if name in summary}
     status = "finished" if summary else "in progress" if steps else "not started"
     return so_far | in_summary | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
+
+
+def _attempts(path: Path) -> list[tuple[float, float]]:
+    """Begin and end of each attempt that has both: one that was killed has no end."""
+    times: dict[int, dict[str, float]] = {}
+    for event in read_events(path):
+        times.setdefault(event["attempt"], {})[event["event"]] = event["time"]
+    return [(both["start"], both["end"]) for both in times.values() if len(both) == 2]
 
 
 def _flat_step(event: dict[str, Any]) -> dict[str, Any]:

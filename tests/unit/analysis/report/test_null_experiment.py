@@ -11,8 +11,9 @@ from null_experiment import Null
 from scipy import stats
 
 from srpo.analysis.figures.forest import forest_caption, our_differences, primary_differences
+from srpo.analysis.report.first_look import answers
 from srpo.analysis.report.page import write_report
-from srpo.analysis.report.summary import answers, background, remarks
+from srpo.analysis.report.summary import background, remarks
 from srpo.analysis.results.claims import Claim, load_claims
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.multiple_testing import holm
@@ -52,7 +53,7 @@ def test_one_method_under_three_names_gives_a_report_without_a_primary_claim_tha
     assert found["srpo_best_on_each"] != "holds"
     write_report(same, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert f"Of {len(PRIMARY)} primary claims, 0 hold here." in page
+    assert f"Of {len(PRIMARY)} primary claims none holds" in page
 
 
 def test_few_null_experiments_have_any_primary_verdict(tmp_path):
@@ -126,13 +127,13 @@ def test_every_verdict_is_interim_while_a_run_is_missing(same, tmp_path):
     assert not any(finding.interim for finding in findings(same))
     write_report(results, tmp_path / "report.html")
     assert "Interim: 3 of 45 planned runs are not finished." in (tmp_path / "report.html").read_text()
-    assert answers(results, found)[0].startswith("Interim: of ")
+    assert answers(results, found)[-1].startswith("Interim: of ")
 
 
-def test_a_report_of_one_claim_says_that_no_other_is_tested(same):
+def test_a_report_of_one_claim_is_a_sentence(same):
     """As that of `matched`, whose second sentence was a full stop."""
     one = next(finding for finding in findings(same) if finding.claim.primary)
-    assert answers(same, [replace(one, verdict="holds")])[1] == "No other claim of the paper is tested here."
+    assert answers(same, [replace(one, verdict="holds")])[-1] == "Of 1 primary claim 1 holds."
 
 
 def test_other_test_questions_are_named_and_refused(same):
@@ -225,9 +226,7 @@ def test_our_questions_have_their_own_section_figure_and_sentences(tmp_path):
     null_experiment.write(tmp_path, Null(methods=("srpo", "rlsd", "grpo"), gain=(("rlsd", -12.0),)))
     results = load_results(tmp_path)
     found = findings(results)
-    said = answers(results, found)
-    assert said[2] == "Of our 2 questions, 0 hold here."
-    assert said[3] == "Of the others 2 do not hold (RLSD ends above SRPO; RLSD ends above GRPO)."
+    assert answers(results, found)[-1] == "Of our 2 questions none holds and 2 do not hold."
     frame = our_differences(results)
     assert set(frame["claim"]) == {"rlsd_over_srpo", "rlsd_over_grpo"}
     assert set(primary_differences(results)["claim"]).isdisjoint(frame["claim"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from html import unescape
 
 import null_experiment
@@ -13,22 +14,18 @@ from null_experiment import Null
 from report_cases import EXPERIMENT, make
 from synthetic import paper_experiment, tiny_experiment, write_results
 
+from srpo import __version__
 from srpo.analysis.figures.curves import average_curves
 from srpo.analysis.figures.registry import FIGURES, _title
+from srpo.analysis.report.first_look import LONGEST, _published, answers, card, command, listed, what_was_run
 from srpo.analysis.report.page import render
-from srpo.analysis.report.summary import (
-    LONGEST,
-    _listed,
-    _target,
-    answers,
-    background,
-    power_sentence,
-    remarks,
-    what_was_run,
-)
+from srpo.analysis.report.summary import background, power_sentence, remarks
 from srpo.analysis.results.load import load_results
+from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.verdicts import UNTESTED, findings
+from srpo.analysis.tables.verdict_table import verdicts_table
 from srpo.experiment.compose import load_experiment
+from srpo.repository import CONFIGS
 
 
 def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
@@ -87,62 +84,130 @@ def test_our_questions_are_not_taken_for_the_papers_claims(tmp_path):
         asked = claim.ours and finding.verdict != "not tested"
         assert (f'id="claim-{claim.id}"' in shown["Question"]) is asked
     tested = [f for f in found if f.verdict != "not tested" and not (f.claim.ours or f.claim.check)]
-    others = sum(not finding.claim.primary for finding in tested)
-    assert f"of {others} other claims " in answers(results, found)[1]
+    primary = sum(finding.claim.primary for finding in tested)
+    said = answers(results, found)
+    assert said[-2].endswith(f", of {primary} primary claims.")
+    assert said[-1].startswith("Of our 2 questions ")
 
 
-def test_the_answer_names_what_holds_what_does_not_and_the_target(tmp_path):
+def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
     made = null_experiment.write(tmp_path, Null(run_sd=1.0, gain=(("srpo", 12.0), ("sdpo", 12.0))))
     results = load_results(tmp_path)
     found = findings(results)
-    holds, rest, target = answers(results, found)
-    primary = {f.claim.id: f for f in found if f.claim.primary}
-    assert primary["srpo_over_grpo_last"].verdict == "holds"
-    assert primary["grpo_overtakes_sdpo"].verdict == "does not hold"
-    assert primary["srpo_over_grpo_last"].claim.statement in holds or " more." in holds
-    assert f"1 does not hold ({primary['grpo_overtakes_sdpo'].claim.statement})" in rest
-    assert target.startswith("This is about one base model (Qwen3-8B) and the average of 5 benchmarks; ")
-    assert all(len(sentence) <= LONGEST + 20 for sentence in (holds, rest, target))
+    scores, leads, decided = answers(results, found)
+    terms = {method: {(method, "10h"): 1.0} for method in ("grpo", "sdpo", "srpo")}
+    ends = {
+        method: Scores.of(results).estimate("qwen3-8b", term, made.benchmarks).value for method, term in terms.items()
+    }
+    base = 100 * results.bases["avg_at_k"].mean()
+    assert scores == (
+        f"After training, GRPO has {ends['grpo']:.1f} % right, SDPO {ends['sdpo']:.1f} % and SRPO {ends['srpo']:.1f} % "
+        f"(untrained {base:.1f} %), on average over 5 benchmarks."
+    )
+    outcomes = {f.claim.id: f.outcomes[0] for f in found}
+    over = [outcomes[f"srpo_over_{rival}_last"] for rival in ("grpo", "sdpo")]
+    assert over[0].verdict == "holds"
+    for outcome, rival in zip(over, ("GRPO", "SDPO"), strict=True):
+        estimate = outcome.estimate
+        assert estimate.value == pytest.approx(ends["srpo"] - ends[rival.lower()])
+        side = "above" if estimate.value > 0 else "below"
+        assert f"{abs(estimate.value):.1f}{' points' * (rival == 'GRPO')} {side} {rival} [{estimate.low:.1f}, " in leads
+        assert f"{outcome.agreeing} of 5" in leads
+    assert leads.endswith(f": with 3 runs each the first is shown, the second is {over[1].verdict}.")
+    assert "1 does not hold" in decided
+    assert all(len(sentence) <= LONGEST for sentence in (scores, leads, decided))
     assert what_was_run(results) == (
         f"Qwen3-8B on {len(made.benchmarks)} benchmarks of invented questions · GRPO, SDPO and SRPO · 3 seeds · "
         "10 h of wall clock"
     )
 
 
-def test_one_seed_and_what_is_not_testable_are_named(tmp_path):
+def test_one_seed_has_no_interval_and_decides_nothing(tmp_path):
     null_experiment.write(tmp_path, Null(seeds=(1,)))
     results = load_results(tmp_path)
     found = findings(results)
     primary = [finding for finding in found if finding.claim.primary and finding.verdict != "not tested"]
     assert {finding.verdict for finding in primary} == {"one seed"}
-    holds, rest, target = answers(results, found)
-    assert holds == f"Of {len(primary)} primary claims, 0 hold here."
-    assert rest.startswith(f"{len(primary)} have one seed; of ")
-    assert target.endswith("; intervals cover other test questions, not other runs or other base models.")
+    _, leads, decided = answers(results, found)
+    assert "[" not in leads
+    assert "decided" not in leads
+    assert decided == f"One run each: nothing is decided, of {len(primary)} primary claims."
     log = results.validations
     few = replace(results, validations=log[(log["clock"] < 2500) | (log["clock"] > 5 * 3600)])  # two within 5 h
-    assert answers(few, findings(few))[1].startswith("3 have one seed; 4 are not testable here; of ")
+    assert answers(few, findings(few))[-1] == decided  # some are not testable here
 
 
-@pytest.mark.parametrize(
-    ("draws", "seeds", "about", "covered"),
-    [
-        ("per_seed", [1, 2, 5], "3 base models (", "other base models, training runs and test questions."),
-        ("per_seed", [1], "one base model (", "other test questions, not other runs or other base models."),
-        ("shared", [1, 2, 5], "one base model (", "other training runs and test questions, not other base models."),
-    ],
-)
-def test_intervals_cover_other_base_models_only_if_each_seed_has_one(tmp_path, draws, seeds, about, covered):
-    experiment = load_experiment(tiny_experiment())
-    (name, model), *_ = experiment.models.items()
-    (block, *_) = experiment.matrix
-    changed = {
-        "models": {name: model.model_copy(update={"draws": draws})},
-        "matrix": [block.model_copy(update={"models": [name], "seeds": seeds})],
+def test_the_sentences_of_each_model_and_of_many_methods(tmp_path):
+    (block,) = tiny_experiment()["matrix"]
+    methods = ["grpo", "sdpo", "srpo", "rlsd", "sc_sdpo", "srpo_frozen_teacher", "srpo_equal_loss_scale"]
+    many = [block | {"models": ["miniature-small", "miniature-tiny"], "methods": methods}]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=many)))
+    results = load_results(tmp_path)
+    said = answers(results, findings(results))
+    titles = [model.title for model in results.experiment.models.values()]
+    assert [sentence.split(":")[0] for sentence in said[:4]] == [titles[0], titles[0], titles[1], titles[1]]
+    estimate = partial(Scores.of(results).estimate, "miniature-small", benchmarks=["chemistry", "physics"])
+    ends = [estimate({(method, "10h"): 1.0}).value for method in methods[3:]]
+    assert f"; 4 other methods have {min(ends):.1f} to {max(ends):.1f} % (untrained " in said[0]
+
+
+def test_nothing_to_compare_is_no_sentence(tmp_path):
+    (block,) = tiny_experiment()["matrix"]
+    write_results(tmp_path, load_experiment(tiny_experiment(matrix=[block | {"methods": ["sdpo"]}])))
+    results = load_results(tmp_path)
+    scores, decided = answers(results, findings(results))
+    assert scores.startswith("After training, SDPO has ")
+    assert decided == "No primary claim is tested here (yet)."
+
+
+def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
+    write_results(tmp_path / "results", EXPERIMENT)
+    results = load_results(tmp_path / "results")
+    found = findings(results)
+    file = tmp_path / "registered" / "verdicts.csv"
+    assert _published(results, found, file) == []
+    table = verdicts_table(results)
+    numbers = {"estimate": [-4.26, 11.5], "estimate_low": [-8.0, 2.0], "estimate_high": [0.04, 20.0]}
+    rows = table.frame.set_index("claim").loc[["srpo_over_grpo_last", "srpo_over_sdpo_last"]].reset_index()
+    rows = rows.assign(**numbers, verdict=["undecided", "holds"], base_models=8)
+    file.parent.mkdir()
+    rows.to_csv(file, index=False)
+    assert _published(results, found, file) == [
+        "The published result, of 8 base models: SRPO ends 4.3 points below GRPO [-8.0, 0.0] (undecided) "
+        "and 11.5 above SDPO [2.0, 20.0] (shown)."
+    ]
+    rows.assign(model="miniature-large").to_csv(file, index=False)
+    assert _published(results, found, file) == []
+
+
+def test_the_card_has_eight_lines_and_the_time_in_which_runs_were_trained(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    assert [name for name, _ in card(results)] == [
+        *("date", "code", "processor", "cores", "training", "model", "questions", "command")
+    ]
+    first, second = (tmp_path / "runs" / run.path / "attempts.jsonl" for run in EXPERIMENT.runs()[:2])
+    start = 1795572000.0  # 25 November 2026, 02:00 UTC
+    events = {
+        first: [(1, "start", 0), (1, "end", 60), (2, "start", 500)],  # the second attempt was killed
+        second: [(1, "start", 30), (1, "end", 90)],
     }
-    said = _target(load_results(tmp_path, experiment.model_copy(update=changed)))
-    assert said.startswith(f"This is about {about}")
-    assert said.endswith(f"; intervals cover {covered}")
+    for path, log in events.items():
+        lines = [{"attempt": n, "event": event, "time": start + at, "step": 1} for n, event, at in log]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = dict(card(load_results(tmp_path)))
+    assert found["date"] == "25 November 2026"
+    assert found["code"] == f"srpo {__version__}, commit 13707f0"
+    assert found["training"] == "1.5 minutes"
+    assert found["model"] == "A toy model of 0.10 M parameters"
+    assert found["questions"].startswith("2 benchmarks of invented questions, each ")
+
+
+def test_the_command_names_a_shipped_file_only_if_that_says_the_same(tmp_path):
+    smoke = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
+    assert command(load_results(tmp_path, smoke)) == "snakemake --configfile configs/experiments/smoke.yaml"
+    mine = smoke.model_copy(update={"title": "Mine"})
+    assert command(load_results(tmp_path, mine)) == "snakemake --configfile results/smoke/experiment.yaml"
 
 
 def test_the_checks_are_one_line_beside_the_verdicts_and_not_counted_with_one_seed(tmp_path):
@@ -167,9 +232,9 @@ def test_the_checks_are_one_line_beside_the_verdicts_and_not_counted_with_one_se
 
 def test_many_statements_are_cut_to_two_lines():
     statements = [f"statement number {i} of some length" for i in range(20)]
-    short = _listed(statements, 100)
+    short = listed(statements, 100)
     assert short == "; ".join(statements[:2]) + "; and 18 more"
-    assert _listed(statements[:1], 5) == statements[0]
+    assert listed(statements[:1], 5) == statements[0]
 
 
 def test_a_toy_is_called_a_toy_in_the_first_line_and_in_figures(tmp_path):

@@ -1,0 +1,304 @@
+"""The first screen: what was found, in sentences with numbers, and a card of the run. Every sentence is computed."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from srpo.analysis.report.summary import registered
+from srpo.analysis.results.claims import Claim
+from srpo.analysis.results.load import Results, records
+from srpo.analysis.results.matrix import BASE, main_methods, model_benchmarks, planned
+from srpo.analysis.results.scores import Scores
+from srpo.analysis.results.titles import MISSING, benchmark_title, is_toy, method_title
+from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome
+from srpo.analysis.tables.grid import interval
+from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
+from srpo.repository import CONFIGS, ROOT
+from srpo.text import duration, joined, plural, span
+
+LONGEST = 240
+"""Characters of a sentence: two lines of the page on a wide screen."""
+
+PUBLISHED = ROOT / "published" / "registered" / "verdicts.csv"
+"""The verdicts of the result that was registered before its runs."""
+
+_WORDS = {"holds": "shown", "does not hold": "refuted"}
+_RIVALS = ("grpo", "sdpo")
+_LISTED = 6
+"""Methods whose scores are listed in a sentence."""
+_HOUR = 3600.0
+
+
+# ---------------------------------------------------------------- what was found
+
+
+def answers(results: Results, findings: Sequence[Finding]) -> list[str]:
+    """Scores, SRPO's lead, what is decided; the answers to our questions, and what was registered, if there is any."""
+    several = len(results.experiment.models) > 1
+    found: list[str] = []
+    for model, spec in results.experiment.models.items():
+        said = [_scores(results, model), _leads(results, findings, model)]
+        found += [f"{spec.title}: {sentence}" if several else sentence for sentence in said if sentence]
+    questions = [finding for finding in findings if finding.asked]
+    asked = [_of_questions(questions)] if questions else []
+    return [*found, _decided(findings), *_published(results, findings), *asked, *registered(results)]
+
+
+def _scores(results: Results, model: str) -> str:
+    """What share of the questions each method has right after the last budget, and the untrained model."""
+    scores, plan = Scores.of(results), planned(results, model)
+    *_, budget = results.experiment.training.budget_seconds
+    methods = [method for method in main_methods(results) if method in plan]
+    compared = [method for method in methods if method in (*_RIVALS, "srpo")] or methods
+    benchmarks = model_benchmarks(results, model, compared)
+    ends: dict[str, float] = {}
+    for method in methods:
+        if {*benchmarks} <= {*plan[method]} and (end := scores.estimate(model, {(method, budget): 1.0}, benchmarks)):
+            ends[method] = end.value
+    if not ends:
+        return ""
+    listed = list(ends) if len(ends) <= _LISTED else [method for method in compared if method in ends]
+    first, *rest = listed
+    shares = [f"{method_title(results, method)} {ends[method]:.1f} %" for method in rest]
+    said = joined([f"{method_title(results, first)} has {ends[first]:.1f} % right", *shares])
+    others = [value for method, value in ends.items() if method not in listed]
+    if others:
+        said += f"; {len(others)} other methods have {span(f'{min(others):.1f}', f'{max(others):.1f}')} %"
+    base = scores.estimate(model, {(BASE, BASE): 1.0}, benchmarks)
+    untrained = f" (untrained {base.value:.1f} %)" if base else ""
+    only = benchmark_title(results, benchmarks[0])
+    over = f"on average over {len(benchmarks)} benchmarks" if len(benchmarks) > 1 else f"on {only.lower()}"
+    return f"After training, {said}{untrained}, {over}."
+
+
+def _leads(results: Results, findings: Sequence[Finding], model: str) -> str:
+    """How far SRPO ends above its rivals; empty if it is not compared with one."""
+    found = {rival: outcome for rival in _RIVALS if (outcome := _outcome(findings, model, rival)) is not None}
+    if not found:
+        return ""
+    parts: list[str] = []
+    for rival, outcome in found.items():
+        assert outcome.estimate is not None  # others are left out
+        value = outcome.estimate.value
+        far = f"{abs(value):.1f}{' points' if not parts else ''} {'below' if value < 0 else 'above'}"
+        parts.append(f"{far} {method_title(results, rival)}{_support(outcome, bool(parts))}")
+    return f"SRPO ends {joined(parts)}{_said(results, model, list(found.values()))}."
+
+
+def _support(outcome: Outcome, again: bool) -> str:
+    """The interval of a lead, and on how many benchmarks it is one; one run has no interval."""
+    estimate = outcome.estimate
+    assert estimate is not None
+    ends = interval(estimate.low, estimate.high) if outcome.several_seeds else ""
+    share = f"{'' if again else 'ahead on '}{outcome.agreeing} of {outcome.benchmarks}{'' if again else ' benchmarks'}"
+    return (f" {ends}" if ends else "") + (f" ({share})" if outcome.benchmarks > 1 else "")
+
+
+def _said(results: Results, model: str, outcomes: Sequence[Outcome]) -> str:
+    """What the verdicts on one or two leads are."""
+    if not all(outcome.several_seeds for outcome in outcomes):
+        return ""
+    verdicts = [f"is {_WORDS.get(outcome.verdict, outcome.verdict)}" for outcome in outcomes]
+    count = len(results.experiment.base_models(model))
+    runs = f"{count} base models" if count > 1 else f"{max(o.estimate.count for o in outcomes if o.estimate)} runs each"
+    if len({*verdicts}) > 1:
+        return f": with {runs} the first {verdicts[0]}, the second {verdicts[1]}"
+    both = "this" if len(verdicts) == 1 else "each"
+    neither = len(verdicts) == 2 and verdicts[0] == "is undecided"
+    return f": with {runs} {'neither is decided' if neither else f'{both} {verdicts[0]}'}"
+
+
+def _outcome(findings: Sequence[Finding], model: str, rival: str) -> Outcome | None:
+    """The outcome of the claim that SRPO ends above ``rival``; None if there is no number."""
+    claim = _claim_over(findings, rival)
+    outcomes = [outcome for finding in findings if finding.claim is claim for outcome in finding.outcomes]
+    return next((o for o in outcomes if o.model == model and o.estimate is not None), None)
+
+
+def _published(results: Results, findings: Sequence[Finding], file: Path = PUBLISHED) -> list[str]:
+    """What the published result says of the same leads; nothing if it is of another model, or this one."""
+    if results.experiment.name == file.parent.name or not file.is_file():
+        return []
+    tested = records(pd.read_csv(file).dropna(subset=["estimate"]))
+    rows = {row["claim"]: row for row in tested if row["model"] in results.experiment.models}
+    parts: list[str] = []
+    runs = ""
+    for rival in _RIVALS:
+        claim = _claim_over(findings, rival)
+        if claim is not None and (row := rows.get(claim.id)):
+            side = "below" if row["estimate"] < 0 else "above"
+            ends = interval(row["estimate_low"], row["estimate_high"])
+            far = f"{abs(row['estimate']):.1f}{' points' if not parts else ''} {side} {method_title(results, rival)}"
+            parts.append(f"{far} {ends} ({_WORDS.get(row['verdict'], row['verdict'])})")
+            runs = f"{row['base_models']:.0f} base models"
+    return [f"The published result, of {runs}: SRPO ends {joined(parts)}."] if parts else []
+
+
+def _claim_over(findings: Sequence[Finding], rival: str) -> Claim | None:
+    """The claim that SRPO ends above ``rival``."""
+    terms = [(1.0, "srpo", "last"), (-1.0, rival, "last")]
+    claims = [finding.claim for finding in findings]
+    scores = [claim for claim in claims if claim.quantity.kind == "score" and claim.quantity.score is None]
+    return next((claim for claim in scores if claim.quantity.terms == terms), None)
+
+
+def _decided(findings: Sequence[Finding]) -> str:
+    """How many of the primary claims, and of the paper's others, have which verdict."""
+    papers = [f for f in findings if not (f.claim.ours or f.claim.check) and f.verdict != "not tested"]
+    primary = [finding for finding in papers if finding.claim.primary]
+    others = [finding for finding in papers if not finding.claim.primary]
+    if not primary:
+        return "No primary claim is tested here (yet)."
+    verdicts = {finding.verdict for finding in primary}
+    if "one seed" in verdicts and verdicts <= {"one seed", *UNTESTED}:
+        return f"One run each: nothing is decided, of {plural(len(primary), 'primary claim')}."
+    start = "Interim: of" if any(finding.interim for finding in primary) else "Of"
+    said = f"{start} {plural(len(primary), 'primary claim')} {_counts(primary)}"
+    decisive = _counts([finding for finding in others if finding.verdict in ("holds", "does not hold")])
+    return f"{said}; of {plural(len(others), 'other')} {decisive}." if others else f"{said}."
+
+
+def _counts(family: Sequence[Finding]) -> str:
+    """``3 hold, 1 is suggestive and 1 does not hold``."""
+    counts = Counter(finding.verdict for finding in family)
+    said = [_counted(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
+    return joined([*([] if counts["holds"] else ["none holds"]), *said])
+
+
+def _counted(verdict: str, count: int) -> str:
+    """``2 do not hold``, ``1 has one seed``, ``3 are undecided``."""
+    verbs = {"holds": ("hold", "holds"), "does not hold": ("do not hold", "does not hold")}
+    verbs["one seed"] = ("have one seed", "has one seed")
+    several, one = verbs.get(verdict, (f"are {verdict}", f"is {verdict}"))
+    return f"{count} {one if count == 1 else several}"
+
+
+def _of_questions(questions: Sequence[Finding]) -> str:
+    """Which of our questions hold, by name, and what the others do."""
+    holding = [finding.claim.statement for finding in questions if finding.verdict == "holds"]
+    start = "Interim: of" if any(finding.interim for finding in questions) else "Of"
+    said = f"{start} our {plural(len(questions), 'question')} {_counts(questions)}"
+    return f"{said}. Shown: {listed(holding, LONGEST - len(said))}." if holding else f"{said}."
+
+
+def listed(statements: Sequence[str], longest: int) -> str:
+    """As many statements as fit into ``longest`` characters, and the number of the others."""
+    shown = len(statements)
+    while shown > 1 and len("; ".join(statements[:shown])) > longest:
+        shown -= 1
+    rest = len(statements) - shown
+    return "; ".join(statements[:shown]) + (f"; and {rest} more" if rest else "")
+
+
+# ---------------------------------------------------------------- what was run
+
+
+def card(results: Results) -> list[tuple[str, str]]:
+    """Date, code, machine, time, model, questions and command, a line each."""
+    origins = list(results.provenance.values())
+    last = max((end for _, end in results.attempts), default=None)
+    made = [f"srpo {record.get('srpo')}, commit {_short(str(record.get('commit')))}" for record in origins]
+    facts = [
+        ("date", time.strftime("%d %B %Y", time.gmtime(last)).lstrip("0") if last else ""),
+        ("code", _distinct(made)),
+        ("processor", _distinct(record.get("processor") for record in origins)),
+        ("cores", _distinct(record.get("cores") for record in origins)),
+        ("training", duration(_covered(results.attempts)) if results.attempts else ""),
+        ("model", _base_models(results)),
+        ("questions", _questions(results)),
+        ("command", command(results)),
+    ]
+    return [(name, value or MISSING) for name, value in facts]
+
+
+def command(results: Results) -> str:
+    """The command that makes the results again: with the shipped file if it says the same, or else the stored one."""
+    name = results.experiment.name
+    try:
+        shipped = load_experiment(CONFIGS / "experiments" / f"{name}.yaml") == results.experiment
+    except SrpoError:
+        shipped = False
+    file = f"configs/experiments/{name}.yaml" if shipped else f"results/{name}/experiment.yaml"
+    return f"snakemake --configfile {file}"
+
+
+def what_was_run(results: Results) -> str:
+    """Models, benchmarks, methods, seeds and clock, in one line."""
+    experiment = results.experiment
+    runs = experiment.runs()
+    seeds = [*Counter((run.model, run.benchmark, run.method) for run in runs).values()]
+    methods = dict.fromkeys(method_title(results, run.method) for run in runs)
+    seconds, clock = max(experiment.training.budget_seconds.values()), experiment.training.clock.kind
+    length = f"{seconds / _HOUR:g} h" if seconds > 2 * _HOUR else f"{seconds:g} s"
+    parts = [
+        f"{_models(results)} on {_benchmarks(results)}",
+        _few(list(methods), "method") if methods else "",
+        f"{span(min(seeds), max(seeds))} {'seed' if max(seeds) == 1 else 'seeds'}" if seeds else "",
+        f"{length} of {clock} clock",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _models(results: Results) -> str:
+    models = results.experiment.models
+    if not is_toy(results):
+        return _few([model.title for model in models.values()], "model")
+    sizes = sorted({base["parameters"] for base in results.models.values() if base.get("parameters")})
+    said = f" of {' or '.join(f'{size / 1e6:.2f}' for size in sizes)} M parameters" if sizes else ""
+    return f"{'A toy model' if len(models) == 1 else f'{len(models)} toy models'}{said}"
+
+
+def _base_models(results: Results) -> str:
+    """The models, and the number of base models if each seed has its own."""
+    bases, models = len(results.experiment.every_base_model()), len(results.experiment.models)
+    return f"{_models(results)}, {bases} base models" if bases > models else _models(results)
+
+
+def _benchmarks(results: Results) -> str:
+    benchmarks = [results.experiment.benchmarks[name] for name in _trained_on(results)]
+    if all(benchmark.kind == "miniature" for benchmark in benchmarks):
+        return f"{plural(len(benchmarks), 'benchmark')} of invented questions"
+    return _few([benchmark.title for benchmark in benchmarks], "benchmark")
+
+
+def _questions(results: Results) -> str:
+    """How many questions a benchmark has to train and to test."""
+    rows = [results.statistics.get(name, {}).get("rows", {}) for name in _trained_on(results)]
+    counts = {split: sorted(row[split] for row in rows if split in row) for split in ("train", "test")}
+    if not all(counts.values()):
+        return _benchmarks(results)
+    said = {split: span(found[0], found[-1]) for split, found in counts.items()}
+    return f"{_benchmarks(results)}, each {said['train']} to train and {said['test']} to test"
+
+
+def _trained_on(results: Results) -> list[str]:
+    """The benchmarks with training runs, or all of an experiment without any."""
+    trained = dict.fromkeys(run.benchmark for run in results.experiment.runs())
+    return list(trained) or list(results.experiment.benchmarks)
+
+
+def _few(titles: Sequence[str], noun: str) -> str:
+    """The titles, or their number if they are many."""
+    return joined(titles) if len(", ".join(titles)) <= 50 else plural(len(titles), noun)
+
+
+def _covered(intervals: Sequence[tuple[float, float]]) -> float:
+    """The seconds in which at least one attempt ran; several run side by side."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+def _short(commit: str) -> str:
+    """Seven letters of a commit, and whether its code was changed."""
+    return commit.replace("-dirty", "")[:7] + ("-dirty" if commit.endswith("-dirty") else "")
+
+
+def _distinct(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
