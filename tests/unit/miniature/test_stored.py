@@ -116,7 +116,10 @@ def test_a_stored_base_model_is_as_pinned_and_can_use_a_solution(seed):
     assert path is not None
     metadata = stored.read_metadata(base, path)
     assert len(metadata["made"]["commit"]) == 40
-    assert min(kind["with_solution"] for kind in metadata["warm_start"]["accuracy"].values()) > 0.5
+    # without a solution at most two in five are right; four facts have to be taken over without a mistake
+    accuracy = metadata["warm_start"]["accuracy"].values()
+    assert min(kind["with_solution"] - kind["plain"] for kind in accuracy) > 0.25
+    assert sum(kind["with_solution"] for kind in accuracy) / len(accuracy) > 0.6
 
 
 def test_only_a_miniature_of_the_families_can_be_stored():

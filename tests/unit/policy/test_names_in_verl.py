@@ -84,7 +84,7 @@ def test_key_exists_in_verl_and_is_not_set(
 def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
     """A new key of a method, of training or of execution is named in a table, or below."""
     ours = {
-        *("name", "title", "routing", "preserve_loss_scale"),
+        *("name", "title", "module", "routing", "preserve_loss_scale"),
         *("overlong_prompts", "validation", "branch_gradients_every", "clock", "budget_seconds", "stop_on"),
         *("driver", "precision", "attention", "offload_teacher", "deterministic_rollouts", "verl_overrides"),
         "rollout_speculation",
