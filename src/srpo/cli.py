@@ -210,7 +210,10 @@ def rehearse(
     file: NameOrFile,
     output: Annotated[Path | None, Option(metavar="FILE", help="for snakemake --configfile; default: print it")] = None,
 ) -> None:
-    """Make an experiment that takes three steps of every method and model of another. srpo plan --from reads it."""
+    """Write the rehearsal of an experiment.
+
+    It takes three steps of every method and model; srpo plan --from reads it.
+    """
     from srpo.experiment.compose import resolved_text, write_resolved
     from srpo.plan.rehearse import rehearsal
 
@@ -484,7 +487,7 @@ def report(
     ] = None,
     resolved: Resolved = None,
 ) -> None:
-    """Make a report with tables and figures, or compare experiments. It uses the runs so far."""
+    """Make a report, or compare experiments. It uses the runs so far."""
     from srpo.layout import Layout
     from srpo.publish.published import is_published
 

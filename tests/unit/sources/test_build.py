@@ -134,7 +134,7 @@ def test_statistics():
             split: max(Counter(q.ground_truth for q in of_split).values()) / len(of_split)
             for split, of_split in splits.items()
         },
-        "source": {"family": "physics", "seed": 0},
+        "source": {"family": "physics", "seed": 0, "facts": 0},
     }
 
 

@@ -130,7 +130,7 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=len(handles),
+        ncols=-(-len(handles) // 2),
         columnspacing=1.1,
         handletextpad=0.3,
         fontsize=8,
