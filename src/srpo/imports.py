@@ -25,9 +25,9 @@ EXTRAS = {
 require and srpo imports too; the smallest extra first."""
 
 NEEDS = {
-    "report": ("report", "tune"),
-    "workflow": ("attempt", "experiment", "plan", "status", "track"),
-    "verl": ("data", "evaluate", "generate", "model", "push", "train"),
+    "report": ("report", "reproduction", "tune"),
+    "workflow": ("attempt", "experiment", "plan", "publish", "rehearse", "status", "track"),
+    "verl": ("audit", "data", "evaluate", "generate", "model", "push", "train"),
 }
 """For each extra the verbs of ``srpo`` for which it is enough."""
 
