@@ -214,9 +214,10 @@ def installed_by_make(folder: Path, index: str, broken: str = "nothing is") -> t
     environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
-    return [
-        line.removeprefix("-m pip install --quiet ") for line in (folder / "log").read_text().splitlines()
-    ], result.stderr
+    # the first asks whether the environment has pip
+    asked, *commands = (folder / "log").read_text().splitlines()
+    assert asked == "-m pip --version"
+    return [line.removeprefix("-m pip install --quiet ") for line in commands], result.stderr
 
 
 TORCH = f"torch=={lock('embedded')['torch']}"
