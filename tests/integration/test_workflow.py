@@ -288,7 +288,7 @@ def test_questions_of_ones_own_files(tmp_path: Path) -> None:
     """They are planned and read; another content, and only that, makes the splits again."""
 
     def write(name: str, count: int) -> None:
-        lines = (json.dumps({"prompt": f"{i}+{i}?", "answer": str(2 * i)}) for i in range(count))
+        lines = (json.dumps({"prompt": f"{name}: {i}+{i}?", "answer": str(2 * i)}) for i in range(count))
         (tmp_path / name).write_text("\n".join(lines))
 
     def describe(train_file: str) -> None:
