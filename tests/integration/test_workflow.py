@@ -57,10 +57,10 @@ def matrix(methods: list[str], seeds: list[int]) -> list[dict[str, list]]:
 def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> None:
     experiment = load_experiment(path)
     jobs = planned_jobs(tmp_path, "--configfile", path)
-    trained = {run.benchmark for run in experiment.runs()}
+    trained, data_sets = {run.benchmark for run in experiment.runs()}, experiment.data_sets().values()
     wanted = {
         "all": 1,
-        "split": len(experiment.benchmarks) + len(trained),
+        "split": len(data_sets) + sum(data.name in trained for data in data_sets),
         "base_model": len(experiment.every_base_model()),
         "lengths": len(experiment.base_evaluations()),
         "train": len(experiment.runs()),
@@ -69,7 +69,7 @@ def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> No
         wanted["tune"] = 1
     else:
         wanted |= {
-            "statistics": len(experiment.benchmarks),
+            "statistics": len(data_sets),
             **({"evaluate_run": len(experiment.runs())} if experiment.execution.rollout_engine == "sglang" else {}),
             "evaluate_base": len(experiment.base_evaluations()),
             "write_report": 1,
