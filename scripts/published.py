@@ -16,6 +16,7 @@ over several lines. Kinds:
     specification NAME      what was run, with commit, day, processor and files
     figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.png
     TABLE NAME              any other table of the report, e.g. ``table2``
+    specifications NAMES    every SRPO minus GRPO of these experiments, of the search and of others, drawn and as a CSV file
     plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
     tests FILE              what each test of a file shows
 
@@ -40,6 +41,7 @@ from typing import Any
 
 import matplotlib as mpl
 import yaml
+from matplotlib.figure import Figure
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -57,12 +59,18 @@ from srpo.layout import Layout
 from srpo.publish.published import PROVENANCE, unpack
 from srpo.text import duration, joined, plural
 
+sys.path.insert(0, str(Path(__file__).parent))  # the tests import this file by its path
+from specifications import curve  # noqa: E402
+from specifications import draw as draw_curve  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ALL_TABLES = TABLES | MEASURED
 BLOCK = re.compile(r"(<!-- srpo (\w+) ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
 PICTURES: dict[Path, tuple[str, Callable[[], None]]] = {}
 """Pictures of the blocks: the checksum of their numbers, and what draws them."""
+FILES: dict[Path, str] = {}
+"""Files of numbers beside the pages."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,6 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
     check = parser.parse_args(arguments).check
     texts = {page: filled(page.read_text(), page) for page in PAGES}
     changes = {page: partial(page.write_text, text) for page, text in texts.items() if text != page.read_text()}
+    written = {path: path.read_text() if path.is_file() else None for path in FILES}
+    changes |= {path: partial(path.write_text, text) for path, text in FILES.items() if text != written[path]}
     changes |= {path: draw for path, (data, draw) in PICTURES.items() if data != data_of(path)}
     for path, change in changes.items():
         print(f"{path.relative_to(ROOT)}: {'not current; run python scripts/published.py' if check else 'written'}")
@@ -189,20 +199,33 @@ def specification(name: str) -> str:
 def figure(name: str, figure: str) -> str:
     """A picture; it holds the checksum of its numbers, since other versions of libraries draw other pixels."""
     made = figure_data(results_of(name))[figure]
-    data = hashlib.sha256(figure_csv(made.frame).encode()).hexdigest()
-    path = ROOT / "docs" / f"{name}-{figure}.png"
+    title = made.spec.title + " · toy" * is_toy(results_of(name))  # a picture travels without its page
+    draw = partial(made.spec.draw, title, results_of(name), made.frame)
+    return picture(made.spec.title, f"{name}-{figure}", figure_csv(made.frame), draw)
+
+
+def specifications(*names: str) -> str:
+    tuned = yaml.safe_load((ROOT / "configs" / "tuned" / "miniature.yaml").read_text())
+    frame = curve({name: results_of(name) for name in names}, tuned)
+    numbers, path = figure_csv(frame), ROOT / "docs" / "specifications.csv"
+    FILES[path] = numbers
+    drawn = picture("Every SRPO minus GRPO, by specification", path.stem, numbers, partial(draw_curve, frame))
+    return f"{drawn}\n\nThe numbers: [specifications.csv](docs/{path.name})"
+
+
+def picture(title: str, name: str, numbers: str, drawn: Callable[[], Figure]) -> str:
+    data, path = hashlib.sha256(numbers.encode()).hexdigest(), ROOT / "docs" / f"{name}.png"
 
     def draw() -> None:
         with mpl.rc_context(style.rc()), tempfile.TemporaryDirectory() as folder:
-            title = made.spec.title + " · toy" * is_toy(results_of(name))  # a picture travels without its page
-            png, _ = style.save(made.spec.draw(title, results_of(name), made.frame), Path(folder), "drawn")
+            png, _ = style.save(drawn(), Path(folder), "drawn")
             about = PngInfo()
             about.add_text("data", data)
-            picture = Image.open(png)
-            picture.save(path, pnginfo=about, dpi=picture.info["dpi"])
+            image = Image.open(png)
+            image.save(path, pnginfo=about, dpi=image.info["dpi"])
 
     PICTURES[path] = (data, draw)
-    return f"![{made.spec.title}](docs/{path.name})"
+    return f"![{title}](docs/{path.name})"
 
 
 def data_of(path: Path) -> str | None:
@@ -227,7 +250,20 @@ def tests(file: str) -> str:
 
 KINDS: dict[str, Callable[..., str]] = {
     each.__name__: each
-    for each in (table1, differences, verdicts, claim, estimate, collapses, cost, specification, figure, plan, tests)
+    for each in (
+        table1,
+        differences,
+        verdicts,
+        claim,
+        estimate,
+        collapses,
+        cost,
+        specification,
+        figure,
+        specifications,
+        plan,
+        tests,
+    )
 }
 
 

@@ -146,9 +146,9 @@ def comparisons(rows: pd.DataFrame, methods: Sequence[str], when: Sequence[str])
 def _difference(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
     found = comparisons(rows, claim.methods, claim.when)
     paper = ", ".join(
-        f"{model.removeprefix('Qwen3-')} {_paper(model, claim.methods[0], claim.hours) - rival:+.1f}"
+        f"{model.removeprefix('Qwen3-')} {papers_average(model, claim.methods[0], claim.hours) - rival:+.1f}"
         for model in PAPERS_MODELS
-        if not math.isnan(rival := _paper(model, claim.methods[1], claim.hours))
+        if not math.isnan(rival := papers_average(model, claim.methods[1], claim.hours))
     )
     sides = [comparison.side for comparison in found]
     verdict: Verdict = "undecided"
@@ -170,7 +170,7 @@ def _difference(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
 
 def _untrained(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
     base = averages(rows[rows["method"] == "base"])
-    papers = {model: _paper(model, "base", 0) for model in PAPERS_MODELS}
+    papers = {model: papers_average(model, "base", 0) for model in PAPERS_MODELS}
     scores = [
         (str(source), str(model), float(score)) for source, model, score in base[["source", "model", "score"]].values
     ]
@@ -193,7 +193,7 @@ def _collapses(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
     return Judged(claim, verdict, because, "no collapse", said, max(known["added"]))
 
 
-def _paper(model: str, method: str, hours: int) -> float:
+def papers_average(model: str, method: str, hours: int) -> float:
     """The paper's average over the five benchmarks, percent; NaN if table 1 has none."""
     table = pd.read_csv(REFERENCE / "table1_main.csv")
     key = {"model": model, "method": method, "benchmark": AVERAGE, "budget_hours": hours}

@@ -1,0 +1,118 @@
+"""The specification curve: every SRPO minus GRPO that was measured here or published by others, one row each.
+
+:func:`curve` collects, :func:`draw` draws. Rows of published experiments have an interval over base models, runs and
+questions; a search's trials and the numbers of others have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from srpo.analysis.figures import style
+from srpo.analysis.results.board import PAPERS_MODELS, board_claims, comparisons, papers_average
+from srpo.analysis.results.clocks import clock_frame
+from srpo.analysis.results.load import Results
+from srpo.analysis.results.matrix import model_benchmarks
+from srpo.analysis.results.reproductions import reproductions
+from srpo.analysis.results.scores import TITLES, Scores
+from srpo.analysis.results.titles import benchmark_title
+from srpo.text import plural
+
+ONE, OTHER = "srpo", "grpo"
+COLUMNS = ["source", "group", "specification", "value", "low", "high"]
+COLOURS = {"budget and score": "#0B6B4A", "one benchmark": "#1F4FA3", "clock": "#7A5195"}
+COLOURS |= {"settings, in the search": "#B8860B", "published by others": "#555555", "the paper": "#9B2C1F"}
+
+
+def curve(published: Mapping[str, Results], tuned: Mapping[str, Any]) -> pd.DataFrame:
+    """All of them.
+
+    Args:
+        published: experiments with both methods at the same settings, by name.
+        tuned: a file of ``configs/tuned``, whose trials try several settings.
+
+    Returns:
+        One row per specification with the columns :data:`COLUMNS`: points, ``low`` and ``high`` of the 95 % interval
+        where there is one. ``source`` is the experiment, the tuned file's search, or who published the number.
+    """
+    rows = [{"source": name} | row for name, results in published.items() for row in _measured(results)]
+    rows += [{"source": tuned["search"]} | row for row in _searched(tuned)]
+    return pd.DataFrame([*rows, *_of_others()], columns=COLUMNS)
+
+
+def _measured(results: Results) -> Iterator[dict[str, Any]]:
+    scores, (model,) = Scores.of(results), results.experiment.models
+    over = model_benchmarks(results, model, (ONE, OTHER))
+    budgets = list(results.experiment.training.budget_seconds)
+
+    def row(group: str, specification: str, budget: str, benchmarks: list[str], score: str) -> dict[str, Any]:
+        found = scores.estimate(model, {(ONE, budget): 1.0, (OTHER, budget): -1.0}, benchmarks, score)
+        assert found is not None  # published runs are complete
+        said = {"group": group, "specification": specification}
+        return said | {"value": found.value, "low": found.low, "high": found.high}
+
+    for number, budget in enumerate(budgets, 1):
+        for score, title in TITLES.items():
+            yield row("budget and score", f"budget {number}, {title}", budget, over, score)
+    for benchmark in over:
+        named = f"{benchmark_title(results, benchmark)}, budget {len(budgets)}"
+        yield row("one benchmark", named, budgets[-1], [benchmark], scores.deciding)
+    for measured in (False, True):
+        frame = clock_frame(results, measured)
+        for each in frame[(frame["method"] == ONE) & (frame["other"] == OTHER)].to_dict("records"):
+            if each["clock"] != "training clock":
+                ends = {"value": each["difference"], "low": each["difference_low"], "high": each["difference_high"]}
+                yield {"group": "clock", "specification": each["clock"]} | ends
+
+
+def _searched(tuned: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    found: dict[str, dict[str, float]] = {}
+    for trial in tuned["trials"]:
+        values = trial["values"]
+        named = f"learning rate {values['learning_rate']:g}, {8 // values['mini_batch_questions']} updates per batch"
+        found.setdefault(named.replace(", 1 updates", ", 1 update"), {})[trial["method"]] = trial["score"]
+    for named, by_method in found.items():
+        said = {"group": "settings, in the search", "specification": named}
+        yield said | {"value": by_method[ONE] - by_method[OTHER]}
+
+
+def _of_others() -> Iterator[dict[str, Any]]:
+    for model in PAPERS_MODELS:
+        for hours in (1, 5, 10):
+            value = papers_average(model, ONE, hours) - papers_average(model, OTHER, hours)
+            yield {"source": "paper", "group": "the paper", "specification": f"{model}, {hours} h", "value": value}
+    rows = reproductions()
+    rows = rows[(rows["paper_method"] != "no") & rows["model"].isin(PAPERS_MODELS)]
+    for claim in (claim for claim in board_claims() if claim.methods == (ONE, OTHER)):
+        for each in comparisons(rows, claim.methods, claim.when):
+            on = "five benchmarks" if each.benchmarks == 5 else plural(each.benchmarks, "benchmark")
+            said = f"{each.model}, {'the best' if 'best' in claim.when else 'short training'}, {on}"
+            named = {"source": each.source, "group": "published by others", "specification": said}
+            yield named | {"value": each.value, "low": each.value - each.chance, "high": each.value + each.chance}
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """All specifications by group, sorted by size within each."""
+    figure = Figure(figsize=(7.5, 0.17 * len(frame) + 1.2), layout="constrained")
+    axes: Axes = figure.add_subplot()
+    place, ticks = 0, []
+    for group, rows in frame.groupby("group", sort=False):
+        for row in rows.sort_values("value", ascending=False).itertuples():
+            colour = COLOURS[str(group)]
+            axes.plot([row.low, row.high], [place, place], color=colour, linewidth=1.2, alpha=0.7)
+            axes.plot(row.value, place, "o", color=colour, markersize=3.5)
+            ticks.append((place, f"{row.specification} · {row.source}"))
+            place += 1
+        axes.annotate(str(group), (1.01, place - 0.5), xycoords=("axes fraction", "data"), color=colour, fontsize=7)
+        place += 1
+    axes.axvline(0, color=style.BASE_COLOUR, linewidth=0.8)
+    axes.set(yticks=[at for at, _ in ticks], yticklabels=[said for _, said in ticks], ylim=(place - 1, -1))
+    axes.tick_params(axis="y", labelsize=6)
+    axes.set_xlabel("SRPO minus GRPO, points")
+    axes.set_title("Every SRPO minus GRPO, by specification")
+    return figure
