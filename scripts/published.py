@@ -16,7 +16,7 @@ over several lines. Kinds:
     specification NAME      what was run, with commit, day, processor and files
     figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.png
     TABLE NAME              any other table of the report, e.g. ``table2``
-    specifications NAMES    every SRPO minus GRPO of these experiments, of the search and of others, drawn and as a CSV file
+    specifications NAMES    every SRPO minus GRPO of experiments, of the search and of others, drawn, and as CSV
     plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
     tests FILE              what each test of a file shows
 
@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import specifications as curves
 import yaml
 from matplotlib.figure import Figure
 from PIL import Image
@@ -58,10 +59,6 @@ from srpo.errors import SrpoError
 from srpo.layout import Layout
 from srpo.publish.published import PROVENANCE, unpack
 from srpo.text import duration, joined, plural
-
-sys.path.insert(0, str(Path(__file__).parent))  # the tests import this file by its path
-from specifications import curve  # noqa: E402
-from specifications import draw as draw_curve  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -206,10 +203,10 @@ def figure(name: str, figure: str) -> str:
 
 def specifications(*names: str) -> str:
     tuned = yaml.safe_load((ROOT / "configs" / "tuned" / "miniature.yaml").read_text())
-    frame = curve({name: results_of(name) for name in names}, tuned)
+    frame = curves.curve({name: results_of(name) for name in names}, tuned)
     numbers, path = figure_csv(frame), ROOT / "docs" / "specifications.csv"
     FILES[path] = numbers
-    drawn = picture("Every SRPO minus GRPO, by specification", path.stem, numbers, partial(draw_curve, frame))
+    drawn = picture("Every SRPO minus GRPO, by specification", path.stem, numbers, partial(curves.draw, frame))
     return f"{drawn}\n\nThe numbers: [specifications.csv](docs/{path.name})"
 
 
