@@ -3,6 +3,7 @@
 
 from srpo import status
 from srpo.text import plural
+from srpo.tracking.mirror import tracking_uri
 
 
 def ending():
@@ -11,7 +12,7 @@ def ending():
     made = LAYOUT.tuned if EXPERIMENT.is_search else LAYOUT.report
     return [
         f"Done. {made} has the results.",
-        f"srpo status {folder} lists the runs; srpo track ui {folder} opens MLflow.",
+        f"srpo status {folder} lists the runs; mlflow ui --backend-store-uri {tracking_uri(folder)} shows curves.",
     ]
 
 

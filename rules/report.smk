@@ -34,24 +34,23 @@ rule write_report:
         "srpo report {params.options} > {log} 2>&1"
 
 
-# Results do not depend on MLflow: if it cannot be reached, the job prints a warning, and `srpo track sync` copies the
+# Results do not depend on MLflow: if it cannot be reached, the job prints the error, and `srpo track sync` copies the
 # logs later.
 rule mirror:
     input:
-        evaluations=lambda wildcards: evaluations_of(wildcards.model),
-        statistics=STATISTICS,
+        evaluations=[path for model in EXPERIMENT.models for path in evaluations_of(model)],
     output:
-        touch(LAYOUT.mirrored("{model}")),
+        touch(LAYOUT.in_mlflow),
     log:
-        LAYOUT.log("mirror", "{model}"),
+        LAYOUT.log("mirror"),
     conda:
         CONDA
     resources:
         mem_mb=1000,
         runtime=60,
     params:
-        options=EXPERIMENT_OPTIONS,
+        folder=with_prefix(LAYOUT.folder),
     message:
-        "Copy the logs of {wildcards.model} to MLflow"
+        "Copy the logs to MLflow"
     shell:
-        "srpo track model {params.options} --model {wildcards.model} > {log} 2>&1"
+        "srpo track sync {params.folder} > {log} 2>&1 || tail -n 1 {log} >&2"

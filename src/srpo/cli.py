@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,12 +28,8 @@ from srpo.training.interruption import Interrupted, job_end
 if TYPE_CHECKING:
     from srpo.experiment import config
     from srpo.layout import Layout, RunId
-    from srpo.tracking import Mirror
 
 T = TypeVar("T")
-
-CLEAR = "\x1b[H\x1b[J"
-"""Control sequence that clears a terminal."""
 
 # A verb imports what it needs itself: torch and verl take seconds, `srpo --help` should not.
 
@@ -277,7 +272,6 @@ def make_data(
         write_json(layout.lengths(benchmark, lengths), describe_lengths(found, training))
         return
     write_json(layout.statistics(benchmark), split_statistics(chosen, written))
-    opened.mirror(lambda mirror: mirror.sync_data(benchmark))
 
 
 @app.command("model")
@@ -303,7 +297,6 @@ def make_model(
     data_sets = {benchmark: matrix.data_set(benchmark, model).data_set for benchmark in benchmarks}
     splits = {benchmark: opened.layout.split(data_set, "train") for benchmark, data_set in data_sets.items()}
     build_model(chosen, opened.layout.model(model), splits)
-    opened.mirror(lambda mirror: mirror.sync_model(model))
 
 
 @app.command("train")
@@ -375,7 +368,6 @@ def evaluate(
         from srpo.evaluation.evaluate_run import evaluate_base
 
     evaluate_base(opened.experiment, model, benchmark, opened.layout)
-    opened.mirror(lambda mirror: mirror.sync_base(model, benchmark))
 
 
 @app.command("generate")
@@ -406,28 +398,6 @@ def generate(
     for number, response in enumerate(shown.responses, 1):
         verdict = f" (reward {shown.rewards[number - 1]:g})" if shown.rewards else ""
         print(f"\nAnswer {number}{verdict}: {printable(response)}")
-
-
-@app.command("push")
-def push(
-    experiment: File,
-    model: ModelName,
-    benchmark: BenchmarkName,
-    method: MethodName,
-    to: Annotated[str, Option(metavar="OWNER/NAME", help="repository; made, private, if there is none")],
-    seed: Seed = 1,
-    budget: Budget = None,
-    public: Annotated[bool, Option("--public", help="if it is made, make it public")] = False,
-    resolved: Resolved = None,
-) -> None:
-    """Upload a checkpoint with its model card to Hugging Face. The repository is yours."""
-    opened = _open(experiment, resolved)
-    run = opened.trained(model, benchmark, method, seed)
-
-    from srpo.publish import hub
-    from srpo.publish.answers import checkpoint_of
-
-    print(hub.push(checkpoint_of(opened.experiment, run, opened.layout, budget), to, public))
 
 
 @app.command("publish")
@@ -529,14 +499,10 @@ def report(
         write_figures(loaded, layout.figures)
     if Part.HTML in parts:
         from srpo.analysis.report.page import write_report
-        from srpo.tracking import mirrored
 
         write_report(loaded, layout.report)
         if published:
             print(layout.report)
-            return
-        with mirrored(layout.folder) as mirror:
-            mirror.sync_report()
 
 
 @app.command("tune")
@@ -563,8 +529,6 @@ def tune(
 def show_status(
     results: Results,
     json: Annotated[bool, Option("--json", help="one line of JSON per experiment, for scripts")] = False,
-    watch: Annotated[bool, Option("--watch", help="repeat until Ctrl-C; on a terminal only")] = False,
-    every: Annotated[float, Option(metavar="SECONDS", help="how often --watch repeats")] = 10.0,
 ) -> None:
     """Show the state of every run. Stage, step, clock, last avg@k, speed, time left, attempts, last error."""
     from srpo import status
@@ -577,21 +541,13 @@ def show_status(
         for experiment, layout in experiments:
             print(status.as_json(experiment.name, status.read(experiment, layout)))
         return
-    live = watch and sys.stdout.isatty()
-    while True:
-        rows = max(3, os.get_terminal_size().lines // len(experiments) - 4) if live else None
-        tables = [status.table(e.name, status.read(e, layout), rows) for e, layout in experiments]
-        if not live:
-            print("\n\n".join(tables))
-            return
-        print(CLEAR + "\n\n".join(tables), flush=True)
-        time.sleep(every)
+    print("\n\n".join(status.table(e.name, status.read(e, layout)) for e, layout in experiments))
 
 
 @track.command("sync")
 def track_sync(results: Results) -> None:
-    """Copy to MLflow what it lacks of the logs. For example if its server could not be reached."""
-    from srpo.tracking import sync
+    """Make MLflow show the training runs as their logs are now, also while they train."""
+    from srpo.tracking.mirror import sync
 
     for folder in _experiments(results):
         sync(folder)
@@ -608,34 +564,6 @@ def track_copy(
     for folder in _experiments(results):
         for name in copy_runs(folder, to):
             print(f"{name}: copied")
-
-
-@track.command("ui")
-def track_ui(
-    results: Annotated[Path, Argument(metavar="results/NAME")],
-    port: Annotated[int, Option(metavar="N", help="of MLflow's server, if there is none yet")] = 5000,
-) -> int:
-    """Open MLflow on an experiment's runs. The columns have their scores; Ctrl-C ends the server."""
-    from srpo.tracking.ui import serve
-
-    def show(address: str) -> None:
-        print(address, flush=True)
-        if sys.stdout.isatty():
-            typer.launch(address)
-
-    return serve(_experiment_folder(results), port, show)
-
-
-@track.command("model")
-def track_model(experiment: File, model: ModelName, resolved: Resolved = None) -> None:
-    """Copy all stages of a model to MLflow. Results do not depend on MLflow: an error there is a warning."""
-    opened = _open(experiment, resolved)
-    opened.model(model)
-
-    from srpo.tracking import mirrored
-
-    with mirrored(opened.layout.folder) as mirror:
-        mirror.sync_all(model, [base.name for base in opened.experiment.base_models(model).values()])
 
 
 @reproduction.callback()
@@ -724,15 +652,6 @@ class _Opened:
         evaluate_checkpoints(self.experiment, run, layout)
         test = layout.split(self.experiment.run(run).benchmark.data_set, "test")
         write_cards(layout.run_files(run), self.experiment.evaluation, test)
-        self.mirror(lambda mirror: mirror.sync_evaluation(layout.run(run)))
-
-    def mirror(self, sync: Callable[[Mirror], None]) -> None:
-        """Copy a finished stage to MLflow, if stages are copied one by one."""
-        from srpo.tracking import is_mirrored_live, mirrored
-
-        if is_mirrored_live(self.experiment):
-            with mirrored(self.layout.folder) as mirror:
-                sync(mirror)
 
     def _named(self, known: Mapping[str, T], kind: str, name: str) -> T:
         if name not in known:

@@ -147,6 +147,9 @@ class Layout:
     tuned = _Place("tuned.yaml")
     """What a search of hyperparameters has found."""
 
+    in_mlflow = _Place("in_mlflow")
+    """Marks that the runs were sent to MLflow, successfully or not."""
+
     @property
     def tracking_database(self) -> Path:
         """MLflow's database beside the results of all experiments."""
@@ -196,10 +199,6 @@ class Layout:
     def runs_of(self, model: str) -> RunFiles:
         """Patterns of the files of a model's runs."""
         return RunFiles(self.folder / "runs" / RUN_PATH.replace("{model}", model))
-
-    def mirrored(self, model: str) -> Path:
-        """Marks that a model's stages were sent to MLflow, successfully or not."""
-        return self.folder / "mirrored" / model
 
     def log(self, *names: str) -> Path:
         """What a rule printed, by kind of result and name: ``log("data", "physics", "test")``."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import linear_regression
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tabulate import tabulate
 
@@ -24,10 +24,7 @@ from srpo.layout import Layout, RunFiles, RunId
 from srpo.text import duration, joined, plural
 from srpo.watch import Signal
 
-Stage = Literal["waiting", "training", "failed", "trained", "evaluated"]
-
-URGENCY: tuple[Stage, ...] = ("failed", "training", "trained", "waiting", "evaluated")
-"""Stages in the order in which a terminal that cannot show all runs shows them."""
+Stage = Literal["evaluated", "waiting", "trained", "training", "failed"]
 
 MEMORY_STEPS = 4
 """Steps from which the growth of host memory is computed, at least."""
@@ -97,25 +94,13 @@ def mixed_versions(statuses: Iterable[RunStatus]) -> str | None:
     return f"different versions of srpo made the runs: {made}" if len(counts) > 1 else None
 
 
-def table(name: str, statuses: Sequence[RunStatus], rows: int | None = None, now: float | None = None) -> str:
-    """One line about the experiment, then one row per run.
-
-    Args:
-        name: of the experiment.
-        statuses: of its runs.
-        rows: how many runs to show, in the order of :data:`URGENCY`; by default all, in the order of the matrix.
-        now: seconds since the epoch.
-    """
+def table(name: str, statuses: Sequence[RunStatus], now: float | None = None) -> str:
+    """One line about the experiment ``name``, then one row per run; ``now``: seconds since the epoch."""
     now = time.time() if now is None else now
-    shown = list(statuses)
-    if rows is not None and len(shown) > rows:
-        shown = sorted(shown, key=lambda status: URGENCY.index(status.stage))[:rows]
     lines = [f"{name}: {_summary(statuses)}"]
     if mixed := mixed_versions(statuses):
         lines.append(mixed)
-    lines.append(tabulate([_row(s, now) for s in shown], headers=_HEADERS, tablefmt="plain"))
-    if len(shown) < len(statuses):
-        lines.append(f"... and {len(statuses) - len(shown)} more")
+    lines.append(tabulate([_row(s, now) for s in statuses], headers=_HEADERS, tablefmt="plain"))
     return "\n".join(lines)
 
 
@@ -277,7 +262,7 @@ _HEADERS = (
 
 def _summary(statuses: Sequence[RunStatus]) -> str:
     counts = Counter(status.stage for status in statuses)
-    parts = [f"{counts[stage]} {stage}" for stage in reversed(URGENCY) if counts[stage]]
+    parts = [f"{counts[stage]} {stage}" for stage in get_args(Stage) if counts[stage]]
     return f"{len(statuses)} runs, {', '.join(parts)}" if parts else "no runs"
 
 

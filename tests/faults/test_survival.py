@@ -17,7 +17,6 @@ import pytest
 import torch
 from helpers import load_method
 from paths import SUPPORT
-from resume_driver import NoMirror
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
@@ -40,7 +39,6 @@ STEPS = 4
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(loop, "LiveMirror", NoMirror)
     monkeypatch.setattr("srpo.training.step.compute_reward", hash_reward)
     monkeypatch.setattr(avg_at_k, "compute_reward", hash_reward)
 

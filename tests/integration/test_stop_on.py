@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from resume_driver import NoMirror
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
@@ -32,7 +31,6 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
         return dataclasses.replace(result, question_scores=[score] * len(result.question_scores))
 
     monkeypatch.setattr(loop, "evaluate_questions", scripted)
-    monkeypatch.setattr(loop, "LiveMirror", NoMirror)
     monkeypatch.setattr("srpo.training.step.compute_reward", hash_reward)
     monkeypatch.setattr(avg_at_k, "compute_reward", hash_reward)
 

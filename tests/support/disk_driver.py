@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from resume_driver import NoMirror, experiment
+from resume_driver import experiment
 from tiny import hash_reward, prepare
 
 from srpo.errors import SrpoError
@@ -63,7 +63,6 @@ def main(folder: Path, fault: str, where: str, count: int) -> None:
     disk.mkdir()
     run("mount", "-t", "tmpfs", "-o", f"size={MEBIBYTES}m", "tmpfs", disk)
     spec, layout = prepare(experiment("srpo"), disk)
-    loop.LiveMirror = NoMirror  # type: ignore[misc, assignment]
     loop.CHECKPOINT_SHARE = float("inf")
     step_module.compute_reward = avg_at_k.compute_reward = hash_reward
     owner, name = WHERE[where]

@@ -22,14 +22,6 @@ def experiment(name: str):
     return tiny_experiment(name, max_steps=STEPS, validate_every=2, budget_seconds={"1h": 0.02, "10h": 1e9})
 
 
-class NoMirror:
-    def __init__(self, *args, **kwargs) -> None: ...
-
-    def step(self) -> None: ...
-
-    sync = step
-
-
 def die(*args, **kwargs) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -37,7 +29,6 @@ def die(*args, **kwargs) -> None:
 def train(name: str, folder: Path, crash: str | None = None) -> None:
     """Train until the end or until ``crash``, the name of a function below and a count, e.g. ``half_event 3``."""
     spec = experiment(name).run(experiment(name).runs()[0])
-    loop.LiveMirror = NoMirror  # type: ignore[misc, assignment]
     loop.CHECKPOINT_SHARE = float("inf")  # a checkpoint after each step, once one has been made
     step_module.compute_reward = avg_at_k.compute_reward = hash_reward
     if crash:

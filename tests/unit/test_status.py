@@ -240,23 +240,11 @@ def test_verb(experiment: Experiment, layout: Layout, capsys: pytest.CaptureFixt
     assert first == "tiny: 6 runs, 2 evaluated, 4 waiting"
     assert header.split()[:3] == ["run", "stage", "step"]
     assert len(rows) == 6
-    # not on a terminal: once
-    assert cli.main(["status", str(layout.folder), "--watch", "--every", "3"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == first
     assert cli.main(["status", str(layout.folder), "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [each["run"] for each in runs] == [run.path for run in experiment.runs()]
     assert cli.main(["status", str(layout.folder / "runs")]) == 2
     assert "no experiment.yaml" in capsys.readouterr().err
-
-
-def test_small_terminal_shows_what_is_urgent() -> None:
-    runs = [
-        status.RunStatus(f"run{i}", stage) for i, stage in enumerate(["evaluated", "waiting", "training", "failed"])
-    ]
-    lines = status.table("x", runs, rows=2).splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["run3", "run2", "..."]
-    assert lines[-1] == "... and 2 more"
 
 
 def test_five_thousand_runs(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:

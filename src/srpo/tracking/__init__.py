@@ -1,5 +1,1 @@
-"""Copies the logs of the results directory to MLflow; the logs are the originals."""
-
-from srpo.tracking.mirror import LiveMirror, Mirror, is_mirrored_live, mirrored, sync
-
-__all__ = ["LiveMirror", "Mirror", "is_mirrored_live", "mirrored", "sync"]
+"""Copies the logs of training runs to MLflow and other loggers; the logs are the originals."""

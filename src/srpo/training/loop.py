@@ -29,7 +29,6 @@ from srpo.machine import host_memory_gb
 from srpo.policy.interface import Policy
 from srpo.policy.outputs import DEVICE_FLOPS
 from srpo.rollout.interface import ServersFailed
-from srpo.tracking import LiveMirror, is_mirrored_live
 from srpo.training import checkpoints
 from srpo.training.batch import StepResult
 from srpo.training.checkpoints import CHECKPOINT_SHARE
@@ -71,7 +70,6 @@ class Run:
         self.saved_step, self.saved_at = 0, time.perf_counter()
         self.skipped_steps = 0
         self.buffer = SuccessBuffer(spec.method.success_buffer)
-        self.mirror = LiveMirror(layout.folder, self.folder, enabled=is_mirrored_live(spec))
         self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # measured, the last ones
 
     def train(self, interruption: Interruption) -> None:
@@ -93,7 +91,6 @@ class Run:
                     self.save()
                 elif self.selects_this_step:
                     self.save_weights()
-                self.mirror.step()
                 if self.finished:
                     break
                 self._stop_if_needed(interruption, "step")
@@ -103,7 +100,6 @@ class Run:
             logger.warning("%s: stopped after step %d: training.stop_on = %s", self.spec.id.path, self.step, stop_on)
         self.summarise()
         self.files.finished.touch()
-        self.mirror.sync()
 
     @property
     def finished(self) -> bool:
@@ -142,7 +138,6 @@ class Run:
         seconds = self.seconds_of[part] + (self.seconds_of["checkpoint"] or self.seconds_of["step"])
         if reason := interruption.reason(seconds):
             self.save()
-            self.mirror.sync()
             raise Interrupted(f"{self.spec.id.path}: {reason}; stopped after step {self.step}, start it again to go on")
 
     # ------------------------------------------------------------ a step

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -16,7 +15,6 @@ from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import FilesBenchmark, Sampling
 from srpo.layout import Layout, RunId
-from srpo.publish import hub
 from srpo.publish.answers import checkpoint_of
 from srpo.publish.model_card import CARD, base_model_line, data_line, write_cards
 from srpo.repository import CONFIGS
@@ -106,40 +104,6 @@ def test_a_card_can_name_the_base_and_the_data_of_every_experiment(name: str) ->
         assert model["name"] in base_model_line(model, {}) or model["kind"] == "hub"
     for benchmark in dumped["benchmarks"].values():
         assert f"`{benchmark['name']}`" in data_line(benchmark)
-
-
-def test_push_sends_weights_and_card_to_the_named_repository(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    class Hub:
-        def create_repo(self, *args: object, **options: object) -> None:
-            calls.append((args, options))
-
-        def upload_folder(self, **options: object) -> SimpleNamespace:
-            calls.append(((), options))
-            return "https://hub/commit"
-
-    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
-    files = layout.run_files(RUN)
-    weights = checkpoint_of(load_experiment(tiny_experiment()), RUN, layout, None)
-    with pytest.raises(SrpoError, match="srpo evaluate writes it"):
-        hub.push(weights, "me/model")
-    write_cards(files, SAMPLING, ask(layout))
-    with pytest.raises(SrpoError, match="OWNER/NAME"):
-        hub.push(weights, "model")
-    assert not calls
-    assert hub.push(weights, "me/model") == "https://hub/commit"
-    (made, sent) = calls
-    assert made == (("me/model",), {"private": True, "exist_ok": True})
-    assert sent[1]["folder_path"] == weights
-    assert sent[1]["repo_id"] == "me/model"
-
-    def away(self: Hub, **options: object) -> None:
-        raise ConnectionError("no\nway")
-
-    monkeypatch.setattr(Hub, "upload_folder", away)
-    with pytest.raises(SrpoError, match="me/model: no way"):
-        hub.push(weights, "me/model")
 
 
 def test_a_budget_without_checkpoint_is_named(layout: Layout) -> None:
