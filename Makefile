@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-paper-versions test-paper-imports test-gpu links lint dist env lock env-paper lock-paper peers planted-errors clean
+.PHONY: help base-models smoke demo report published real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu links lint dist env lock env-paper lock-paper peers planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -96,6 +96,12 @@ test-faults: env ## run the tests that kill runs, damage files, and fill the dis
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/slurm \
 		$$(grep '^snakemake-executor-plugin-slurm' envs/paper.txt)
 	PYTHONPATH="$(abspath $(VENV))/slurm$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest -m fault $(PYTEST)
+
+# Not in the environment: verl 0.9.1 imports from TRL, if it is there, what TRL 1.16 does not have.
+test-trl: env ## run the tests of srpo.trl, with TRL in a folder that only they use
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/trl $$(grep '^trl==' envs/peers.txt)
+	PYTHONPATH="$(abspath $(VENV))/trl$${PYTHONPATH:+:$$PYTHONPATH}" \
+		$(BIN)/python -m pytest tests/integration/test_trl.py $(PYTEST)
 
 # PYTHONPATH makes the stand-ins for CUDA packages visible to the server processes and Ray's workers.
 test-sglang: $(SGLANG_STAMP) ## run the tests with SGLang itself, on a CPU; SGLANG_TESTS=FILE runs some of them

@@ -38,7 +38,7 @@ FLOORS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
     ("what an experiment says", {"experiment": ("experiment",)}),
     ("sampling, model cost, MLflow", {"rollout": ("rollout",), "cost": ("cost",), "tracking": ("tracking",)}),
     ("questions and prompts", {"benchmarks": ("benchmarks",)}),
-    ("the toys", {"miniature": ("miniature",)}),
+    ("the toys, a host", {"miniature": ("miniature",), "trl": ("trl",)}),
     ("data and base models", {"sources": ("sources",), "models": ("models",)}),
     ("everything of verl", {"policy": ("policy",)}),
     ("scores of a checkpoint", {"evaluation": ("evaluation",)}),

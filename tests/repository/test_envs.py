@@ -91,6 +91,7 @@ def test_the_extras_require_what_the_environments_are_made_from() -> None:
     embedded, paper = (specifiers(lines(ENVS / f"{name}.in", development=False)) for name in NAMES)
     more = {name: versions for name, versions in paper.items() if embedded.get(name) != versions}
     assert (extras["paper"][0], specifiers(extras.pop("paper")[1:])) == ("srpo[all]", more)
+    assert extras.pop("trl") == [f"trl=={lock('peers')['trl']}"]
     assert extras.pop("all") == [f"srpo[{','.join(extras)}]"]
 
     locked = lock("embedded")

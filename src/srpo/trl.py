@@ -1,0 +1,214 @@
+"""SRPO and its relatives in TRL 1.16: a configuration and a trainer, used as TRL's own.
+
+TRL samples, builds the teacher's prompts, keeps the teacher and steps the optimizer, as its SDPO trainer does. Routing,
+advantages, weights and loss are this package's, over the whole mini-batch: all processes and all gradient accumulation
+steps. docs/verl.md has what TRL cannot do; examples/trl_trainer.py is a whole program.
+"""
+
+import warnings
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from srpo.algorithm.branches import BRANCHES
+from srpo.algorithm.distribution import entropy
+from srpo.algorithm.method import Method
+from srpo.functional import Totals, load_method, loss, totals
+
+with warnings.catch_warnings():  # that SDPO is experimental in TRL
+    warnings.simplefilter("ignore")
+    from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
+
+HYPERPARAMETERS = {
+    "learning_rate": "learning_rate",
+    "epsilon": "clip_ratio_low",
+    "epsilon_high": "clip_ratio_high",
+    "distillation_alpha": "distillation_alpha",
+    "distillation_topk": "distillation_topk",
+    "distillation_is_clip": "distillation_is_clip",
+    "teacher_update_rate": "teacher_update_rate",
+}
+"""Fields of the configuration that are hyperparameters of the method, by TRL's names."""
+
+TEACHERS = {"ema": "ema", "frozen": "base", "live": "live", "snapshot": "ema"}
+"""TRL's ``teacher_model_kind`` of a teacher."""
+
+OF_THE_METHOD = {
+    "distillation_weight": "a rollout is routed, losses are not mixed",
+    "distillation_mode": "the loss is of the top K and the tail",
+    "distillation_add_tail": "the loss is of the top K and the tail",
+    "include_environment_feedback": "the teacher is shown correct siblings only",
+    "use_teacher_server": "the loss needs the teacher's logits",
+    "use_successful_as_teacher": "the teacher is shown correct siblings",
+    "dont_reprompt_on_self_success": "a rollout's own response is not shown to its teacher",
+    "importance_sampling_level": "ratios are of tokens",
+    "loss_type": "the denominator is the number of trained tokens of the mini-batch",
+    "scale_rewards": "advantages are not divided by a deviation",
+    "beta": "there is no KL term",
+    "teacher_model_kind": "the method has its teacher",
+    "teacher_sync_steps": "the teacher moves by the method's clock",
+}
+"""Fields of TRL that a user cannot change, and why."""
+
+
+@dataclass
+class SRPOConfig(SDPOConfig):
+    """TRL's arguments with the paper's values, and ``method``. None is the method's own value.
+
+    Raises:
+        ValueError: if a field of :data:`OF_THE_METHOD` is changed, or the method is one that TRL's trainer cannot run.
+    """
+
+    method: str = field(default="srpo", metadata={"help": "A method of srpo: srpo, sdpo, grpo, rlsd, ..."})
+    learning_rate: float | None = None
+    epsilon: float | None = None
+    distillation_alpha: float | None = None
+    distillation_is_clip: float | None = None
+    teacher_update_rate: float | None = None
+    distillation_mode: str = "topk_logits"
+    distillation_add_tail: bool = True
+    scale_rewards: str = "none"
+    # the teacher's prompt, as srpo.teacher_messages makes it
+    reprompt_template: str = "{prompt}{solution}{feedback}\n\nCorrectly solve the original question."
+    solution_template: str = "\nCorrect solution:\n\n{successful_previous_attempt}"
+    remove_thinking_from_demonstration: bool = True
+
+    def __post_init__(self) -> None:
+        for name, reason in OF_THE_METHOD.items():
+            (default,) = (each.default for each in fields(self) if each.name == name)
+            if (value := getattr(self, name)) != default:
+                raise ValueError(f"{name} = {value!r}: {reason}; leave it at {default!r}")
+        given = {ours: getattr(self, theirs) for theirs, ours in HYPERPARAMETERS.items()}
+        method = load_method(self.method, **{name: value for name, value in given.items() if value is not None})
+        _check_trl_can_run(method)
+        for theirs, ours in HYPERPARAMETERS.items():
+            setattr(self, theirs, getattr(method, ours))
+        super().__post_init__()
+        per_update, per_generation = self.gradient_accumulation_steps, self.steps_per_generation
+        if per_generation % per_update:
+            what = f"steps_per_generation = {per_generation}"
+            raise ValueError(f"{what}: gradient_accumulation_steps = {per_update} does not divide it")
+        self._method = method
+        # a method that asks no teacher needs no second weights
+        teacher = method.teacher
+        self.teacher_model_kind = TEACHERS[teacher.kind] if method.needs_teacher else "live"
+        if teacher.kind == "snapshot":
+            self.teacher_update_rate = 1.0
+        self.teacher_sync_steps = getattr(teacher, "every", 1)
+        if getattr(teacher, "moves_after", "batch") == "batch":
+            self.teacher_sync_steps *= self.updates_per_batch
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimizer updates on the rollouts that are generated together."""
+        return self.steps_per_generation * self.num_iterations // self.gradient_accumulation_steps
+
+
+def _check_trl_can_run(method: Method) -> None:
+    for what, is_so in {
+        "trust region": method.teacher.kind not in TEACHERS,
+        "success_buffer": bool(method.success_buffer),
+        "filter_groups": method.filter_groups is not None,
+        "teacher under the student's own prompt": "not_shown" in {BRANCHES[name].sibling for name in method.branches},
+        "preserve_loss_scale": method.preserve_loss_scale,
+    }.items():
+        if is_so:
+            raise ValueError(f"method = {method.name!r}: TRL's trainer has no {what}")
+
+
+class SRPOTrainer(SDPOTrainer):
+    """TRL's SDPO trainer with the loss of ``args.method``. Rewards of several functions are summed, as in TRL.
+
+    A rollout is correct if its reward is at least ``args.success_reward_threshold``.
+    """
+
+    _name = "SRPO"
+
+    def __init__(self, model: Any, reward_funcs: Any = None, args: SRPOConfig | None = None, **kwargs: Any) -> None:
+        if not isinstance(args, SRPOConfig):
+            raise ValueError(f"args is a {type(args).__name__}: give an SRPOConfig")
+        super().__init__(model, reward_funcs, args, **kwargs)
+        self.method = args._method
+        self._rewards: dict[bool, Tensor] = {}  # of all processes, by whether the model trains
+        self._left = 0  # micro-batches of this update
+        self._of_all = Totals()
+
+    def _prepare_training_batch(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = super()._prepare_training_batch(inputs)
+        size = len(batch["rewards"])
+        self._rewards[self.model.training] = self.accelerator.gather(batch["rewards"])
+        # the place of each rollout among those of all processes; a group's are adjacent
+        batch["rows"] = torch.arange(size, device=batch["rewards"].device) + size * self.accelerator.process_index
+        return batch
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        inputs = super()._prepare_inputs(generation_batch)
+        if not self.model.training:
+            self._of_all = self._totals([inputs])
+        elif not self._left:  # an update begins
+            first, count = self._step, self.current_gradient_accumulation_steps
+            buffered = self._buffered_inputs
+            self._of_all = self._totals([buffered[(first + i) % len(buffered)] for i in range(count)])
+            self._left = count
+        return inputs
+
+    def _batch(self) -> dict[str, Any]:
+        """What routing needs of all rollouts that were generated together."""
+        samples = self.num_generations if self.model.training else self.num_generations_eval
+        rewards = self._rewards[self.model.training]
+        return {
+            "rewards": rewards,
+            "groups": torch.arange(len(rewards)) // samples,
+            "method": self.method,
+            "step": self.state.global_step // self.args.updates_per_batch + 1,
+            "correct": self.args.success_reward_threshold,
+        }
+
+    @torch.no_grad()
+    def _totals(self, parts: list[dict[str, Any]]) -> Totals:
+        """Of the mini-batch: the micro-batches of all processes. Weights ask the teacher once more, before the loss."""
+        own = Totals()
+        for part in parts:
+            lengths = part["completion_mask"].sum(1)
+            entropies = None
+            if self.method.weights_tokens:
+                valid = part["completion_mask"].bool()
+                logits = self._teacher_logits(part)
+                entropies = [entropy(row[mask]) for row, mask in zip(logits, valid, strict=True)]
+            own += totals(lengths, entropies, **self._batch(), rows=part["rows"])
+        values = torch.tensor([own.tokens, own.distilled, own.weight], dtype=torch.float64)
+        tokens, distilled, weight = self.accelerator.reduce(values.to(self.accelerator.device)).tolist()
+        return Totals(int(tokens), int(distilled), weight)
+
+    @torch.no_grad()
+    def _teacher_logits(self, part: dict[str, Any]) -> Tensor:
+        with self._get_teacher_context_for_self_distillation():
+            inputs, mask = part["teacher_input_ids"], part["teacher_attention_mask"]
+            return self._forward_logits(self.teacher_model, inputs, mask, part["completion_ids"].shape[1])
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor:
+        """Section 3.3 on a micro-batch: the sum of all of a mini-batch's is the objective."""
+        if return_outputs:
+            raise ValueError("the SRPOTrainer does not return outputs")
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        value, metrics = loss(
+            self._forward_logits(model, ids, mask, inputs["completion_ids"].shape[1]),
+            self._teacher_logits(inputs) if self.method.needs_teacher else None,
+            inputs["completion_ids"],
+            inputs["completion_mask"],
+            **self._batch(),
+            old_log_probs=inputs.get("old_per_token_logps"),
+            rows=inputs["rows"],
+            of_all=self._of_all,
+        )
+        if model.training:
+            self._left -= 1
+        for name, number in metrics.items():
+            if name == "loss/divergence" or not name.startswith("loss/"):  # TRL logs means, these are shares of a sum
+                self._metrics["train" if model.training else "eval"][name].append(number)
+        return value * self.accelerator.num_processes  # gradients are averaged over processes
