@@ -15,6 +15,6 @@ RUN python3 -m venv /opt/venv \
 
 # Editable, so that a working tree mounted over /srpo is the one that runs.
 WORKDIR /srpo
-COPY pyproject.toml README.md ./
+COPY pyproject.toml setup.py README.md ./
 COPY src src
 RUN python -m pip install --no-cache-dir --no-deps --no-build-isolation -e .
