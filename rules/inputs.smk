@@ -25,9 +25,9 @@ def data_of(run):
 
 
 def warm_start_splits(model):
-    """The train splits that a base model's warm start reads, if its corpus is the splits."""
+    """The train splits that a base model's warm start reads."""
     warm_start = getattr(BASE_MODELS[model], "warm_start", None)
-    if warm_start is None or warm_start.corpus != "splits":
+    if warm_start is None or warm_start.corpus == "families":
         return []
     data_sets = [EXPERIMENT.data_set(benchmark, model).data_set for name, benchmark in BASES if name == model]
     return [LAYOUT.split(data_set, "train") for data_set in data_sets if "train" in splits_of(data_set)]

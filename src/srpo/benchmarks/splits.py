@@ -13,13 +13,17 @@ SplitName = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Question:
-    """One question; ``index`` is its position in the split, ``reward`` the kind that scores it."""
+    """One question; ``index`` is its position in the split, ``reward`` the kind that scores it.
+
+    ``response`` is a right one that its file has, for a warm start.
+    """
 
     index: int
     messages: list[dict[str, str]]
     ground_truth: str
     reward: str
     data_source: str
+    response: str | None = None
 
 
 def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> None:
@@ -27,7 +31,11 @@ def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist([_to_row(question, split) for question in questions], schema=_schema())
+    schema, rows = _schema(), [_to_row(question, split) for question in questions]
+    if any(question.response for question in questions):
+        schema = schema.append(pa.field("response", pa.string()))
+        rows = [row | {"response": question.response} for row, question in zip(rows, questions, strict=True)]
+    table = pa.Table.from_pylist(rows, schema=schema)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     pq.write_table(table, partial, write_page_checksum=True)
@@ -90,4 +98,5 @@ def _from_row(row: dict[str, Any]) -> Question:
         ground_truth=row["reward_model"]["ground_truth"],
         reward=row["extra_info"]["reward"],
         data_source=row["data_source"],
+        response=row.get("response"),
     )

@@ -26,7 +26,7 @@ from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmar
 from srpo.experiment.rows import Row, parse_rows, read_file
 from srpo.files import parse_yaml, read_bytes, write_text
 from srpo.repository import CONFIGS, method_files
-from srpo.rewards import check_truths, find_reward, is_own
+from srpo.rewards import check_truths, compute_reward, find_reward, is_own
 from srpo.schema import Config, Count, flattened
 
 _log = logging.getLogger(__name__)
@@ -426,9 +426,18 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
             for of_split in rows.values():
                 truths = [row.ground_truth for row in of_split]
                 check_truths(reward, truths[:1] if is_own(reward) else truths)
+                _check_responses(reward, of_split)
         except SrpoError as error:
             raise SrpoError(f"{path}: {error}") from error
     return content
+
+
+def _check_responses(reward: str, rows: Iterable[Row]) -> None:
+    """Check that the responses of own data, which a warm start learns, are right."""
+    for number, row in enumerate(rows, 1):
+        if row.response is not None and not compute_reward(reward, row.response, row.ground_truth):
+            what = f"question {number}: response = {row.response!r:.80}"
+            raise SrpoError(f"{what}: not right by reward = {reward}, the answer is {row.ground_truth!r:.40}")
 
 
 def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:

@@ -52,7 +52,9 @@ FactsPerQuestion = Annotated[int, Field(ge=2, le=10)]
 class WarmStart(Config):
     """Supervised start of a model that is built here: it teaches the answer format and the use of a solution."""
 
-    corpus: Literal["families", "splits"]
+    corpus: Literal["families", "splits", "files"]
+    """What it learns from: the toys' families, made-up responses to the train splits' questions, or the responses that
+    own data files give."""
     families: dict[str, FactsPerQuestion | None] = Field(default_factory=dict)
     """The families of the corpus ``families``, and the number of facts in their questions; null: the family's own
     questions. Empty: all families with their own."""

@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from srpo.errors import SrpoError
 from srpo.files import is_lfs_pointer, read_bytes
@@ -18,18 +18,21 @@ _PARQUET = b"PAR1"
 
 
 class Columns(Config):
-    """The columns of a question's parts. The data need a column ``system`` only if it has another name here."""
+    """The columns of a question's parts. The data need ``system`` and ``response`` only if they have other names here.
+
+    ``response`` is a right response, for a warm start with the corpus ``files``.
+    """
 
     prompt: str = "prompt"
     answer: str = "answer"
     system: str = "system"
+    response: Annotated[str, Field(exclude_if=lambda value: value == "response")] = "response"
 
     @model_validator(mode="after")
     def _differ(self) -> Columns:
-        if len({self.prompt, self.answer, self.system}) < 3:
-            raise ValueError(
-                f"prompt, answer and system = {self.prompt}, {self.answer}, {self.system}: give three columns"
-            )
+        columns = [getattr(self, name) for name in type(self).model_fields]
+        if len({*columns}) < len(columns):
+            raise ValueError(f"prompt, answer, system and response = {', '.join(columns)}: give different columns")
         return self
 
     def check(self, found: Collection[str], where: str) -> None:
@@ -38,7 +41,7 @@ class Columns(Config):
         Raises:
             SrpoError: naming the missing column and the columns of the data.
         """
-        needed = [self.prompt, self.answer, *({self.system} - {"system"})]
+        needed = [self.prompt, self.answer, *({self.system} - {"system"}), *({self.response} - {"response"})]
         if missing := [column for column in needed if column not in found]:
             raise SrpoError(f"{where}: no column {missing[0]}; there is {', '.join(found) or 'none'}")
 
@@ -49,20 +52,23 @@ class Columns(Config):
             SrpoError: if a column is missing or is not text.
         """
         self.check(record, where)
-        prompt, answer, system = record[self.prompt], record[self.answer], record.get(self.system)
-        for column, value in ((self.prompt, prompt), (self.answer, answer), (self.system, system or "")):
+        prompt, answer = record[self.prompt], record[self.answer]
+        system, response = record.get(self.system), record.get(self.response)
+        optional = [(self.system, system or ""), (self.response, response or "")]
+        for column, value in [(self.prompt, prompt), (self.answer, answer), *optional]:
             if not isinstance(value, str):
                 raise SrpoError(f"{where}: {column} = {value!r:.100}: must be text")
         before = [{"role": "system", "content": system}] if system else []
-        return Row([*before, {"role": "user", "content": prompt}], answer)
+        return Row([*before, {"role": "user", "content": prompt}], answer, response or None)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A question: its chat messages (a system message only if the row has one) and its answer."""
+    """A question: its chat messages (a system message only if the row has one), its answer, and maybe a response."""
 
     messages: list[dict[str, str]]
     ground_truth: str
+    response: str | None = None
 
 
 def read_file(path: Path) -> bytes:
@@ -82,7 +88,7 @@ def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> li
 
     Args:
         where: the file's name in messages.
-        columns: default: prompt, answer and system.
+        columns: default: those of :class:`Columns`.
 
     Raises:
         SrpoError: naming the row, if one is no question; if there is none.
@@ -116,7 +122,8 @@ def _parquet(content: bytes, where: str, columns: Columns) -> Iterable[tuple[int
         file = pq.ParquetFile(pa.BufferReader(content))
         found = file.schema_arrow.names
         columns.check(found, where)
-        wanted = [column for column in (columns.prompt, columns.answer, columns.system) if column in found]
+        known = (columns.prompt, columns.answer, columns.system, columns.response)
+        wanted = [column for column in known if column in found]
         # with threads, a process that ends at once can abort
         records = file.read(wanted, use_threads=False).to_pylist()
     except (OSError, pa.ArrowException) as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from srpo.benchmarks.prompts import Messages, teacher_messages
+from srpo.benchmarks.prompts import Messages, strip_thinking, teacher_messages
 from srpo.benchmarks.splits import Question, read_split
 from srpo.errors import SrpoError
 from srpo.experiment.config import WarmStart
@@ -183,13 +183,51 @@ def _compose(reasoning: str, answer: str) -> str:
     return f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
 
+class FilesCorpus:
+    """Questions of the train splits with the right responses that their files give.
+
+    An informed response is the one that is shown.
+
+    Raises:
+        SrpoError: if no question has a response.
+    """
+
+    def __init__(self, settings: WarmStart, train_splits: dict[str, Path]) -> None:
+        found = {name: [q for q in read_split(path) if q.response] for name, path in sorted(train_splits.items())}
+        self._questions = {name: questions for name, questions in found.items() if questions}
+        if not self._questions:
+            where = f"warm_start.corpus = files: {', '.join(train_splits) or 'no splits'}"
+            raise SrpoError(f"{where}: no question has a response; give the train file a column response")
+        self._informed_fraction = settings.informed_fraction
+
+    def draw(self, rng: random.Random) -> Example:
+        """Draw one example."""
+        question = rng.choice(self._questions[rng.choice(list(self._questions))])
+        response = str(question.response)
+        if rng.random() >= self._informed_fraction:
+            return Example(question.messages, response)
+        return Example(teacher_messages(question.messages, response), response, strip_thinking(response))
+
+    def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
+        """Draw ``n`` questions of each split with their responses."""
+        return {
+            name: [
+                (question, teacher_messages(question.messages, str(question.response)))
+                for question in rng.sample(questions, min(n, len(questions)))
+            ]
+            for name, questions in self._questions.items()
+        }
+
+
 def open_corpus(settings: WarmStart, train_splits: dict[str, Path]) -> Corpus:
     """Make the corpus that ``settings`` names.
 
     Raises:
         SrpoError: if it needs splits and these have no usable question.
     """
-    return FamiliesCorpus(settings) if settings.corpus == "families" else SplitsCorpus(settings, train_splits)
+    if settings.corpus == "families":
+        return FamiliesCorpus(settings)
+    return (SplitsCorpus if settings.corpus == "splits" else FilesCorpus)(settings, train_splits)
 
 
 def corpus_texts(corpus: Corpus, rng: random.Random, n: int) -> Iterator[str]:

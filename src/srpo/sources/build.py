@@ -126,7 +126,10 @@ def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
 
 def _questions(benchmark: Benchmark, rows: Sequence[Row], place: str) -> list[Question]:
     data_source = f"{place.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
-    return [Question(i, row.messages, row.ground_truth, benchmark.reward, data_source) for i, row in enumerate(rows)]
+    return [
+        Question(i, row.messages, row.ground_truth, benchmark.reward, data_source, row.response)
+        for i, row in enumerate(rows)
+    ]
 
 
 def _describe_source(benchmark: Benchmark) -> dict[str, Any]:

@@ -138,7 +138,10 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
         ({"train_files": "train.jsonl"}, "data/sums.yaml: train_files: unknown key; did you mean train_file?"),
         ({"contents": {}}, "data/sums.yaml: contents: unknown key"),
         ({"columns": {"prompt": "question"}}, "data/train.jsonl:1: no column question; there is prompt, answer"),
-        ({"columns": {"prompt": "answer"}}, "prompt, answer and system = answer, answer, system: give three columns"),
+        (
+            {"columns": {"prompt": "answer"}},
+            "response = answer, answer, system, response: give different columns",
+        ),
         ({"columns": {"question": "q"}}, "data/sums.yaml: columns.question: unknown key"),
         ({"reward": "tool_use"}, "data/sums.yaml: reward = tool_use: question 0: '0' is not a list of calls"),
         ({"reward": "judge"}, "data/sums.yaml: reward = 'judge': unknown; there is answer_match"),
