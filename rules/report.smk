@@ -10,10 +10,10 @@ rule write_report:
         report=with_caption(LAYOUT.report, "Report"),
         report_caption=LAYOUT.report_caption,
         tables=[with_caption(LAYOUT.table(table, "csv"), "Tables") for table in TABLES],
-        table_texts=[LAYOUT.table(table, kind) for table in TABLES for kind in ("md", "tex", "rst")],
+        table_texts=[LAYOUT.table(table, kind) for table in TABLES for kind in ("md", "rst")],
         # not among the tables: measured seconds differ between machines
         cost=[with_caption(LAYOUT.cost_table("csv", name), "Tables") for name in COST_TABLES],
-        cost_texts=[LAYOUT.cost_table(kind, name) for name in COST_TABLES for kind in ("md", "tex", "rst")],
+        cost_texts=[LAYOUT.cost_table(kind, name) for name in COST_TABLES for kind in ("md", "rst")],
         figures=[with_caption(LAYOUT.figure(figure, "png"), "Figures") for figure in FIGURES],
         figure_texts=[LAYOUT.figure(figure, kind) for figure in FIGURES for kind in ("svg", "csv", "rst")],
     log:

@@ -121,7 +121,7 @@ class Layout:
     """Folder of the tables."""
 
     def table(self, name: str, kind: str) -> Path:
-        """A table as ``csv``, ``md``, ``tex`` or its caption, ``rst``."""
+        """A table as ``csv``, ``md`` or its caption, ``rst``."""
         return self.tables / f"{name}.{kind}"
 
     cost = _Place("cost")

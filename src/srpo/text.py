@@ -49,7 +49,7 @@ def printable(text: Any, longest: int = 1500) -> str:
     """Untrusted text that is safe to show: control characters are replaced by their code, then it is :func:`shortened`.
 
     Control, surrogate and direction-changing characters could hide or reorder the text around them. Markup is not
-    escaped here, because HTML, LaTeX and Markdown escape differently.
+    escaped here, because HTML and Markdown escape differently.
     """
     shown = "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else f"\\u{ord(c):04x}" for c in str(text))
     return shortened(shown, longest)

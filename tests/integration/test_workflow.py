@@ -410,8 +410,8 @@ if verb == "data":
 elif verb == "model":
     outputs = [layout.model(options["model"]) / "base.json"]
 elif verb == "report":
-    tables = [layout.tables / f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "tex", "rst")]
-    tables += [layout.cost_table(kind, name) for name in COST_TABLES for kind in ("csv", "md", "tex", "rst")]
+    tables = [layout.tables / f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "rst")]
+    tables += [layout.cost_table(kind, name) for name in COST_TABLES for kind in ("csv", "md", "rst")]
     figures = [layout.figures / f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg", "csv", "rst")]
     page = [layout.report, layout.report.with_suffix(".rst")]
     outputs = [*tables, *figures, *page]

@@ -7,7 +7,7 @@ If each seed has its own base model, seeds are base models.
 import bisect
 import math
 
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 from srpo.analysis.results.estimates import LEVEL, Variance
 
@@ -59,14 +59,3 @@ def seeds_needed(variance: Variance, effect: float, wanted: float = POWER) -> in
     seeds = range(2, MAX_SEEDS + 1)
     place = bisect.bisect_left(seeds, True, key=lambda number: power(variance, effect, number) >= wanted)
     return seeds[place] if place < len(seeds) else None
-
-
-def effect_found(variance: Variance, seeds: int, wanted: float = POWER) -> float:
-    """The smallest true difference that ``seeds`` find with the power ``wanted``, points; infinite with one."""
-    if seeds < 2:
-        return math.inf
-    error, _ = variance.with_runs(seeds).error()
-    if not error:
-        return 0.0
-    reach = half_width(variance, seeds)  # found with half the power or so; the effect wanted is not much larger
-    return float(optimize.brentq(lambda effect: power(variance, effect, seeds) - wanted, 0.0, reach + 10 * error))

@@ -1,4 +1,4 @@
-"""The layout of a table, from which Markdown, LaTeX and HTML are made."""
+"""The layout of a table, from which Markdown and HTML are made."""
 
 import math
 import re
@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any
 
-import pandas as pd
-
 from srpo.analysis.results.titles import MISSING
 
 EXCERPT = 240
 """Maximum number of characters that a cell shows."""
-LONG_TEXT = 48
-"""A column with longer texts, in characters, breaks its lines."""
 
 
 @dataclass(frozen=True)
@@ -105,37 +101,6 @@ def markdown(grid: Grid) -> str:
         lines.append(_line(texts))
     title = f"### {grid.title}\n\n" if grid.title else ""
     return title + "\n".join(lines) + "\n"
-
-
-def latex(grid: Grid, caption: str, label: str) -> str:
-    """A booktabs ``table`` for a paper; every text is escaped but ``caption`` and ``label``, which are ours."""
-    # Labels repeat (a method below each model), which a Styler's index may not: they are the first column.
-    heads = [("", grid.corner), *grid.columns]
-    columns = pd.MultiIndex.from_tuples(heads) if grid.groups else pd.Index([head for _, head in heads])
-    body = [[Cell(row.label, row.heading), *_spread(grid, row)] for row in grid.rows]
-    texts = pd.DataFrame([[str(cell) for cell in row] for row in body], columns=columns)
-    bold = pd.DataFrame([["textbf:--rwrap" if cell.best else "" for cell in row] for row in body], columns=columns)
-    style = texts.style.format(escape="latex").format_index(escape="latex", axis="columns").hide(axis="index")
-    return style.apply(lambda _: bold, axis=None).to_latex(
-        hrules=True,
-        column_format=_column_format(texts, "r" if grid.numeric else "l"),
-        multicol_align="c",
-        caption=caption,
-        label=label,
-        position_float="centering",
-    )
-
-
-def _column_format(texts: pd.DataFrame, usual: str) -> str:
-    """``usual`` columns after a left one; columns of long texts break their lines and share most of a line's width."""
-    longest = [int(texts.iloc[:, i].str.len().max()) if len(texts) else 0 for i in range(texts.shape[1])]
-    # the square root: a text ten times as long would leave the other no room
-    widths = {i: math.sqrt(length) for i, length in enumerate(longest) if length > LONG_TEXT}
-    total = sum(widths.values())
-    columns = ["l", *[usual] * (texts.shape[1] - 1)]
-    return "".join(
-        f"p{{{0.75 * widths[i] / total:.2f}\\linewidth}}" if i in widths else column for i, column in enumerate(columns)
-    )
 
 
 def _spread(grid: Grid, row: Row) -> list[Cell]:

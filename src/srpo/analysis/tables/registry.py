@@ -1,4 +1,4 @@
-"""All tables of an experiment: tidy CSV for programs, Markdown and LaTeX for people.
+"""All tables of an experiment: tidy CSV for programs, Markdown for people.
 
 The tables in ``tables/`` depend only on scores and the training clock, so with a modelled clock every machine writes
 the same bytes. Those that depend on the machine (wall time, memory) are in ``cost/``.
@@ -52,7 +52,7 @@ def build_tables(results: Results) -> dict[str, Table]:
 
 
 def write_tables(results: Results, out_dir: Path, cost_dir: Path | None = None) -> list[Path]:
-    """Write every table as ``<name>.csv``, ``.md``, ``.tex`` and its caption ``.rst``; return the paths.
+    """Write every table as ``<name>.csv``, ``.md`` and its caption ``.rst``; return the paths.
 
     Args:
         cost_dir: where the tables of measured seconds go; by default ``cost/`` beside ``out_dir``.

@@ -11,7 +11,7 @@ import pandas as pd
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.titles import MISSING
-from srpo.analysis.tables.grid import Cell, Grid, interval, latex, markdown, number
+from srpo.analysis.tables.grid import Cell, Grid, interval, markdown, number
 from srpo.files import write_text
 
 NOT_COMPARABLE = "Models, questions or budgets are not the paper's: the numbers are not comparable with the paper's."
@@ -35,8 +35,8 @@ class Table:
 
 
 def write_table(table: Table, folder: Path) -> list[Path]:
-    """Write ``<name>.csv``, ``<name>.md``, ``<name>.tex`` and its caption ``<name>.rst``; return the paths."""
-    contents = {"csv": table_csv(table.frame, table.digits), "md": _markdown(table), "tex": _latex(table)}
+    """Write ``<name>.csv``, ``<name>.md`` and its caption ``<name>.rst``; return the paths."""
+    contents = {"csv": table_csv(table.frame, table.digits), "md": _markdown(table)}
     contents["rst"] = f"{table.title}. {' '.join(table.notes)}".strip() + "\n"
     paths = [folder / f"{table.name}.{kind}" for kind in contents]
     for path, text in zip(paths, contents.values(), strict=True):
@@ -57,16 +57,6 @@ def _markdown(table: Table) -> str:
     if not table.grids:
         parts.append(table.nothing)
     return "\n\n".join(parts) + "\n"
-
-
-def _latex(table: Table) -> str:
-    """LaTeX that needs the packages booktabs and multirow; notes are comments."""
-    title = table.title.split(". ", 1)[-1]  # LaTeX numbers tables itself
-    notes = [f"% {note}" for note in table.notes] or [f"% {table.nothing}"]
-    captions = [". ".join(filter(None, (title, grid.title))) for grid in table.grids]
-    labels = [f"tab:{table.name}" + (f"-{i}" if i > 1 else "") for i in range(1, len(captions) + 1)]
-    bodies = [latex(*parts) for parts in zip(table.grids, captions, labels, strict=True)]
-    return "\n".join([*notes, *bodies]).rstrip() + "\n"
 
 
 # ---------------------------------------------------------------- cells and notes

@@ -11,7 +11,7 @@ from scipy import stats
 from srpo.analysis.report.power_text import assumed_sentences, measured_sentences
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import Estimate, Variance
-from srpo.analysis.results.power import assumed, effect_found, half_width, power, sample_noise, seeds_needed
+from srpo.analysis.results.power import assumed, half_width, power, sample_noise, seeds_needed
 from srpo.layout import RunId
 
 
@@ -114,17 +114,3 @@ def test_what_is_measured_is_said_as_a_range_over_the_contrasts():
     stuck = replace(estimates[0], variance=Variance([(9.0, 40.0)], [(1.0, 3)], 0.1))  # questions alone hide it
     assert f"need {few} to more than 1000 seeds" in measured_sentences([estimates[0], stuck])[1]
     assert measured_sentences([]) == []
-
-
-def test_the_effect_that_is_found_has_the_power_wanted():
-    variance = assumed(2.0, benchmarks=2, noise_sd=1.0)
-    for seeds in (2, 3, 30):
-        effect = effect_found(variance, seeds)
-        assert power(variance, effect, seeds) == pytest.approx(0.8)
-        assert half_width(variance, seeds) < effect
-        assert effect_found(variance, seeds, 0.9) > effect
-    error, dof = math.sqrt(2 * 5 / (2 * 3)), 8  # by hand: two benchmarks, three seeds
-    edge = stats.t.ppf(0.975, dof)
-    assert stats.nct.sf(edge, dof, effect_found(variance, 3) / error) == pytest.approx(0.8)
-    assert effect_found(variance, 1) == math.inf
-    assert effect_found(assumed(0.0), 2) == 0.0
