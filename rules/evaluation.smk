@@ -12,6 +12,8 @@ if not EVALUATES_ITSELF:
         log:
             LAYOUT.log("runs", RUN_PATH, "evaluate"),
         priority: 10
+        # a rollout server may fail
+        retries: 2 if workflow.is_main_process else 0
         conda:
             CONDA
         threads: DEVICES["threads"]
@@ -40,6 +42,7 @@ rule evaluate_base:
     log:
         LAYOUT.log("base", "{model}", "{benchmark}"),
     priority: 10
+    retries: 2 if workflow.is_main_process and not EVALUATES_ITSELF else 0
     conda:
         CONDA
     threads: DEVICES["threads"]

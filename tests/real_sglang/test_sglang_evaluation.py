@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from srpo.errors import SrpoError
-from srpo.rollout import sglang_process
 from srpo.rollout.interface import SamplingParams
 from srpo.rollout.sglang_protocol import generate_request, nucleus_floor
 from srpo.seeds import derive_seed
@@ -26,12 +24,9 @@ PARAMS = SamplingParams(temperature=0.7, max_new_tokens=24, top_p=0.9)
 
 @pytest.fixture(scope="module")
 def server(serve):
-    """A running server. The first port that it is given belongs to a program that never answers."""
-    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as silent:
-        free_port, taken = sglang_process.free_port, iter([silent.getsockname()[1]])
-        patch.setattr(sglang_process, "free_port", lambda: next(taken, None) or free_port())
-        with serve() as server:
-            yield server
+    """A running server."""
+    with serve() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -154,30 +149,29 @@ def test_a_prompt_that_is_too_long(server):
     assert "longer than the model's context length" in refused.text
 
 
-def test_ids_beyond_the_vocabulary_are_not_checked_by_sglang(server, expected):
+def test_ids_beyond_the_vocabulary_are_not_checked_by_sglang(serve):
     """As the double has it: inside the padding of the embedding anything goes, beyond it the server ends itself."""
-    for prompt in ([5, VOCABULARY], [-1]):
-        with pytest.raises(SrpoError, match="vocabulary has 250"):
-            server.generate([prompt], PARAMS, [[1]])
-    assert post(server, [5, VOCABULARY + 3], PARAMS).status_code == 200
-    before = server.restarts_left
-    with pytest.raises(httpx.TransportError):
-        post(server, [5, VOCABULARY + 100], PARAMS)
-    assert tokens(server.generate(PROMPTS, PARAMS, SEEDS)) == tokens(expected)
-    assert server.restarts_left == before - 1
+    with serve() as server:
+        for prompt in ([5, VOCABULARY], [-1]):
+            with pytest.raises(SrpoError, match="vocabulary has 250"):
+                server.generate([prompt], PARAMS, [[1]])
+        assert post(server, [5, VOCABULARY + 3], PARAMS).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            post(server, [5, VOCABULARY + 100], PARAMS)
+        with pytest.raises(SrpoError, match=r"^sglang server: .*start again"):
+            server.generate(PROMPTS, PARAMS, SEEDS)
 
 
 # ---------------------------------------------------------------- faults
 
 
-def test_the_scheduler_is_killed_in_the_middle_of_a_batch(server):
+def test_the_scheduler_is_killed_in_the_middle_of_a_batch(serve):
     params = replace(PARAMS, max_new_tokens=400, top_p=1.0, temperature=1.0)
-    whole = server.generate(PROMPTS, params, SEEDS)
-    before = server.restarts_left
-    (scheduler,) = schedulers(server)
-    threading.Timer(1.0, scheduler.send_signal, [signal.SIGKILL]).start()
-    assert tokens(server.generate(PROMPTS, params, SEEDS)) == tokens(whole)
-    assert server.restarts_left == before - 1
+    with serve() as server:
+        (scheduler,) = schedulers(server)
+        threading.Timer(1.0, scheduler.send_signal, [signal.SIGKILL]).start()
+        with pytest.raises(SrpoError, match=r"^sglang server: .*start again"):
+            server.generate(PROMPTS, params, SEEDS)
 
 
 def test_one_of_two_data_parallel_schedulers_dies(serve, expected):
@@ -188,8 +182,8 @@ def test_one_of_two_data_parallel_schedulers_dies(serve, expected):
         first.send_signal(signal.SIGKILL)
         psutil.wait_procs([first], timeout=1)
         start = time.monotonic()
-        assert tokens(server.generate(PROMPTS, PARAMS, SEEDS)) == tokens(expected)
-        assert server.restarts_left == 2
+        with pytest.raises(SrpoError, match=rf"its process {first.pid} .* has died"):
+            server.generate(PROMPTS, PARAMS, SEEDS)
         assert time.monotonic() - start < server.options.request_timeout / 2
 
 

@@ -101,14 +101,10 @@ class Double:
         self.requests = self.in_flight = 0
 
     def note(self, event: str, **details: Any) -> None:
-        """Append to the journal, which outlives a restart."""
+        """Append to the journal, which outlives the server."""
         if self.options.journal:
             with self.lock, self.options.journal.open("a") as journal:
                 journal.write(json.dumps({"event": event, **details}) + "\n")
-
-    def starts(self) -> int:
-        """How often the server has been started with this journal."""
-        return self.options.journal.read_text().count('"start"') if self.options.journal else 0
 
     def generate(self, body: Any) -> tuple[int, bytes, str | None]:
         """Status, body and fault of the answer."""
@@ -119,12 +115,11 @@ class Double:
             in_flight = self.in_flight
         try:
             self.note("generate", body=body, in_flight=in_flight)
-            if number > self.options.die_after and self.starts() <= self.options.faulty_starts:
+            if number > self.options.die_after:
                 print("the scheduler has died", flush=True)
                 os._exit(13)
             time.sleep(self.options.answer_seconds)
-            faulty = number <= self.options.times and self.starts() <= self.options.faulty_starts
-            fault = self.options.fault if faulty else None
+            fault = self.options.fault if number <= self.options.times else None
             if fault == "error":
                 return 500, b"Internal Server Error", None
             try:
@@ -299,7 +294,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     ours.add_argument("--fault", choices=ANSWER_FAULTS)
     ours.add_argument("--times", type=int, default=2**63, help="the first requests that have the fault")
     ours.add_argument("--die-after", type=int, default=2**63, help="requests answered before the server dies")
-    ours.add_argument("--faulty-starts", type=int, default=2**63, help="starts after which it dies no more")
     ours.add_argument("--dies-at-start", action="store_true")
     ours.add_argument("--gives-up-at-start", action="store_true", help="as SGLang when a scheduler has an error")
     ours.add_argument("--killed-at-start", action="store_true", help="from outside, without a word")

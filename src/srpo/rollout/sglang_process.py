@@ -28,12 +28,6 @@ KILL_SECONDS = 30.0
 POLL_SECONDS = 0.5
 """Seconds between checks of a server."""
 
-SUSPENDED_SECONDS = 30.0
-"""How long a process of the server may be stopped (SIGSTOP) before the server counts as failed."""
-
-PORTS = 3
-"""Maximum number of ports to try if other programs take them while the model is loaded."""
-
 _DIE_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9)\n"  # PR_SET_PDEATHSIG, SIGKILL
     "os.execvp(sys.argv[1], sys.argv[1:])"
@@ -51,10 +45,6 @@ _GAVE_UP = ("Received sigquit from a child process", "Traceback (most recent cal
 """Text in the log that SGLang writes before it kills its own process group."""
 
 
-class PortTaken(Exception):
-    """Another program listens on the server's port."""
-
-
 class ServerProcess:
     """One SGLang server, from its start to its end.
 
@@ -65,7 +55,7 @@ class ServerProcess:
         command: what starts the server, before its arguments.
 
     Raises:
-        SrpoError: if the server ends while it starts, is not healthy in time, or finds no free port.
+        SrpoError: if the server ends while it starts, is not healthy in time, or another program takes its port.
     """
 
     def __init__(self, checkpoint: Path, log: Path, options: ServerOptions, command: Sequence[str] = COMMAND) -> None:
@@ -73,22 +63,14 @@ class ServerProcess:
         self._log = log
         self._options = options
         self._command = command
-        self._workers: list[psutil.Process] = []
-        self._suspended_since: float | None = None
         log.parent.mkdir(parents=True, exist_ok=True)
-        for _ in range(PORTS):
-            self._launch()
-            try:
-                self._wait_until_healthy()
-            except PortTaken:
-                self.stop()
-            except BaseException:
-                self.stop()
-                raise
-            else:
-                self._workers = [each for each in _members(self.process.pid) if _name(each).startswith(_WORKER)]
-                return
-        raise SrpoError(f"sglang server: other programs took {PORTS} ports, the last is {self._port}; start again")
+        self._launch()
+        try:
+            self._wait_until_healthy()
+        except BaseException:
+            self.stop()
+            raise
+        self._workers = [each for each in _members(self.process.pid) if _name(each).startswith(_WORKER)]
 
     @property
     def url(self) -> str:
@@ -103,21 +85,8 @@ class ServerProcess:
         """
         if (status := self.process.poll()) is not None:
             return self._ending(status)
-        suspended = None
-        for worker in self._workers:
-            state = _state(worker)
-            if state in _ENDED:
-                return f"its process {worker.pid} ({_name(worker) or 'collected'}) has died"
-            if state == psutil.STATUS_STOPPED:
-                suspended = worker.pid
-        if suspended is None:
-            self._suspended_since = None
-            return None
-        now = time.monotonic()
-        self._suspended_since = self._suspended_since or now
-        if now - self._suspended_since < SUSPENDED_SECONDS:
-            return None
-        return f"its process {suspended} has been stopped for {SUSPENDED_SECONDS:g} s"
+        dead = (worker for worker in self._workers if _state(worker) in _ENDED)
+        return next((f"its process {each.pid} ({_name(each) or 'collected'}) has died" for each in dead), None)
 
     def stop(self) -> None:
         """End every process of the server's group.
@@ -174,7 +143,7 @@ class ServerProcess:
                 # The port was free before the model was loaded; another program may have taken it since. SGLang would
                 # only log this and wait.
                 if _others_listen(self._port, self.process.pid):
-                    raise PortTaken
+                    raise SrpoError(f"sglang server: another program took its port {self._port}; start again")
                 if (served := _served_model(client, deadline)) is not None:
                     break
                 if time.monotonic() > deadline:

@@ -1,13 +1,13 @@
-"""Offline evaluation: a rollout engine that starts an SGLang server, queries it over HTTP and restarts it if it fails.
+"""Offline evaluation: a rollout engine that starts an SGLang server and queries it over HTTP.
 
-The server runs in separate processes: a crash stays there, and its end frees all GPU memory. Every sample is one
-request with its own seed, so a repeated request gives the same sample, also after a restart.
+The server runs in separate processes: a crash stays there, and its end frees all GPU memory. If the server fails, the
+evaluation ends with one line, and Snakemake starts it again (``retries``). Every sample is one request with its own
+seed, so a repeated request gives the same sample.
 Written for SGLang 0.5.12. `tests/real_sglang` tests it with SGLang itself on a CPU; `tests/support/sglang_double.py`
 is a fast test double of the server that can simulate every fault.
 """
 
 import asyncio
-import logging
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,8 +31,6 @@ from srpo.rollout.sglang_protocol import (
     vocabulary_size,
 )
 
-logger = logging.getLogger(__name__)
-
 ATTEMPTS = 5
 """Maximum number of requests for one sample to a server that is alive."""
 
@@ -44,17 +42,10 @@ DRAWS = 16
 
 At full length about a quarter of the responses need one."""
 
-RESTARTS = 3
-"""Maximum number of restarts of a server that failed."""
-
 OTHER_FILES = 128
 """Maximum number of files that this process has open besides its connections."""
 
 _Place = tuple[int, int]  # index of the prompt, index of the sample
-
-
-class _ServerFailed(Exception):
-    """The server cannot answer any more; its message says why."""
 
 
 class SGLangServer:
@@ -80,8 +71,6 @@ class SGLangServer:
         self._stops = stop_token_ids(checkpoint)
         self._vocabulary = vocabulary_size(checkpoint)
         self.server: ServerProcess | None = None
-        self._given_up = ""  # why the server cannot be restarted
-        self.restarts_left = RESTARTS
 
     def __enter__(self) -> Self:
         """Start the server and wait until it is healthy.
@@ -89,11 +78,13 @@ class SGLangServer:
         Raises:
             SrpoError: if the server ends, or is not healthy in time.
         """
-        self.server = self._start()
+        self.server = ServerProcess(self._checkpoint, self._log, self.options, self.command)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        if self.server is not None:
+            server, self.server = self.server, None
+            server.stop()
 
     def generate(
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
@@ -103,10 +94,8 @@ class SGLangServer:
         Raises:
             SrpoError: on a prompt that is empty, has a token outside of the vocabulary or with ``max_new_tokens``
                 exceeds the context; a seed beyond 64 bits; a refused request; a sample that stays incomplete; a
-                server that keeps failing.
+                server that has failed.
         """
-        if self._given_up:
-            raise SrpoError(f"sglang server: given up before: {self._given_up}")
         if self.server is None:
             raise RuntimeError("generate is for inside the with block")
         self._check(prompt_ids, params.max_new_tokens, seeds)
@@ -116,11 +105,8 @@ class SGLangServer:
             for j, seed in enumerate(own)
         }
         completions: dict[_Place, Completion] = {}
-        while missing := {place: asked for place, asked in requests.items() if place not in completions}:
-            try:
-                asyncio.run(self._sample_all(missing, params, completions))
-            except _ServerFailed as failure:
-                self._restart(str(failure))
+        if requests:
+            asyncio.run(self._sample_all(requests, params, completions))
         return [[completions[i, j] for j in range(len(own))] for i, own in enumerate(seeds)]
 
     def _check(self, prompt_ids: list[list[int]], max_new_tokens: int, seeds: list[list[int]]) -> None:
@@ -147,7 +133,6 @@ class SGLangServer:
 
         Raises:
             SrpoError: see :meth:`generate`.
-            _ServerFailed: if the server cannot answer any more.
         """
         in_flight = min(len(requests), self.options.concurrency * self.options.data_parallel)
         free = asyncio.Semaphore(_connections(in_flight))
@@ -223,31 +208,10 @@ class SGLangServer:
 
     # ------------------------------------------------------------ server
 
-    def _start(self) -> ServerProcess:
-        return ServerProcess(self._checkpoint, self._log, self.options, self.command)
-
-    def _stop(self) -> None:
-        if self.server is not None:
-            server, self.server = self.server, None
-            server.stop()
-
-    def _restart(self, failure: str) -> None:
-        assert self.server is not None
-        logger.warning("sglang server: %s", failure)
-        try:
-            if not self.restarts_left:
-                raise SrpoError(f"sglang server: failed {RESTARTS + 1} times: {failure}; {self.server.log_end()}")
-            self.restarts_left -= 1
-            self._stop()
-            self.server = self._start()
-        except SrpoError as error:
-            self._given_up = str(error)
-            raise
-
     def _raise_if_failed(self) -> None:
         assert self.server is not None
         if failure := self.server.failure():
-            raise _ServerFailed(failure)
+            raise SrpoError(f"sglang server: {failure}; start again; {self.server.log_end()}")
 
 
 def _connections(wanted: int) -> int:
