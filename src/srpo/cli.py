@@ -608,7 +608,6 @@ class _Opened:
         return self._named(self.experiment.data_sets(), "benchmark", name)
 
     def run(self, model: str, benchmark: str, method: str, seed: int) -> RunId:
-        """A run of the matrix."""
         from srpo.layout import RunId
 
         self.model(model)

@@ -166,7 +166,6 @@ def flush_to_disk(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """:func:`write_bytes` of ``text`` in UTF-8."""
     write_bytes(path, text.encode())
 
 

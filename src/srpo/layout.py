@@ -58,7 +58,6 @@ class RunFiles:
     """Log of training steps, one event per line."""
 
     validations = _Place("validations.jsonl")
-    """Log of validations."""
 
     groups = _Place("groups.jsonl")
     """Log of single groups of rollouts, for the report."""
@@ -81,10 +80,8 @@ class RunFiles:
     """Marks a finished run. The summary cannot: Snakemake deletes it before it runs a job again."""
 
     checkpoints = _Place("checkpoints")
-    """Folder of the checkpoints."""
 
     def checkpoint(self, step: int) -> Path:
-        """Folder of the checkpoint after ``step`` steps."""
         return self.checkpoints / f"step{step}"
 
     def checkpoint_name(self, step: int) -> str:
@@ -115,10 +112,8 @@ class Layout:
     folder: Path
 
     experiment = _Place("experiment.yaml")
-    """The resolved experiment."""
 
     tables = _Place("tables")
-    """Folder of the tables."""
 
     def table(self, name: str, kind: str) -> Path:
         """A table as ``csv``, ``md`` or its caption, ``rst``."""
@@ -132,14 +127,12 @@ class Layout:
         return self.cost / f"{name}.{kind}"
 
     figures = _Place("figures")
-    """Folder of the figures."""
 
     def figure(self, name: str, kind: str) -> Path:
         """A figure as ``png``, ``svg``, its numbers as ``csv`` or its caption, ``rst``."""
         return self.figures / f"{name}.{kind}"
 
     report = _Place("report.html")
-    """The self-contained report."""
 
     report_caption = _Place("report.rst")
     """The report's caption in the report of Snakemake."""
@@ -156,11 +149,9 @@ class Layout:
         return self.folder.absolute().parent / "mlflow.db"
 
     def split(self, benchmark: str, split: str) -> Path:
-        """Questions of a benchmark's split."""
         return self.folder / "data" / benchmark / f"{split}.parquet"
 
     def statistics(self, benchmark: str) -> Path:
-        """Statistics of a benchmark's splits."""
         return self.folder / "data" / benchmark / "statistics.json"
 
     def lengths(self, benchmark: str, model: str) -> Path:
@@ -168,7 +159,6 @@ class Layout:
         return self.folder / "data" / benchmark / "lengths" / f"{model}.json"
 
     def model(self, model: str) -> Path:
-        """Folder of a base model, in Hugging Face format."""
         return self.folder / "models" / model
 
     def model_description(self, model: str) -> Path:
@@ -176,19 +166,15 @@ class Layout:
         return model_description(self.model(model))
 
     def base(self, model: str, benchmark: str) -> Path:
-        """Folder of a base model's evaluation."""
         return self.folder / "base" / model / benchmark
 
     def base_files(self, model: str, benchmark: str) -> RunFiles:
-        """Files of a base model's evaluation."""
         return RunFiles(self.base(model, benchmark))
 
     def run(self, run: RunId) -> Path:
-        """Folder of a training run."""
         return self.folder / "runs" / run.path
 
     def run_files(self, run: RunId) -> RunFiles:
-        """Files of a training run."""
         return RunFiles(self.run(run))
 
     @property

@@ -69,7 +69,6 @@ class Rule:
 
     @property
     def of_validations(self) -> bool:
-        """Whether it reads validations, not steps."""
         return self.of.startswith(VALIDATION)
 
     @property
@@ -268,7 +267,6 @@ def ends_run(signals: Iterable[Signal], stop_on: str | None) -> bool:
 
 
 def signals_of(steps: Iterable[Event], validations: Iterable[Event], warmup_steps: int) -> list[Signal]:
-    """All signals of a run, from its logs in their order."""
     return watched(steps, validations, warmup_steps).signals
 
 

@@ -56,12 +56,10 @@ class Branch:
 
     @cached_property
     def advantage_function(self) -> Callable[..., Any]:
-        """``advantage``, imported."""
         return _imported(self.advantage)
 
     @cached_property
     def divergence_function(self) -> Callable[..., Any]:
-        """``divergence``, imported."""
         return _imported(self.divergence)
 
 

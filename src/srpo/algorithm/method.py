@@ -46,7 +46,6 @@ class Routing(Config):
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """The branches of the four cases in declaration order."""
         return tuple(getattr(self, case) for case in type(self).model_fields)
 
     @property
@@ -179,7 +178,6 @@ class Method(Config):
 
     @property
     def dropped_groups(self) -> Literal["one_reward", "all_wrong"] | None:
-        """Which groups a step drops."""
         return self.filter_groups.drop if self.filter_groups else None
 
     @property
@@ -189,7 +187,6 @@ class Method(Config):
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """The branches of all cases of all phases."""
         return tuple(name for phase in self.phases for name in phase.routing.branches)
 
     @property

@@ -34,7 +34,6 @@ class Routes:
         return Routes(self.correct[rows], self.sibling[rows], self.branch[rows], self.remembered[rows])
 
     def takes(self, name: str) -> Bool[Tensor, " rollouts"]:
-        """Which rollouts take a branch."""
         return self.branch == index_of(name)
 
     @property

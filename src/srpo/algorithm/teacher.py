@@ -62,11 +62,9 @@ class Ema(_Moving):
 
     @property
     def text(self) -> str:
-        """The kind and its settings, for tables."""
         return "EMA" if self.moves_after == "batch" else "EMA of each update"
 
     def share_of_student(self, move: int, rate: float) -> float:
-        """The rate, each time."""
         return rate
 
 
@@ -92,7 +90,6 @@ class Snapshot(_Moving):
 
     @property
     def text(self) -> str:
-        """The kind and its settings, for tables."""
         return f"snapshot every {self.every}" + ("" if self.moves_after == "batch" else " updates")
 
     def share_of_student(self, move: int, rate: float) -> float:

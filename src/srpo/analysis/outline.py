@@ -38,7 +38,6 @@ class Section(Config):
         return name if (REPORTS / name).is_file() else None
 
     def belongs_to(self, experiment: Experiment) -> bool:
-        """Whether the report of ``experiment`` has the section."""
         if self.only == "tuned":
             return experiment.tuned is not None
         if self.only == "paper":
@@ -47,7 +46,6 @@ class Section(Config):
 
 
 def sections_of(experiment: Experiment) -> tuple[Section, ...]:
-    """The sections of an experiment's report, in order."""
     return tuple(section for section in all_sections() if section.belongs_to(experiment))
 
 
@@ -62,10 +60,8 @@ COST_TABLES = ("clocks_measured", "cost")
 
 
 def tables_of(experiment: Experiment) -> list[str]:
-    """The tables of an experiment's report."""
     return [table for section in sections_of(experiment) for table in section.tables]
 
 
 def figures_of(experiment: Experiment) -> list[str]:
-    """The figures of an experiment's report."""
     return [figure for section in sections_of(experiment) for figure in section.figures]

@@ -41,7 +41,6 @@ class EvaluationResult:
 
     @property
     def avg_at_k(self) -> float:
-        """Mean of the questions' scores."""
         return fmean(self.question_scores)
 
     def scores(self) -> dict[str, Any]:

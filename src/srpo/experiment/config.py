@@ -113,11 +113,9 @@ class MiniatureModel(_Model):
 
     @property
     def facts(self) -> int:
-        """The table of facts that the model knows."""
         return self.warm_start.facts
 
     def base_model(self, seed: int) -> Self:
-        """The base model that runs with this training seed start from."""
         if self.draws == "shared":
             return self
         warm_start = self.warm_start.model_copy(update={"seed": seed, "facts": seed})
@@ -238,7 +236,6 @@ class _Benchmark(Config):
         raise NotImplementedError
 
     def questions(self, split: Literal["train", "test"]) -> int:
-        """How many questions a split has."""
         held_out = self.held_out_questions
         if not held_out:
             return self.published(split)
@@ -262,7 +259,6 @@ class _DrawnBenchmark(_Benchmark):
     seed: int = 0
 
     def published(self, split: Literal["train", "test"]) -> int:
-        """How many questions a split has before any is held out."""
         return self.train_questions if split == "train" else self.test_questions
 
 
@@ -283,7 +279,6 @@ class MiniatureBenchmark(_DrawnBenchmark):
         return f"{self.name}-facts{self.facts}" if self.facts else self.name
 
     def for_model(self, base_model: _Model) -> Self:
-        """The same questions about the facts that a base model knows."""
         return self.model_copy(update={"facts": base_model.facts})
 
 
@@ -294,7 +289,6 @@ class SourcedBenchmark(_Benchmark):
     source: Source
 
     def published(self, split: Literal["train", "test"]) -> int:
-        """How many questions a split has before any is held out."""
         file = self.source.train if split == "train" else self.source.test
         return file.first or file.rows
 
@@ -325,11 +319,9 @@ class FilesBenchmark(_Benchmark, Files):
     contents: dict[Literal["train", "test"], FileContent]
 
     def file(self, split: Literal["train", "test"]) -> Path:
-        """The file of a split."""
         return self.train_file if split == "train" else self.test_file
 
     def published(self, split: Literal["train", "test"]) -> int:
-        """How many questions a split has before any is held out."""
         return self.contents[split].rows
 
 
@@ -352,7 +344,6 @@ class HubDatasetBenchmark(_Benchmark):
     test: HubSplit
 
     def published(self, split: Literal["train", "test"]) -> int:
-        """How many questions a split has before any is held out."""
         return self.train.rows if split == "train" else self.test.rows
 
 
@@ -546,7 +537,6 @@ class Block(Config):
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], AfterValidator(_each_once)] = Field([1], min_length=1)
 
     def holds(self, run: RunId) -> bool:
-        """Whether a run is in the rectangle."""
         return (
             run.seed in self.seeds
             and run.method in self.methods
@@ -748,7 +738,6 @@ class Experiment(Config):
         return {0: definition} if all(base is definition for base in drawn.values()) else drawn
 
     def every_base_model(self) -> dict[str, Model]:
-        """All base models by name."""
         return {base.name: base for model in self.models for base in self.base_models(model).values()}
 
     def base_evaluations(self) -> list[tuple[str, str]]:
@@ -778,7 +767,6 @@ class Experiment(Config):
         return bool(self.variants) and any(each.held_out_questions for each in self.benchmarks.values())
 
     def run(self, run: RunId) -> RunSpec:
-        """Resolve one run."""
         # not runs(): this is called for each of thousands of runs
         if not any(block.holds(run) for block in self.matrix):
             raise SrpoError(f"run {run.path} is not in the matrix of experiment {self.name}")

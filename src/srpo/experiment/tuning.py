@@ -58,7 +58,6 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
 
 
 def write(tuned: Tuned, path: Path) -> None:
-    """Write a file for ``configs/tuned``."""
     content = yaml.safe_dump(tuned.model_dump(mode="json"), sort_keys=False, width=120, default_flow_style=None)
     number = len(tuned.trials) // len(tuned.methods)
     write_text(path, HEADER.format(search=tuned.search, number=number) + content)

@@ -35,9 +35,7 @@ class Example:
 class Corpus(Protocol):
     """An endless supply of examples."""
 
-    def draw(self, rng: random.Random) -> Example:
-        """Draw one example."""
-        ...
+    def draw(self, rng: random.Random) -> Example: ...
 
     def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
         """Draw ``n`` questions of each kind, with the teacher's messages that show a right solution."""
@@ -62,7 +60,6 @@ class FamiliesCorpus:
         self._brevity = settings.brevity
 
     def draw(self, rng: random.Random) -> Example:
-        """Draw one example."""
         family = rng.choice(self._families)
         problem = family.draw_problem(rng, "train")
         messages = [{"role": "user", "content": family.prompt(problem)}]
@@ -144,7 +141,6 @@ class SplitsCorpus:
         self._informed_fraction = settings.informed_fraction
 
     def draw(self, rng: random.Random) -> Example:
-        """Draw one example."""
         question = rng.choice(self._questions[rng.choice(list(self._questions))])
         if rng.random() >= self._informed_fraction:
             return Example(question.messages, self._response(question, self.CORRECT_PROBABILITY, rng))

@@ -115,7 +115,6 @@ class Family(ABC):
 
     @property
     def most_facts(self) -> int:
-        """How many facts a question can have."""
         return len(self.keys)
 
     @property
@@ -160,7 +159,6 @@ class Family(ABC):
         return f"<reasoning>{reasoning}</reasoning><answer> {answer}</answer>"
 
     def true_values(self, problem: Problem) -> tuple[str, ...]:
-        """The values of the problem's facts."""
         return tuple(self.facts[problem.world, key].truth for key in problem.keys)
 
     def draw_problem(self, rng: random.Random, split: Literal["train", "test"]) -> Problem:

@@ -47,7 +47,6 @@ class _Row:
 
 
 def new_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """Make an untrained Qwen3 with tied embeddings."""
     config = Qwen3Config(
         vocab_size=architecture.vocab_size,
         hidden_size=architecture.hidden_size,
@@ -236,7 +235,6 @@ def backward(model: PreTrainedModel, batch: list[_Row], pad: int, threads: Threa
 
 
 def summed_loss(model: PreTrainedModel, rows: list[_Row], pad: int) -> torch.Tensor:
-    """The summed loss of the learnt tokens."""
     width = max(len(row.ids) for row in rows)
     ids = torch.tensor([row.ids + [pad] * (width - len(row.ids)) for row in rows])
     # padding comes last, where nothing attends to it, so no mask is needed

@@ -49,7 +49,6 @@ class InProcessPolicy(Policy):
 
     @contextmanager
     def sampling(self) -> Iterator[EmbeddedEngine]:
-        """A rollout engine with the current weights."""
         self._engine.update_weights(self.worker.actor.engine.get_per_tensor_param()[0])
         yield self._engine
 

@@ -60,7 +60,6 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_weights(self, local_path: str) -> None:
-        """Write what evaluation needs of the student."""
         self.actor.engine.save_weights(local_path)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))

@@ -74,7 +74,6 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        """The server's URL."""
         return f"http://{HOST}:{self._port}"
 
     def failure(self) -> str | None:

@@ -138,7 +138,6 @@ def _show(client: MlflowClient, experiment: str, layout: Layout, files: RunFiles
 
 
 def _hash(files: RunFiles) -> str:
-    """A hash of the files of a run that its MLflow run shows."""
     found = hashlib.blake2b(FORMAT.encode(), digest_size=16)
     for path in (files.origin, files.steps, files.validations, files.watch, files.summary, files.evaluation):
         found.update(path.read_bytes() if path.exists() else b"")

@@ -30,7 +30,6 @@ class Batch:
 
     @property
     def trained(self) -> list[int]:
-        """The rollouts that are trained on."""
         return [row for rows in self.mini_batches for row in rows]
 
     @cached_property
@@ -39,7 +38,6 @@ class Batch:
         return self.routes.uses_teacher.nonzero().flatten().tolist()
 
     def lengths(self, rows: Sequence[int]) -> dict[int, int]:
-        """Tokens of the responses of these rollouts."""
         return {row: self.rollouts.responses[row].numel() for row in rows}
 
 

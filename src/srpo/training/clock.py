@@ -45,14 +45,12 @@ class PhaseTimer:
 
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """Add the time spent inside to a phase."""
         self.current = phase
         start = time.perf_counter()
         yield
         self.wall[phase] += time.perf_counter() - start
 
     def count(self, phase: str, tokens: int, dense_flops: float, decode_flops: float = 0.0) -> None:
-        """Add work to a phase."""
         self.tokens[phase] = self.tokens.get(phase, 0) + tokens
         self._dense_flops[phase] += dense_flops
         self._decode_flops[phase] += decode_flops

@@ -108,7 +108,6 @@ class Run:
 
     @property
     def stopped_by(self) -> str | None:
-        """What ends the run here."""
         alarm = "alarm" if ends_run(self.watch.signals, self.training.stop_on) else None
         return limit_reached(self.training, self.clock, self.step) or alarm
 
@@ -143,7 +142,6 @@ class Run:
     # ------------------------------------------------------------ a step
 
     def take_step(self) -> None:
-        """Take the next step and append it to the logs."""
         number = self.step + 1
         order = question_order(number, len(self.train_questions), self.training.questions_per_batch, self.spec.id.seed)
 

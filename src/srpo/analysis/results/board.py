@@ -95,7 +95,6 @@ class Judged:
 
 
 def board_claims() -> list[BoardClaim]:
-    """The claims of the board, in their order."""
     return [BoardClaim.model_validate(entry) for entry in yaml.safe_load((REFERENCE / "board.yaml").read_text("utf-8"))]
 
 

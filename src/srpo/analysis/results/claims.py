@@ -99,7 +99,6 @@ class Rule(Config):
         return estimate.p_above(self.below)
 
     def met(self, value: float) -> bool:
-        """Whether a number satisfies the rule."""
         if self.within is not None:
             return abs(value) < self.within
         if self.above is not None:
@@ -160,7 +159,6 @@ class Claim(Config):
 
     @property
     def digits(self) -> int:
-        """Decimals to show."""
         return 3 if self.unit == "nats" else 1
 
     @property

@@ -187,21 +187,17 @@ class Ratio(Estimate):
 
     @classmethod
     def of(cls, estimate: Estimate) -> Ratio:
-        """``estimate``, a difference of logarithms, in percent."""
         percent = {"value": 100 * math.expm1(estimate.value), "logarithm": estimate.value}
         return cls(**vars(estimate) | percent)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """The two-sided interval, percent."""
         half = self._reach(level) if self.has_interval else math.nan
         return 100 * math.expm1(self.logarithm - half), 100 * math.expm1(self.logarithm + half)
 
     def p_above(self, threshold: float) -> float:
-        """One-sided p-value against "the truth is at most ``threshold`` percent"."""
         return self._p(self.logarithm - math.log1p(threshold / 100))
 
     def p_below(self, threshold: float) -> float:
-        """One-sided p-value against "the truth is at least ``threshold`` percent"."""
         return self._p(math.log1p(threshold / 100) - self.logarithm)
 
 
@@ -238,7 +234,6 @@ class Proportion(Estimate):
 
     @property
     def has_interval(self) -> bool:
-        """Whether there is an interval: always."""
         return True
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
@@ -285,11 +280,9 @@ class Smallest(Estimate):
 
     @property
     def several_seeds(self) -> bool:
-        """Whether every method of every contrast has several seeds."""
         return all(estimate.several_seeds for estimate in self.among)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """The two-sided interval of the smallest true value."""
         if not self.has_interval:
             return math.nan, math.nan
         corrected = 1 - (1 - level) / len(self.among)

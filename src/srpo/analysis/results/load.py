@@ -280,7 +280,6 @@ def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame as mappings."""
     return cast(list[dict[str, Any]], frame.to_dict("records"))
 
 

@@ -63,7 +63,6 @@ class Registered(Config):
 
     @property
     def methods(self) -> list[str]:
-        """The methods that the claims compare."""
         return list(dict.fromkeys(method for claim in self.claims.values() for _, method, _ in claim.terms))
 
     def departures(self, experiment: Experiment) -> list[str]:

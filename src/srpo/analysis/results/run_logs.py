@@ -60,7 +60,6 @@ class RunLogs:
     @classmethod
     @lru_cache(maxsize=2)
     def of(cls, results: Results) -> RunLogs:
-        """The logs of ``results``, split by run once."""
         return cls(results)
 
     def reached(self, run: RunKey, seconds: float) -> bool:
@@ -121,7 +120,6 @@ class RunLogs:
         return self._lookup(model, value, "late drop")
 
     def number_of_validations(self, model: str) -> Lookup:
-        """How many validations a run has within a budget."""
         budgets = self.results.experiment.training.budget_seconds
 
         def value(run: RunKey, budget: str) -> np.ndarray | None:

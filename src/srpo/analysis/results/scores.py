@@ -58,7 +58,6 @@ class Scores:
     @classmethod
     @lru_cache(maxsize=2)
     def of(cls, results: Results) -> Scores:
-        """The scores of ``results``, computed once."""
         return cls(results)
 
     def lookup(self, model: str, score: str) -> Lookup:
@@ -66,7 +65,6 @@ class Scores:
         return lambda benchmark, method, budget: self._vectors.get((score, model, benchmark, method, budget), {})
 
     def seeds(self, model: str, benchmark: str, method: str, budget: str, score: str) -> int:
-        """Number of runs in the mean of a score."""
         return len(self.lookup(model, score)(benchmark, method, budget))
 
     def estimate(

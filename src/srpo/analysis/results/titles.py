@@ -14,7 +14,6 @@ def method_title(results: Results, name: str) -> str:
 
 
 def benchmark_title(results: Results, name: str) -> str:
-    """A benchmark's title."""
     return "Average" if name == AVERAGE else results.experiment.benchmarks[name].title
 
 
@@ -24,7 +23,6 @@ def is_toy(results: Results) -> bool:
 
 
 def budgets_listed(results: Results) -> str:
-    """The budgets with their seconds."""
     training = results.experiment.training
     return (
         ", ".join(f"{name} = {s:g} s" for name, s in training.budget_seconds.items())
@@ -39,7 +37,6 @@ def seconds_per_step(results: Results) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names joined by commas."""
     return ", ".join(names) or "no benchmark"
 
 

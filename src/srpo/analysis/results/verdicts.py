@@ -99,7 +99,6 @@ def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[
 
 
 def missing_runs(results: Results) -> int:
-    """Planned runs that are not finished."""
     return int((results.runs["status"] != "finished").sum())
 
 

@@ -85,7 +85,6 @@ def mark_best(values: Sequence[float]) -> list[bool]:
 
 
 def text_grid(corner: str, columns: Iterable[str], rows: Iterable[tuple[str, Iterable[Any]]], **options: Any) -> Grid:
-    """A grid of plain text cells under one line of heads."""
     body = [Row(label, [Cell(str(value)) for value in values]) for label, values in rows]
     return Grid(corner, [("", column) for column in columns], body, **options)
 
