@@ -8,7 +8,7 @@ over several lines. Kinds:
 
     table1 NAME             cross-fitted scores, which decide, within the last budget
     differences NAME        SRPO minus the other methods, within the last budget
-    verdicts NAME           the primary claims and our questions with their verdicts
+    verdicts NAME BLOCK     the claims of a block with their verdicts; without BLOCK the primary ones and our questions
     claim NAME CLAIM        a claim of reports/claims.yaml: verdict, estimate, interval, number of base models
     estimate NAME CLAIM     its estimate and interval alone
     collapses NAME          how many runs of each method collapsed
@@ -167,9 +167,9 @@ def claim(name: str, claim: str) -> str:
     return f"{row['statement']}: {row['verdict']}, {estimate(name, claim)} {over}".strip()
 
 
-def verdicts(name: str) -> str:
+def verdicts(name: str, block: str = "") -> str:
     found = [row["finding"] for row in rows_of(name).values()]
-    chosen = {each.claim.statement for each in found if each.claim.primary or each.asked}
+    chosen = {f.claim.statement for f in found if (f.claim.block == block if block else f.claim.primary or f.asked)}
     grids = grids_of("verdicts", name)
     return tables_of([replace(grid, rows=[row for row in grid.rows if row.label in chosen]) for grid in grids])
 
@@ -203,7 +203,8 @@ def figure(name: str, figure: str) -> str:
 
 def specifications(*names: str) -> str:
     tuned = yaml.safe_load((ROOT / "configs" / "tuned" / "miniature.yaml").read_text())
-    frame = curves.curve({name: results_of(name) for name in names}, tuned)
+    there = [name for name in names if (ROOT / "published" / name).is_dir()]
+    frame = curves.curve({name: results_of(name) for name in there}, tuned)
     numbers, path = figure_csv(frame), ROOT / "docs" / "specifications.csv"
     FILES[path] = numbers
     drawn = picture("Every SRPO minus GRPO, by specification", path.stem, numbers, partial(curves.draw, frame))

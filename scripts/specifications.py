@@ -98,7 +98,7 @@ def _of_others() -> Iterator[dict[str, Any]]:
 
 def draw(frame: pd.DataFrame) -> Figure:
     """All specifications by group, sorted by size within each."""
-    figure = Figure(figsize=(7.5, 0.17 * len(frame) + 1.2), layout="constrained")
+    figure = style.new_figure(7.5, 0.17 * len(frame) + 1.2, "Every SRPO minus GRPO, by specification")
     axes: Axes = figure.add_subplot()
     place, ticks = 0, []
     for group, rows in frame.groupby("group", sort=False):
@@ -114,5 +114,4 @@ def draw(frame: pd.DataFrame) -> Figure:
     axes.set(yticks=[at for at, _ in ticks], yticklabels=[said for _, said in ticks], ylim=(place - 1, -1))
     axes.tick_params(axis="y", labelsize=6)
     axes.set_xlabel("SRPO minus GRPO, points")
-    axes.set_title("Every SRPO minus GRPO, by specification")
     return figure
