@@ -7,6 +7,7 @@ experiment's results folder, and all other paths follow from it (docs/architectu
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,13 +138,12 @@ def resolve_experiment(
 ) -> None:
     """Check an experiment, and print or write it. Every name is resolved and every default filled in."""
     from srpo.experiment.compose import resolved_text, write_resolved
-    from srpo.layout import check_writable
 
     text = resolved_text(_load(file))
     if output is None:
         print(text, end="")
         return
-    check_writable(output.parent)
+    _check_output(output)
     write_resolved(text, output)
 
 
@@ -216,6 +216,7 @@ def rehearse(
     if output is None:
         print(text, end="")
         return
+    _check_output(output)
     write_resolved(text, output)
     print(f"snakemake --configfile {output}")
 
@@ -343,6 +344,8 @@ def attempt(
     from srpo.layout import check_writable
     from srpo.training import attempts
 
+    if shutil.which(command[0]) is None:
+        raise SrpoError(f"{command[0]}: no such command")
     for written in (folder, log.parent):
         check_writable(written)
     return attempts.attempt(command, folder, log, requeue)
@@ -514,14 +517,12 @@ def tune(
     resolved: Resolved = None,
 ) -> None:
     """Write the best hyperparameters of a finished search. All trials and their cost are in the file."""
-    from srpo.layout import check_writable
-
     opened = _open(experiment, resolved)
 
     from srpo.experiment import tuning
 
     output = output or opened.layout.tuned
-    check_writable(output.parent)
+    _check_output(output)
     tuning.write(tuning.collect(opened.experiment, opened.layout), output)
 
 
@@ -686,12 +687,11 @@ def _open(file: Path, resolved: Path | None, writes: bool = True) -> _Opened:
 def _compare(a: Path, b: Path, output: Path | None) -> None:
     """Compare two experiments: verdicts that changed, scores with intervals, settings that differ."""
     from srpo.analysis.report import compare
-    from srpo.layout import check_writable
 
     if output is None:
         print(compare.as_markdown(*compare.compare(a, b)), end="")
         return
-    check_writable(output.parent)
+    _check_output(output)
     compare.write_comparison(a, b, output)
 
 
@@ -739,6 +739,14 @@ def _experiments(results: Path) -> list[Path]:
     if not experiments:
         raise _no_experiment(results, " or one folder below")
     return experiments
+
+
+def _check_output(file: Path) -> None:
+    from srpo.layout import check_writable
+
+    if file.is_dir():
+        raise SrpoError(f"--output {file}: a folder; give a file")
+    check_writable(file.parent)
 
 
 def _require(path: Path, remedy: str) -> None:

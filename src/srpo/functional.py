@@ -141,9 +141,9 @@ def totals(
     method = _at(_method(method), step)
     rewards, groups = _on_cpu(rewards, groups)
     right = _correct(rewards, correct)
-    own = torch.arange(len(rewards)) if rows is None else torch.as_tensor(rows).cpu()
+    own = _rows(rows, len(rewards))
     routes = _routes(method, right, groups, earlier).of(own)
-    lengths = torch.as_tensor(lengths).cpu()
+    lengths = _of_rollouts("lengths", lengths, len(own))
     distilled = int(lengths[routes.distilled].sum())
     weight = float(distilled)
     if method.weights_tokens:
@@ -223,11 +223,11 @@ def loss(
     method = _at(_method(method), step)
     rewards, groups = _on_cpu(rewards, groups)
     right = _correct(rewards, correct)
-    if (rows is None) != (of_all is None):
+    if (rows is None) != (of_all is None) or not isinstance(of_all, Totals | None):
         raise ValueError("rows and of_all go together: a part of a mini-batch, and the totals of all of it")
     if of_all is not None and method.preserve_loss_scale:
         raise ValueError(f"method {method.name}: preserve_loss_scale needs the whole mini-batch in one call")
-    own = torch.arange(len(rewards)) if rows is None else torch.as_tensor(rows).cpu()
+    own = _rows(rows, len(rewards))
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
     _check_shapes(len(own), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
     routes = _routes(method, right, groups, earlier).of(own)
@@ -235,6 +235,8 @@ def loss(
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(own), dtype=torch.bool)
     student, ids = _flat(logits, response_mask, every), _flat(response_ids, response_mask, every)
+    if response_mask is not None and ((response_mask != 0) & (response_mask != 1)).any():
+        raise ValueError("response_mask: give 0 and 1, or true and false")
     if response_mask is None:
         lengths = torch.tensor([len(row) for row in response_ids if row is not None])
     else:
@@ -271,6 +273,9 @@ def loss(
     ):
         if given is not None:
             _check_finite(name, values, places)
+            if (above := values > 1e-3).any():
+                row, value = int(places[above][0]), values[above][0].item()
+                raise ValueError(f"{name}: rollout {row} has {value:g}: a log-prob is at most 0")
     spread = by_token(group_spread(right, groups)[own])[distilled] if method.group_weight == "spread" else None
     if of_all is None:
         weights = dynamic_weights(nats, method.entropy_beta, spread)
@@ -296,6 +301,8 @@ def loss(
         targets = replace(targets, divergence_weight=weights)
         losses = branch_losses(method, targets, log_prob, student_top)
     trained = by_token(~routes.dropped)
+    if of_all is not None and of_all.tokens < int(trained.sum()):
+        raise ValueError(f"of_all has {of_all.tokens} tokens, rows {int(trained.sum())}: give totals of the mini-batch")
     denominator = max(1, int(trained.sum()) if of_all is None else of_all.tokens)
     metrics = {f"loss/{name}": (value.detach() / denominator).item() for name, value in losses.by_branch.items()}
     logged = logged_branches(method.branches)
@@ -319,12 +326,14 @@ def loss(
 
 
 def _method(method: str | Method) -> Method:
+    if not isinstance(method, str | Method):
+        raise ValueError(f"method is a {type(method).__name__}: give a name, or what load_method returns")
     return load_method(method) if isinstance(method, str) else method
 
 
 def _at(method: Method, step: int | None) -> Method:
-    if step is not None and step < 1:
-        raise ValueError(f"step = {step}: steps are counted from 1")
+    if step is not None and not (isinstance(step, int) and step >= 1):
+        raise ValueError(f"step = {step!r}: steps are counted from 1")
     if step is None and method.second_routing is not None:
         raise ValueError(f"method {method.name}: it has a second table, so give the number of the step")
     return method.at(step or 1)
@@ -332,14 +341,18 @@ def _at(method: Method, step: int | None) -> Method:
 
 def _on_cpu(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hashable]) -> tuple[Tensor, Tensor]:
     """Routing and advantages are of few numbers, and are computed on the CPU."""
-    if len(rewards) != len(groups):
-        raise ValueError(f"{len(rewards)} rewards, {len(groups)} groups: give both for every rollout")
-    if not len(rewards):
+    try:
+        counts = len(rewards), len(groups)
+        if not isinstance(groups, Tensor):
+            numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+            groups = torch.tensor([numbers[group] for group in groups])
+        numbers = torch.as_tensor(rewards).detach().float().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"rewards and groups: give a number and an id for each rollout ({error})") from error
+    if counts[0] != counts[1]:
+        raise ValueError(f"{counts[0]} rewards, {counts[1]} groups: give both for every rollout")
+    if not counts[0]:
         raise ValueError("no rollouts")
-    if not isinstance(groups, Tensor):
-        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-        groups = torch.tensor([numbers[group] for group in groups])
-    numbers = torch.as_tensor(rewards).detach().float().cpu()
     for name, values in (("rewards", numbers), ("groups", groups)):
         if values.dim() != 1:
             raise ValueError(f"{name} has {values.dim()} dimensions: give one value for each rollout")
@@ -349,8 +362,22 @@ def _on_cpu(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hashabl
     return numbers, groups.cpu()
 
 
+def _rows(rows: Tensor | Sequence[int] | None, rollouts: int) -> Tensor:
+    if rows is None:
+        return torch.arange(rollouts)
+    own = torch.as_tensor(rows).cpu()
+    if own.is_floating_point() or own.dim() != 1 or len(own.unique()) < len(own):
+        raise ValueError(f"rows = {own.tolist()}: give places of rollouts, each once")
+    if len(own) and not 0 <= own.min() <= own.max() < rollouts:
+        raise ValueError(f"rows are {own.min()} to {own.max()}: there are {rollouts} rewards")
+    return own
+
+
 def _of_rollouts(name: str, values: Tensor | Sequence[Any], rollouts: int) -> Tensor:
-    found = torch.as_tensor(values).cpu()
+    try:
+        found = torch.as_tensor(values).cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: give one value for each of {rollouts} rollouts ({error})") from error
     if found.shape != (rollouts,):
         raise ValueError(f"{name} has the shape {[*found.shape]}: give one value for each of {rollouts} rollouts")
     return found
@@ -363,6 +390,8 @@ def _correct(rewards: Tensor, correct: Tensor | Sequence[bool] | float | None) -
             raise ValueError(f"rewards has {other[0].item():g}: if not 1 and 0, give the correct ones as `correct`")
         return rewards == 1
     if isinstance(correct, int | float) and not isinstance(correct, bool):
+        if correct != correct:
+            raise ValueError("correct = nan: give the least reward of a correct rollout")
         return rewards >= correct
     found = _of_rollouts("correct", correct, len(rewards))
     if ((found != 0) & (found != 1)).any():
@@ -392,7 +421,13 @@ def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values 
     """Check that all values are of the same rollouts and tokens."""
     every = {"response_ids": response_ids} | others
     for name, given in every.items():
-        rows = [given] if isinstance(given, Tensor) else [row for row in given or [] if row is not None]
+        if given is None and name not in {"response_ids", "logits"}:
+            continue
+        rows = [given] if isinstance(given, Tensor) else [row for row in _listed(name, given) if row is not None]
+        kind = "whole" if name == "response_ids" else "real"
+        for row in rows:
+            if row.is_complex() or (name != "response_mask" and row.is_floating_point() == (kind == "whole")):
+                raise ValueError(f"{name} has the dtype {row.dtype}: give {kind} numbers")
         wanted = ["rollouts", "tokens", "vocabulary"][not isinstance(given, Tensor) : 3 if "logits" in name else 2]
         for row in rows:
             if row.dim() != len(wanted):
@@ -405,6 +440,13 @@ def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values 
         for row, (own, length) in enumerate(zip(found, expected, strict=True)):
             if own not in {None, length}:
                 raise ValueError(f"{name} has {own} tokens for rollout {row}: response_ids has {length}")
+
+
+def _listed(name: str, given: object) -> list[Tensor | None]:
+    """The rows of ragged values."""
+    if not isinstance(given, list | tuple) or not all(isinstance(row, Tensor | None) for row in given):
+        raise ValueError(f"{name} is a {type(given).__name__}: give a tensor, or a list with a tensor for each rollout")
+    return [*given]
 
 
 def _lengths(values: Values) -> list[int | None]:
@@ -423,4 +465,7 @@ def _flat(values: Values, mask: Tensor | None, rollouts: Tensor) -> Tensor:
     for row in chosen:
         if values[row] is None:
             raise ValueError(f"rollout {row} has no logits")
-    return torch.cat([values[row] for row in chosen])
+    rows = [values[row] for row in chosen]
+    if len({row.shape[1:] for row in rows}) > 1:
+        raise ValueError(f"logits have vocabularies of {', '.join(str(n) for n in {row.shape[-1]: 0 for row in rows})}")
+    return torch.cat(rows)

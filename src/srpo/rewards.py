@@ -146,7 +146,7 @@ def check_truths(kind: str, ground_truths: Sequence[str]) -> None:
         compute_reward(kind, truth, truth)
         try:
             find_reward(kind).check_truth(truth)
-        except ValueError as error:
+        except (ValueError, TypeError, KeyError) as error:
             line = f"reward = {kind}: question {index}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
             raise SrpoError(line) from error
 
@@ -313,7 +313,7 @@ REWARDS = {
     "reasoning_gym": Reward(
         _matches_task,
         _check_task,
-        "entry of a task of reasoning-gym",
+        "task's entry of reasoning-gym",
         answer=lambda truth: json.loads(truth)["answer"],
         has_format=_has_answer,
     ),

@@ -3,11 +3,21 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def _one_line(text: str) -> str:
+    if not text.strip() or len(text.splitlines()) > 1:
+        raise ValueError("give one line of text")
+    return text
+
+
+Title = Annotated[str, AfterValidator(_one_line)]
+"""What the report calls something."""
 
 
 class Config(BaseModel):
@@ -26,9 +36,17 @@ class Config(BaseModel):
             raw = {key: value for key, value in raw.items() if key not in cls.gone or value != cls.gone[key]}
         made = handler(raw)
         for key, value in raw.items() if isinstance(raw, Mapping) else ():
-            if isinstance(value, bool) and not isinstance(getattr(made, key), bool):
+            if _true_became_a_number(value, getattr(made, key)):
                 raise ValueError(f"{key} = {str(value).lower()}: give a number")
         return made
+
+
+def _true_became_a_number(given: Any, made: Any) -> bool:
+    if isinstance(given, list) and isinstance(made, list) and len(given) == len(made):
+        return any(map(_true_became_a_number, given, made))
+    if isinstance(given, Mapping) and isinstance(made, Mapping):
+        return any(_true_became_a_number(value, made.get(key)) for key, value in given.items())
+    return isinstance(given, bool) and not isinstance(made, bool)
 
 
 def flattened(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:

@@ -86,6 +86,10 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
         (["train", "--modle", "x"], "No such option: --modle"),
         (["data", "--split", "val", "--experiment", "x", "--benchmark", "y"], "'val' is not one of 'train', 'test'"),
         (["data", "--experiment", "x", "--benchmark", "y"], "one of --split, --statistics and --lengths"),
+        (["experiment", "smoke", "--output", "."], "--output .: a folder; give a file"),
+        (["rehearse", "smoke", "--output", "."], "--output .: a folder; give a file"),
+        (["experiment", "a" * 5000], "unknown experiment 'aaa"),
+        (["attempt", "--folder", "x", "--log", "y", "--", "no-such-program"], "no-such-program: no such command"),
         (["report", "--only", "pictures"], "'pictures' is not one of 'tables', 'figures', 'html'"),
     ],
 )

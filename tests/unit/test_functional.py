@@ -34,7 +34,7 @@ class World:
         student, teacher = 2 * normal(*shape), 2 * normal(*shape)
         before = student + 0.8 * normal(*shape) if several_updates else student
         self.old = self.sampled(before)
-        self.rollout = self.old + 0.9 * normal(*shape[:2])
+        self.rollout = (self.old + 0.9 * normal(*shape[:2])).clamp(max=0)
         own_prompt = method.name == "grpo_with_anchor"
         samples = [self.sample(i, before[i], teacher[i], True) for i in range(ROLLOUTS)]
         self.samples = [
@@ -166,6 +166,9 @@ def test_a_token_that_only_the_teacher_excludes_costs_a_finite_loss() -> None:
     assert world.logits.grad[MASK].isfinite().all()
 
 
+NONE = srpo.functional.Totals()
+
+
 def changed(values: Tensor, rollout: int, value: float) -> Tensor:
     values = values.detach().clone()
     values[rollout] = value
@@ -218,6 +221,36 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ({"rollout_log_probs": lambda _: changed(MASK * -1.0, 5, -math.inf)}, "rollout_log_probs: no finite log-prob"),
         ({"step": lambda _: -5}, "step = -5: steps are counted from 1"),
         ({"earlier": lambda _: MASK[:, 0]}, "method srpo: success_buffer = 0, so it shows no earlier response; drop"),
+        ({"response_ids": Tensor.float}, "response_ids has the dtype torch.float32: give whole numbers"),
+        ({"response_ids": Tensor.tolist}, "response_ids is a list: give a tensor, or a list with a tensor for each"),
+        ({"logits": lambda x: x.detach().long()}, "logits has the dtype torch.int64: give real numbers"),
+        ({"logits": lambda x: x.detach().numpy()}, "logits is a ndarray: give a tensor"),
+        ({"logits": None}, "logits is a NoneType: give a tensor"),
+        ({"response_mask": lambda x: 0.5 * x}, "response_mask: give 0 and 1, or true and false"),
+        ({"rewards": lambda _: None}, "rewards and groups: give a number and an id for each rollout"),
+        ({"rewards": lambda x: ["a"] * len(x)}, "rewards and groups: give a number and an id for each rollout"),
+        ({"groups": lambda x: [[0]] * len(x)}, "rewards and groups: give a number and an id for each rollout"),
+        ({"correct": lambda _: math.nan}, "correct = nan: give the least reward of a correct rollout"),
+        ({"correct": lambda _: ["yes"] * len(REWARDS)}, "correct: give one value for each of 16 rollouts"),
+        ({"method": lambda _: {}}, "method is a dict: give a name, or what load_method returns"),
+        ({"step": lambda _: 1.5}, r"step = 1\.5: steps are counted from 1"),
+        (
+            {"old_log_probs": lambda _: changed(MASK * -1.0, 4, 0.5)},
+            r"old_log_probs: rollout 4 has 0\.5: a log-prob is",
+        ),
+        (
+            {
+                "logits": lambda x: [*x[1:], x[0, :, 1:]],
+                "teacher_logits": list,
+                "response_ids": list,
+                "response_mask": None,
+            },
+            "logits have vocabularies of 7, 6",
+        ),
+        ({"rows": lambda _: [0, 0], "of_all": lambda _: NONE}, r"rows = \[0, 0\]: give places of rollouts, each once"),
+        ({"rows": lambda _: [0, 16], "of_all": lambda _: NONE}, "rows are 0 to 16: there are 16 rewards"),
+        ({"rows": lambda _: [*range(16)], "of_all": lambda _: NONE}, r"of_all has 0 tokens, rows \d+: give totals of"),
+        ({"rows": lambda _: [*range(16)], "of_all": lambda _: {}}, "rows and of_all go together"),
     ],
 )
 def test_values_of_other_rollouts_or_tokens_are_named(changes, says) -> None:
@@ -360,3 +393,19 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
     torch.testing.assert_close(part.grad[MASK], whole.grad[MASK], rtol=1e-5, atol=1e-7)
     with pytest.raises(ValueError, match="rows and of_all go together"):
         srpo.loss(*values, REWARDS, GROUPS, method, rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("messages", "response"),
+    [
+        ([], "x"),
+        ("q", "x"),
+        ([{"role": "user"}], "x"),
+        ([{"role": "user", "content": [{"type": "text", "text": "q"}]}], "x"),
+        ([{"role": "user", "content": "q"}], None),
+    ],
+)
+def test_messages_without_text_are_refused(messages, response) -> None:
+    """Parts of a message would stand in the teacher's prompt as Python writes them."""
+    with pytest.raises(ValueError, match="give chat messages, the last with text as its content, and a response"):
+        srpo.teacher_messages(messages, response)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from srpo.algorithm.branches import BRANCHES, trained_branches
 from srpo.algorithm.teacher import Ema, Teacher
-from srpo.schema import Config, Count, Fraction, Positive
+from srpo.schema import Config, Count, Fraction, Positive, Title
 
 
 def _registered(name: str) -> str:
@@ -79,7 +79,7 @@ class Method(Config):
     }
 
     name: str
-    title: str
+    title: Title
     module: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
     """A module that registers branches of the method (:func:`srpo.algorithm.branches.register`); None: it has all."""
     routing: Routing

@@ -59,7 +59,16 @@ def strip_thinking(text: str) -> str:
 
 
 def teacher_messages(messages: Messages, sibling_response: str) -> Messages:
-    """Enrich a question with a correct sibling's response; messages before the last stay as they are."""
+    """Enrich a question with a correct sibling's response; messages before the last stay as they are.
+
+    Raises:
+        ValueError: if there is no last message with text, or the response is none.
+    """
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    content = last.get("content") if isinstance(last, dict) else None
+    if not isinstance(content, str) or not isinstance(sibling_response, str):
+        what = repr(messages)[:80]
+        raise ValueError(f"{what}: give chat messages, the last with text as its content, and a response")
     return _enriched(messages, strip_thinking(sibling_response))
 
 

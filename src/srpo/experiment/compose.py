@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 """Valid names: they become folders and command-line arguments."""
 
+MAX_PATH = 255
+"""Characters of a path that every file system takes."""
+
 _NAMED = ("methods", "models", "benchmarks")
 """Keys of the resolved experiment; an experiment file has only their names, in its matrix."""
 
@@ -122,13 +125,14 @@ def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
         SrpoError: if there is no such file.
     """
     folder = config_root / "experiments"
-    if Path(name).is_dir():
-        raise SrpoError(f"{name}: a folder; give a file")
-    for path in (Path(name), folder / f"{name}.yaml"):
-        if path.is_file():
-            return path
+    if name and len(name) < MAX_PATH:
+        if Path(name).is_dir():
+            raise SrpoError(f"{name}: a folder; give a file")
+        for path in (Path(name), folder / f"{name}.yaml"):
+            if path.is_file():
+                return path
     known = sorted(path.stem for path in folder.glob("*.yaml"))
-    what = f"{name}: no such file" if name.endswith(".yaml") else f"unknown experiment {name!r}"
+    what = f"{name}: no such file" if name.endswith(".yaml") else f"unknown experiment {name!r:.100}"
     hint = _hint(_meant(name.removesuffix(".yaml"), known))
     raise SrpoError(f"{what}{hint}; give a file or one of {', '.join(known)}")
 
@@ -180,7 +184,7 @@ def _extended(
         path = folder / f"{base_name}.yaml"
         if base_name in seen:
             raise SrpoError(f"{where}: extends: {' -> '.join((*seen, base_name))} is a circle")
-        if not path.is_file():
+        if not path.is_file() or "/" in str(base_name):
             known = sorted(file.stem for file in folder.glob("*.yaml"))
             hint = _hint(_meant(Path(str(base_name)).stem, known)) or f"; there is {', '.join(known)}"
             raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {folder}{hint}")
@@ -225,6 +229,12 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[
     for kind, names in ((k, block.get(k)) for block in blocks for k in ("methods", "models", "benchmarks")):
         if not isinstance(names, list | None) or not all(isinstance(name, str | int | float) for name in names or []):
             raise SrpoError(f"{where}: matrix.{kind} = {names!r}: give a list of names")
+    for number, block in enumerate(blocks):
+        key = f"{where}: matrix.{number}"
+        if "methods" in block and not block["methods"]:
+            problems[key] = f"{key}.methods = {block['methods']}: give methods, or no key"
+        elif "seeds" in block and "methods" not in block:
+            problems[key] = f"{key}.seeds: without methods nothing is trained"
     for kind in _NAMED:
         names = dict.fromkeys(str(name) for block in blocks for name in block.get(kind) or [])
         raw[kind] = {}
@@ -287,9 +297,9 @@ def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
         SrpoError: if there is no such file, or it is not one that ``srpo tune`` wrote.
     """
     path = config_root / "tuned" / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "no file"
-        raise SrpoError(f"{where}: tuned = {name!r}: unknown; {path.parent} has {known}")
+    if not path.is_file() or "/" in name:
+        known = ", ".join(sorted(file.stem for file in (config_root / "tuned").glob("*.yaml"))) or "no file"
+        raise SrpoError(f"{where}: tuned = {name!r}: unknown; {config_root / 'tuned'} has {known}")
     return _validate(Tuned, _read_yaml(path), str(path))
 
 

@@ -7,6 +7,7 @@ and, for each training run, one :class:`RunSpec`.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -19,7 +20,7 @@ from srpo.experiment.rows import Columns
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
 from srpo.layout import RunId
 from srpo.rewards import REWARDS, is_own
-from srpo.schema import Config, Count, Fraction, Positive, flattened
+from srpo.schema import Config, Count, Fraction, Positive, Title, flattened
 
 # ---------------------------------------------------------------- models
 
@@ -70,7 +71,7 @@ class WarmStart(Config):
 
 class _Model(Config):
     name: str
-    title: str
+    title: Title
 
     @property
     def facts(self) -> int:
@@ -216,7 +217,7 @@ class Source(Config):
 
 class _Benchmark(Config):
     name: str
-    title: str
+    title: Title
     reward: RewardName
     held_out_questions: Annotated[int, Field(ge=0)] = 0
     """A search of hyperparameters sets it: this number of questions of the train split is held out and takes the
@@ -450,6 +451,9 @@ class Training(Config):
     @model_validator(mode="after")
     def _budgets_increase(self) -> Training:
         seconds = list(self.budget_seconds.values())
+        if names := [name for name in self.budget_seconds if not re.fullmatch(r"[\w.-]+", name)]:
+            allowed = "letters, digits, points, hyphens and underscores"
+            raise ValueError(f"budget_seconds has {names[0]!r}: a name has {allowed}")
         if not seconds or any(a >= b for a, b in itertools.pairwise(seconds)):
             raise ValueError(
                 f"budget_seconds = {self.budget_seconds}: give at least one, in strictly increasing seconds"
@@ -637,7 +641,7 @@ class Experiment(Config):
     gone: ClassVar[Mapping[str, Any]] = {"sweep": None, "search": None}
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=100)]
-    title: str
+    title: Title
     scale: Literal["embedded", "paper"]
     comparable_with_paper: bool = False
     matrix: list[Block] = Field(min_length=1)

@@ -56,8 +56,10 @@ class Columns(Config):
         system, response = record.get(self.system), record.get(self.response)
         optional = [(self.system, system or ""), (self.response, response or "")]
         for column, value in [(self.prompt, prompt), (self.answer, answer), *optional]:
-            if not isinstance(value, str):
+            if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise SrpoError(f"{where}: {column} = {value!r:.100}: must be text")
+        if not prompt.strip():
+            raise SrpoError(f"{where}: {self.prompt} = {prompt!r}: give a question")
         before = [{"role": "system", "content": system}] if system else []
         return Row([*before, {"role": "user", "content": prompt}], answer, response or None)
 
@@ -106,12 +108,18 @@ def _json_lines(content: bytes, where: str) -> Iterable[tuple[int, dict[str, Any
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=_each_key_once)
         except (ValueError, RecursionError) as error:
             raise SrpoError(f"{where}:{number}: not JSON ({error}); give JSON lines or parquet") from error
         if not isinstance(record, dict):
             raise SrpoError(f"{where}:{number}: not a JSON object; give one per line")
         yield number, record
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if twice := [key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i])]:
+        raise ValueError(f"{twice[0]} is given twice")
+    return dict(pairs)
 
 
 def _parquet(content: bytes, where: str, columns: Columns) -> Iterable[tuple[int, dict[str, Any]]]:

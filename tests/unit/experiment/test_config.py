@@ -199,6 +199,7 @@ def test_a_shipped_experiment_keeps_its_name(own: Path, tmp_path: Path) -> None:
     [
         ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
         ("configs/experiments/smoke.yaml", ["no such experiment in ", "configs/experiments; did you mean smoke?"]),
+        ("../experiments/embedded", ["no such experiment in ", "did you mean embedded?"]),
         ("nowhere", ["extends = 'nowhere'", "demo, embedded, "]),
         ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
     ],
@@ -222,6 +223,15 @@ def test_run_outside_the_matrix() -> None:
     ("changes", "words"),
     [
         ({"colour": "red"}, ["colour", "unknown key"]),
+        ({"title": ""}, ["title = '': give one line of text"]),
+        ({"matrix": [PHYSICS | {"methods": []}]}, ["matrix.0.methods = []: give methods, or no key"]),
+        (
+            {"matrix": [PHYSICS, {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "seeds": [1]}]},
+            ["matrix.1.seeds: without methods nothing is trained"],
+        ),
+        ({"matrix": [PHYSICS | {"seeds": [True]}]}, ["seeds = [true]: give a number"]),
+        ({"training": {**SHARED, "budget_seconds": {"../x": 1}}}, ["budget_seconds has '../x': a name has letters"]),
+        ({"tuned": "../tuned/miniature"}, ["tuned = '../tuned/miniature': unknown"]),
         ({"training": {**SHARED, "epochs": 3}}, ["training.epochs", "unknown key"]),
         ({"traning": SHARED}, ["traning: unknown key; did you mean training?"]),
         ({"training": {**SHARED, "validate_evry": 3}}, ["training.validate_evry", "did you mean validate_every?"]),

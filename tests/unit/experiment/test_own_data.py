@@ -55,6 +55,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "modules" / "own_rewards.py").write_text(REWARDS)
     (tmp_path / "modules" / "own_broken.py").write_text("1 / 0")
     (tmp_path / "modules" / "own_exit.py").write_text("import sys; sys.exit(3)")
+    (tmp_path / "data" / "twice.jsonl").write_text(TEST.replace('"202"', '"202", "answer": "7"'))
+    (tmp_path / "data" / "no_question.jsonl").write_text(lines(40).replace("0+0?", "  ", 1))
+    (tmp_path / "data" / "surrogate.jsonl").write_text(lines(40).replace("0+0?", "\\ud800+0?", 1))
     (tmp_path / "data" / "blanks.jsonl").write_text(TEST.replace('"202"', '"2\\n"'))
     (tmp_path / "data" / "empty.jsonl").write_text(TEST.replace('"200"', '""'))
     monkeypatch.syspath_prepend(tmp_path / "modules")
@@ -156,6 +159,11 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
         ({"reward": "own_exit:f"}, "reward = own_exit:f: cannot be imported (3); install the module"),
         ({"reward": "own_rewards:leave"}, "reward own_rewards:leave: SystemExit(0) for the response '0'"),
         ({"train_file": "a\0b"}, "data/sums.yaml: train_file = 'a\\x00b': embedded null byte"),
+        ({"train_file": "twice.jsonl"}, "data/twice.jsonl:2: not JSON (answer is given twice); give JSON lines or"),
+        ({"train_file": "no_question.jsonl"}, "data/no_question.jsonl:1: prompt = '  ': give a question"),
+        ({"train_file": "surrogate.jsonl"}, "data/surrogate.jsonl:1: prompt = '\\ud800+0?': must be text"),
+        ({"reward": "reasoning_gym"}, "reward = reasoning_gym: question 0: '0' is not a task's entry of reasoning-gym"),
+        ({"title": " "}, "benchmarks.sums.title = ' ': give one line of text"),
         ({"train_file": "/dev/zero"}, "/dev/zero: a device, not a file"),
         ({"test_file": "train.jsonl"}, "data/sums.yaml: all 40 test questions are train questions; keep some for the"),
         (
