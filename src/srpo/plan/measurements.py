@@ -13,10 +13,12 @@ from srpo.algorithm.method import Method
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment, MiniatureModel, ModelledClock
+from srpo.experiment.config import Execution, Experiment, MiniatureModel, ModelledClock, TransformerShape
 from srpo.experiment.step_times import timed_like
 from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunId
+from srpo.plan.first_gpu import FirstGpu, read_first_gpu
+from srpo.plan.gpus import Gpu
 
 SAME = (
     *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),
@@ -41,6 +43,7 @@ class Measurements:
         longest: by model and method, mean tokens of the longest response of a batch, if the log has it.
         validations: by model, seconds and rollouts of a validation.
         write_bytes_per_second: of checkpoints, the slowest; None if none was timed.
+        first_gpu: the pace of training on a card, if ``bench/first_gpu.py`` measured it.
     """
 
     folders: tuple[Path, ...] = ()
@@ -48,6 +51,11 @@ class Measurements:
     longest: Mapping[tuple[str, str], float] = field(default_factory=dict)
     validations: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     write_bytes_per_second: float | None = None
+    first_gpu: FirstGpu | None = None
+
+    def card_for(self, gpu: Gpu, shape: TransformerShape, execution: Execution) -> Gpu:
+        """A card at the pace that was measured for a shape; as it is if none was."""
+        return self.first_gpu.card_for(gpu, shape, execution) if self.first_gpu else gpu
 
     def of(self, model: str, method: str | None, methods: Mapping[str, Method]) -> tuple[str, Phases] | None:
         """The measured phases of a model's method, or of one with the same passes, and the name of that method.
@@ -96,16 +104,23 @@ def product_rate_here(experiment: Experiment) -> float | None:
     return float(measured) if measured else None
 
 
-def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measurements:
+def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurements:
     """Read the finished runs of results folders, of the models and methods that are planned.
 
     A run's first step, which compiles kernels, is left out if there is another.
 
+    Args:
+        paths: the folders; one may be a file of ``bench/first_gpu.py``.
+
     Raises:
-        SrpoError: if a folder's clock is modelled, its settings are not those of the planned experiment (:data:`SAME`),
-            or none of its finished runs is of a model and method that are planned.
+        SrpoError: if there are two such files, a folder's clock is modelled, its settings are not those of the planned
+            experiment (:data:`SAME`), or none of its finished runs is of a model and method that are planned.
     """
-    folders = tuple(folders)
+    paths = tuple(paths)
+    files = [path for path in paths if path.is_file()]
+    if len(files) > 1:
+        raise SrpoError(f"--from {files[1]}: a second file; only folders of results can be several")
+    folders = tuple(path for path in paths if path not in files)
     steps: dict[tuple[str, str], list[Phases]] = defaultdict(list)
     longest: dict[tuple[str, str], list[float]] = defaultdict(list)
     validations: dict[str, list[tuple[float, int]]] = defaultdict(list)
@@ -141,6 +156,7 @@ def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measureme
             for model, found in validations.items()
         },
         min(speeds, default=None),
+        *map(read_first_gpu, files),
     )
 
 

@@ -208,6 +208,14 @@ class Plan:
         return (self.busy_seconds * self.experiment.execution.ranks + sum(self.model_seconds)) / 3600
 
     @property
+    def cards(self) -> dict[str, Gpu]:
+        """By model, the card at the pace that was measured for its shape."""
+        if self.gpu is None:
+            return {}
+        execution = self.experiment.execution
+        return {name: self.measured.card_for(self.gpu, shape, execution) for name, shape in self.shapes.items()}
+
+    @property
     def computed(self) -> dict[str, list[str]]:
         """By model, the methods whose seconds on a card are computed, because nobody measured them."""
         found: dict[str, list[str]] = {}
@@ -258,7 +266,8 @@ def make_plan(
         experiment: resolved.
         nodes: how many runs there are at a time.
         measured: of finished runs with the same settings.
-        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: :func:`default_gpu`.
+        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: that of
+            ``measured.first_gpu``, or :func:`default_gpu`.
         assumed: of these steps.
         product_rate: FLOP/s of a core (:func:`srpo.plan.measurements.product_rate_here`), for experiments that depend
             on it; without it, a second of their clock is counted as a second of a core.
@@ -266,6 +275,7 @@ def make_plan(
     Raises:
         SrpoError: if the shape of a model, or the card, is not known.
     """
+    gpu = gpu or (measured.first_gpu.card if measured.first_gpu else None)
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
     product_rate = product_rate if depends_on_products(experiment) else None
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
@@ -399,7 +409,8 @@ class _Planner:
             return StepTime(phases["generate"], rest, "measured" if name == method else f"measured, {name}")
         shape, training = self.shapes[model], experiment.training
         if self.gpu is not None:
-            parts = card_seconds(self.gpu, shape, training, experiment.execution, definition, self.assumed)
+            card = self.measured.card_for(self.gpu, shape, experiment.execution)
+            parts = card_seconds(card, shape, training, experiment.execution, definition, self.assumed)
             return StepTime(*parts, self.gpu.name)
         return StepTime(*_modelled_step(experiment, shape, definition), "FLOPs")
 

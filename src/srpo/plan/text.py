@@ -7,7 +7,7 @@ from tabulate import tabulate
 
 from srpo.cost import memory
 from srpo.experiment.config import BUDGET_IS, WallClock
-from srpo.plan.gpus import BANDWIDTH_SHARE, MEAN_PROMPT, TRAINING_SHARES, USUAL, lengths_of, mean_context
+from srpo.plan.gpus import BANDWIDTH_SHARE, GPUS, MEAN_PROMPT, TRAINING_SHARES, USUAL, lengths_of, mean_context
 from srpo.plan.plan import (
     BROKEN_PACE,
     BROKEN_RUNS,
@@ -201,13 +201,17 @@ def _range(plan: Plan) -> str:
             return f"{other.device_hours:.0f}"
         return f"{_last_steps(other) / _last_steps(plan):.2f} x"
 
-    fast, slow = TRAINING_SHARES
+    fast = TRAINING_SHARES[0]
+    measured = all(card != plan.gpu for card in plan.cards.values())
+    paces = {
+        "training as measured" if measured else f"training at {plan.gpu.flops_share * share / fast:.0%} of peak": share
+        for share in TRAINING_SHARES[: 1 if measured else None]
+    }
     rows = []
     for lengths in lengths_of(plan.experiment.training):
-        cases = [replace(lengths, training=share / fast) for share in (fast, slow)]
+        cases = [replace(lengths, training=share / fast) for share in paces.values()]
         prices = [make_plan(plan.experiment, plan.nodes, plan.measured, plan.gpu.name, case) for case in cases]
         rows.append([str(lengths.longest), str(lengths.response), *map(cell, prices)])
-    paces = [f"training at {plan.gpu.flops_share * share / fast:.0%} of peak" for share in (fast, slow)]
     header = ["longest response of a batch", "mean", *paces]
     what = "Steps in these hours, in parts of the table's" if wall else "GPU-hours"
     read = (
@@ -295,11 +299,11 @@ def _notes(plan: Plan) -> str:
 
 
 def _measured(plan: Plan) -> list[str]:
-    measured, name = plan.measured, plan.experiment.name
+    measured, name, first = plan.measured, plan.experiment.name, _measured_on_a_card(plan)
     if not measured.folders:
         later = f"srpo rehearse {name}, then srpo plan {name} --from results/{name}-rehearsal"
-        return [f"Measured: nothing. {later}."] if plan.gpu and not plan.rehearsal else []
-    lines = [f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
+        return first or ([f"Measured: nothing. {later}."] if plan.gpu and not plan.rehearsal else [])
+    lines = [*first, f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
     for (model, method), phases in measured.phases.items():
         total = sum(phases.values())
         shown = [f"{phase} {seconds:.3g}" for phase, seconds in phases.items() if seconds >= 0.001 * total]
@@ -311,10 +315,32 @@ def _measured(plan: Plan) -> list[str]:
     return [*lines, f"Not measured: {not_measured(plan)}."] if plan.computed else lines
 
 
+def _measured_on_a_card(plan: Plan) -> list[str]:
+    """What ``bench/first_gpu.py`` measured, and what of it this plan takes."""
+    first, gpu = plan.measured.first_gpu, plan.gpu
+    if first is None or gpu is None:
+        return []
+    peak = GPUS[first.card].flops if first.card else None
+    lines = [f"Measured in {first.path} on {first.device}:"]
+    for update in first.updates:
+        share = f", {update.flops / peak:.0%} of peak" if peak else ""
+        prompts = "shared prompts" if update.execution[1] else f"packed rows, {update.execution[0]}"
+        lines.append(
+            f"{update.model}, {plural(update.shape.num_hidden_layers, 'layer')}, {prompts}: {update.flops / 1e12:.0f} "
+            f"TFLOP/s{share}; memory {update.peak:.3g} GB, computed {update.planned:.3g} GB."
+        )
+    taken = {name: first.update_of(gpu, shape, plan.experiment.execution) for name, shape in plan.shapes.items()}
+    if missing := [name for name, update in taken.items() if update is None]:
+        why = "another card" if gpu.name != first.card else "another shape"
+        lines.append(f"Nothing of it is of {joined(missing)} on {gpu.name} ({why}): the assumed pace stays.")
+    return lines
+
+
 def _on_a_card(plan: Plan) -> list[str]:
     assert plan.gpu is not None
     card, training, execution = plan.gpu, plan.experiment.training, plan.experiment.execution
     response, longest = (min(each, training.max_response_length) for each in (USUAL.response, USUAL.longest))
+    shares = {f"{each.flops_share:.0%}": None for each in plan.cards.values()}
     sheet = f"{card.bandwidth / 1e9:.0f} GB/s and {card.flops / 1e12:.0f} TFLOP/s in bfloat16"
     known = "a measured validation or a step's" if plan.measured.folders else "a step's"
     start, server = START_SECONDS[execution.driver] + SERVER_SECONDS["sglang"], SERVER_SECONDS["sglang"]
@@ -322,7 +348,7 @@ def _on_a_card(plan: Plan) -> list[str]:
     every = plural(training.validate_every, "step").removeprefix("1 ")
     computed = [
         f"Seconds per step: from the data sheet of {card}, {sheet}{', the smallest with room' * plan.gpu_chosen}; "
-        f"generation reaches {BANDWIDTH_SHARE:.0%} of the first, all else {card.flops_share:.0%} of the second.",
+        f"generation reaches {BANDWIDTH_SHARE:.0%} of the first, all else {joined([*shares])} of the second.",
         f"Prompts have {min(MEAN_PROMPT, training.max_prompt_length)} tokens, responses {response}, the longest of a "
         f"batch {longest} (assumed; src/srpo/plan/gpus.py).",
     ]

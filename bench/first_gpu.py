@@ -1,0 +1,470 @@
+"""The first minutes on a GPU, without network and without SGLang: what only a GPU can show, as one JSON.
+
+    python bench/first_gpu.py [--output first-gpu.json] [--inputs DIR] [--minutes 9.5] [--small] [PART ...]
+
+Each part is a process of its own with a time limit, and the file is written after each: a part that fails leaves its
+error there, and the others go on. ``--inputs`` is the folder of ``make gpu-pack`` with SmolLM2-135M; without it a toy
+is trained. ``--small`` is for CPUs: tiny shapes, which a test runs. ``srpo plan --from first-gpu.json`` reads the
+result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import torch
+import yaml
+
+import srpo.policy  # noqa: F401  before any import of verl, which picks its platform then
+from srpo.algorithm.rollouts import Rollouts
+from srpo.algorithm.teacher import Live
+from srpo.benchmarks.prompts import student_prompts
+from srpo.benchmarks.splits import Question, write_split
+from srpo.cost import memory
+from srpo.errors import SrpoError
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import LocalModel, RunSpec
+from srpo.files import read_events, read_json, write_json
+from srpo.layout import Layout
+from srpo.machine import check_products
+from srpo.repository import CONFIGS, ROOT
+
+PACKAGES = ("torch", "transformers", "verl", "tensordict", "ray", "numpy", "triton", "flash-attn", "sglang")
+
+QUESTIONS, SAMPLES = 4, 8
+WORDS = {"prompt": 360, "shortest": 180, "longest": 2000}
+"""Words, each a token, of a question and of the responses to it: with the frame of a chat the plan's mean lengths."""
+
+SMALL_WORDS = {"prompt": 20, "shortest": 4, "longest": 18}
+SMALL_SHAPE = {
+    **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 5000},
+}
+
+TRAINING_STEPS = 12
+LOGGED = (
+    *("reward/mean", "response_length/mean", "response_length/truncated_fraction", "actor/grad_norm"),
+    *("actor/rollout_is_weight", "rollout_corr/log_prob_rms", "rollout_corr/log_prob_abs"),
+    *("perf/device_memory_gb", "perf/device_memory_reserved_gb", "perf/device_memory_free_gb"),
+)
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What parts are given.
+
+    Attributes:
+        inputs: the folder with SmolLM2's splits and weights; None without.
+        small: whether shapes are tiny.
+    """
+
+    inputs: Path | None = None
+    small: bool = False
+
+
+# ---------------------------------------------------------------- versions and tests
+
+
+def versions(options: Options) -> Result:
+    """Driver, card and packages, and the rate of large bfloat16 products."""
+    found: Result = {"python": sys.version.split()[0], "cuda": torch.version.cuda, "cores": os.cpu_count()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.used,clocks.sm", "--format=csv"]
+        found["nvidia_smi"] = subprocess.run(query, capture_output=True, text=True, timeout=60).stdout.splitlines()
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        found |= {"card": properties.name, "memory_gb": properties.total_memory / 1e9}
+    return found | {"product_tflops": _product_rate(256 if options.small else 8192) / 1e12}
+
+
+def _product_rate(size: int, products: int = 20) -> float:
+    """FLOP/s of products of random bfloat16 matrices."""
+    left, right = (torch.randn(size, size, device=device()).bfloat16() for _ in range(2))
+    seconds = _seconds_of(lambda: left @ right, products)
+    return 2 * size**3 / seconds
+
+
+def tests(options: Options) -> Result:
+    """``pytest -m gpu``; the small form is one of its tests on the CPU."""
+    chosen = ["-k", "test_no_token_is_no_problem"] if options.small else ["-m", "gpu"]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", f"--junitxml={report}", *chosen]
+        subprocess.run([*command, "tests/integration/test_gpu.py"], cwd=ROOT, check=False)
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    outcome = {str(case.get("name")): case[0] if len(case) else None for case in cases}
+    failed = {
+        name: found.get("message", "")[:500]
+        for name, found in outcome.items()
+        if found is not None and found.tag in ("failure", "error")
+    }
+    return {
+        "passed": sum(found is None for found in outcome.values()),
+        "skipped": sum(found is not None and found.tag == "skipped" for found in outcome.values()),
+        "failed": failed,
+        "test_seconds": {str(case.get("name")): float(case.get("time", 0)) for case in cases},
+    }
+
+
+# ---------------------------------------------------------------- an update of a large model
+
+
+def update(options: Options, name: str, layers: int | None = None, packed: bool = False, adamw: bool = False) -> Result:
+    """Three steps of SRPO but generation, of a model of random weights, in the paper's micro-batches.
+
+    Args:
+        name: of a model in ``configs/models``, whose shape is taken.
+        layers: how many; None for all. A model that is cut has a live teacher, because one GPU has no room for the
+            weights of another.
+        packed: each response with its own copy of the prompt, as with flash-attn, and with a dense mask where that is
+            not installed; otherwise a prompt is computed once for its responses.
+        adamw: whether to time AdamW fused and not.
+    """
+    from srpo.policy.in_process import InProcessPolicy
+
+    with tempfile.TemporaryDirectory() as folder, _any_processor():
+        spec = _update_spec(Path(folder), name, layers, packed, options.small)
+        policy = InProcessPolicy(spec, Path(folder))
+        shape = memory.shape_of(spec.model)
+    questions, rollouts = _drawn_rollouts(spec, policy.tokenizer, SMALL_WORDS if options.small else WORDS)
+    steps = [_timed_step(spec, policy, number, questions, rollouts) for number in (1, 2, 3)]
+    best = min(steps[1:], key=lambda step: sum(step["seconds"].values()))
+    planned = memory.update_memory(shape, spec.execution, spec.training, spec.method.teacher_has_weights)
+    result = {
+        "model": name,
+        "shape": shape.model_dump(),
+        "parameters": memory.parameters(shape),
+        "attention": spec.execution.attention,
+        "shared_prompts": spec.execution.shares_prompts,
+        "micro_batch_tokens": spec.execution.max_tokens_per_rank,
+        "steps": steps,
+        "tflops": sum(best["flops"].values()) / sum(best["seconds"].values()) / 1e12,
+        "planned_gb": (sum(planned.values()) - memory.DEVICE_RUNTIME) / 1e9,
+    }
+    if torch.cuda.is_available():
+        result["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    return result | ({"adamw_seconds": _optimizer_seconds(policy.worker.actor.engine)} if adamw else {})
+
+
+def _update_spec(folder: Path, name: str, layers: int | None, packed: bool, small: bool) -> RunSpec:
+    """The paper's SRPO with one update of few questions on one rank; its model of random weights is in ``folder``."""
+    attention = "flash_attention_2" if packed and find_spec("flash_attn") else "sdpa"
+    raw = _raw_experiment("paper") | {
+        "comparable_with_paper": False,
+        "matrix": [{"models": [name], "benchmarks": ["sdpo/chemistry"], "methods": ["srpo"]}],
+        "overrides": {"srpo": {"mini_batch_questions": QUESTIONS}},
+    }
+    raw["training"] |= {"questions_per_batch": QUESTIONS, "branch_gradients_every": 1000}
+    raw["execution"] = {
+        **{"precision": "bfloat16", "gradient_checkpointing": True, "attention": attention, "remove_padding": packed},
+        "max_tokens_per_rank": 400 if small else raw["execution"]["max_tokens_per_rank"],
+    }
+    if small:
+        raw["training"] |= {"max_prompt_length": 96, "max_response_length": 24, "max_reprompt_len": 160}
+    experiment = load_experiment(raw)
+    spec = experiment.run(experiment.runs()[0])
+    shape = memory.shape_of(spec.model)
+    sizes = shape.model_dump() | ({"num_hidden_layers": layers} if layers else {}) | (SMALL_SHAPE if small else {})
+    _draw_model(folder, sizes)
+    changes: Result = {"model": LocalModel(kind="local", name="drawn", title="Drawn", path=folder)}
+    if layers:
+        changes["method"] = spec.method.model_copy(update={"teacher": Live(kind="live")})
+    return spec.model_copy(update=changes)
+
+
+def _draw_model(folder: Path, sizes: Result) -> None:
+    """Random weights, and a tokenizer that has a token for each word ``w<number>``."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    from srpo.miniature.tokenizer import CHAT_TEMPLATE
+
+    config = AutoConfig.for_model(**sizes, max_position_embeddings=2**15, eos_token_id=1, pad_token_id=2)
+    torch.manual_seed(0)
+    with torch.device(device()):
+        AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    special = {"unk_token": "<unk>", "eos_token": "<end>", "pad_token": "<pad>"}
+    words = [*special.values(), *(f"w{i}" for i in range(len(special), sizes["vocab_size"]))]
+    vocabulary = {word: i for i, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=CHAT_TEMPLATE, **special).save_pretrained(folder)
+
+
+def _drawn_rollouts(spec: RunSpec, tokenizer: Any, words: dict[str, int]) -> tuple[list[Question], Rollouts]:
+    """Groups of random responses, from the shortest to the longest in equal steps; every other one is right."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.linspace(words["shortest"], words["longest"], SAMPLES).long().tolist() * QUESTIONS
+
+    def text(length: int) -> str:
+        return " ".join(f"w{i}" for i in torch.randint(3, 4000, (length,), generator=generator).tolist())
+
+    questions = [
+        Question(i, [{"role": "user", "content": text(words["prompt"])}], "", "", "drawn") for i in range(QUESTIONS)
+    ]
+    asked = [question.messages for question in questions]
+    prompts = map(torch.tensor, student_prompts(tokenizer, asked, spec.training.max_prompt_length))
+    texts = [text(length) for length in lengths]
+    return questions, Rollouts(
+        question=torch.arange(QUESTIONS).repeat_interleave(SAMPLES),
+        prompts=[prompt for prompt in prompts for _ in range(SAMPLES)],
+        responses=[torch.tensor(tokenizer(each, add_special_tokens=False)["input_ids"]) for each in texts],
+        texts=texts,
+        rollout_log_probs=[torch.full((length,), -12.0) for length in lengths],
+        rewards=torch.tensor([0.0, 1.0]).repeat(QUESTIONS * SAMPLES // 2),
+        in_format=[True] * len(texts),
+        truncated=torch.zeros(len(texts), dtype=torch.bool),
+    )
+
+
+def _timed_step(spec: RunSpec, policy: Any, number: int, questions: list[Question], rollouts: Rollouts) -> Result:
+    """Seconds, FLOPs (recomputed activations counted) and tokens of each pass; peak memory so far."""
+    from srpo.training.metrics import PASSES
+    from srpo.training.step import Step
+
+    step = Step(spec, policy, number)
+    batch = step.route(questions, rollouts)
+    old_log_probs = step.compute_log_prob(batch)
+    teacher = step.compute_teacher_log_prob(batch)
+    metrics = step.update(batch, step.compute_targets(batch, old_log_probs, teacher))
+    again = {"update": 4 / 3 if spec.execution.gradient_checkpointing else 1}
+    return {
+        "seconds": {phase: step.phases.wall[phase] for phase in PASSES},
+        "flops": {phase: again.get(phase, 1) * step.phases.dense_flops(phase) for phase in PASSES},
+        "tokens": dict(step.phases.tokens),
+        "grad_norm": metrics["actor/grad_norm"],
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else None,
+    }
+
+
+def _optimizer_seconds(engine: Any) -> dict[str, float]:
+    """Of AdamW's step on the engine's weights, fused and not, in the place of the engine's own."""
+    engine.optimizer.state.clear()
+    parameters = [*engine.module.parameters()]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    found = {}
+    for kind in ("fused", "foreach"):
+        optimizer = torch.optim.AdamW(parameters, lr=1e-6, **{kind: True})
+        found[kind] = _seconds_of(optimizer.step, 3)
+        del optimizer
+    return found
+
+
+# ---------------------------------------------------------------- training
+
+
+def train(options: Options, method: str) -> Result:
+    """Steps of a method with SmolLM2-135M between two validations; with a toy if there are no inputs."""
+    from srpo.policy.in_process import InProcessPolicy
+    from srpo.training.loop import Run
+
+    try:
+        check_products("bfloat16")
+        precision = "bfloat16"  # responses are sampled on the CPU, in the precision of the passes
+    except SrpoError:
+        precision = "float32"
+    raw = _raw_experiment("real-cpu" if options.inputs else "demo")
+    raw["execution"] = {"precision": precision}
+    # seconds are measured, and no budget ends the run
+    raw["training"] = raw.get("training", {}) | {"clock": {"kind": "wall"}, "budget_seconds": {"1h": 1e9}}
+    if options.small:
+        raw["training"] |= {"questions_per_batch": 2, "max_response_length": 8, "validation": {"rollouts": 1}}
+        raw["overrides"] = {method: {"mini_batch_questions": 2}}
+    experiment = load_experiment(raw)
+    spec = experiment.run(next(run for run in experiment.runs() if run.method == method))
+    with tempfile.TemporaryDirectory() as folder:
+        layout = Layout(Path(folder))
+        if options.inputs:
+            for part in ("data", "models"):
+                (layout.folder / part).symlink_to((options.inputs / part).absolute())
+        else:
+            _build_toy(spec, layout)
+        started = time.perf_counter()
+        run = Run(spec, layout, InProcessPolicy(spec, layout.model(spec.model.name)))
+        run.resume()
+        start_seconds = time.perf_counter() - started
+        run.validate()
+        for _ in range(2 if options.small else TRAINING_STEPS):
+            run.take_step()
+        run.validate()
+        events = [*read_events(run.files.steps)]
+    logged = {key: [event["metrics"][key] for event in events] for key in LOGGED if key in events[0]["metrics"]}
+    return {
+        "model": spec.model.name,
+        "precision": precision,
+        "start_seconds": start_seconds,
+        "validation_seconds": run.seconds_of["validation"],
+        "validations": [validation["avg_at_k"] for validation in run.validations],
+        "phase_seconds": [event["phase_seconds"] for event in events],
+        "host_memory_gb": [event["host_memory_gb"] for event in events],
+        **logged,
+    }
+
+
+def _build_toy(spec: RunSpec, layout: Layout) -> None:
+    """The splits and the stored base model of the demo."""
+    from srpo.models import build_model
+    from srpo.sources.build import build_split
+
+    for split in ("train", "test"):
+        questions = build_split(spec.benchmark, split)
+        write_split(layout.split(spec.benchmark.data_set, split), questions, split)
+    build_model(spec.model, layout.model(spec.model.name), {})
+
+
+# ---------------------------------------------------------------- what parts share
+
+
+def device() -> str:
+    """Where products are computed."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _seconds_of(function: Callable[[], object], times: int) -> float:
+    """Mean of several calls, after one that does not count."""
+    start = 0.0
+    for i in range(times + 1):
+        if i == 1:
+            _synchronize()
+            start = time.perf_counter()
+        function()
+    _synchronize()
+    return (time.perf_counter() - start) / times
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+@contextmanager
+def _any_processor() -> Iterator[None]:
+    """Let a policy be made in bfloat16 on a processor that emulates it: nothing is sampled there."""
+    capabilities = torch.cpu.get_capabilities
+    torch.cpu.get_capabilities = lambda: {"avx512_bf16": True}
+    try:
+        yield
+    finally:
+        torch.cpu.get_capabilities = capabilities
+
+
+def _raw_experiment(name: str) -> Result:
+    return yaml.safe_load((CONFIGS / "experiments" / f"{name}.yaml").read_text())
+
+
+# ---------------------------------------------------------------- the parts, one after the other
+
+PARTS: dict[str, tuple[Callable[..., Result], int]] = {
+    "versions": (versions, 30),
+    "tests": (tests, 180),
+    "update qwen3-1.7b": (partial(update, name="qwen3-1.7b", adamw=True), 75),
+    "update qwen3-8b, 8 layers": (partial(update, name="qwen3-8b", layers=8), 75),
+    "update qwen3-8b, 8 layers, packed": (partial(update, name="qwen3-8b", layers=8, packed=True), 75),
+    "update qwen3-4b, 8 layers": (partial(update, name="qwen3-4b", layers=8), 60),
+    "train grpo": (partial(train, method="grpo"), 110),
+    "train srpo": (partial(train, method="srpo"), 130),
+}
+"""By name, what a part does and the seconds that it may take."""
+
+
+def run_part(command: Sequence[str | Path], seconds: float, log: Path) -> Result:
+    """Run a part's command, which writes its result to the path that follows it.
+
+    Args:
+        seconds: after these it is killed, with all that it started.
+        log: where its output goes.
+
+    Returns:
+        ``seconds``, and either ``result`` or ``error``.
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
+        path = Path(folder) / "result.json"
+        process = subprocess.Popen([*command, path], stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            error = f"exit status {process.wait(max(seconds, 1))}"
+        except subprocess.TimeoutExpired:
+            error = f"killed after {seconds:.0f} s"
+        finally:
+            with suppress(ProcessLookupError):  # nothing of it is left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        found = read_json(path) if path.exists() else {"error": f"{error}: {log.read_text()[-1500:]}"}
+    return {"seconds": round(time.perf_counter() - start, 1), **found}
+
+
+def compute(name: str, options: Options, path: Path) -> None:
+    """Compute a part in this process and write its result, or its error."""
+    try:
+        found: Result = {"result": PARTS[name][0](options)}
+    except BaseException as error:
+        traceback.print_exc()
+        found = {"error": "".join(traceback.format_exception(error, limit=-4))}
+    write_json(path, found)
+
+
+def main() -> None:
+    """Run the parts and write what they found, after each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"default: all; {'; '.join(PARTS)}")
+    parser.add_argument("--output", type=Path, default=Path("first-gpu.json"))
+    parser.add_argument("--inputs", type=Path, help="data and models of SmolLM2-135M")
+    parser.add_argument("--minutes", type=float, default=9.5, help="for all parts")
+    parser.add_argument("--small", action="store_true", help="tiny shapes, for a CPU")
+    parser.add_argument("--compute", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if unknown := set(given.parts) - PARTS.keys():
+        parser.error(f"unknown part {', '.join(unknown)}; there is {'; '.join(PARTS)}")
+    if given.compute:
+        compute(given.parts[0], Options(given.inputs, given.small), given.compute)
+        return
+    passed_on = [*(["--inputs", given.inputs] if given.inputs else []), *(["--small"] if given.small else [])]
+    end = time.monotonic() + 60 * given.minutes
+    report: Result = {"card": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "parts": {}}
+    logs = given.output.with_suffix(".logs")
+    logs.mkdir(parents=True, exist_ok=True)
+    for name in given.parts or PARTS:
+        left = end - time.monotonic()
+        command = [sys.executable, __file__, name, *passed_on, "--compute"]
+        log = logs / f"{name.replace(' ', '-').replace(',', '')}.txt"
+        found = run_part(command, min(PARTS[name][1], left), log) if left > 5 else {"error": "no time was left"}
+        report["parts"][name] = found
+        write_json(given.output, report)
+        print(f"{name}: {found.get('seconds', 0)} s; {_line(found)}", flush=True)
+
+
+def _line(found: Result) -> str:
+    """A part's outcome in a line."""
+    if "error" in found:
+        return f"FAILED: {found['error'].strip().splitlines()[-1]}"
+    numbers = {key: value for key, value in found["result"].items() if isinstance(value, int | float | str)}
+    return ", ".join(f"{key} {f'{value:.4g}' if isinstance(value, float) else value}" for key, value in numbers.items())
+
+
+if __name__ == "__main__":
+    main()
