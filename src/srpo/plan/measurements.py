@@ -117,10 +117,10 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
             experiment (:data:`SAME`), or none of its finished runs is of a model and method that are planned.
     """
     paths = tuple(paths)
-    files = [path for path in paths if path.is_file()]
-    if len(files) > 1:
-        raise SrpoError(f"--from {files[1]}: a second file; only folders of results can be several")
-    folders = tuple(path for path in paths if path not in files)
+    of_cards = [path for path in paths if path.is_file()]
+    if len(of_cards) > 1:
+        raise SrpoError(f"--from {of_cards[1]}: a second file; only folders of results can be several")
+    folders = tuple(path for path in paths if path not in of_cards)
     steps: dict[tuple[str, str], list[Phases]] = defaultdict(list)
     longest: dict[tuple[str, str], list[float]] = defaultdict(list)
     validations: dict[str, list[tuple[float, int]]] = defaultdict(list)
@@ -156,7 +156,7 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
             for model, found in validations.items()
         },
         min(speeds, default=None),
-        *map(read_first_gpu, files),
+        *map(read_first_gpu, of_cards),
     )
 
 
