@@ -18,7 +18,7 @@ EXTRAS = {
     "verl": (
         *("cachetools", "fastapi", "httpx", "numpy", "psutil", "pyarrow", "ray", "scipy", "tensordict", "tqdm"),
         *("transfer_queue", "transformers", "typer", "uvicorn", "verl"),
-        *("datasets", "huggingface_hub", "hydra", "omegaconf", "safetensors", "tokenizers"),
+        *("huggingface_hub", "hydra", "omegaconf", "safetensors", "tokenizers"),
     ),
 }
 """For each extra in ``pyproject.toml`` the names under which its packages are imported, and after them those that they

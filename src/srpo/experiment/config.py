@@ -326,28 +326,6 @@ class FilesBenchmark(_Benchmark, Files):
         return self.contents[split].rows
 
 
-class HubSplit(Config):
-    """A split of a data set, or a part of one such as ``train[:512]``, and how many questions it has."""
-
-    split: str
-    rows: Count
-
-
-class HubDatasetBenchmark(_Benchmark):
-    """Questions of a data set of the Hugging Face hub, at a pinned revision."""
-
-    kind: Literal["hf_dataset"]
-    repository: str
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-    subset: str | None = None
-    columns: Columns = Columns()
-    train: HubSplit
-    test: HubSplit
-
-    def published(self, split: Literal["train", "test"]) -> int:
-        return self.train.rows if split == "train" else self.test.rows
-
-
 class ReasoningGymBenchmark(_DrawnBenchmark):
     """Questions of a task of the package reasoning-gym, scored by the task's own scorer.
 
@@ -361,7 +339,7 @@ class ReasoningGymBenchmark(_DrawnBenchmark):
 
 
 Benchmark = Annotated[
-    MiniatureBenchmark | SourcedBenchmark | FilesBenchmark | HubDatasetBenchmark | ReasoningGymBenchmark,
+    MiniatureBenchmark | SourcedBenchmark | FilesBenchmark | ReasoningGymBenchmark,
     Field(discriminator="kind"),
 ]
 

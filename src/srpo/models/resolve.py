@@ -14,8 +14,8 @@ from typing import Any
 from srpo.errors import SrpoError
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
 from srpo.files import default_cache, is_lfs_pointer, read_json, write_bytes
-from srpo.hub import fetch_snapshot
 from srpo.imports import is_installed
+from srpo.models.hub import fetch_snapshot
 
 GGUF_READER = "gguf==0.19.0"
 """The package with which transformers reads GGUF files (envs/real-model.txt)."""
@@ -55,7 +55,7 @@ def resolve_hub(model: HubModel) -> Path:
         SrpoError: if it cannot be downloaded, or is no usable checkpoint.
     """
     where = f"model {model.name}: {model.repository} at {model.revision[:12]}"
-    checked = _checked(fetch_snapshot(model.repository, model.revision, where, "model", FILES), where)
+    checked = _checked(fetch_snapshot(model.repository, model.revision, where, FILES), where)
     check_shape(model.shape, read_json(checked / "config.json"), where)
     return checked
 

@@ -134,8 +134,6 @@ def data_line(benchmark: Mapping[str, Any]) -> str:
     if benchmark["kind"] == "sourced":
         source = benchmark["source"]
         return f"`{benchmark['name']}` of `{source['repository']}`, commit `{source['commit']}`"
-    if benchmark["kind"] == "hf_dataset":
-        return f"`{benchmark['name']}`: `{benchmark['repository']}`, revision `{benchmark['revision']}`"
     if benchmark["kind"] == "files":
         return f"`{benchmark['name']}`: `{benchmark['train_file']}` and `{benchmark['test_file']}`"
     of = f"task `{benchmark['task']}`" if benchmark["kind"] == "reasoning_gym" else f"family `{benchmark['family']}`"

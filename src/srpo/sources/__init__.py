@@ -1,1 +1,1 @@
-"""Where questions come from: pinned files, data sets of the hub, tasks of reasoning-gym, the toys' families."""
+"""Where questions come from: pinned files, tasks of reasoning-gym, the toys' families."""

@@ -13,7 +13,6 @@ from srpo.errors import SrpoError
 from srpo.experiment.config import (
     Benchmark,
     FilesBenchmark,
-    HubDatasetBenchmark,
     MiniatureBenchmark,
     ReasoningGymBenchmark,
 )
@@ -21,7 +20,7 @@ from srpo.experiment.rows import Row, parse_rows, read_file
 from srpo.files import default_cache
 from srpo.miniature import families
 from srpo.seeds import derive_seed
-from srpo.sources import github, hub_datasets, reasoning_gym
+from srpo.sources import github, reasoning_gym
 
 
 def build_split(
@@ -46,8 +45,6 @@ def build_split(
         questions = _task_questions(benchmark, source)
     elif isinstance(benchmark, FilesBenchmark):
         questions = _questions(benchmark, _file_rows(benchmark, source), "files")
-    elif isinstance(benchmark, HubDatasetBenchmark):
-        questions = _questions(benchmark, hub_datasets.load_rows(benchmark, source), benchmark.repository)
     else:
         file = getattr(benchmark.source, source)
         rows = github.load_rows(benchmark.source, file, mirror, cache or default_cache())
@@ -139,6 +136,4 @@ def _describe_source(benchmark: Benchmark) -> dict[str, Any]:
         return {"task": benchmark.task, "settings": benchmark.settings, "seed": benchmark.seed}
     if isinstance(benchmark, FilesBenchmark):
         return {"train": benchmark.train_file.name, "test": benchmark.test_file.name}
-    if isinstance(benchmark, HubDatasetBenchmark):
-        return benchmark.model_dump(include={"repository", "revision", "subset", "train", "test"})
     return benchmark.source.model_dump()

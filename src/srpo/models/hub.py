@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from srpo.errors import SrpoError
 
 
-def fetch_snapshot(
-    repository: str, revision: str, where: str, kind: Literal["model", "dataset"], patterns: Sequence[str] | None = None
-) -> Path:
+def fetch_snapshot(repository: str, revision: str, where: str, patterns: Sequence[str]) -> Path:
     """Download a pinned revision, or find it in the cache.
 
     Args:
         where: how messages begin.
-        patterns: the files to download; None: all.
+        patterns: the files to download.
 
     Returns:
         Its folder in the hub's cache.
@@ -32,7 +29,7 @@ def fetch_snapshot(
         RevisionNotFoundError,
     )
 
-    wanted = {"repo_id": repository, "revision": revision, "repo_type": kind, "allow_patterns": patterns}
+    wanted = {"repo_id": repository, "revision": revision, "allow_patterns": patterns}
     try:
         try:
             return Path(snapshot_download(**wanted))
@@ -40,8 +37,6 @@ def fetch_snapshot(
             return Path(snapshot_download(**wanted, local_files_only=True))
     except LocalEntryNotFoundError as error:
         command = f"hf download {repository} --revision {revision}"
-        if kind == "dataset":
-            command += " --repo-type dataset"
         raise SrpoError(
             f"{where}: the hub cannot be reached and the cache has no copy; on a machine with a network run: {command} "
             "(it fills the cache that HF_HOME names)"
