@@ -21,7 +21,7 @@ from srpo.benchmarks.splits import write_split
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.models import build_model
 from srpo.sources.build import build_split
-from srpo.trl import SRPOConfig
+from srpo.trl import SDPOConfig, SRPOConfig, SRPOTrainer
 
 NEAR = 1e-6
 """As a share of the largest gradient. Models are float64; the loss has float32 inside."""
@@ -85,6 +85,12 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
 def test_what_trl_would_do_otherwise_is_refused(changes, says, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=says):
         SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **changes)
+
+
+def test_trls_own_arguments_are_refused() -> None:
+    """They would train SDPO."""
+    with pytest.raises(ValueError, match="args is a SDPOConfig: give an SRPOConfig"):
+        SRPOTrainer("model", args=SDPOConfig("out", use_cpu=True, bf16=False))
 
 
 def test_hyperparameters_are_the_methods(tmp_path: Path) -> None:

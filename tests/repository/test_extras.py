@@ -69,6 +69,16 @@ def test_the_core_is_enough_for_the_method_and_the_configuration(plant: Plant) -
     assert "name: smoke" in result.stdout.splitlines()
 
 
+def test_the_loss_alone_is_imported_without_a_word(plant: Plant) -> None:
+    """torch without NumPy warns."""
+    result = farm.run(
+        plant(""), "-c", "import srpo; print(srpo.loss, srpo.totals([2, 3], None, [1, 0], [0, 0], 'grpo'))"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Totals(tokens=5" in result.stdout
+    assert result.stderr == ""
+
+
 @pytest.mark.parametrize("extra", ["", *EXTRAS])
 def test_packages_of_other_extras_are_absent(plant: Plant, extra: str) -> None:
     """So that the other tests here can fail."""

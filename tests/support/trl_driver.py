@@ -6,6 +6,7 @@ python trl_driver.py FOLDER METHOD PROCESSES PORT RANK ACCUMULATION STEPS_PER_GE
 from __future__ import annotations
 
 import copy
+import math
 import os
 import sys
 from pathlib import Path
@@ -158,6 +159,7 @@ def differences(
         reward_funcs=reward,
         args=args,
         train_dataset=data,
+        eval_dataset=data.select(range(4)),
         processing_class=PreTrainedTokenizerFast.from_pretrained(model, padding_side="left"),
         callbacks=[compare],
         peft_config=adapter,
@@ -165,6 +167,9 @@ def differences(
     compare.trainer = trainer
     trainer.train()
     assert compare.distilled or not trainer.method.distils
+    found = trainer.evaluate()
+    assert sum(value for name, value in found.items() if name.startswith("eval_routing/")) == 1
+    assert math.isfinite(found["eval_loss"])
     return compare.differences
 
 
