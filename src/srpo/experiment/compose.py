@@ -600,15 +600,29 @@ def _classes(annotation: Any) -> list[type[Config]]:
     return [found for part in get_args(annotation) for found in _classes(part)]
 
 
+_PATTERNS = {
+    r"^[a-z0-9][a-z0-9_-]*$": "give small letters, digits, hyphens and underscores; a letter or digit is first",
+    r"^[0-9a-f]{64}$": "give the 64 digits of a SHA-256",
+    r"^[0-9a-f]{40}$": "give the 40 digits of a commit",
+}
+"""What a pattern of a configuration class asks for."""
+
+
 def _reason(error: Mapping[str, Any]) -> str:
     """pydantic's error as one short sentence."""
     if error["type"] == "union_tag_invalid":
         return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
+    context = error.get("ctx", {})
     message = {
         "extra_forbidden": "unknown key",
         "union_tag_not_found": "the key kind is missing",
         "model_attributes_type": "give a mapping with the key kind",
         "model_type": "give a mapping",
+        "too_short": f"give at least {context.get('min_length')}",
+        "path_type": "give a path",
+        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "give a whole number"),
+        **dict.fromkeys(("float_type", "float_parsing"), "give a number"),
+        **({"string_pattern_mismatch": words} if (words := _PATTERNS.get(context.get("pattern", ""))) else {}),
     }.get(error["type"], error["msg"].removeprefix("Value error, "))
     quote = "; quote it" if error["type"] == "string_type" and isinstance(error["input"], int | float | date) else ""
     return f"{message[0].lower()}{message[1:]}{quote}"

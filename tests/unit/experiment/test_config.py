@@ -125,7 +125,7 @@ def test_names_of_variants_are_path_components() -> None:
         ({"grid": {"entropy_beta": [0, 1, 1.0]}}, ["variants.grid = 1: given twice"]),
         ({"grid": {"entropy_beta": [0, -1]}}, ["grid = -1", "entropy_beta of srpo", "greater than or equal to 0"]),
         ({"grid": {"entropy_beta": [float("nan")]}}, ["variants.grid.entropy_beta.0", "finite"]),
-        ({"grid": {"distillation_topk": [1, 1.5]}}, ["variants.grid = 1.5 for distillation_topk of srpo", "integer"]),
+        ({"grid": {"distillation_topk": [1, 1.5]}}, ["grid = 1.5 for distillation_topk of srpo", "whole number"]),
         ({"grid": {"mini_batch_questions": [8, 7]}}, ["mini_batch_questions = 7", "must divide"]),
         ({"colour": "red"}, ["variants.colour: unknown key"]),
     ],
