@@ -10,11 +10,16 @@ of at most 60 MiB, to carry one at a time.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from safetensors.torch import load_file, save_file
+
+from srpo.benchmarks.splits import read_split, write_split
 from srpo.repository import ROOT
 
 PROJECT = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "src", "configs", "tests", "bench")
@@ -41,13 +46,13 @@ RAYS_SERVERS = (
 )
 """Folders of Ray that nothing in one process starts: four fifths of its bytes."""
 
-WEIGHTS, DATA = Path("models") / "smollm2-135m-format", Path("data")
+WEIGHTS, DATA = Path("models") / "smollm2-135m-format", Path("data") / "word_reversal"
 PIECE = 60
 """MiB of a piece, at most."""
 
 SCRIPT = """\
 #!/bin/sh
-# python3 must have torch and transformers. ./run.sh --small: on a CPU, in minutes.
+# python3 must have torch and transformers. sh run.sh --small: on a CPU, in minutes.
 cd "$(dirname "$0")"
 inputs=; test -d inputs && inputs="--inputs ../inputs"
 cd project
@@ -78,7 +83,7 @@ def main() -> None:
     size = sum(piece.stat().st_size for piece in pieces) / 2**20
     print(
         f"gpu-pack: {given.folder}, and {size:.0f} MiB in {len(pieces)} pieces {pieces[0]} ...\n"
-        f"there: cat {given.folder.name}.tar.gz.* | tar xz && {given.folder.name}/run.sh"
+        f"there: cat {given.folder.name}.tar.gz.* | tar xz && sh {given.folder.name}/run.sh"
     )
 
 
@@ -96,13 +101,8 @@ def install(folder: Path, python: str, leave_out: list[str]) -> None:
     """The packages for another Python, without what they require and without Ray's servers."""
     lock = dict(line.split("==") for line in (ROOT / "envs" / "paper.txt").read_text().split() if "==" in line)
     pinned = [f"{name}=={lock[name]}" for name in PACKAGES.split() if name not in leave_out]
-    options = [
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--no-binary",
-        "antlr4-python3-runtime",
-    ]  # the last is source only
+    # one of them has no wheel
+    options = ["--no-deps", "--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime"]
     options += ["--python-version", python, "--python-platform", "x86_64-manylinux_2_34"]
     subprocess.run(
         [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", folder, *options, *pinned], check=True
@@ -113,19 +113,21 @@ def install(folder: Path, python: str, leave_out: list[str]) -> None:
 
 
 def copy_inputs(results: Path, folder: Path) -> bool:
-    """SmolLM2's splits, and its weights in bfloat16; False if they are not there."""
-    from safetensors.torch import load_file, save_file
+    """SmolLM2's questions, and its weights in bfloat16; False if they are not there.
 
+    The task's scorer would need reasoning-gym and what it imports. A reversed list has one right answer.
+    """
     if not (results / WEIGHTS / "model.safetensors").exists():
         return False
-    shutil.copytree(results / DATA, folder / DATA)
+    for split in ("train", "test"):
+        questions = [
+            replace(question, reward="answer_match", ground_truth=json.loads(question.ground_truth)["answer"])
+            for question in read_split(results / DATA / f"{split}.parquet")
+        ]
+        write_split(folder / DATA / f"{split}.parquet", questions, split)
     shutil.copytree(results / WEIGHTS, folder / WEIGHTS, ignore=shutil.ignore_patterns("*.safetensors"))
-    weights = load_file(results / WEIGHTS / "model.safetensors")
-    save_file(
-        {name: tensor.bfloat16() for name, tensor in weights.items()},
-        folder / WEIGHTS / "model.safetensors",
-        {"format": "pt"},
-    )
+    weights = {name: tensor.bfloat16() for name, tensor in load_file(results / WEIGHTS / "model.safetensors").items()}
+    save_file(weights, folder / WEIGHTS / "model.safetensors", {"format": "pt"})
     return True
 
 

@@ -1,4 +1,4 @@
-"""Writes the computed parts of docs/paper-scale.md: plan, what GPU-hours buy, published seconds, cost of attention.
+"""Writes the computed parts of docs/paper-scale.md: plan, what GPU-hours buy, and published seconds.
 
     python scripts/paper_scale.py            # write them into the page
     python scripts/paper_scale.py --check    # fail if the page holds others
@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 from srpo.cost import memory
-from srpo.cost.flops import model_cost
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.experiment.step_times import paper_step_seconds
@@ -57,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def current(page: str) -> str:
     """The page with its computed parts as they are now."""
-    parts = {"plan": planned(), "hours": bought(), "seconds": checked(), "attention": attention()}
+    parts = {"plan": planned(), "hours": bought(), "seconds": checked()}
     for name, part in parts.items():
         place = rf"(<!-- {name} -->\n\n)(```\n.*?\n```|.+?)(?=\n\n)"
         page, found = re.subn(place, lambda match, part=part: match[1] + part, page, flags=re.DOTALL)
@@ -67,9 +66,11 @@ def current(page: str) -> str:
 
 
 def planned() -> str:
-    """What ``srpo plan paper-arms --gpu h100`` prints, without its last part."""
-    printed = plan_text.render(plan.make_plan(ARMS, gpu=CARD)).partition("\n\nWhat this rests on")[0]
-    return f"```\n{printed}\n```"
+    """What ``srpo plan paper-arms --gpu h100`` prints of runs and prices."""
+    made = plan.make_plan(ARMS, gpu=CARD)
+    total = plan_text._sums(made).splitlines()[0]
+    parts = (plan_text._head(made), plan_text._table(made), total, plan_text._range(made), plan_text._broken(made))
+    return "```\n" + "\n\n".join(parts) + "\n```"
 
 
 def until(experiment: Experiment, hours: int, **changes: object) -> Experiment:
@@ -134,24 +135,6 @@ def checked() -> str:
         shape, settings = memory.shape_of(PAPER.models[model]), (PAPER.training, PAPER.execution, PAPER.methods[method])
         computed = [sum(card_seconds(GPUS[card], shape, *settings, assumed)) for assumed in (USUAL, LENGTHS[0])]
         lines.append(f"| {source} | 8 {card} | {seconds} | {computed[0]:.0f} | {computed[1]:.0f} |")
-    return "\n".join(lines)
-
-
-def attention() -> str:
-    """FLOPs of a forward pass over the largest micro-batch, with a dense mask and by sequence."""
-    tokens = memory.micro_batch_tokens(PAPER.execution, PAPER.training)
-    lines = [
-        f"| {tokens:,} tokens of | sequences of | layers, TFLOP | attention, flash-attn | dense | more |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for name, model in PAPER.models.items():
-        cost = model_cost(memory.shape_of(model))
-        matmul, dense = 2 * cost.matmul_parameters * tokens, 4 * cost.attention_width * tokens**2
-        for length in (1024, 10240):
-            packed = cost.forward_flops([length] * (tokens // length)) - matmul
-            more = (matmul + dense) / (matmul + packed) - 1
-            cells = (f"{length:,}", *(f"{flops / 1e12:.0f}" for flops in (matmul, packed, dense)), f"{more:.0%}")
-            lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import subprocess
@@ -16,10 +17,12 @@ import torch
 from paths import ROOT
 from safetensors.torch import load_file, save_file
 
+from srpo.benchmarks.splits import Question, read_split, write_split
 from srpo.cost import memory
 from srpo.cost.flops import model_cost
 from srpo.experiment.config import TransformerShape
 from srpo.files import read_json
+from srpo.rewards import compute_reward
 
 first = SimpleNamespace(**runpy.run_path(str(ROOT / "bench" / "first_gpu.py")))
 pack = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "gpu_pack.py")))
@@ -73,6 +76,17 @@ def test_shared_prompts_save_tokens_and_change_no_gradient(updates) -> None:
 def test_the_optimizer_is_timed_in_both_forms() -> None:
     found = first.update(SMALL, "qwen3-1.7b", adamw=True)
     assert {kind for kind, seconds in found["adamw_seconds"].items() if seconds > 0} == {"fused", "foreach"}
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("inputs", [None, Path("inputs")])
+@pytest.mark.parametrize("method", ["grpo", "srpo"])
+def test_the_run_that_is_trained(method: str, inputs: Path | None, small: bool) -> None:
+    spec = first._training_spec(first.Options(inputs, small), method)
+    assert spec.id.method == spec.method.name == method
+    assert spec.id.model == ("smollm2-135m-format" if inputs else "miniature-large")
+    assert spec.training.questions_per_batch == (2 if small else 8)
+    assert small or spec.method.mini_batch_questions in (2, 8)
 
 
 @pytest.mark.parametrize("method", ["grpo", "srpo"])
@@ -130,18 +144,26 @@ def test_the_packed_project_runs_by_itself(tmp_path: Path) -> None:
     assert (tmp_path / "project" / "tests" / "integration" / "test_gpu.py").exists()
 
 
-def test_weights_are_packed_in_bfloat16(tmp_path: Path) -> None:
-    results, model = tmp_path / "results", tmp_path / "results" / pack.WEIGHTS
-    assert not pack.copy_inputs(results, tmp_path / "inputs")
-    model.mkdir(parents=True)
-    (results / "data").mkdir()
-    (model / "config.json").write_text("{}")
+def test_what_is_packed_of_smollm2(tmp_path: Path) -> None:
+    """Weights in bfloat16, and questions whose reward needs no package."""
+    results, inputs = tmp_path / "results", tmp_path / "inputs"
+    assert not pack.copy_inputs(results, inputs)
+    (results / pack.WEIGHTS).mkdir(parents=True)
+    (results / pack.WEIGHTS / "config.json").write_text("{}")
     weights = {"one": torch.randn(5, 3)}
-    save_file(weights, model / "model.safetensors")
-    assert pack.copy_inputs(results, tmp_path / "inputs")
-    packed = tmp_path / "inputs" / pack.WEIGHTS
-    assert torch.equal(load_file(packed / "model.safetensors")["one"], weights["one"].bfloat16())
-    assert (packed / "config.json").exists()
+    save_file(weights, results / pack.WEIGHTS / "model.safetensors")
+    messages = [{"role": "user", "content": "Reverse: a, b"}]
+    question = Question(0, messages, json.dumps({"answer": "b, a"}), "reasoning_gym", "words")
+    for split in ("train", "test"):
+        write_split(results / pack.DATA / f"{split}.parquet", [question], split)
+    assert pack.copy_inputs(results, inputs)
+    assert torch.equal(load_file(inputs / pack.WEIGHTS / "model.safetensors")["one"], weights["one"].bfloat16())
+    assert (inputs / pack.WEIGHTS / "config.json").exists()
+    for split in ("train", "test"):
+        (packed,) = read_split(inputs / pack.DATA / f"{split}.parquet")
+        assert packed.messages == messages
+        for answer, right in (("b, a", 1), ("a, b", 0)):
+            assert compute_reward(packed.reward, f"<answer>{answer}</answer>", packed.ground_truth) == right
 
 
 def test_pieces_make_the_folder_again(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import yaml
 from tiny import prepare, tiny_experiment
 
 from srpo.benchmarks.splits import write_split
+from srpo.errors import SrpoError
 from srpo.evaluation.evaluate_run import selected_checkpoints
 from srpo.experiment.compose import load_experiment
 from srpo.files import read_events
 from srpo.imports import is_installed
 from srpo.layout import Layout, RunId
 from srpo.models import build_model
-from srpo.policy import verl_config
+from srpo.policy import ray_driver, verl_config
 from srpo.policy.servers import ServerRollout
 from srpo.repository import CONFIGS
 from srpo.rewards import REWARDS, Reward
@@ -79,6 +80,22 @@ def test_servers_have_the_trainers_weights_at_every_step(saver_calls, monkeypatc
         of_tag = [call.split()[0] for call in calls if call.endswith(tag)]
         assert of_tag.count("pause") >= 3
         assert of_tag.count("resume") >= 3
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_server_that_has_not_done_its_last_batch_is_not_put_to_sleep(waits, monkeypatch, tmp_path):
+    """Without the wait the same server ends, by the assertion that the wait is for."""
+    monkeypatch.setenv("SRPO_SLOW_SCHEDULER", "1")
+    monkeypatch.setattr(loop, "MAX_RESTARTS", 0)
+    execution = {"driver": "ray", "rollout_engine": "sglang", "deterministic_rollouts": True}
+    spec, layout = prepare(tiny_experiment("srpo", execution=execution, max_steps=2), tmp_path)
+    if waits:
+        loop.train(spec, layout)
+        assert len(list(read_events(layout.run(spec.id) / "steps.jsonl"))) == 2
+        return
+    monkeypatch.setattr(ray_driver, "wait_until_idle", lambda addresses: None)
+    with pytest.raises(SrpoError, match=r"rollout servers failed 1 times .*only when server is idle"):
+        loop.train(spec, layout)
 
 
 # ---------------------------------------------------------------- a real model

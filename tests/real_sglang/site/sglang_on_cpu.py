@@ -10,6 +10,9 @@ sampler, weight updates, and the processes of all that. What is replaced:
   log-probs agree to 1e-5 with and without them), the Triton hash behind the seeds (rewritten below), torch.compile;
 - the start method of processes: fork, because spawn imports torch and SGLang again in each, for 10 s;
 - tensors that travel between processes: as files of shared memory, because a CPU tensor has no CUDA handle.
+
+SRPO_SLOW_SCHEDULER has the seconds that a scheduler pauses after it has sent the last responses of a batch, as one does
+that waits for a core.
 """
 
 import contextlib
@@ -18,6 +21,7 @@ import importlib.util
 import multiprocessing
 import os
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -135,6 +139,19 @@ def _after_patch_torch(module) -> None:
     module.monkey_patch_torch_reductions = lambda: None
 
 
+def _after_scheduler(module) -> None:
+    seconds = float(os.environ.get("SRPO_SLOW_SCHEDULER", 0))
+    process = module.Scheduler.process_batch_result
+
+    def process_and_pause(self, batch, *args, **kwargs):
+        process(self, batch, *args, **kwargs)
+        if all(request.finished() for request in batch.reqs):
+            time.sleep(seconds)
+
+    if seconds:
+        module.Scheduler.process_batch_result = process_and_pause
+
+
 def murmur_hash32(seed, positions, col_indices):
     """SGLang's ``murmur_hash32`` (``srt/layers/utils/hash.py``): MurmurHash3 of seed, position and column.
 
@@ -171,6 +188,7 @@ AFTER = {
     "sglang.srt.server_args": _after_server_args,
     "sglang.srt.batch_invariant_ops": _after_batch_invariant_ops,
     "sglang.srt.layers.sampler": _after_sampler,
+    "sglang.srt.managers.scheduler": _after_scheduler,
     "sglang.srt.utils.patch_torch": _after_patch_torch,
 }
 

@@ -12,6 +12,7 @@ from paths import ROOT
 
 from srpo import cli
 from srpo.cost import memory
+from srpo.cost.flops import model_cost
 from srpo.experiment.compose import load_experiment
 from srpo.plan import gpus, plan
 from srpo.plan import text as plan_text
@@ -303,7 +304,7 @@ def test_each_number_of_seeds_is_said_of_its_methods() -> None:
 
 def test_one_more_seed_is_one_more_of_every_method() -> None:
     planned = plan.make_plan(EMBEDDED)
-    seconds = sum(run.total_seconds for run in planned.runs if run.run.seed == 1)
+    seconds = sum(run.total_seconds for run in planned.runs if run.run.seed == planned.runs[0].run.seed)
     assert f"One more seed of every run takes about {duration(seconds, 'core')}.\n" in plan_text.render(planned)
 
 
@@ -419,11 +420,20 @@ def test_the_page_holds_what_is_computed() -> None:
     spec.loader.exec_module(paper_scale)
     page = paper_scale.PAGE.read_text()
     assert page == paper_scale.current(page), "run: python scripts/paper_scale.py"
-    stale = (
-        page.replace("Assumed\n", "").replace("That frees", "It frees").replace("| qwen3-4b | 1,024", "| 4b | 1,024")
-    )
+    stale = page.replace("| `srpo rehearse paper-arms` |", "| rehearse |").replace("| SDCL, SRPO |", "| SDCL |")
     assert stale != page
     assert paper_scale.current(stale) == page
+
+
+def test_a_dense_mask_takes_what_the_page_says() -> None:
+    """By FLOPs of the forward pass of a full micro-batch, from sequences of 10,240 to 1,024 tokens."""
+    tokens, times = memory.micro_batch_tokens(PAPER.execution, PAPER.training), []
+    for model in PAPER.models.values():
+        cost = model_cost(memory.shape_of(model))
+        dense = 2 * cost.matmul_parameters * tokens + 4 * cost.attention_width * tokens**2
+        times += [dense / cost.forward_flops([length] * (tokens // length)) for length in (1024, 10240)]
+    page = (ROOT / "docs" / "paper-scale.md").read_text()
+    assert f"{min(times):.1f} to {max(times):.1f} times" in " ".join(page.split())
 
 
 def test_a_search_says_nothing_of_seeds():
