@@ -14,7 +14,7 @@ over several lines. Kinds:
     collapses NAME          how many runs of each method collapsed
     cost NAME               runs and minutes of a core
     specification NAME      what was run, with commit, day, processor and files
-    figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.png
+    figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.svg, light and dark
     TABLE NAME              any other table of the report, e.g. ``table2``
     specifications NAMES    every SRPO minus GRPO of experiments, of the search and of others, drawn, and as CSV
     plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
@@ -28,7 +28,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import colorsys
 import hashlib
+import io
 import re
 import subprocess
 import sys
@@ -43,8 +45,6 @@ import matplotlib as mpl
 import specifications as curves
 import yaml
 from matplotlib.figure import Figure
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.registry import figure_csv, figure_data
@@ -100,7 +100,7 @@ def filled(text: str, page: Path) -> str:
         except (SrpoError, KeyError, TypeError, OSError, subprocess.CalledProcessError) as error:
             raise SystemExit(f"{page}: {block[1]}: {error}; blocks: {', '.join([*KINDS, *ALL_TABLES])}") from error
         if page.parent != ROOT:
-            said = said.replace("](published/", "](../published/").replace("](docs/", "](")
+            said = re.sub(r'(\]\(|src="|srcset=")docs/', r"\1", said.replace("](published/", "](../published/"))
         return block[1] + (f"\n\n{said}\n\n" if block[4].startswith("\n") else said) + block[5]
 
     return BLOCK.sub(current, text)
@@ -194,7 +194,6 @@ def specification(name: str) -> str:
 
 
 def figure(name: str, figure: str) -> str:
-    """A picture; it holds the checksum of its numbers, since other versions of libraries draw other pixels."""
     made = figure_data(results_of(name))[figure]
     title = made.spec.title + " · toy" * is_toy(results_of(name))  # a picture travels without its page
     draw = partial(made.spec.draw, title, results_of(name), made.frame)
@@ -212,23 +211,34 @@ def specifications(*names: str) -> str:
 
 
 def picture(title: str, name: str, numbers: str, drawn: Callable[[], Figure]) -> str:
-    data, path = hashlib.sha256(numbers.encode()).hexdigest(), ROOT / "docs" / f"{name}.png"
+    """A picture with real text, in two files: for light pages and for dark ones.
 
-    def draw() -> None:
-        with mpl.rc_context(style.rc()), tempfile.TemporaryDirectory() as folder:
-            png, _ = style.save(drawn(), Path(folder), "drawn")
-            about = PngInfo()
-            about.add_text("data", data)
-            image = Image.open(png)
-            image.save(path, pnginfo=about, dpi=image.info["dpi"])
+    Each holds the checksum of its numbers, since other versions of libraries draw other lines.
+    """
+    data = hashlib.sha256(numbers.encode()).hexdigest()
 
-    PICTURES[path] = (data, draw)
-    return f"![{title}](docs/{path.name})"
+    def draw(path: Path, dark: bool) -> None:
+        with mpl.rc_context(style.rc() | {"svg.fonttype": "none"}), io.StringIO() as file:
+            drawn().savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+            text = file.getvalue().replace("</defs>", f"</defs>\n<!-- data {data} -->", 1)
+        path.write_text(re.sub("#[0-9a-f]{6}", darkened, text) if dark else text)
+
+    names = {False: f"docs/{name}.svg", True: f"docs/{name}-dark.svg"}
+    PICTURES.update({ROOT / each: (data, partial(draw, ROOT / each, dark)) for dark, each in names.items()})
+    source = f'<source media="(prefers-color-scheme: dark)" srcset="{names[True]}">'
+    return f'<picture>{source}<img alt="{title}" src="{names[False]}"></picture>'
+
+
+def darkened(colour: re.Match[str]) -> str:
+    """The colour with its hue on a dark page: white becomes nearly black."""
+    hue, light, saturation = colorsys.rgb_to_hls(*mpl.colors.to_rgb(colour[0]))
+    return mpl.colors.to_hex(colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation))
 
 
 def data_of(path: Path) -> str | None:
     """The checksum of the numbers in a picture."""
-    return Image.open(path).info.get("data") if path.is_file() else None
+    found = re.search(r"<!-- data (\w+) -->", path.read_text()) if path.is_file() else None
+    return found[1] if found else None
 
 
 # ---------------------------------------------------------------- the plan and the tests

@@ -12,12 +12,15 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ["functional", *sorted(folder.parent.name for folder in (ROOT / "src" / "srpo").glob("*/__init__.py"))]
 REPORTS = {path.parent.name: path for path in sorted((ROOT / "results" / "published").glob("*/report.html"))}
 """Those that ``make published`` has made."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)")
+
+PICTURE = re.compile(r'(src|srcset)="(?:docs/)?([^"/]+\.svg)"')
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -53,4 +56,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"{mark}[{LINK.sub(changed, text)}]({path}{anchor})"
         return LINK.sub(changed, text)
 
+    markdown = PICTURE.sub(lambda found: f'{found[1]}="{get_relative_url(found[2], page.url)}"', markdown)
     return LINK.sub(changed, markdown)

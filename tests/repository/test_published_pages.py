@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 import yaml
 from paths import ROOT
-from PIL import Image
 from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.figures.registry import write_figures
@@ -151,14 +150,20 @@ def test_any_table_of_the_report(pages: ModuleType) -> None:
 
 def test_a_picture_holds_the_checksum_of_its_numbers(pages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(pages, "figure tiny learning_curves")
-    path = pages.ROOT / "docs" / "tiny-learning_curves.png"
+    light, dark = (pages.ROOT / "docs" / f"tiny-learning_curves{end}.svg" for end in ("", "-dark"))
+    assert re.fullmatch(
+        rf'<picture><source media=".*dark.*" srcset="{dark.name}"><img alt=".+" src="{light.name}">.+', said
+    )
     written = write_figures(load_results(pages.ROOT / "results" / "tiny"), pages.ROOT / "figures")
-    assert re.fullmatch(r"!\[.+\]\(tiny-learning_curves.png\)", said)
     csv = next(path for path in written if path.name == "learning_curves.csv").read_bytes()
-    assert Image.open(path).info["data"] == hashlib.sha256(csv).hexdigest()
-    Image.open(path).save(path)  # as if it were drawn by hand
+    for path in (light, dark):
+        drawn = path.read_text()
+        assert f"<!-- data {hashlib.sha256(csv).hexdigest()} -->" in drawn
+        assert "<text" in drawn  # can be searched and copied
+    assert ("#ffffff" in light.read_text()) is ("#121212" in dark.read_text()) is True
+    dark.write_text(re.sub("<!-- data .* -->", "", drawn))  # as if it were drawn by hand
     assert pages.main(["--check"]) == 1
-    assert "docs/tiny-learning_curves.png: not current" in capsys.readouterr().out
+    assert "docs/tiny-learning_curves-dark.svg: not current" in capsys.readouterr().out
     assert pages.main([]) == 0
     assert pages.main(["--check"]) == 0
 
