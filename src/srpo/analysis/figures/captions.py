@@ -15,8 +15,6 @@ _COVERED = {
     "seed and question": "training seeds and test questions",
     "base model and question": "base models, training runs and test questions",
     "seed": "training seeds",
-    "question, run SD": "test questions, widened by the spread between training seeds of the methods with several",
-    "question": "test questions (not another training seed)",
 }
 
 

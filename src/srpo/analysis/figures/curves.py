@@ -43,7 +43,7 @@ class Series:
 
 def validation_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     """avg@k (percent) at the validation steps that all seeds have, with a pointwise 95 % interval over seeds and
-    questions, or over questions if there is one seed.
+    questions if there are several seeds.
     """
     lines = []
     for key, log in _lines(results.validations, methods):
@@ -63,7 +63,9 @@ def _band(benchmarks: list[list[np.ndarray]]) -> dict[str, float | str]:
     if any(len({len(run) for run in runs}) > 1 for runs in benchmarks):
         return {"low": np.nan, "high": np.nan, "unit": ""}
     estimate = contrast([[Arm(100 * np.array(runs))] for runs in benchmarks], PERCENT)
-    return {"low": estimate.low, "high": estimate.high, "unit": estimate.sampling_unit if estimate.has_interval else ""}
+    if not (estimate.has_interval and estimate.several_seeds):  # of one run, an interval says nothing about another
+        return {"low": np.nan, "high": np.nan, "unit": ""}
+    return {"low": estimate.low, "high": estimate.high, "unit": estimate.sampling_unit}
 
 
 def clock_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Draws each kind of figure from a title and a frame that is not empty."""
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, RUN, Seri
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, name_row, plot, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, planned
-from srpo.analysis.results.titles import method_title
+from srpo.analysis.results.titles import budget_title, method_title, seconds_per_step
 from srpo.training.clock import PHASES
 
 
@@ -149,8 +150,8 @@ def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figu
             axes.grid(axis="x", visible=False)
             sns.despine(ax=axes)
             if row == 0:
-                axes.set_title(f"up to {budget}")
-        grid[row][0].set_ylabel("seconds per step")
+                axes.set_title(f"up to {budget_title(results, budget)}")
+        grid[row][0].set_ylabel("\n".join(textwrap.wrap(seconds_per_step(results).lower(), 24)))
         if len(models) > 1:
             name_row(grid[row][-1], results.experiment.models[model].title)
         grid[row][0].set_ylim(0, grid[row][0].get_ylim()[1] * 1.08)

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from srpo.analysis.figures import style
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import ABLATIONS, AVERAGE, planned
-from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.results.titles import benchmark_title, budget_title, method_title
 
 Against = Literal["clock", "step"]
 """What time on the x axis is."""
@@ -95,6 +95,7 @@ class Panels:
             return
         clock = self.results.experiment.training
         unit, name = clock_unit(self.results)
+        name_of = lambda budget: budget_title(self.results, budget).removeprefix("budget ")  # noqa: E731
         self.label_x(f"training clock, {name}")
         highest = list(self.grid[:, 0] if self.turned else self.grid[0])
         for axes in highest:
@@ -106,7 +107,15 @@ class Panels:
                 if axes in highest:
                     place = (seconds / unit, 1.02)
                     transform = axes.get_xaxis_transform()
-                    axes.text(*place, budget, transform=transform, ha="center", va="bottom", color="#777777", size=7.5)
+                    axes.text(
+                        *place,
+                        name_of(budget),
+                        transform=transform,
+                        ha="center",
+                        va="bottom",
+                        color="#777777",
+                        size=7.5,
+                    )
 
     def method_handles(self, markers: bool = False) -> list[Line2D]:
         """One legend entry per method."""
@@ -138,7 +147,8 @@ def legend(figure: Figure, handles: list[Line2D]) -> None:
     entry = 0.55 + 0.075 * max(len(str(handle.get_label())) for handle in handles)  # inches
     columns = max(1, min(len(handles), 5, int(figure.get_figwidth() / entry)))
     figure.set_figheight(figure.get_figheight() + 0.2 * (-(-len(handles) // columns) - 1))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    by_row = [handle for column in range(columns) for handle in handles[column::columns]]  # matplotlib fills columns
+    figure.legend(handles=by_row, loc="outside lower center", ncols=columns)
 
 
 def clock_unit(results: Results) -> tuple[float, str]:

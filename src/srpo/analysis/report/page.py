@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,14 +14,17 @@ from urllib.parse import quote
 import jinja2
 import pandas as pd
 
+from srpo.analysis.figures.forest import draw_forest, in_words
+from srpo.analysis.figures.panels import clock_unit
 from srpo.analysis.figures.registry import FigureData, figure_csv, figure_data
+from srpo.analysis.figures.style import method_styles
 from srpo.analysis.outline import Section, sections_of
 from srpo.analysis.report.first_look import answers, card, command, what_was_run
 from srpo.analysis.report.summary import background, interim, remarks
 from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.load import RUN_KEY, Results
-from srpo.analysis.results.matrix import BASE, planned
+from srpo.analysis.results.load import RUN_KEY, Results, records
+from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome, contains_the_papers, findings
 from srpo.analysis.tables.clock_tables import measured_clocks_table
@@ -46,7 +50,10 @@ ZERO = 1e-6
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the page with its data; without ``image``, ``missing`` says why."""
+    """A figure of the page with its data; without ``image``, ``missing`` says why.
+
+    ``words`` are its numbers as a phone shows them, ``curves`` its lines as JSON for ``curves.js``.
+    """
 
     name: str
     title: str
@@ -55,6 +62,8 @@ class Picture:
     image: str | None = None
     width: int = 0
     missing: str = ""
+    words: tuple[str, ...] = ()
+    curves: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,8 +102,9 @@ def write_report(results: Results, out_path: Path, figures_dir: Path | None = No
 def render(results: Results, figures_dir: Path) -> str:
     """The page as text."""
     found, tables, cost = findings(results), build_tables(results), cost_table(results)
-    script = (REPORTS / "sort.js").read_text()
-    pictures = {name: _picture(drawn, figures_dir) for name, drawn in figure_data(results).items()}
+    script = "".join(f"{{{(REPORTS / name).read_text()}}}\n" for name in ("sort.js", "curves.js"))
+    script = (REPORTS / "uplot" / "uPlot.js").read_text() + script
+    pictures = {name: _picture(drawn, figures_dir, results) for name, drawn in figure_data(results).items()}
     sections = _shown_sections(results, found, tables, pictures)
     page = (
         environment()
@@ -171,8 +181,9 @@ def environment() -> jinja2.Environment:
 
 
 def css() -> Any:
-    """The style sheet; it is our own text, so it is not escaped."""
-    return jinja2.utils.markupsafe.Markup((REPORTS / "report.css").read_text())
+    """The style sheet; it is a file of this repository, so it is not escaped."""
+    sheets = (REPORTS / "uplot" / "uPlot.css", REPORTS / "report.css")
+    return jinja2.utils.markupsafe.Markup("\n".join(path.read_text() for path in sheets))
 
 
 def _csv_uri(text: str) -> str:
@@ -236,7 +247,9 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
     return {
         "model": model,
         "text": f"{what}{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
-        "interval": interval_text(estimate.low, estimate.high, claim.digits, claim.signed),
+        "interval": interval_text(estimate.low, estimate.high, claim.digits, claim.signed)
+        if outcome.several_seeds or estimate.spread is not None
+        else "",
         "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), *_beside(outcome, claim)))),
         "verdict": outcome.verdict,
     }
@@ -245,7 +258,7 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
 def _beside(outcome: Outcome, claim: Claim) -> list[str]:
     """What decides beside the estimate, whether the interval contains the paper's values, the reason of a verdict."""
     found = []
-    if (other := outcome.over_benchmarks) is not None and other.has_interval:
+    if (other := outcome.over_benchmarks) is not None and other.has_interval and outcome.several_seeds:
         found.append(f"over other benchmarks {interval_text(other.low, other.high, claim.digits, claim.signed)}")
     if (clear := outcome.clear) is not None:
         found.append(f"the collapse is clear in {clear.successes}")
@@ -260,8 +273,10 @@ def _over(estimate: Estimate) -> str:
     """What an interval covers, in a few words."""
     if not estimate.has_interval:
         return "no interval"
+    if not estimate.several_seeds and estimate.spread is None:
+        return "one run each, no interval"
     count, spread = estimate.count, estimate.spread
-    widened = f", widened by a run SD of {number(spread.sd)} ({spread.dof:g} degrees of freedom)" if spread else ""
+    widened = f", widened by a run SD of {number(spread.sd)} ({spread.dof:.0f} degrees of freedom)" if spread else ""
     runs = f"{plural(count, 'base model')} with one run of each method"
     units = {
         "base model and question": f"over {runs}, and the test questions",
@@ -269,7 +284,7 @@ def _over(estimate: Estimate) -> str:
         "run": f"of {plural(count, 'run')}",
         "seed and question": f"over {count} seeds per method and the test questions",
         "seed": f"over {plural(count, 'seed')} per method",
-        "question": f"over {plural(count, 'question')}, one seed",
+        "question": f"over {plural(count, 'question')}",
     }
     return units[estimate.meaning.removesuffix(", run SD")] + widened
 
@@ -290,7 +305,7 @@ def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
 # ---------------------------------------------------------------- figures
 
 
-def _picture(drawn: FigureData, folder: Path) -> Picture:
+def _picture(drawn: FigureData, folder: Path, results: Results) -> Picture:
     spec, path = drawn.spec, folder / f"{drawn.spec.name}.png"
     if drawn.frame.empty:
         return Picture(spec.name, spec.title, drawn.caption, missing=NO_DATA)
@@ -303,7 +318,43 @@ def _picture(drawn: FigureData, folder: Path) -> Picture:
     (pixels,) = struct.unpack(">I", content[16:20])  # a PNG's width stands at this place
     image = f"data:image/png;base64,{base64.b64encode(content).decode()}"
     width = round(pixels / _DOTS_PER_CSS_PIXEL)
-    return Picture(spec.name, spec.title, drawn.caption, _csv_uri(figure_csv(drawn.frame)), image, width)
+    csv = _csv_uri(figure_csv(drawn.frame))
+    curves = _curves(drawn.frame, results) if spec.name == "learning_curves" else ""
+    return Picture(spec.name, spec.title, drawn.caption, csv, image, width, words=_words(drawn), curves=curves)
+
+
+def _curves(frame: pd.DataFrame, results: Results) -> str:
+    """The mean lines of a figure against the clock: a panel per model and benchmark, as JSON."""
+    (size, unit), styles = clock_unit(results), method_styles(results.experiment.methods)
+    panels = []
+    for (model, benchmark), here in frame[frame["series"] == ""].groupby(["model", "benchmark"], sort=False):
+        title = benchmark_title(results, benchmark)
+        if len(results.experiment.models) > 1:
+            title = f"{results.experiment.models[model].title}, {title.lower()}"
+        lines = [
+            {
+                "name": method_title(results, method),
+                "colour": styles[method]["color"],
+                "x": [round(time / size, 3) for time in line["clock"]],
+                "y": [round(value, 2) for value in line["value"]],
+            }
+            for method in results.experiment.methods
+            if len(line := here[here["method"] == method])
+        ]
+        panels.append({"title": title, "lines": lines})
+    return json.dumps({"panels": panels, "unit": unit})
+
+
+def _words(drawn: FigureData) -> tuple[str, ...]:
+    """The differences of a forest plot as text; nothing for another figure."""
+    if drawn.spec.draw is not draw_forest:
+        return ()
+    rows = records(drawn.frame[drawn.frame["series"] == AVERAGE])
+    several = drawn.frame["model"].nunique() > 1
+    return tuple(
+        f"{row['model'] + ', ' if several else ''}{row['difference']}: {in_words(row)}, {row['verdict']}"
+        for row in rows
+    )
 
 
 # ---------------------------------------------------------------- samples

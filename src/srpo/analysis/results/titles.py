@@ -22,10 +22,18 @@ def is_toy(results: Results) -> bool:
     return all(model.kind == "miniature" for model in results.experiment.models.values())
 
 
+def budget_title(results: Results, name: str) -> str:
+    """A budget's title: ``budget 1`` of a toy with a modelled clock, whose seconds are no hours; or else its name."""
+    training = results.experiment.training
+    if name not in training.budget_seconds or not (is_toy(results) and training.clock.kind == "modelled"):
+        return name
+    return f"budget {[*training.budget_seconds].index(name) + 1}"
+
+
 def budgets_listed(results: Results) -> str:
     training = results.experiment.training
     return (
-        ", ".join(f"{name} = {s:g} s" for name, s in training.budget_seconds.items())
+        ", ".join(f"{budget_title(results, name)} = {s:g} s" for name, s in training.budget_seconds.items())
         + f" of the {training.clock.kind} clock"
     )
 
@@ -33,7 +41,7 @@ def budgets_listed(results: Results) -> str:
 def seconds_per_step(results: Results) -> str:
     """What the seconds per step are; a calibrated clock's are the paper's, so the measured ones stand in for them."""
     kind = results.experiment.training.clock.kind
-    return "Measured seconds per step" if kind == "calibrated" else f"Seconds per step on the {kind} training clock"
+    return "Measured seconds per step" if kind == "calibrated" else f"{kind.capitalize()} seconds per step"
 
 
 def listed(names: Iterable[str]) -> str:

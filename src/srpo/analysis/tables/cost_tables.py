@@ -6,7 +6,14 @@ from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import in_matrix_order, planned
 from srpo.analysis.results.paper import paper_figure_4b
 from srpo.analysis.results.step_seconds import SECONDS, step_seconds
-from srpo.analysis.results.titles import MISSING, benchmark_title, count_range, method_title, seconds_per_step
+from srpo.analysis.results.titles import (
+    MISSING,
+    benchmark_title,
+    budget_title,
+    count_range,
+    method_title,
+    seconds_per_step,
+)
 from srpo.analysis.tables.grid import Cell, Grid, Row, number, text_grid
 from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note
 
@@ -29,7 +36,7 @@ def step_seconds_table(results: Results) -> Table:
             key = (model, method)
             cells = [cell for view in grids for cell in cells_at(view, key, budgets)]
             rows.append(Row(method_title(results, method), [Cell(counts.get(key, MISSING)), *cells]))
-    heads = [(head, f"up to {budget}") for head in views.values() for budget in budgets]
+    heads = [(head, f"up to {budget_title(results, budget)}") for head in views.values() for budget in budgets]
     grid = Grid("Method", [("", "Benchmarks"), *heads], rows)
     notes = [
         f"{seconds_per_step(results)}, averaged over the benchmarks on "

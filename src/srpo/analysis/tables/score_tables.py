@@ -21,7 +21,15 @@ from srpo.analysis.results.matrix import (
 )
 from srpo.analysis.results.paper import paper_scores
 from srpo.analysis.results.scores import SCORES, TITLES, Scores, score_frame
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, listed, method_title
+from srpo.analysis.results.titles import (
+    MISSING,
+    benchmark_title,
+    budget_title,
+    budgets_listed,
+    count_range,
+    listed,
+    method_title,
+)
 from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
 from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note, record_cell
 from srpo.text import joined
@@ -75,7 +83,7 @@ def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -
     budgets = list(experiment.training.budget_seconds)
     # the average comes first: it is the most important, and the last columns may not fit on a screen
     shown = [b for b in (AVERAGE, *experiment.benchmarks) if b in set(frame["benchmark"])]
-    heads = [(benchmark_title(results, b), budget) for b in shown for budget in budgets]
+    heads = [(benchmark_title(results, b), budget_title(results, budget)) for b in shown for budget in budgets]
     places = [(b, budget) for b in shown for budget in budgets]
     keys, columns, bias = ["model", "method"], ["benchmark", "budget"], value in _BIASES
     trained, untrained = frame[frame["method"] != BASE], frame[frame["method"] == BASE]
@@ -181,8 +189,8 @@ def _ablation_grid(results: Results, frame: pd.DataFrame, methods: dict, value: 
             rows.append(Row(method_title(results, method), cells))
     heads = [
         ("", "Seeds"),
-        *(("Average", b) for b in budgets),
-        *(("Difference to the row above", b) for b in budgets),
+        *(("Average", budget_title(results, b)) for b in budgets),
+        *(("Difference to the row above", budget_title(results, b)) for b in budgets),
     ]
     return Grid("Variant", heads, rows, title=title)
 
@@ -213,7 +221,7 @@ def differences_table(results: Results) -> Table:
                     cells.append(record_cell(rows[-1], "difference", sign=True, sided=True))
             body.append(Row(f"SRPO minus {method_title(results, other)}", cells))
         if body:
-            heads = [(benchmark_title(results, place), budget) for place in places for budget in budgets]
+            heads = [(benchmark_title(results, b), budget_title(results, budget)) for b in places for budget in budgets]
             grids.append(Grid("", heads, body, title=spec.title))
     names = [*SCORE_KEY, "benchmarks", *estimate_columns("difference", None)]
     frame = in_matrix_order(pd.DataFrame(rows, columns=names), results)

@@ -1,4 +1,4 @@
-"""The forest plot of the primary claims: its numbers, its intervals at Holm's level, and what is drawn."""
+"""The forest plot of the primary claims: its numbers, its intervals, and what is drawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from null_experiment import Null, write
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.forest import PAPER, primary_differences
+from srpo.analysis.figures.forest import OVER, PAPER, in_words, primary_differences
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.matrix import AVERAGE
@@ -51,14 +51,16 @@ def test_there_is_a_mark_for_each_benchmark_and_their_mean_is_the_average(result
     assert row == pytest.approx(srpo - grpo)
 
 
-def test_the_interval_at_holms_level_lies_beside_zero_exactly_if_the_claim_is_decided(results):
-    """Every primary claim says that a difference is above 0."""
-    rows = primary_differences(results)
-    rows = rows[rows["series"] == AVERAGE]
-    assert ((rows["holm_low"] <= rows["low"]) & (rows["high"] <= rows["holm_high"])).all()
-    assert ((rows["holm_low"] > 0) == (rows["verdict"] == "holds")).all()
-    assert ((rows["holm_high"] < 0) == (rows["verdict"] == "does not hold")).all()
-    assert not (rows["holm_low"] == rows["low"]).all()
+def test_each_benchmark_has_its_interval_and_the_average_one_over_benchmarks(results):
+    frame = primary_differences(results)
+    outcomes = {f.claim.id: f.outcomes[0] for f in findings(results)}
+    for row in frame[frame["series"] == "benchmark"].to_dict("records"):
+        estimate = outcomes[row["claim"]].on_each[row["name"]]
+        assert (row["value"], row["low"], row["high"]) == (estimate.value, estimate.low, estimate.high)
+    for row in frame[frame["series"] == OVER].to_dict("records"):
+        over = outcomes[row["claim"]].over_benchmarks
+        assert (row["low"], row["high"]) == (over.low, over.high)
+    assert (frame["series"] == OVER).sum() == frame["claim"].nunique()
 
 
 def test_the_drawing_has_every_interval_and_every_mark(results):
@@ -66,19 +68,45 @@ def test_the_drawing_has_every_interval_and_every_mark(results):
     frame = spec.data(results)
     with mpl.rc_context(style.rc()):
         figure = spec.draw(spec.title, results, frame)
-    (axes,) = figure.axes
-    drawn = {tuple(float(x) for x in line.get_xdata()) for line in axes.lines}
+    average, words, *single = figure.axes
+    assert [axes.get_title() for axes in single] == [b.title for b in results.experiment.benchmarks.values()]
+    panels = dict(zip(results.experiment.benchmarks, single, strict=True)) | {AVERAGE: average}
+    drawn = {name: {tuple(float(x) for x in line.get_xdata()) for line in axes.lines} for name, axes in panels.items()}
     for row in frame.to_dict("records"):
-        if row["series"] == AVERAGE:
-            assert {(row["low"], row["high"]), (row["holm_low"], row["holm_high"])} <= drawn
-        assert (row["value"],) in drawn
-    texts = [text.get_text() for text in axes.texts]
-    for row in frame[frame["series"] == AVERAGE].to_dict("records"):
-        assert f"{row['value']:+.1f} [{row['low']:.1f}, {row['high']:.1f}]  {row['verdict']}" in texts
+        here = drawn[AVERAGE if row["series"] == PAPER else row["name"]]
+        if row["series"] != PAPER:
+            assert (row["low"], row["high"]) in here
+        if row["series"] != OVER:
+            assert (row["value"],) in here
+    texts = [text.get_text() for text in words.texts]
+    averages = frame[frame["series"] == AVERAGE]
+    assert texts == [f"{in_words(row)}  {row['verdict']}" for row in averages.to_dict("records")]
+    low, high = average.get_xlim()  # the dashed intervals may be wider
+    marked = frame[frame["series"].isin((AVERAGE, PAPER))]
+    assert low < marked[["value", "low"]].min().min()
+    assert marked[["value", "high"]].max().max() < high
+    assert high - low < 1.2 * (marked[["value", "high"]].max().max() - min(0, marked[["value", "low"]].min().min()))
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[:3] == ["95 % interval", "at Holm's level", "Chemistry"]
+    assert names[:2] == ["average, 95 % interval", "the same over other benchmarks"]
     assert names[-2:] == ["the paper's Qwen3-8B", "the paper's Qwen3-4B"]
-    assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)  # readable on a dark page
+    assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)  # a dark page inverts it
+
+
+def test_one_run_of_each_method_has_no_interval(tmp_path):
+    write(tmp_path, Null(seeds=(1,)))
+    results = load_results(tmp_path)
+    spec = FIGURES["primary_differences"]
+    frame = spec.data(results)
+    assert frame["low"].isna().all()
+    assert OVER not in set(frame["series"])
+    with mpl.rc_context(style.rc()):
+        names = [text.get_text() for text in spec.draw("", results, frame).legends[0].get_texts()]
+    assert names[0] == "average (one run each: no interval)"
+
+
+def test_numbers_are_rounded_without_a_sign_of_zero():
+    assert in_words({"value": 5.78, "low": -0.04, "high": 11.5}) == "+5.8 [0.0, 11.5]"
+    assert in_words({"value": -3.7, "low": float("nan"), "high": float("nan")}) == "-3.7"
 
 
 def test_nothing_tested_is_an_empty_frame(results, tmp_path):

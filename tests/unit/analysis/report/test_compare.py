@@ -35,7 +35,7 @@ def test_scores_are_compared_question_by_question(folders):
     text = as_markdown(*compare(*folders))
     a, b = (evaluation(folder, "srpo") for folder in folders)
     gap = 100 * sum(y - x for x, y in zip(a, b, strict=True)) / len(a)
-    rows = [line for line in text.splitlines() if line.startswith("| SRPO, 10h")]
+    rows = [line for line in text.splitlines() if line.startswith("| SRPO, budget 3")]
     assert len(rows) == 2
     cells = [cell.strip(" *") for cell in rows[0].split("|")]
     assert cells[2].startswith(f"{100 * sum(a) / len(a):.1f} [")
@@ -45,7 +45,7 @@ def test_scores_are_compared_question_by_question(folders):
 
 def test_questions_are_paired_only_if_they_are_the_same(folders):
     def margin():
-        row = next(line for line in as_markdown(*compare(*folders)).splitlines() if line.startswith("| SRPO, 10h"))
+        row = next(line for line in as_markdown(*compare(*folders)).splitlines() if line.startswith("| SRPO, budget 3"))
         low, high = re.findall(r"[-+]?\d+\.\d", row.rsplit("[", 1)[1])
         return float(high) - float(low)
 

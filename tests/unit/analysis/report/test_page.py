@@ -51,7 +51,8 @@ def test_the_page_asks_for_nothing_and_runs_one_script_named_by_its_hash(tmp_pat
     (script,) = re.findall(r"<script>(.*?)</script>", page, flags=re.S)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page
-    assert not re.search(r"fetch|XMLHttp|import|innerHTML|eval|http", script)
+    code = re.sub(r"/\*!.*?\*/", "", script, flags=re.S)  # uPlot names its home in a comment
+    assert not re.search(r"fetch|XMLHttp|import|innerHTML|eval|http", code)
     for tag, attributes in tags:
         assert tag not in ("link", "iframe", "object", "embed")
         if "href" in attributes:

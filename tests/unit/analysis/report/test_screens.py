@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-ge
 
 BOXES = """Object.fromEntries(Object.entries({
     run: ".lead", sentences: ".answers-in-short", forest: "#figure-primary_differences img",
-    curves: "#figure-learning_curves img"
+    curves: "#figure-learning_curves .plot"
 }).map(([name, selector]) => [name, (({left, right, top, bottom}) => ({left, right, top, bottom}))(
     d.querySelector(selector).getBoundingClientRect())]))"""
 LINES = """[...d.querySelectorAll(".lead, .answers-in-short li, .legend dd, main > section > p, details p")].map(e => {
