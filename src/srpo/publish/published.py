@@ -79,6 +79,9 @@ def publish(layout: Layout, folder: Path) -> dict[str, Any]:
     for name, pattern in _places().items():
         rows = "".join(json.dumps(row, allow_nan=False) + "\n" for row in _rows(layout, pattern))
         contents[f"{name}{_END}"] = gzip.compress(rows.encode(), mtime=0)
+    verdicts = layout.table("verdicts", "csv")
+    if verdicts.is_file():  # other reports show them beside their own
+        contents[verdicts.name] = read_bytes(verdicts)
     for name, content in contents.items():
         write_bytes(folder / name, content)
     return found

@@ -327,7 +327,10 @@ def _curves(frame: pd.DataFrame, results: Results) -> str:
     """The mean lines of a figure against the clock: a panel per model and benchmark, as JSON."""
     (size, unit), styles = clock_unit(results), method_styles(results.experiment.methods)
     panels = []
-    for (model, benchmark), here in frame[frame["series"] == ""].groupby(["model", "benchmark"], sort=False):
+    for model, benchmark in results.experiment.bases():
+        here = frame[(frame["series"] == "") & (frame["model"] == model) & (frame["benchmark"] == benchmark)]
+        if here.empty:
+            continue
         title = benchmark_title(results, benchmark)
         if len(results.experiment.models) > 1:
             title = f"{results.experiment.models[model].title}, {title.lower()}"
