@@ -113,6 +113,9 @@ class Layout:
 
     experiment = _Place("experiment.yaml")
 
+    provenance = _Place("provenance.yaml")
+    """Where a published experiment's numbers come from; the same is in ``run.yaml`` of each run."""
+
     tables = _Place("tables")
 
     def table(self, name: str, kind: str) -> Path:

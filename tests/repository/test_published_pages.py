@@ -18,6 +18,8 @@ from synthetic import tiny_experiment, write_results
 from srpo.analysis.figures.registry import write_figures
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import write_tables
+from srpo.analysis.tables.score_tables import differences_table
+from srpo.analysis.tables.table import table_csv
 from srpo.experiment.compose import load_experiment
 from srpo.layout import Layout
 from srpo.publish.published import publish
@@ -82,6 +84,12 @@ def test_published_experiments_can_be_trained_again(folder: Path) -> None:
     provenance = yaml.safe_load((folder / "provenance.yaml").read_text())
     assert re.fullmatch("[0-9a-f]{40}", provenance["commit"])
     assert provenance["experiment"] == folder.name
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)
+def test_the_differences_that_other_reports_show_are_those_of_the_logs(folder: Path) -> None:
+    table = differences_table(load_script().results_of(folder.name))
+    assert (folder / "differences.csv").read_text() == table_csv(table.frame, table.digits)
 
 
 def test_published_experiments_are_small() -> None:

@@ -12,14 +12,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.files import read_bytes, read_events, read_json, read_yaml
+from srpo.files import read_events, read_json, read_yaml
 from srpo.layout import Layout, RunId
-from srpo.publish.published import PROVENANCE, read_published
+from srpo.publish.published import read_published
 from srpo.repository import ROOT
 from srpo.text import plural
 
@@ -158,7 +156,7 @@ def verdict(folder: Path, found: Sequence[Comparison], layout: Layout) -> str:
 
 def _elsewhere(folder: Path, layout: Layout, run: RunId) -> str:
     """What of a run's origin is not as published."""
-    published = yaml.safe_load(read_bytes(folder / PROVENANCE))
+    published = read_yaml(Layout(folder).provenance)
     (before,) = (line["content"] for line in read_published(folder, "runs") if _run_of(line) == run)
     now, then = read_yaml(layout.run_files(run).origin)["provenance"], before["provenance"]
     parts = ("commit", "srpo", "python", "processor", "packages", "data", "base_model")

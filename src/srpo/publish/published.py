@@ -1,6 +1,6 @@
 """The numbers of a finished experiment as a few small files, ``published/NAME``: all tables are made from them again.
 
-Each file but two is compressed JSON lines, one per event of a log or per document, which begins with the wildcards of
+Most files are compressed JSON lines, one per event of a log or per document, which begins with the wildcards of
 its place in the results folder (docs/architecture.md). Nothing is rounded or left out, so that :func:`unpack` restores
 the results folder's files byte for byte, without data, weights and attempts.
 """
@@ -10,7 +10,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -18,15 +17,13 @@ from typing import Any, cast
 
 import yaml
 
+from srpo.analysis.results.load import days
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, filled_in, identity_of
 from srpo.files import read_bytes, read_events, read_json, read_yaml, write_bytes
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.text import joined, plural
-
-PROVENANCE = "provenance.yaml"
-"""Where the numbers come from, for readers; the same is in ``runs.jsonl.gz`` for each run."""
 
 _END = ".jsonl.gz"
 
@@ -73,15 +70,15 @@ def publish(layout: Layout, folder: Path) -> dict[str, Any]:
     experiment = load_experiment(layout.experiment)
     found = _provenance(experiment, layout)
     contents = {
-        PROVENANCE: yaml.safe_dump(found, sort_keys=False, width=120).encode(),
+        layout.provenance.name: yaml.safe_dump(found, sort_keys=False, width=120).encode(),
         layout.experiment.name: read_bytes(layout.experiment),
     }
     for name, pattern in _places().items():
         rows = "".join(json.dumps(row, allow_nan=False) + "\n" for row in _rows(layout, pattern))
         contents[f"{name}{_END}"] = gzip.compress(rows.encode(), mtime=0)
-    verdicts = layout.table("verdicts", "csv")
-    if verdicts.is_file():  # other reports show them beside their own
-        contents[verdicts.name] = read_bytes(verdicts)
+    differences = layout.table("differences", "csv")
+    if differences.is_file():  # other reports show them beside their own
+        contents[differences.name] = read_bytes(differences)
     for name, content in contents.items():
         write_bytes(folder / name, content)
     return found
@@ -131,13 +128,12 @@ def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
         _check_settings(experiment, run, record["spec"], layout)
     origins = [record["provenance"] for record in records.values()]
     _check_commits([str(origin.get("commit", "unknown")) for origin in origins], layout)
-    dates = sorted(_day(layout.run_files(run)) for run in runs)
     data = {(run.benchmark, run.seed): record["provenance"].get("data") for run, record in records.items()}
     return {
         "experiment": experiment.name,
         "title": experiment.title,
         "runs": len(runs),
-        "trained": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",
+        "trained": days(layout, runs),
         **{key: _one_or_all(origin.get(key) for origin in origins) for key in origins[0] if key not in _OF_A_RUN},
         "data": _by_benchmark(data),
         "base_models": {
@@ -188,12 +184,6 @@ def _check_commits(commits: list[str], layout: Layout) -> None:
         raise SrpoError(f"{layout.folder}: runs of several commits: {listed}; delete the runs of all but one")
     if "unknown" in counts:
         raise SrpoError(f"{layout.folder}: the runs' commit is unknown; train them in a git checkout")
-
-
-def _day(files: RunFiles) -> str:
-    """The day on which a run ended, in UTC."""
-    ends = [event["time"] for event in read_events(files.attempts) if event["event"] == "end"]
-    return f"{datetime.fromtimestamp(ends[-1] if ends else files.summary.stat().st_mtime, UTC):%Y-%m-%d}"
 
 
 def _one_or_all(values: Iterable[Any]) -> Any:
@@ -255,4 +245,5 @@ def unpack(folder: Path, layout: Layout) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             contents = [{name: value for name, value in row.items() if name not in key} for row in rows]
             path.write_text(_text(path, contents))
-    layout.experiment.write_bytes(read_bytes(folder / layout.experiment.name))
+    for path in (layout.experiment, layout.provenance):
+        path.write_bytes(read_bytes(folder / path.name))

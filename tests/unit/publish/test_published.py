@@ -42,7 +42,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def made(folder: Path) -> dict[str, bytes]:
     """What `srpo report` makes in a results folder."""
-    return {name: text for name, text in contents(folder).items() if not name.startswith((".", "runs", "base", "data"))}
+    return {
+        name: text
+        for name, text in contents(folder).items()
+        if not name.startswith((".", "runs", "base", "data", "prov"))
+    }
 
 
 def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Path, capsys) -> None:
@@ -51,6 +55,8 @@ def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Pa
     assert cli.main(["report", str(results)]) == 0
     expected = made(results)
     assert {"tables/table6.csv", "cost/cost.csv", "figures/learning_curves.png", "report.html"} <= expected.keys()
+    assert cli.main(["publish", str(results)]) == 0  # now with the differences that other reports show
+    assert Path("published/tiny/differences.csv").read_bytes() == expected["tables/differences.csv"]
     results.rename("hidden")
     assert cli.main(["report", "published/tiny"]) == 0
     assert made(Path("results/published/tiny")) == expected

@@ -30,6 +30,8 @@ _PAPER_MARKS = ("D", "d", "h", "p")
 _PAPER_COLOUR = "#B8860B"
 _VERDICT_COLOURS = {"holds": "#0B6B4A", "does not hold": "#9B2C1F", "suggestive": "#1F4FA3"}
 _UNDECIDED = "#555555"
+_SHORT = {"difference": "value", "difference_low": "low", "difference_high": "high"}
+_BESIDE_0, _AROUND_0 = "#222222", "#A0A0A0"
 _DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (4, 3))}
 
 
@@ -72,8 +74,8 @@ def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFr
 
 
 def _ends(estimate: Estimate) -> dict[str, float]:
-    shown = estimate.several_seeds or estimate.spread is not None
-    return {"value": estimate.value, **({"low": estimate.low, "high": estimate.high} if shown else {})}
+    ends = {"low": estimate.low, "high": estimate.high} if estimate.covers_runs else {}
+    return {"value": estimate.value, **ends}
 
 
 def _difference(claim: Claim, results: Results) -> str:
@@ -100,9 +102,10 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         here = frame[frame["model"] == model]
         _average_panel(average, words, here, rows)
         average.set_title(results.experiment.models[model].title if len(models) > 1 else "")
-        average.set_xlim(*_limits(frame[frame["series"].isin((AVERAGE, PAPER))]))
+        average.set_xlim(*_limits(frame[frame["series"].isin((AVERAGE, PAPER))], frame[frame["series"] == OVER]))
         for axes, benchmark in zip(single, benchmarks, strict=True):
-            _benchmark_panel(axes, here[(here["series"] == "benchmark") & (here["name"] == benchmark)], rows)
+            of_it = here[(here["series"] == "benchmark") & (here["name"] == benchmark)]
+            _plain_panel(axes, of_it, rows, "difference")
             axes.set_title(benchmark_title(results, benchmark), fontsize=8.5)
             axes.set_xlim(*_limits(small))
     grid[-1][0].set_xlabel("points; right of 0 the first method is ahead")
@@ -112,10 +115,17 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _limits(frame: pd.DataFrame) -> tuple[float, float]:
-    """The range of values and intervals, and 0."""
-    ends = frame[["value", "low", "high"]].to_numpy(dtype=float)
-    low, high = min(0.0, np.nanmin(ends)), max(0.0, np.nanmax(ends))
+def _limits(frame: pd.DataFrame, wider: pd.DataFrame | None = None) -> tuple[float, float]:
+    """The range of values and intervals, and 0; also of ``wider`` ones that do not make it more than twice as wide."""
+
+    def ends(of: pd.DataFrame) -> tuple[float, float]:
+        numbers = of[["value", "low", "high"]].to_numpy(dtype=float)
+        return min(0.0, np.nanmin(numbers)), max(0.0, np.nanmax(numbers))
+
+    low, high = ends(frame)
+    if wider is not None and len(wider):
+        around = ends(pd.concat([frame, wider]))
+        low, high = around if around[1] - around[0] <= 2 * (high - low) else (low, high)
     room = 0.06 * (high - low or 1.0)
     return low - room, high + room
 
@@ -145,11 +155,13 @@ def _average_panel(axes: Axes, words: Axes, frame: pd.DataFrame, rows: list[str]
     words.axis("off")
 
 
-def _benchmark_panel(axes: Axes, frame: pd.DataFrame, rows: list[str]) -> None:
+def _plain_panel(axes: Axes, frame: pd.DataFrame, rows: list[str], by: str) -> None:
+    """Values with their intervals: the rows are those of the column ``by``."""
     for row in records(frame):
-        place = rows.index(row["difference"])
-        axes.plot([row["low"], row["high"]], [place, place], color="#777777", linewidth=1.2, zorder=3)
-        axes.plot(row["value"], place, "o", color="#777777", markersize=4, markeredgecolor="white", zorder=4)
+        place = rows.index(row[by])
+        colour = _BESIDE_0 if row["low"] > 0 or row["high"] < 0 else _AROUND_0
+        axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.4, zorder=3)
+        axes.plot(row["value"], place, "o", color=colour, markersize=4.5, markeredgecolor="white", zorder=4)
     _finish(axes, rows)
     axes.set_yticks([])
 
@@ -187,14 +199,41 @@ def _handles(frame: pd.DataFrame) -> list[Line2D]:
     return handles
 
 
+def draw_clocks(title: str, results: Results, frame: pd.DataFrame) -> Figure:
+    """A row of panels per model, one for each pair of methods; a line per clock."""
+    models, clocks = list(dict.fromkeys(frame["model"])), list(dict.fromkeys(frame["clock"]))
+    pairs = list(frame[["method", "other"]].drop_duplicates().itertuples(index=False))
+    figure = style.new_figure(9.0, 0.6 + (0.4 + 0.2 * len(clocks)) * len(models), title)
+    grid = figure.subplots(len(models), len(pairs), squeeze=False, sharex=True)
+    for line, model in zip(grid, models, strict=True):
+        for axes, (one, other) in zip(line, pairs, strict=True):
+            here = frame[(frame["model"] == model) & (frame["method"] == one) & (frame["other"] == other)]
+            _plain_panel(axes, here.rename(columns=_SHORT), clocks, "clock")
+            named = f"{results.experiment.models[model].title}: " if len(models) > 1 else ""
+            axes.set_title(f"{named}{method_title(results, one)} − {method_title(results, other)}")
+        line[0].set_yticks(range(len(clocks)), clocks)
+    for axes in grid[-1]:
+        axes.set_xlabel("points")
+    return figure
+
+
+def clocks_caption(results: Results, frame: pd.DataFrame) -> str:
+    """How to read the figure of clocks."""
+    return (
+        "Each benchmark is judged at the largest budget that all its runs reach on the clock, by the mean of the last "
+        "three validations. Dark: the 95 % interval lies beside 0."
+    )
+
+
 def forest_caption(results: Results, frame: pd.DataFrame) -> str:
     """How to read the forest plot."""
     if frame.empty:
         return ""
     several = frame.loc[frame["series"] == "benchmark", "name"].nunique()
     where = f"On average over {several} benchmarks, and on each" if several else "Differences"
+    dark = " (dark: the interval lies beside 0)" if several and frame["low"].notna().any() else ""
     dashed = "The dashed interval decides nothing. " if (frame["series"] == OVER).any() else ""
     return (
-        f"{where}, by the score that decides ({TITLES[Scores.of(results).deciding]}). {dashed}"
+        f"{where}{dark}, by the score that decides ({TITLES[Scores.of(results).deciding]}). {dashed}"
         "Verdicts include Holm's correction, intervals do not."
     )

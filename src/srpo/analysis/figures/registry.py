@@ -36,8 +36,16 @@ from srpo.analysis.figures.drawing import (
     draw_scores,
     draw_step_seconds,
 )
-from srpo.analysis.figures.forest import draw_forest, forest_caption, our_differences, primary_differences
+from srpo.analysis.figures.forest import (
+    clocks_caption,
+    draw_clocks,
+    draw_forest,
+    forest_caption,
+    our_differences,
+    primary_differences,
+)
 from srpo.analysis.outline import figures_of
+from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import ABLATIONS, ablated, main_methods
@@ -140,6 +148,12 @@ def _with_teacher(results: Results) -> list[str]:
     return [name for name, method in results.experiment.methods.items() if method.needs_teacher]
 
 
+def _clocks(results: Results) -> pd.DataFrame:
+    frame = clock_frame(results).dropna(subset="difference")
+    frame.loc[frame["difference_unit"] == "question", ["difference_low", "difference_high"]] = float("nan")
+    return frame
+
+
 def _routed(results: Results) -> list[str]:
     return routed_methods(results.experiment)
 
@@ -185,6 +199,7 @@ FIGURES = {
             "primary_differences", "The primary claims (table 1)", primary_differences, draw_forest, forest_caption
         ),
         FigureSpec("our_differences", "Our questions", our_differences, draw_forest, forest_caption),
+        FigureSpec("clock_differences", "The same runs under other clocks", _clocks, draw_clocks, clocks_caption),
         _watched_scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
         _scores_by_step("scores_by_step", "Test score by training step", main_methods, "Table 1's methods"),
         _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),

@@ -1,6 +1,5 @@
 """The first screen: what was found, in sentences with numbers, and a card of the run. Every sentence is computed."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,21 +9,22 @@ import pandas as pd
 from srpo.analysis.report.summary import registered
 from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.matrix import BASE, main_methods, model_benchmarks, planned
+from srpo.analysis.results.matrix import AVERAGE, BASE, main_methods, model_benchmarks, planned
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import MISSING, benchmark_title, is_toy, method_title
+from srpo.analysis.results.titles import benchmark_title, is_toy, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome
-from srpo.analysis.tables.grid import interval
+from srpo.analysis.tables.grid import interval, number
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
+from srpo.files import read_yaml
 from srpo.repository import CONFIGS, ROOT
 from srpo.text import duration, joined, plural, span
 
 LONGEST = 240
 """Characters of a sentence: two lines of the page on a wide screen."""
 
-PUBLISHED = ROOT / "published" / "registered" / "verdicts.csv"
-"""The verdicts of the result that was registered before its runs."""
+PUBLISHED = ROOT / "published" / "registered"
+"""The result that was registered before its runs."""
 
 _WORDS = {"holds": "shown", "does not hold": "refuted"}
 _RIVALS = ("grpo", "sdpo")
@@ -45,7 +45,7 @@ def answers(results: Results, findings: Sequence[Finding]) -> list[str]:
         found += [f"{spec.title}: {sentence}" if several else sentence for sentence in said if sentence]
     questions = [finding for finding in findings if finding.asked]
     asked = [_of_questions(questions)] if questions else []
-    return [*found, _decided(findings), *_published(results, findings), *asked, *registered(results)]
+    return [*found, _decided(findings), *_published(results), *asked, *registered(results)]
 
 
 def _scores(results: Results, model: str) -> str:
@@ -102,14 +102,14 @@ def _said(results: Results, model: str, outcomes: Sequence[Outcome]) -> str:
     """What the verdicts on one or two leads are."""
     if not all(outcome.several_seeds for outcome in outcomes):
         return ""
-    verdicts = [f"is {_WORDS.get(outcome.verdict, outcome.verdict)}" for outcome in outcomes]
+    verdicts = [_WORDS.get(outcome.verdict, outcome.verdict) for outcome in outcomes]
     count = len(results.experiment.base_models(model))
     runs = f"{count} base models" if count > 1 else f"{max(o.estimate.count for o in outcomes if o.estimate)} runs each"
     if len({*verdicts}) > 1:
-        return f": with {runs} the first {verdicts[0]}, the second {verdicts[1]}"
-    both = "this" if len(verdicts) == 1 else "each"
-    neither = len(verdicts) == 2 and verdicts[0] == "is undecided"
-    return f": with {runs} {'neither is decided' if neither else f'{both} {verdicts[0]}'}"
+        return f": with {runs} the first is {verdicts[0]}, the second is {verdicts[1]}"
+    if len(verdicts) == 1:
+        return f": with {runs} this is {verdicts[0]}"
+    return f": with {runs} {'neither is decided' if verdicts[0] == 'undecided' else f'both are {verdicts[0]}'}"
 
 
 def _outcome(findings: Sequence[Finding], model: str, rival: str) -> Outcome | None:
@@ -119,30 +119,37 @@ def _outcome(findings: Sequence[Finding], model: str, rival: str) -> Outcome | N
     return next((o for o in outcomes if o.model == model and o.estimate is not None), None)
 
 
-def _published(results: Results, findings: Sequence[Finding], file: Path = PUBLISHED) -> list[str]:
-    """What the published result says of the same leads; nothing if it is of another model, or this one."""
-    if results.experiment.name == file.parent.name or not file.is_file():
+def _published(results: Results, folder: Path = PUBLISHED) -> list[str]:
+    """The same leads in the published result; nothing if it is of another model, or this one."""
+    files = [folder / "differences.csv", folder / "provenance.yaml"]
+    if results.experiment.name == folder.name or not all(file.is_file() for file in files):
         return []
-    tested = records(pd.read_csv(file).dropna(subset=["estimate"]))
-    rows = {row["claim"]: row for row in tested if row["model"] in results.experiment.models}
+    frame = pd.read_csv(files[0])
+    last = frame[(frame["budget"] == frame["budget"].iloc[-1]) & frame["model"].isin(results.experiment.models)]
+    rows = {(row["benchmark"], row["method"]): row for row in records(last)}
+    own = _trained_on(results)
+    all_of_them = {AVERAGE, *own} >= {*last["benchmark"]}
     parts: list[str] = []
-    runs = ""
-    for rival in _RIVALS:
-        claim = _claim_over(findings, rival)
-        if claim is not None and (row := rows.get(claim.id)):
-            side = "below" if row["estimate"] < 0 else "above"
-            ends = interval(row["estimate_low"], row["estimate_high"])
-            far = f"{abs(row['estimate']):.1f}{' points' if not parts else ''} {side} {method_title(results, rival)}"
-            parts.append(f"{far} {ends} ({_WORDS.get(row['verdict'], row['verdict'])})")
-            runs = f"{row['base_models']:.0f} base models"
-    return [f"The published result, of {runs}: SRPO ends {joined(parts)}."] if parts else []
+    for benchmark in [AVERAGE] if all_of_them else own:
+        ends = [rows[benchmark, rival] for rival in _RIVALS if (benchmark, rival) in rows]
+        said = [
+            f"{number(row['difference'], sign=True)} over {method_title(results, row['method'])} "
+            f"{interval(row['difference_low'], row['difference_high'], sign=True)}"
+            for row in ends
+        ]
+        where = "on average" if benchmark == AVERAGE else f"on {benchmark_title(results, benchmark).lower()}"
+        parts += [f"{where} {joined(said)}"] if said else []
+    runs = read_yaml(files[1])["runs"]
+    return (
+        [f"Published result ({folder.name}, {runs} runs), SRPO's lead in points: {'; '.join(parts)}."] if parts else []
+    )
 
 
 def _claim_over(findings: Sequence[Finding], rival: str) -> Claim | None:
     """The claim that SRPO ends above ``rival``."""
     terms = [(1.0, "srpo", "last"), (-1.0, rival, "last")]
     claims = [finding.claim for finding in findings]
-    scores = [claim for claim in claims if claim.quantity.kind == "score" and claim.quantity.score is None]
+    scores = [c for c in claims if c.quantity.kind == "score" and c.quantity.score in (None, "cross_fitted")]
     return next((claim for claim in scores if claim.quantity.terms == terms), None)
 
 
@@ -157,15 +164,20 @@ def _decided(findings: Sequence[Finding]) -> str:
     if "one seed" in verdicts and verdicts <= {"one seed", *UNTESTED}:
         return f"One run each: nothing is decided, of {plural(len(primary), 'primary claim')}."
     start = "Interim: of" if any(finding.interim for finding in primary) else "Of"
-    said = f"{start} {plural(len(primary), 'primary claim')} {_counts(primary)}"
+    said = f"{start} {plural(len(primary), 'primary claim')} {_counts(primary, named=True)}"
     decisive = _counts([finding for finding in others if finding.verdict in ("holds", "does not hold")])
     return f"{said}; of {plural(len(others), 'other')} {decisive}." if others else f"{said}."
 
 
-def _counts(family: Sequence[Finding]) -> str:
-    """``3 hold, 1 is suggestive and 1 does not hold``."""
+def _counts(family: Sequence[Finding], named: bool = False) -> str:
+    """``3 hold, 1 is suggestive and 1 does not hold``; with ``named`` a single one that does not hold by its name."""
     counts = Counter(finding.verdict for finding in family)
-    said = [_counted(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
+    said = []
+    for verdict in VERDICTS:
+        of_it = [finding.claim.statement for finding in family if finding.verdict == verdict]
+        if of_it:
+            name = f" ({of_it[0]})" if named and verdict == "does not hold" and len(of_it) == 1 else ""
+            said.append(_counted(verdict, len(of_it)) + name)
     return joined([*([] if counts["holds"] else ["none holds"]), *said])
 
 
@@ -198,21 +210,22 @@ def listed(statements: Sequence[str], longest: int) -> str:
 
 
 def card(results: Results) -> list[tuple[str, str]]:
-    """Date, code, machine, time, model, questions and command, a line each."""
+    """Date, code, machine, time, model, questions and command, a line for each that is known."""
     origins = list(results.provenance.values())
-    last = max((end for _, end in results.attempts), default=None)
+    runs = results.runs[results.runs["wall_seconds"].notna()]
+    training = f"{plural(len(runs), 'run')}, {duration(runs['wall_seconds'].sum())} added up" if len(runs) else ""
     made = [f"srpo {record.get('srpo')}, commit {_short(str(record.get('commit')))}" for record in origins]
     facts = [
-        ("date", time.strftime("%d %B %Y", time.gmtime(last)).lstrip("0") if last else ""),
+        ("date", results.trained),
         ("code", _distinct(made)),
         ("processor", _distinct(record.get("processor") for record in origins)),
         ("cores", _distinct(record.get("cores") for record in origins)),
-        ("training", duration(_covered(results.attempts)) if results.attempts else ""),
+        ("training", training),
         ("model", _base_models(results)),
         ("questions", _questions(results)),
         ("command", command(results)),
     ]
-    return [(name, value or MISSING) for name, value in facts]
+    return [(name, value) for name, value in facts if value]
 
 
 def command(results: Results) -> str:
@@ -284,15 +297,6 @@ def _trained_on(results: Results) -> list[str]:
 def _few(titles: Sequence[str], noun: str) -> str:
     """The titles, or their number if they are many."""
     return joined(titles) if len(", ".join(titles)) <= 50 else plural(len(titles), noun)
-
-
-def _covered(intervals: Sequence[tuple[float, float]]) -> float:
-    """The seconds in which at least one attempt ran; several run side by side."""
-    total, until = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
 
 
 def _short(commit: str) -> str:

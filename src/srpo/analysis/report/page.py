@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import struct
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
+from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome, contains_the_papers, findings
 from srpo.analysis.tables.clock_tables import measured_clocks_table
@@ -135,6 +137,7 @@ def render(results: Results, figures_dir: Path) -> str:
             data=[_data(results, name) for name in results.experiment.benchmarks],
             examples=_examples(results),
             provenance=_provenance(results),
+            checksums=_checksums(results),
         )
     )
     return page.lstrip()
@@ -143,26 +146,25 @@ def render(results: Results, figures_dir: Path) -> str:
 def _shown_sections(
     results: Results, found: list[Finding], tables: dict[str, Table], pictures: dict[str, Picture]
 ) -> list[Section]:
-    """The sections; when all runs are finished and evaluated, without tables and figures that are still empty.
+    """The sections; when all runs are finished and evaluated, without what is still empty: tables, figures, and claims
+    that are beside no other in their section and not tested.
 
-    A section with a block of claims stays: it says why they are not tested. Our questions need methods that few
-    experiments have: they are shown if one is tested.
+    Our questions need methods that few experiments have: they are shown if one is tested.
     """
-    sections = list(sections_of(results.experiment))
-    if not any(finding.asked for finding in found):
-        sections = [section for section in sections if section.block != "questions"]
+    sections, tested = sections_of(results.experiment), {f.claim.block for f in found if f.verdict != "not tested"}
     done = len(results.evaluations[RUN_KEY].drop_duplicates()) == len(results.runs)
-    if not done or not (results.runs["status"] == "finished").all():
-        return sections
-    shown = []
+    done = done and bool((results.runs["status"] == "finished").all())
+    kept = []
     for section in sections:
+        if section.block not in (None, "primary", *tested) and (done or section.block == "questions"):
+            continue
         filled = {
-            "tables": tuple(name for name in section.tables if tables[name].grids),
-            "figures": tuple(name for name in section.figures if pictures[name].missing != NO_DATA),
+            "tables": tuple(name for name in section.tables if tables[name].grids or not done),
+            "figures": tuple(name for name in section.figures if pictures[name].missing != NO_DATA or not done),
         }
-        if section.block or section.template or filled["tables"] or filled["figures"]:
-            shown.append(section.model_copy(update=filled))
-    return shown
+        if not done or section.block or section.template or filled["tables"] or filled["figures"]:
+            kept.append(section.model_copy(update=filled))
+    return kept
 
 
 @cache
@@ -239,17 +241,15 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
     model = results.experiment.models[outcome.model].title
     if outcome.estimate is None:
         return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
-    estimate = outcome.estimate
-    what = ""
+    estimate, what = outcome.estimate, ""
+    ends = interval_text(estimate.low, estimate.high, claim.digits, claim.signed) if estimate.covers_runs else ""
     if claim.quantity.kind == "best_on_each":
         rivals = [method_title(results, rival) for _, rival, _ in claim.quantity.terms[1:]]
         what = f"smallest lead over {joined(rivals)}: "
     return {
         "model": model,
         "text": f"{what}{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
-        "interval": interval_text(estimate.low, estimate.high, claim.digits, claim.signed)
-        if outcome.several_seeds or estimate.spread is not None
-        else "",
+        "interval": ends,
         "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), *_beside(outcome, claim)))),
         "verdict": outcome.verdict,
     }
@@ -273,14 +273,13 @@ def _over(estimate: Estimate) -> str:
     """What an interval covers, in a few words."""
     if not estimate.has_interval:
         return "no interval"
-    if not estimate.several_seeds and estimate.spread is None:
+    if not estimate.covers_runs:
         return "one run each, no interval"
     count, spread = estimate.count, estimate.spread
     widened = f", widened by a run SD of {number(spread.sd)} ({spread.dof:.0f} degrees of freedom)" if spread else ""
-    runs = f"{plural(count, 'base model')} with one run of each method"
     units = {
-        "base model and question": f"over {runs}, and the test questions",
-        "base model": f"over {runs}",
+        "base model and question": f"over {plural(count, 'base model')} and the test questions",
+        "base model": f"over {plural(count, 'base model')}",
         "run": f"of {plural(count, 'run')}",
         "seed and question": f"over {count} seeds per method and the test questions",
         "seed": f"over {plural(count, 'seed')} per method",
@@ -459,19 +458,35 @@ def _cost_total(results: Results) -> str:
 
 def _provenance(results: Results) -> list[tuple[str, str]]:
     """The recorded origin of the runs; several values where runs differ."""
-    records = list(results.provenance.values())
+    records, registered = list(results.provenance.values()), []
+    if registration := registration_of(results.experiment):
+        content = registration.content
+        registered = [
+            ("Registered", f"configs/registered.yaml, {content.date}, analysis of commit {content.commit}"),
+            ("SHA-256 of that file", registration.sha256),
+        ]
     if not records:
-        return []
+        return registered
     named = {"commit": "Commit", "srpo": "srpo", "python": "Python", "machine": "Machine", "processor": "Processor"}
     facts = [(title, _distinct(record.get(key) for record in records)) for key, title in named.items()]
     packages = sorted({name for record in records for name in record.get("packages") or {}})
     facts += [(name, _distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
     facts.append(("Driver", _driver(results)))
     facts.append(("Budgets", budgets_listed(results)))
+    return [(title, value) for title, value in facts + registered if value not in ("", "None")]
+
+
+def _checksums(results: Results) -> list[tuple[str, str]]:
+    """What the runs started from: base models and files of questions, which may differ by seed."""
+    found: dict[tuple[str, str], list[int]] = {}
     for run, record in results.provenance.items():
-        facts.append((f"Base model {run.model}", str(record.get("base_model"))))
-        facts += [(f"{run.benchmark}, {split}", str(sha)) for split, sha in (record.get("data") or {}).items()]
-    return [(title, value) for title, value in dict.fromkeys(facts) if value not in ("", "None")]
+        files = {f"{run.benchmark}, {split}": sha for split, sha in (record.get("data") or {}).items()}
+        for name, sha in {f"base model {run.model}": record.get("base_model"), **files}.items():
+            if sha:
+                found.setdefault((name, str(sha)), []).append(run.seed)
+    several = Counter(name for name, _ in found)
+    seeds = {key: ", ".join(map(str, dict.fromkeys(of))) for key, of in found.items()}
+    return [(f"{name}, seed {seeds[name, sha]}" if several[name] > 1 else name, sha) for name, sha in found]
 
 
 def _driver(results: Results) -> str:

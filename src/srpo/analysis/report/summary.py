@@ -20,19 +20,14 @@ from srpo.text import plural, span
 
 
 def registered(results: Results) -> list[str]:
-    """When the analysis of this experiment was registered, the checksum of its file, and what departs from it."""
+    """When the analysis of this experiment was registered, and what departs from it."""
     registration = registration_of(results.experiment)
     if registration is None:
         return []
     content = registration.content
-    claims = plural(len(content.claims), "primary claim")
-    said = (
-        f"The {claims}, the score that decides, budgets, clock and base models were registered on {content.date}, "
-        f"before the first run: configs/registered.yaml, analysis of {content.commit[:12]}, "
-        f"SHA-256 {registration.sha256}."
-    )
+    said = f"Claims and analysis were registered on {content.date}, before the first run."
     departures = content.departures(results.experiment)
-    return [said] + ([f"Other than registered: {'; '.join(departures)}."] if departures else [])
+    return [said] + [f"Other than registered: {'; '.join(departures)}."] * bool(departures)
 
 
 def _checks(findings: list[Finding]) -> str:

@@ -123,6 +123,11 @@ class Estimate:
         return self.sampling_unit in ("seed and question", "seed", "run") and self.spread is None
 
     @property
+    def covers_runs(self) -> bool:
+        """Whether the interval says something about other runs, and not about other questions alone."""
+        return self.has_interval and (self.several_seeds or self.spread is not None)
+
+    @property
     def meaning(self) -> str:
         """The sampling unit; ``base model`` for a paired contrast, ``run SD`` if other methods' runs measured it."""
         sampled = self.sampling_unit.replace("seed", "base model") if self.paired else self.sampling_unit

@@ -6,6 +6,7 @@ read while it is still training.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,7 +59,7 @@ class Results:
         statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
         lengths: the checked lengths of prompts, by model and benchmark.
         specs, provenance: the halves of ``run.yaml`` by run.
-        attempts: when each attempt at a run began and ended, in seconds since the epoch.
+        trained: the day or days on which runs ended.
         routed_group: the run and the logged group that table 6 shows; None if there is none.
     """
 
@@ -77,7 +78,7 @@ class Results:
     lengths: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
-    attempts: list[tuple[float, float]] = field(default_factory=list)
+    trained: str = ""
     routed_group: tuple[RunId, dict[str, Any]] | None = None
 
 
@@ -95,10 +96,9 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
     if experiment is None:
         experiment = load_experiment(layout.experiment)
     rows: dict[str, list] = {name: [] for name in (*_COLUMNS, "bases")}
-    specs, provenance, attempts = {}, {}, []
+    specs, provenance = {}, {}
     for run in experiment.runs():
         files = layout.run_files(run)
-        attempts += _attempts(files.attempts)
         if files.origin.is_file():
             record = read_yaml(files.origin) or {}
             specs[run], provenance[run] = record.get("spec") or {}, record.get("provenance") or {}
@@ -130,7 +130,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         },
         specs=specs,
         provenance=provenance,
-        attempts=attempts,
+        trained=read_yaml(layout.provenance)["trained"] if layout.provenance.is_file() else days(layout, specs),
         routed_group=_routed_group(root, experiment),
     )
 
@@ -168,12 +168,12 @@ def _run_row(steps: list[dict], summary: dict, evaluation: dict) -> dict[str, An
     return so_far | in_summary | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
 
 
-def _attempts(path: Path) -> list[tuple[float, float]]:
-    """Begin and end of each attempt that has both: one that was killed has no end."""
-    times: dict[int, dict[str, float]] = {}
-    for event in read_events(path):
-        times.setdefault(event["attempt"], {})[event["event"]] = event["time"]
-    return [(both["start"], both["end"]) for both in times.values() if len(both) == 2]
+def days(layout: Layout, runs: Iterable[RunId]) -> str:
+    """The first and the last day, in UTC, on which one of the runs ended; empty if none has."""
+    attempts = (event for run in runs for event in read_events(layout.run_files(run).attempts))
+    ends = sorted(event["time"] for event in attempts if event["event"] == "end")
+    found = [f"{datetime.fromtimestamp(ends[place], UTC):%Y-%m-%d}" for place in (0, -1) if ends]
+    return " to ".join(dict.fromkeys(found))
 
 
 def _flat_step(event: dict[str, Any]) -> dict[str, Any]:

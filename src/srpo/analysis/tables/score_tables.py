@@ -199,12 +199,12 @@ def _ablation_grid(results: Results, frame: pd.DataFrame, methods: dict, value: 
 
 
 def differences_table(results: Results) -> Table:
-    """SRPO minus every other method of table 1, on each benchmark and on average."""
+    """SRPO minus every other method, on each benchmark and on average."""
     scores, rows, grids = Scores.of(results), [], []
     budgets = list(results.experiment.training.budget_seconds)
     for model, spec in results.experiment.models.items():
         plan, body = planned(results, model), []
-        others = [m for m in main_methods(results) if m in plan and m != "srpo"] if "srpo" in plan else []
+        others = [method for method in plan if method != "srpo"] if "srpo" in plan else []
         shared = {other: model_benchmarks(results, model, ("srpo", other)) for other in others}
         shown = [b for b in results.experiment.benchmarks if any(b in there for there in shared.values())]
         places = [*([AVERAGE] if len(shown) > 1 else []), *shown]  # as in table 1

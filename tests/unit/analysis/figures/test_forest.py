@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from null_experiment import Null, write
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.forest import OVER, PAPER, in_words, primary_differences
+from srpo.analysis.figures.forest import OVER, PAPER, _limits, in_words, primary_differences
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.matrix import AVERAGE
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.verdicts import findings
+from srpo.analysis.tables.clock_tables import clocks_table
 
 
 @pytest.fixture(scope="module", params=[0.0, 4.0, -12.0])
@@ -81,15 +83,22 @@ def test_the_drawing_has_every_interval_and_every_mark(results):
     texts = [text.get_text() for text in words.texts]
     averages = frame[frame["series"] == AVERAGE]
     assert texts == [f"{in_words(row)}  {row['verdict']}" for row in averages.to_dict("records")]
-    low, high = average.get_xlim()  # the dashed intervals may be wider
+    low, high = average.get_xlim()
     marked = frame[frame["series"].isin((AVERAGE, PAPER))]
     assert low < marked[["value", "low"]].min().min()
     assert marked[["value", "high"]].max().max() < high
-    assert high - low < 1.2 * (marked[["value", "high"]].max().max() - min(0, marked[["value", "low"]].min().min()))
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names[:2] == ["average, 95 % interval", "the same over other benchmarks"]
     assert names[-2:] == ["the paper's Qwen3-8B", "the paper's Qwen3-4B"]
     assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)  # a dark page inverts it
+
+
+def test_an_interval_over_benchmarks_that_is_much_wider_does_not_set_the_scale():
+    frame = pd.DataFrame({"value": [5.0], "low": [-2.0], "high": [10.0]})
+    room = 0.06 * 12
+    assert _limits(frame) == pytest.approx((-2 - room, 10 + room))
+    assert _limits(frame, frame.assign(high=20.0)) == pytest.approx((-2 - 0.06 * 22, 20 + 0.06 * 22))
+    assert _limits(frame, frame.assign(high=30.0)) == pytest.approx((-2 - room, 10 + room))
 
 
 def test_one_run_of_each_method_has_no_interval(tmp_path):
@@ -113,3 +122,21 @@ def test_nothing_tested_is_an_empty_frame(results, tmp_path):
     nothing = load_results(tmp_path, results.experiment)
     assert primary_differences(nothing).empty
     assert FIGURES["primary_differences"].caption(nothing, primary_differences(nothing)) == ""
+
+
+@pytest.mark.parametrize("seeds", [(1, 2, 3), (1,)])
+def test_every_clock_of_the_table_is_drawn(seeds, tmp_path):
+    write(tmp_path, Null(seeds=seeds))
+    results = load_results(tmp_path)
+    spec = FIGURES["clock_differences"]
+    frame = spec.data(results)
+    table = clocks_table(results).frame
+    assert frame["difference"].tolist() == table["difference"].tolist()
+    assert frame["difference_low"].notna().all() == (len(seeds) > 1)  # of one run, questions say nothing about another
+    with mpl.rc_context(style.rc()):
+        panels = spec.draw(spec.title, results, frame).axes
+    assert [axes.get_title() for axes in panels] == ["SRPO − GRPO", "SRPO − SDPO", "GRPO − SDPO"]
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == list(dict.fromkeys(frame["clock"]))
+    for axes, (_, rows) in zip(panels, frame.groupby(["method", "other"], sort=False), strict=True):
+        points = [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
+        assert points == rows["difference"].tolist()

@@ -82,7 +82,7 @@ def test_everything_else_is_folded_and_found_from_the_contents(page, tmp_path):
     )
     assert found["open"] == 0
     assert found["beside"]
-    assert {"scores", "mechanism", "time", "ablations", "checks", "provenance"} <= {*found["folded"]}
+    assert {"scores", "mechanism", "time", "checks", "provenance"} <= {*found["folded"]}
     assert found["linked"] == ["summary", *found["folded"]]
 
 

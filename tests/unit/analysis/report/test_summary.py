@@ -7,8 +7,10 @@ import re
 from dataclasses import replace
 from functools import partial
 from html import unescape
+from itertools import product
 
 import null_experiment
+import pandas as pd
 import pytest
 from null_experiment import Null
 from report_cases import EXPERIMENT, make
@@ -23,9 +25,9 @@ from srpo.analysis.report.summary import background, power_sentence, remarks
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.verdicts import UNTESTED, findings
-from srpo.analysis.tables.verdict_table import verdicts_table
 from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS
+from srpo.text import duration
 
 
 def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
@@ -78,9 +80,10 @@ def test_our_questions_are_not_taken_for_the_papers_claims(tmp_path):
     shown = {kind: " ".join(rows for name, rows in tables if name == kind) for kind in ("Claim", "Question")}
     results = load_results(tmp_path)
     found = findings(results)
+    blocks = {finding.claim.block for finding in found if finding.verdict != "not tested"}
     for finding in found:
         claim = finding.claim
-        assert (f'id="claim-{claim.id}"' in shown["Claim"]) is not claim.ours
+        assert (f'id="claim-{claim.id}"' in shown["Claim"]) is (claim.block in blocks and not claim.ours)
         asked = claim.ours and finding.verdict != "not tested"
         assert (f'id="claim-{claim.id}"' in shown["Question"]) is asked
     tested = [f for f in found if f.verdict != "not tested" and not (f.claim.ours or f.claim.check)]
@@ -163,42 +166,50 @@ def test_nothing_to_compare_is_no_sentence(tmp_path):
 def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
     write_results(tmp_path / "results", EXPERIMENT)
     results = load_results(tmp_path / "results")
-    found = findings(results)
-    file = tmp_path / "registered" / "verdicts.csv"
-    assert _published(results, found, file) == []
-    table = verdicts_table(results)
-    numbers = {"estimate": [-4.26, 11.5], "estimate_low": [-8.0, 2.0], "estimate_high": [0.04, 20.0]}
-    rows = table.frame.set_index("claim").loc[["srpo_over_grpo_last", "srpo_over_sdpo_last"]].reset_index()
-    rows = rows.assign(**numbers, verdict=["undecided", "holds"], base_models=8)
-    file.parent.mkdir()
-    rows.to_csv(file, index=False)
-    assert _published(results, found, file) == [
-        "The published result, of 8 base models: SRPO ends 4.3 points below GRPO [-8.0, 0.0] (undecided) "
-        "and 11.5 above SDPO [2.0, 20.0] (shown)."
+    folder = tmp_path / "registered"
+    assert _published(results, folder) == []
+    folder.mkdir()
+    (folder / "provenance.yaml").write_text("runs: 120\n")
+    places = ("average", *results.experiment.benchmarks)
+    keys = product(places, ("grpo", "sdpo"), ("1h", "9h"))
+    rows = pd.DataFrame(keys, columns=["benchmark", "method", "budget"])
+    rows = rows.assign(model=next(iter(results.experiment.models)), difference=range(len(rows)))
+    rows = rows.assign(difference_low=rows["difference"] - 8.04, difference_high=rows["difference"] + 7)
+    rows.to_csv(folder / "differences.csv", index=False)
+    average = "on average +1.0 over GRPO [-7.0, +8.0] and +3.0 over SDPO [-5.0, +10.0]"
+    start = "Published result (registered, 120 runs), SRPO's lead in points: "
+    assert _published(results, folder) == [f"{start}{average}."]
+    elsewhere = rows[rows["benchmark"] == "physics"].assign(benchmark="biology")
+    pd.concat([rows[["model", *rows.columns.drop("model")]], elsewhere]).to_csv(folder / "differences.csv", index=False)
+    assert _published(results, folder) == [
+        f"{start}on chemistry +5.0 over GRPO [-3.0, +12.0] and +7.0 over SDPO [-1.0, +14.0]; "
+        "on physics +9.0 over GRPO [+1.0, +16.0] and +11.0 over SDPO [+3.0, +18.0]."
     ]
-    rows.assign(model="miniature-large").to_csv(file, index=False)
-    assert _published(results, found, file) == []
+    rows.assign(model="miniature-large").to_csv(folder / "differences.csv", index=False)
+    assert _published(results, folder) == []
 
 
-def test_the_card_has_eight_lines_and_the_time_in_which_runs_were_trained(tmp_path):
+def test_the_card_has_a_line_for_what_is_known(tmp_path):
     write_results(tmp_path, EXPERIMENT)
     results = load_results(tmp_path)
-    assert [name for name, _ in card(results)] == [
-        *("date", "code", "processor", "cores", "training", "model", "questions", "command")
-    ]
+    names = ["code", "processor", "training", "model", "questions", "command"]
+    assert [name for name, _ in card(results)] == names
     first, second = (tmp_path / "runs" / run.path / "attempts.jsonl" for run in EXPERIMENT.runs()[:2])
     start = 1795572000.0  # 25 November 2026, 02:00 UTC
+    day = 24 * 3600
     events = {
-        first: [(1, "start", 0), (1, "end", 60), (2, "start", 500)],  # the second attempt was killed
+        first: [(1, "start", 0), (1, "end", 60), (2, "start", 2 * day)],  # the second attempt was killed
         second: [(1, "start", 30), (1, "end", 90)],
     }
     for path, log in events.items():
         lines = [{"attempt": n, "event": event, "time": start + at, "step": 1} for n, event, at in log]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = dict(card(load_results(tmp_path)))
-    assert found["date"] == "25 November 2026"
+    results = load_results(tmp_path)
+    found = dict(card(results))
+    assert found["date"] == "2026-11-25"
     assert found["code"] == f"srpo {__version__}, commit 13707f0"
-    assert found["training"] == "1.5 minutes"
+    seconds = sum(json.loads(path.read_text())["wall_seconds"] for path in (tmp_path / "runs").rglob("summary.json"))
+    assert found["training"] == f"{len(EXPERIMENT.runs())} runs, {duration(seconds)} added up"
     assert found["model"] == "A toy model of 0.10 M parameters"
     assert found["questions"].startswith("2 benchmarks of invented questions, each ")
 

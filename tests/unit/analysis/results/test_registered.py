@@ -11,6 +11,7 @@ import pytest
 import yaml
 from null_experiment import Null
 
+from srpo.analysis.report.page import _provenance
 from srpo.analysis.report.summary import registered
 from srpo.analysis.results import registered as module
 from srpo.analysis.results.claims import load_claims
@@ -97,7 +98,7 @@ def test_the_report_has_date_checksum_and_departures(results, written):
     path = written()
     (said,) = registered(results)
     assert "registered on 2026-01-02, before the first run" in said
-    assert hashlib.sha256(path.read_bytes()).hexdigest() in said
+    assert ("SHA-256 of that file", hashlib.sha256(path.read_bytes()).hexdigest()) in _provenance(results)
     written(base_models=[1, 2, 3, 4], clock="modelled")
     departures = registered(results)[1]
     assert "base models: [1, 2, 3], registered [1, 2, 3, 4]" in departures
