@@ -155,7 +155,8 @@ def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figu
         if len(models) > 1:
             name_row(grid[row][-1], results.experiment.models[model].title)
         grid[row][0].set_ylim(0, grid[row][0].get_ylim()[1] * 1.08)
-    handles = [Patch(facecolor=style.PHASE_COLOURS[p], label=p.replace("_", " ")) for p in PHASES]
+    drawn = [phase for phase in PHASES if frame[phase].sum() > 0]
+    handles = [Patch(facecolor=style.PHASE_COLOURS[p], label=p.replace("_", " ")) for p in drawn]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
 

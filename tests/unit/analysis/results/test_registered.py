@@ -69,12 +69,10 @@ def written(tmp_path, monkeypatch):
     def write(**changes):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
         path.write_text(yaml.safe_dump(CONTENT | changes))
-        monkeypatch.setattr(
-            "srpo.analysis.results.verdicts.registration_of", lambda experiment: registration_of(experiment, path)
-        )
-        monkeypatch.setattr(
-            "srpo.analysis.report.summary.registration_of", lambda experiment: registration_of(experiment, path)
-        )
+        for part in ("results.verdicts", "report.summary", "report.page"):
+            monkeypatch.setattr(
+                f"srpo.analysis.{part}.registration_of", lambda experiment: registration_of(experiment, path)
+            )
         return path
 
     return write
