@@ -166,7 +166,7 @@ def estimate(name: str, claim: str) -> str:
 
 def claim(name: str, claim: str) -> str:
     row = rows_of(name)[claim]
-    over = row["here"][0]["over"].split(";")[0]
+    over = row["here"][0]["over"].split(";")[0] if row["here"][0]["interval"] else ""
     return f"{row['statement']}: {row['verdict']}, {estimate(name, claim)} {over}".strip()
 
 

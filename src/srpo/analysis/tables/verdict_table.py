@@ -1,5 +1,6 @@
 """The verdict on every claim of ``reports/claims.yaml``, as a table."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -62,12 +63,15 @@ def _line(finding: Finding, outcome: Outcome) -> Row:
     claim, other = finding.claim, outcome.over_benchmarks
     over = interval(other.low, other.high, claim.digits, claim.signed) if other is not None else ""
     estimate = outcome.estimate
+    value = estimate_cell(estimate, claim.digits, claim.signed)
+    if estimate is not None and not estimate.covers_runs:
+        value = replace(value, interval="")
     units = str(estimate.count) if estimate is not None and estimate.several_seeds else MISSING
     return Row(
         claim.statement,
         [
             Cell(outcome.verdict),
-            estimate_cell(estimate, claim.digits, claim.signed),
+            value,
             Cell(TITLES.get(outcome.score, MISSING)),
             Cell(units),
             Cell(f"{outcome.holding} of {outcome.benchmarks}"),
