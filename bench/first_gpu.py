@@ -166,7 +166,7 @@ def update(options: Options, name: str, layers: int | None = None, packed: bool 
         "planned_gb": (sum(planned.values()) - memory.DEVICE_RUNTIME) / 1e9,
     }
     if torch.cuda.is_available():
-        result["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+        result["peak_gb"] = max(step["peak_gb"] for step in steps)
     return result | ({"adamw_seconds": _optimizer_seconds(policy.worker.actor.engine)} if adamw else {})
 
 
@@ -242,10 +242,12 @@ def _drawn_rollouts(spec: RunSpec, tokenizer: Any, words: dict[str, int]) -> tup
 
 
 def _timed_step(spec: RunSpec, policy: Any, number: int, questions: list[Question], rollouts: Rollouts) -> Result:
-    """Seconds, FLOPs (recomputed activations counted) and tokens of each pass; peak memory so far."""
+    """Seconds, FLOPs (recomputed activations counted) and tokens of each pass; the step's peak memory."""
     from srpo.training.metrics import PASSES
     from srpo.training.step import Step
 
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     step = Step(spec, policy, number)
     batch = step.route(questions, rollouts)
     old_log_probs = step.compute_log_prob(batch)
@@ -293,6 +295,8 @@ def train(options: Options, method: str) -> Result:
             _build_toy(spec, layout)
         started = time.perf_counter()
         run = Run(spec, layout, InProcessPolicy(spec, layout.model(spec.model.name)))
+        if torch.cuda.is_available():  # the policy takes one, as on machines where runs share the cores
+            torch.set_num_threads(os.cpu_count() or 1)
         run.resume()
         start_seconds = time.perf_counter() - started
         run.validate()
@@ -423,7 +427,7 @@ def run_part(command: Sequence[str | Path], seconds: float, log: Path) -> Result
             with suppress(ProcessLookupError):  # nothing of it is left
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        found = read_json(path) if path.exists() else {"error": f"{error}: {log.read_text()[-1500:]}"}
+        found = read_json(path) if path.exists() else {"error": f"{error}: {log.read_text()[-4000:]}"}
     return {"seconds": round(time.perf_counter() - start, 1), **found}
 
 
