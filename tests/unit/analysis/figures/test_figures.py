@@ -12,7 +12,7 @@ import pytest
 from report_cases import EXPERIMENT
 from synthetic import tiny_experiment, write_results
 
-from srpo.analysis.figures import style
+from srpo.analysis.figures import registry, style
 from srpo.analysis.figures.captions import score_caption
 from srpo.analysis.figures.curves import (
     FEW_RUNS,
@@ -27,7 +27,7 @@ from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
 from srpo.experiment.compose import load_experiment
-from srpo.repository import CONFIGS
+from srpo.repository import CONFIGS, ROOT
 
 
 def test_scores_are_drawn_against_steps_too(tmp_path):
@@ -42,6 +42,16 @@ def test_scores_are_drawn_against_steps_too(tmp_path):
     grouped = frame[frame["benchmark"] == "chemistry"].groupby("method")["step"]
     assert drawn == {tuple(steps) for _, steps in grouped}
     assert {axes.get_xlabel() for axes in figure.axes} == {"training step"}
+
+
+def test_the_example_of_the_documentation_is_drawn(tmp_path):
+    section = (ROOT / "docs" / "extending.md").read_text().split("\n## A figure of a metric\n")[1]
+    (spec,) = eval(section.split("```python\n")[1].split("```")[0], vars(registry))
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    frame = spec.data(results)
+    assert spec.draw("", results, frame).axes[0].get_lines()
+    assert "The learning rate after each step." in spec.caption(results, frame)
 
 
 def test_score_axes_end_where_scores_do(tmp_path):
