@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from paths import ROOT
 
 from srpo.experiment.compose import load_experiment
-from srpo.policy.verl_config import RUNNING_SAMPLES, SPECULATING_SAMPLES, samples_per_server
+from srpo.policy.verl_config import RUNNING_SAMPLES, samples_per_server
 from srpo.repository import CONFIGS
 from srpo.rollout.sglang_protocol import ENVIRONMENT, HOST, ServerOptions, server_arguments, server_environment
 
@@ -152,26 +152,11 @@ def test_graphs_for_the_largest_batch_of_training(verl_server, grpc_port):
     assert found.speculative_algorithm is None
 
 
-def test_speculation(verl_server, grpc_port):
-    """SGLang takes all that speculation sets, and keeps the log-probs at the sampling temperature."""
-    found = verl_server(verl_overrides=ON_CUDA, rollout_speculation="ngram")
-    assert found.speculative_algorithm == "NGRAM"
-    assert found.max_running_requests == max(found.cuda_graph_bs) == SPECULATING_SAMPLES
-    # a draft is taken with exactly the probability that the model gives it
-    assert (found.speculative_accept_threshold_single, found.speculative_accept_threshold_acc) == (1.0, 1.0)
-    # without a limit of ours
-    spec = _sglangs_default(model_path=found.model_path, device="cuda", speculative_algorithm="NGRAM")
-    assert spec.max_running_requests == SPECULATING_SAMPLES
-    assert spec.speculative_num_draft_tokens == 12
-    with pytest.raises(ValueError, match="Ngram speculative decoding only supports CUDA device"):
-        verl_server(rollout_speculation="ngram")
-
-
 SGLANG = "+actor_rollout_ref.rollout.engine_kwargs.sglang"
 
 
 def test_variants_of_the_page(verl_server, grpc_port):
-    """What docs/paper-scale.md has as variants: rollouts in FP8, two GPUs a server, an EAGLE3 draft model."""
+    """What docs/paper-scale.md has as variants: rollouts in FP8, two GPUs a server, drafts with and without a model."""
     key = "actor_rollout_ref.rollout.quantization"
     assert verl_server(verl_overrides={key: "fp8"}).quantization == "fp8"
     assert verl_server(rollout_tensor_parallel=2).tp_size == 2
@@ -184,6 +169,10 @@ def test_variants_of_the_page(verl_server, grpc_port):
     }
     found = verl_server(verl_overrides=ON_CUDA | draft)
     assert (found.speculative_algorithm, found.speculative_num_steps) == ("EAGLE3", 3)
+    found = verl_server(verl_overrides=ON_CUDA | {f"{SGLANG}.speculative_algorithm": "NGRAM"})
+    assert found.speculative_algorithm == "NGRAM"
+    # a draft is taken with exactly the probability that the model gives it
+    assert (found.speculative_accept_threshold_single, found.speculative_accept_threshold_acc) == (1.0, 1.0)
 
 
 def _sglangs_default(**arguments):

@@ -461,8 +461,6 @@ class Execution(Config):
     rollout_tensor_parallel: Count = 1
     rollout_memory_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.6
     deterministic_rollouts: bool = False
-    # SGLang drafts tokens from n-grams of responses and verifies them together (docs/speed.md)
-    rollout_speculation: Annotated[Literal["ngram"] | None, Field(exclude_if=lambda value: value is None)] = None
     # further settings of verl, by their Hydra keys (docs/verl.md); they are part of a run's identity
     verl_overrides: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
 
@@ -482,14 +480,6 @@ class Execution(Config):
             for key, only in (("ranks", 1), ("rollout_engine", "embedded")):
                 if getattr(self, key) != only:
                     raise ValueError(f"{key} = {getattr(self, key)}: the in-process driver has {only} only; use ray")
-        if self.rollout_speculation:
-            for key, value in (("rollout_engine", "sglang"), ("deterministic_rollouts", False)):
-                if getattr(self, key) != value:
-                    found = str(getattr(self, key)).lower()
-                    raise ValueError(
-                        f"rollout_speculation = {self.rollout_speculation}: not with {key} = {found}; "
-                        "only SGLang speculates, and it verifies drafts with numbers that follow no seed"
-                    )
         if self.ranks % self.rollout_tensor_parallel:
             raise ValueError(
                 f"rollout_tensor_parallel = {self.rollout_tensor_parallel}: must divide ranks = {self.ranks}"

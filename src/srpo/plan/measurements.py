@@ -25,7 +25,6 @@ SAME = (
     *(f"training.{key}" for key in ("max_prompt_length", "max_response_length", "max_reprompt_len")),
     *(f"execution.{key}" for key in ("driver", "ranks", "rollout_engine", "rollout_tensor_parallel")),
     *(f"execution.{key}" for key in ("precision", "attention", "remove_padding", "deterministic_rollouts")),
-    "execution.rollout_speculation",
 )
 """Settings that a step's seconds depend on: the experiment that is planned must have those of the measured one."""
 

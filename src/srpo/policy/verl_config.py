@@ -19,10 +19,6 @@ from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 RUNNING_SAMPLES = 256
 """How many samples an SGLang server of verl's decodes at a time, at most: verl's default of ``max_num_seqs``."""
 
-SPECULATING_SAMPLES = 48
-"""The same with ``rollout_speculation``: SGLang's own limit then. Verifying the drafts of a sample takes 12 rows of
-logits, and their probabilities in float32 several times over."""
-
 _GRAPHS = "actor_rollout_ref.rollout.engine_kwargs.sglang.cuda_graph_max_bs"
 _RESHARD = "actor_rollout_ref.actor.fsdp_config.reshard_after_forward"
 _FREE = (_GRAPHS, _RESHARD)
@@ -107,9 +103,8 @@ def samples_per_server(spec: RunSpec) -> int:
     servers = execution.ranks // execution.rollout_tensor_parallel
     batch = training.questions_per_batch * training.rollouts_per_question
     validation = spec.benchmark.questions("test") * training.validation.rollouts
-    limit = SPECULATING_SAMPLES if execution.rollout_speculation else RUNNING_SAMPLES
     small = (gpu_memory() or math.inf) < ROOM_FOR_GRAPHS
-    return min(limit, -(-(batch if small else max(batch, validation)) // servers))
+    return min(RUNNING_SAMPLES, -(-(batch if small else max(batch, validation)) // servers))
 
 
 def _path(key: str) -> list[str]:
@@ -163,7 +158,6 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"+{rollout}.engine_kwargs.sglang.disable_piecewise_cuda_graph", True),
         # SGLang's own choice is 24 on a GPU of 24 GB and 32 on 48 GB; a larger batch is decoded without graphs, slowly
         (f"+{_GRAPHS}", samples_per_server(spec)),
-        *_speculation(execution),
         ("critic.enable", False),
         ("reward.num_workers", 0),
         ("trainer.v1.trainer_mode", "srpo"),
@@ -171,16 +165,6 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         ("trainer.n_gpus_per_node", execution.ranks),
         ("+actor_rollout_ref.srpo", _quoted(method.model_dump_json())),
         ("+actor_rollout_ref.offload_teacher", execution.offload_teacher),
-    ]
-
-
-def _speculation(execution: Execution) -> list[tuple[str, object]]:
-    if execution.rollout_speculation is None:
-        return []
-    rollout = "actor_rollout_ref.rollout"
-    return [
-        (f"+{rollout}.engine_kwargs.sglang.speculative_algorithm", execution.rollout_speculation.upper()),
-        (f"{rollout}.max_num_seqs", SPECULATING_SAMPLES),
     ]
 
 

@@ -283,7 +283,6 @@ def test_run_outside_the_matrix() -> None:
         ),
         ({"training": {**SHARED, "max_steps": 0}}, ["max_steps = 0", "than or equal to 1, or null"]),
         ({"training": {**SHARED, "stop_on": "warn"}}, ["stop_on = 'warn': input should be 'alarm' or 'cost', or null"]),
-        ({"execution": {"rollout_speculation": "eagle"}}, ["rollout_speculation = 'eagle'", "'ngram', or null"]),
         (
             {"overrides": {"sdpo": {"module": "no_such_module"}}},
             ["methods.sdpo: module = no_such_module: cannot be imported (No module named", "PYTHONPATH"],

@@ -87,7 +87,6 @@ def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
         *("name", "title", "module", "routing", "preserve_loss_scale"),
         *("overlong_prompts", "validation", "branch_gradients_every", "clock", "budget_seconds", "stop_on"),
         *("driver", "precision", "attention", "offload_teacher", "deterministic_rollouts", "verl_overrides"),
-        "rollout_speculation",
     }
     tables = PAGE.split("## Names")[1].split("\n## ")[0]
     named = set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE))

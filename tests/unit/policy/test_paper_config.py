@@ -11,7 +11,6 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 from paths import SUPPORT
-from pydantic import ValidationError
 from transformers import Qwen3Config
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.distributed import initialize_global_process_group_ray
@@ -37,7 +36,6 @@ from srpo.policy.loss import srpo_loss
 from srpo.policy.placement import assign_ranks, order_rows
 from srpo.policy.verl_config import (
     RUNNING_SAMPLES,
-    SPECULATING_SAMPLES,
     check_packages,
     compose_verl_config,
     samples_per_server,
@@ -469,42 +467,6 @@ def test_the_number_of_graphs_may_be_chosen():
     """It changes no number: on a GPU with little memory fewer may be wanted."""
     config = compose_verl_config(_with_overrides(**{f"+{GRAPHS}": 64}), Path("/nowhere"))
     assert OmegaConf.select(config, GRAPHS) == 64
-
-
-def _speculating(**execution: object):
-    run = PAPER.runs()[0]
-    spec = PAPER.run(run)
-    found = Execution.model_validate({**spec.execution.model_dump(), "rollout_speculation": "ngram", **execution})
-    return spec.model_copy(update={"execution": found})
-
-
-def test_speculation_is_off_and_leaves_no_trace():
-    execution = PAPER.execution
-    assert execution.rollout_speculation is None
-    assert "rollout_speculation" not in execution.model_dump(mode="json")
-    config = compose_verl_config(PAPER.run(PAPER.runs()[0]), Path("/nowhere"))
-    assert "speculative_algorithm" not in OmegaConf.select(config, SGLANG)
-
-
-def test_speculation_is_sglangs_ngram_with_its_limit_of_running_samples():
-    spec = _speculating()
-    rollout = compose_verl_config(spec, Path("/nowhere")).actor_rollout_ref.rollout
-    assert rollout.engine_kwargs.sglang.speculative_algorithm == "NGRAM"
-    assert rollout.max_num_seqs == rollout.engine_kwargs.sglang.cuda_graph_max_bs == SPECULATING_SAMPLES
-    assert spec.identity() != PAPER.run(PAPER.runs()[0]).identity()
-
-
-@pytest.mark.parametrize(
-    ("execution", "message"),
-    [
-        ({"deterministic_rollouts": True}, "rollout_speculation = ngram: not with deterministic_rollouts = true"),
-        ({"rollout_engine": "embedded"}, "rollout_speculation = ngram: not with rollout_engine = embedded"),
-        ({"rollout_speculation": "eagle"}, "rollout_speculation"),
-    ],
-)
-def test_speculation_that_cannot_be_is_refused(execution, message):
-    with pytest.raises(ValidationError, match=message):
-        _speculating(**execution)
 
 
 def test_one_gpu_does_not_move_the_weights_that_it_shares_with_its_server():
