@@ -97,7 +97,7 @@ def _simulated(setting: Setting) -> tuple[np.ndarray, np.ndarray]:
     """
     rng, shape = np.random.default_rng(0), (DRAWS, len(setting.questions))
     count, seeds, share = np.array(setting.questions), setting.seeds, 1 / len(setting.questions) ** 2
-    residual = count * np.array([sample_noise(each, setting.samples) ** 2 for each in setting.questions])
+    residual = count * np.array([sample_noise([each], setting.samples) ** 2 for each in setting.questions])
     of_questions = share * (setting.question_sd**2 + 2 * residual / seeds) / count
     of_arm = share * (setting.run_sd**2 + residual / count) / seeds
     of_both = share * residual / (count * seeds)

@@ -259,7 +259,7 @@ def _seeds(plan: Plan) -> str:
         if not runs:
             continue
         names = {run.benchmark for run in runs}
-        questions = sum(experiment.benchmarks[name].questions("test") for name in names) / len(names)
+        questions = [experiment.benchmarks[name].questions("test") for name in names]
         noise = sample_noise(questions, experiment.evaluation.rollouts)
         sentences = assumed_sentences(runs, titles, noise, paired=experiment.draws_per_seed(model))
         said = "\n".join(f"- {sentence}" for sentence in sentences)
@@ -302,7 +302,8 @@ def _measured(plan: Plan) -> list[str]:
     measured, name, first = plan.measured, plan.experiment.name, _measured_on_a_card(plan)
     if not measured.folders:
         later = f"srpo rehearse {name}, then srpo plan {name} --from results/{name}-rehearsal"
-        return first or ([f"Measured: nothing. {later}."] if plan.gpu and not plan.rehearsal else [])
+        nothing = f"Measured: {'no step' if first else 'nothing'}. {later}."
+        return [*first, *([nothing] if plan.gpu and not plan.rehearsal else [])]
     lines = [*first, f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
     for (model, method), phases in measured.phases.items():
         total = sum(phases.values())

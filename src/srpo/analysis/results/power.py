@@ -6,6 +6,8 @@ If each seed has its own base model, seeds are base models.
 
 import bisect
 import math
+from collections.abc import Collection
+from statistics import fmean
 
 from scipy import special, stats
 
@@ -19,9 +21,14 @@ EFFECT = 1.8
 """Points; the paper's smallest headline effect: what dynamic weighting adds at 10 h (table 2)."""
 
 
-def sample_noise(questions: float, samples: int) -> float:
-    """Upper bound, in points, of what samples add to the standard deviation of a run's mean score: half are correct."""
-    return 100 * math.sqrt(0.25 / (questions * samples))
+def sample_noise(questions: Collection[int], samples: int) -> float:
+    """Upper bound, in points, of what samples add to the standard deviation of a run's score: half are correct.
+
+    Args:
+        questions: of each benchmark; their variances are averaged.
+        samples: of each question.
+    """
+    return 100 * math.sqrt(0.25 / samples * fmean(1 / count for count in questions))
 
 
 def assumed(run_sd: float, benchmarks: int = 1, noise_sd: float = 0.0, paired: bool = False) -> Variance:

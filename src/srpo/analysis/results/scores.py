@@ -89,10 +89,10 @@ class Scores:
         same = [list(runs.values()) for runs in found if len({len(scores) for scores in runs.values()}) == 1]
         return run_spread([np.array(runs) for runs in same])
 
-    def questions(self, model: str) -> float:
-        """The mean number of test questions of a benchmark that was measured; 0 if none was."""
+    def questions(self, model: str) -> list[int]:
+        """The numbers of test questions of the benchmarks that were measured."""
         counts = {key[2]: len(next(iter(runs.values()))) for key, runs in self._vectors.items() if key[1] == model}
-        return float(np.mean(list(counts.values()))) if counts else 0.0
+        return [*counts.values()]
 
     def bias(self, kind: str) -> Estimate | None:
         """The mean ``selection_bias`` or ``question_bias`` of all trained scores, points.

@@ -26,7 +26,7 @@ def test_power_is_what_simulated_experiments_find():
 
 
 def test_what_seeds_resolve_if_only_runs_vary():
-    variance = assumed(2.0, 5, sample_noise(50, 16))
+    variance = assumed(2.0, 5, sample_noise([50], 16))
     assert half_width(variance, 3) == pytest.approx(2.0, abs=0.15)
     assert half_width(variance, 3, 0.99) > half_width(variance, 3)
     needed = seeds_needed(variance, 1.8)
@@ -35,6 +35,15 @@ def test_what_seeds_resolve_if_only_runs_vary():
     assert math.isinf(half_width(variance, 1))
     assert power(variance, 100.0, 1) == 0
     assert seeds_needed(assumed(1000.0), 0.1) is None
+
+
+def test_the_noise_of_samples_is_that_of_simulated_scores():
+    """Two runs on benchmarks of 50 and 210 questions, four samples of each, half of them right."""
+    rng = np.random.default_rng(1)
+    means = [100 * rng.binomial(4 * count, 0.5, 20_000) / (4 * count) for count in (50, 210)]
+    found = 2 * np.std(np.mean(means, axis=0)) / math.sqrt(2)  # of one benchmark: the mean has half the sum
+    assert sample_noise([50, 210], 4) == pytest.approx(found, rel=0.02)
+    assert sample_noise([130], 4) < 0.9 * found
 
 
 def test_parts_with_other_numbers_of_runs_by_hand():
