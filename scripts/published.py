@@ -201,6 +201,8 @@ def figure(name: str, figure: str) -> str:
     spec, frame = FIGURES[figure], figure_data(results)[figure].frame
     if figure == "clock_differences":  # a report leaves out measured seconds, which differ by machine
         frame = pd.concat([frame, clock_frame(results, measured=True)], ignore_index=True)
+    if frame.empty:
+        raise SrpoError(f"nothing to draw: {name} has no runs for it")
     title = spec.title + " · toy" * is_toy(results)  # a picture travels without its page
     return picture(spec.title, f"{name}-{figure}", figure_csv(frame), partial(spec.draw, title, results, frame))
 

@@ -176,6 +176,11 @@ def test_a_picture_holds_the_checksum_of_its_numbers(pages: ModuleType, capsys: 
     assert pages.main(["--check"]) == 0
 
 
+def test_the_picture_of_clocks_has_the_measured_one(pages: ModuleType) -> None:
+    shown(pages, "figure tiny clock_differences")
+    assert ">measured seconds</text>" in (pages.ROOT / "docs" / "tiny-clock_differences.svg").read_text()
+
+
 def test_an_experiment_that_is_not_published_is_named(pages: ModuleType) -> None:
     assert shown(pages, "table1 other") == "(The runs of `other` are not published yet.)"
 
@@ -208,7 +213,12 @@ def test_one_wrong_digit_is_found(pages: ModuleType, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     ("block", "message"),
-    [("tabel1 tiny", "'tabel1'"), ("claim tiny", "missing 1 required"), ("claim tiny no_claim", "'no_claim'")],
+    [
+        ("tabel1 tiny", "'tabel1'"),
+        ("figure tiny ablation_curves", "nothing to draw"),
+        ("claim tiny", "missing 1 required"),
+        ("claim tiny no_claim", "'no_claim'"),
+    ],
 )
 def test_a_wrong_block_is_named(pages: ModuleType, block: str, message: str) -> None:
     (page,) = pages.PAGES

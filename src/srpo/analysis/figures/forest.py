@@ -231,9 +231,9 @@ def forest_caption(results: Results, frame: pd.DataFrame) -> str:
         return ""
     several = frame.loc[frame["series"] == "benchmark", "name"].nunique()
     where = f"On average over {several} benchmarks, and on each" if several else "Differences"
-    dark = " (dark: the interval lies beside 0)" if several and frame["low"].notna().any() else ""
+    intervals = frame["low"].notna().any()
+    dark = " (dark: the interval lies beside 0)" if several and intervals else ""
     dashed = "The dashed interval decides nothing. " if (frame["series"] == OVER).any() else ""
-    return (
-        f"{where}{dark}, by the score that decides ({TITLES[Scores.of(results).deciding]}). {dashed}"
-        "Verdicts include Holm's correction, intervals do not."
-    )
+    corrected = "Verdicts include Holm's correction, intervals do not." if intervals else ""
+    score = TITLES[Scores.of(results).deciding]
+    return f"{where}{dark}, by the score that decides ({score}). {dashed}{corrected}".strip()

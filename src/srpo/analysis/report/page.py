@@ -243,6 +243,8 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
         return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
     estimate, what = outcome.estimate, ""
     ends = interval_text(estimate.low, estimate.high, claim.digits, claim.signed) if estimate.covers_runs else ""
+    one_run = estimate.has_interval and not estimate.covers_runs
+    beside = [] if one_run else _beside(outcome, claim)
     if claim.quantity.kind == "best_on_each":
         rivals = [method_title(results, rival) for _, rival, _ in claim.quantity.terms[1:]]
         what = f"smallest lead over {joined(rivals)}: "
@@ -250,7 +252,7 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
         "model": model,
         "text": f"{what}{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
         "interval": ends,
-        "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), *_beside(outcome, claim)))),
+        "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), *beside))),
         "verdict": outcome.verdict,
     }
 
@@ -293,9 +295,8 @@ def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
     parts = []
     if outcome.benchmarks > 1:
         what = "ahead" if claim.quantity.kind == "best_on_each" else "the estimate agrees"
-        parts.append(
-            f"{what} on {outcome.agreeing} of {outcome.benchmarks} benchmarks, the interval on {outcome.holding}"
-        )
+        own = f", the interval on {outcome.holding}" if outcome.estimate and outcome.estimate.covers_runs else ""
+        parts.append(f"{what} on {outcome.agreeing} of {outcome.benchmarks} benchmarks{own}")
     if outcome.benchmarks < outcome.of_benchmarks:
         parts.append(f"{outcome.benchmarks} of {outcome.of_benchmarks} benchmarks measured")
     return "; ".join(parts)

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 
+import null_experiment
 import pandas as pd
 import paper_truth
 import pytest
@@ -325,3 +326,12 @@ def test_no_verdict_is_typed():
     text = CLAIMS.read_text()
     assert "verdict:" not in text
     assert pd.Series([claim.id for claim in load_claims()]).is_unique
+
+
+def test_of_one_run_each_nothing_is_said_about_an_interval(tmp_path):
+    null_experiment.write(tmp_path, null_experiment.Null(seeds=(1,)))
+    results = load_results(tmp_path)
+    (row,) = (claim_row(found, results) for found in findings(results) if found.claim.id == "srpo_over_grpo_last")
+    (line,) = row["here"]
+    assert line["interval"] == ""
+    assert re.fullmatch(r"one run each, no interval; the estimate agrees on \d of 5 benchmarks", line["over"])
