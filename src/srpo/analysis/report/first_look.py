@@ -193,7 +193,7 @@ def _of_questions(questions: Sequence[Finding]) -> str:
     """Which of our questions hold, by name, and what the others do."""
     holding = [finding.claim.statement for finding in questions if finding.verdict == "holds"]
     start = "Interim: of" if any(finding.interim for finding in questions) else "Of"
-    said = f"{start} our {plural(len(questions), 'question')} {_counts(questions)}"
+    said = f"{start} our {plural(len(questions), 'question')} {_counts(questions, named=True)}"
     return f"{said}. Shown: {listed(holding, LONGEST - len(said))}." if holding else f"{said}."
 
 
