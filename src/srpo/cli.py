@@ -373,6 +373,35 @@ def evaluate(
     evaluate_base(opened.experiment, model, benchmark, opened.layout)
 
 
+@app.command("gap")
+def gap(
+    experiment: File,
+    model: ModelName,
+    benchmark: BenchmarkName,
+    questions: Annotated[int, Option(metavar="N", min=8, help="of the train split, drawn at random")] = 48,
+    resolved: Resolved = None,
+) -> None:
+    """Measure before any training whether self-distillation would help: the self-teacher minus the student."""
+    opened = _open(experiment, resolved)
+    opened.base_model(model)
+    opened.benchmark(benchmark)
+    opened.require_split(opened.experiment.data_set(benchmark, model).data_set, "train")
+    opened.require_base_model(model)
+
+    with gc_paused():
+        from srpo.analysis.results import gap as numbers
+        from srpo.evaluation.self_teacher import sample_teacher
+    from srpo.files import write_json
+
+    samples = sample_teacher(opened.experiment, model, benchmark, opened.layout, questions)
+    found, path = numbers.gap_estimates(samples), opened.layout.gap(model, benchmark)
+    write_json(path, numbers.as_json(samples, found))
+    asked, each = samples.rollouts.shape
+    shown = f"{asked} train questions x {each} samples, {len(samples.shown)} with a right one"
+    print(numbers.gap_text(found, f"{model} on {benchmark}, untrained: {shown}"), numbers.verdict(found), sep="\n\n")
+    print(f"\nNext: {numbers.next_command(found, str(experiment), model, benchmark, asked)}\n{path}")
+
+
 @app.command("generate")
 def generate(
     experiment: File,

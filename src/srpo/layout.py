@@ -174,6 +174,10 @@ class Layout:
     def base_files(self, model: str, benchmark: str) -> RunFiles:
         return RunFiles(self.base(model, benchmark))
 
+    def gap(self, model: str, benchmark: str) -> Path:
+        """What ``srpo gap`` measured of a base model, before any training."""
+        return self.base(model, benchmark) / "gap.json"
+
     def run(self, run: RunId) -> Path:
         return self.folder / "runs" / run.path
 

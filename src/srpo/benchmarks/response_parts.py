@@ -69,3 +69,14 @@ def response_parts(tokenizer: Any, responses: dict[int, Tensor]) -> dict[int, Te
         pieces, is_special = [*map(texts.__getitem__, tokens)], [*map(special.__contains__, tokens)]
         result[row] = torch.tensor(token_parts(pieces, is_special))
     return result
+
+
+def shown_answer(text: str) -> str:
+    """The answer of a response, as :func:`token_parts` finds it; empty without one."""
+    return text[slice(*_answer_span(text))].strip()
+
+
+def with_masked_answer(text: str) -> str:
+    """The response with ``...`` in the place of its answer; without an answer as it is."""
+    start, end = _answer_span(text)
+    return f"{text[:start]}...{text[end:]}" if start < end else text

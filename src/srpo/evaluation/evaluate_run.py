@@ -132,8 +132,14 @@ def _evaluate(
 
 
 @contextmanager
-def serving(experiment: Experiment, checkpoint: Path, log: Path) -> Iterator[RolloutEngine]:
-    """The experiment's rollout engine with a checkpoint's weights, on all devices of a run."""
+def serving(
+    experiment: Experiment, checkpoint: Path, log: Path, max_prompt_length: int | None = None
+) -> Iterator[RolloutEngine]:
+    """The experiment's rollout engine with a checkpoint's weights, on all devices of a run.
+
+    Args:
+        max_prompt_length: in tokens; default: the student's.
+    """
     execution, limits = experiment.execution, experiment.training
     if execution.rollout_engine == "embedded":
         from srpo.rollout.embedded import EmbeddedEngine
@@ -144,7 +150,7 @@ def serving(experiment: Experiment, checkpoint: Path, log: Path) -> Iterator[Rol
     from srpo.rollout.sglang_server import SGLangServer
 
     options = ServerOptions(
-        context_length=limits.max_prompt_length + limits.max_response_length,
+        context_length=(max_prompt_length or limits.max_prompt_length) + limits.max_response_length,
         tensor_parallel=execution.rollout_tensor_parallel,
         data_parallel=execution.ranks // execution.rollout_tensor_parallel,
         dtype=execution.precision,

@@ -1,0 +1,145 @@
+"""Would self-distillation help? The gap between self-teacher and student before any training, and what it predicts.
+
+"A Predictive Law for On-Policy Self-Distillation" (arXiv 2605.30070): the final gain is linear in the teacher's
+accuracy minus the student's before training. We know its slope second-hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from srpo.analysis.results.contrasts import Arm, contrast
+from srpo.analysis.results.estimates import PERCENT, Estimate
+from srpo.evaluation.self_teacher import GapSamples
+
+SLOPE = 1.5
+"""Points of final gain per point of gap: Qwen3 from 0.6B to 8B; .66 for Olmo-3-7B."""
+
+TITLES = {
+    "student": "student, all questions",
+    "mixed_groups": "groups with right and wrong rollouts",
+    "wrong_with_sibling": "wrong rollouts with a right sibling",
+    "distilled": "rollouts that SRPO distils",
+    "student_same": "student, questions with a sibling",
+    "teacher_sibling": "teacher, sibling shown",
+    "teacher_masked": "teacher, its answer masked",
+    "teacher_foreign": "teacher, foreign solution shown",
+    "gap": "gap: teacher - student",
+    "gap_masked": "gap, answer masked",
+    "gap_foreign": "gap, foreign solution",
+    "answer_copied_sibling": "answer of the sibling copied",
+    "response_copied_sibling": "sibling copied word for word",
+    "answer_copied_foreign": "answer of the foreign one copied",
+    "response_copied_foreign": "foreign one copied word for word",
+    "expected_gain": "gain by the published law",
+}
+
+
+def gap_estimates(samples: GapSamples) -> dict[str, Estimate]:
+    """All numbers, in percent or in points, by their keys in ``TITLES``, with intervals over other questions.
+
+    Teacher and student are compared on the same questions. What needs a question with a correct sibling is absent if
+    there is none.
+    """
+    rollouts = samples.rollouts
+    right = rollouts.mean(axis=1)
+    mixed = (right > 0) & (right < 1)
+    distilled = np.where(right > 0, 1 - right, 0.0)
+    found = {"student": _share(right), "mixed_groups": _share(mixed), "distilled": _share(distilled)}
+    if (wrong := (1 - right).mean()) > 0:
+        # the ratio of two means, made linear: its mean over the questions is the ratio, its spread that of the ratio
+        ratio = distilled.mean() / wrong
+        found["wrong_with_sibling"] = _share(ratio + (distilled - ratio * (1 - right)) / wrong)
+    if not samples.shown:
+        return found
+    student = samples.student.mean(axis=1)
+    found["student_same"] = _share(student)
+    for arm, rewards in samples.teacher.items():
+        teacher = rewards.mean(axis=1)
+        found[f"teacher_{arm}"] = _share(teacher)
+        found["gap" if arm == "sibling" else f"gap_{arm}"] = contrast([[_arm(teacher), _arm(-student)]])
+        if arm != "masked":
+            found[f"answer_copied_{arm}"] = _share(samples.answer_copied[arm].mean(axis=1))
+            found[f"response_copied_{arm}"] = _share(samples.response_copied[arm].mean(axis=1))
+    found["expected_gain"] = contrast([[_arm(SLOPE * samples.teacher["sibling"].mean(axis=1)), _arm(-SLOPE * student)]])
+    return {key: found[key] for key in TITLES if key in found}
+
+
+def _arm(values: np.ndarray) -> Arm:
+    return Arm(100 * np.asarray(values, float)[None], fixed=True)
+
+
+def _share(values: np.ndarray) -> Estimate:
+    return contrast([[_arm(values)]], bounds=PERCENT)
+
+
+def verdict(found: dict[str, Estimate]) -> str:
+    """What the gaps say, in one or two sentences: each is judged by its interval against 0."""
+    if "gap" not in found:
+        return "No question has a correct rollout: there is no sibling to show, and GRPO has no advantage either."
+    gap, masked = found["gap"], found["gap_masked"]
+    if gap.low > 0:
+        start = "By the law self-distillation helps: the teacher that sees a right sibling is better than the student."
+    elif gap.high < 0:
+        start = "By the law self-distillation hurts: a right sibling makes the model worse."
+    else:
+        start = "Cannot tell: the interval of the gap has 0 in it, or there is none."
+    if masked.low > 0:
+        return f"{start} With the answer masked it is still better than the student."
+    if masked.high < 0:
+        return f"{start} With the answer masked it is worse than the student."
+    return f"{start} With the answer masked nobody can tell whether it is better."
+
+
+def next_command(found: dict[str, Estimate], experiment: str, model: str, benchmark: str, questions: int) -> str:
+    """What to do next, as a line for a shell, with a comment."""
+    if "gap" not in found:
+        return "# docs/faq.md: My model is small. Why does it not learn?"
+    gap = found["gap"]
+    if gap.low > 0 or gap.high < 0:
+        return f"srpo plan {experiment}  # hours and memory of the training that decides"
+    options = f"--experiment {experiment} --model {model} --benchmark {benchmark}"
+    return f"srpo gap {options} --questions {4 * questions}  # half the interval"
+
+
+def gap_text(found: dict[str, Estimate], title: str) -> str:
+    """The numbers as a small table for a terminal, and what routing makes of the law."""
+    lines = [f"{title}, in %", "", f"{'':38}{'':>8}   95 % interval over questions"]
+    for key, estimate in found.items():
+        sign = "+" if key.startswith("gap") or key == "expected_gain" else ""
+        ends = f"[{estimate.low:{sign}.1f}, {estimate.high:{sign}.1f}]" if estimate.has_interval else estimate.reason
+        lines.append(f"{TITLES[key]:38}{estimate.value:{sign or '-'}8.1f}   {ends}")
+    if "expected_gain" in found:
+        gain, share = found["expected_gain"].value, found["distilled"].value
+        left, routed = 100 - found["student"].value, gain * share / 100
+        lines += [
+            "",
+            f"The law is {SLOPE} x gap (arXiv 2605.30070, known second-hand) for a method that distils every rollout;",
+            f"{left:.1f} points are left to gain. SRPO distils {share:.1f} % of the rollouts in its first step: {routed:+.1f} if",
+            "the gain is in proportion, which nobody has tested.",
+        ]
+    return "\n".join(lines)
+
+
+def as_json(samples: GapSamples, found: dict[str, Estimate]) -> dict[str, Any]:
+    """The content of ``gap.json``: estimates with the ends of their intervals, or None, and scores of each question."""
+
+    def end(value: float) -> float | None:
+        return None if np.isnan(value) else float(value)
+
+    return {
+        "questions": len(samples.rollouts),
+        "questions_with_sibling": len(samples.shown),
+        "samples": samples.rollouts.shape[1],
+        "slope": SLOPE,
+        "estimates": {
+            key: {"value": float(e.value), "low": end(e.low), "high": end(e.high)} for key, e in found.items()
+        },
+        "question_scores": {
+            "student": samples.rollouts.mean(axis=1).tolist(),
+            "student_same": samples.student.mean(axis=1).tolist(),
+        }
+        | {f"teacher_{arm}": rewards.mean(axis=1).tolist() for arm, rewards in samples.teacher.items()},
+    }
