@@ -117,8 +117,16 @@ def gap_text(found: dict[str, Estimate], title: str) -> str:
         lines += [
             "",
             f"The law is {SLOPE} x gap (arXiv 2605.30070, known second-hand) for a method that distils every rollout;",
-            f"{left:.1f} points are left to gain. SRPO distils {share:.1f} % of the rollouts in its first step: {routed:+.1f} if",
-            "the gain is in proportion, which nobody has tested.",
+            f"{left:.1f} points are left to gain. SRPO distils {share:.1f} % of the rollouts in its first step:",
+            f"{routed:+.1f} if the gain is in proportion, which nobody has tested.",
+        ]
+    if "answer_copied_foreign" in found:
+        copied = found["answer_copied_foreign"].value
+        lines += [
+            "",
+            f"The teacher gave the answer of a foreign solution in {copied:.1f} % of its responses. A teacher that",
+            "copies has a large gap whatever there is to learn. Our toys' teachers copy, and their gaps did not predict",
+            "what SDPO gained (docs/faq.md).",
         ]
     return "\n".join(lines)
 

@@ -1,0 +1,122 @@
+"""The numbers of `srpo gap`, worked by hand; intervals against scipy's paired t interval."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from srpo.analysis.results.estimates import Estimate
+from srpo.analysis.results.gap import as_json, gap_estimates, gap_text, next_command, verdict
+from srpo.evaluation.self_teacher import GapSamples
+
+RIGHT = [0, 0, 4, 1, 1, 2, 2, 3, 3, 1]
+"""Right ones of four rollouts of each question."""
+STUDENT = [4, 1, 1, 2, 1, 3, 2, 1]
+TEACHER = [4, 2, 3, 3, 3, 3, 4, 2]
+
+
+def rows(counts: list[int]) -> np.ndarray:
+    return np.array([[1.0] * n + [0.0] * (4 - n) for n in counts])
+
+
+@pytest.fixture
+def samples() -> GapSamples:
+    teacher = {"sibling": rows(TEACHER), "masked": rows(STUDENT[::-1]), "foreign": rows([0, 1] * 4)}
+    copied = {arm: rows([1, 3] * 4) for arm in teacher}
+    verbatim = {arm: rows([0, 1] * 4) for arm in teacher}
+    return GapSamples(rows(RIGHT), list(range(2, 10)), rows(STUDENT), teacher, copied, verbatim)
+
+
+def test_hand_worked(samples: GapSamples) -> None:
+    values = {key: estimate.value for key, estimate in gap_estimates(samples).items()}
+    assert values == pytest.approx(
+        {
+            "student": 100 * 17 / 40,
+            "mixed_groups": 70,
+            "wrong_with_sibling": 100 * 15 / 23,  # of 23 wrong ones, the 8 of the first two questions have none
+            "distilled": 100 * 15 / 40,
+            "student_same": 100 * 15 / 32,
+            "teacher_sibling": 75,
+            "teacher_masked": 100 * 15 / 32,
+            "teacher_foreign": 12.5,
+            "gap": 100 * 9 / 32,
+            "gap_masked": 0,
+            "gap_foreign": 100 * (4 - 15) / 32,
+            "answer_copied_sibling": 50,
+            "response_copied_sibling": 12.5,
+            "answer_copied_foreign": 50,
+            "response_copied_foreign": 12.5,
+            "expected_gain": 1.5 * 100 * 9 / 32,
+        }
+    )
+
+
+def test_the_interval_of_a_gap_is_that_of_paired_questions(samples: GapSamples) -> None:
+    found = gap_estimates(samples)
+    differences = 25 * (np.array(TEACHER) - np.array(STUDENT))
+    known = stats.ttest_1samp(differences, 0).confidence_interval()
+    assert (found["gap"].low, found["gap"].high) == pytest.approx((known.low, known.high))
+    assert found["expected_gain"].low == pytest.approx(1.5 * known.low)
+
+
+def test_the_error_of_a_ratio_is_that_of_leaving_questions_out() -> None:
+    right = np.random.default_rng(0).binomial(8, np.random.default_rng(1).beta(0.5, 1, 400))
+    rollouts = np.array([[1.0] * n + [0.0] * (8 - n) for n in right])
+    found = gap_estimates(GapSamples(rollouts, [], np.zeros((0, 8)), {}, {}, {}))["wrong_with_sibling"]
+    wrong, with_sibling = 8 - right, np.where(right > 0, 8 - right, 0)
+    left_out = 100 * (with_sibling.sum() - with_sibling) / (wrong.sum() - wrong)
+    jackknife = np.sqrt(399 / 400 * ((left_out - left_out.mean()) ** 2).sum())
+    assert found.value == pytest.approx(100 * with_sibling.sum() / wrong.sum())
+    assert found.error == pytest.approx(jackknife, rel=0.02)
+
+
+def gap_of(value: float) -> Estimate:
+    return Estimate(value, "question", 48, 2.0, 47)
+
+
+@pytest.mark.parametrize(
+    ("gap", "masked", "words"),
+    [
+        (30, 10, ("self-distillation helps", "still better")),
+        (30, 1, ("self-distillation helps", "nobody can tell")),
+        (-14, -14, ("self-distillation hurts", "it is worse")),
+        (2, 0, ("Cannot tell", "nobody can tell")),
+    ],
+)
+def test_verdict_is_that_of_the_intervals(gap: float, masked: float, words: tuple[str, str]) -> None:
+    found = {"gap": gap_of(gap), "gap_masked": gap_of(masked)}
+    assert all(word in verdict(found) for word in words)
+    command = next_command(found, "e.yaml", "m", "b", 48)
+    assert command.startswith(
+        "srpo gap --experiment e.yaml --model m --benchmark b --questions 192" if gap == 2 else "srpo plan e.yaml"
+    )
+
+
+def test_without_a_right_rollout() -> None:
+    samples = GapSamples(np.zeros((9, 4)), [], np.zeros((0, 4)), {}, {}, {})
+    found = gap_estimates(samples)
+    assert {key: estimate.value for key, estimate in found.items()} == {
+        "student": 0,
+        "mixed_groups": 0,
+        "wrong_with_sibling": 0,
+        "distilled": 0,
+    }
+    assert "no sibling" in verdict(found)
+    assert "faq.md" in next_command(found, "e.yaml", "m", "b", 9)
+    assert "every question gives the same value" in gap_text(found, "title")
+    assert as_json(samples, found)["estimates"]["student"] == {"value": 0.0, "low": None, "high": None}
+
+
+def test_a_student_that_is_always_right_has_no_wrong_rollout() -> None:
+    ones = {arm: np.ones((9, 4)) for arm in ("sibling", "masked")}
+    found = gap_estimates(GapSamples(np.ones((9, 4)), list(range(9)), np.ones((9, 4)), ones, ones, ones))
+    assert "wrong_with_sibling" not in found
+    assert found["gap"].value == 0
+    assert "Cannot tell" in verdict(found)
+
+
+def test_text_has_the_numbers_and_what_routing_makes_of_them(samples: GapSamples) -> None:
+    text = gap_text(gap_estimates(samples), "tiny on physics")
+    assert "gap: teacher - student                   +28.1   [" in text
+    assert "SRPO distils 37.5 % of the rollouts in its first step:\n+15.8 if the gain" in text
