@@ -86,9 +86,11 @@ def slopes(rows: pd.DataFrame) -> pd.DataFrame:
             within[columns] = known[columns] - by[columns].transform("mean")
             for name, part in [("all pairs", known), ("within benchmarks", within), *known.groupby("benchmark")]:
                 fit = linregress(part[predictor], part[gain])
+                lost = len(by) - 1 if part is within else 0  # degrees of freedom of the means that were removed
+                error = fit.stderr * ((len(part) - 2) / (len(part) - 2 - lost)) ** 0.5
                 table.append(
                     {"gain": gain, "of": predictor, "pairs": name, "n": len(part), "slope": fit.slope}
-                    | {"se": fit.stderr, "r": fit.rvalue}
+                    | {"se": error, "r": fit.rvalue}
                 )
     return pd.DataFrame(table)
 

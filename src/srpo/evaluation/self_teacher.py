@@ -1,7 +1,6 @@
 """Samples of an untrained model, as student and as its own teacher: what ``srpo gap`` computes its numbers from."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,16 +74,14 @@ def gap_samples(engine: RolloutEngine, tokenizer: Any, questions: list[Question]
         texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [texts[i : i + count] for i in range(0, len(texts), count)]
 
-    def table(asked: list[Question], texts: list[list[str]], value: Callable[[int, str], float]) -> np.ndarray:
-        return np.array([[value(i, text) for text in texts[i]] for i in range(len(asked))]).reshape(len(asked), count)
-
     def rewards(asked: list[Question], texts: list[list[str]]) -> np.ndarray:
-        return table(asked, texts, lambda i, text: compute_reward(asked[i].reward, text, asked[i].ground_truth))
+        groups = zip(asked, texts, strict=True)
+        return np.array([[compute_reward(q.reward, text, q.ground_truth) for text in group] for q, group in groups])
 
     prompts = student_prompts(tokenizer, [question.messages for question in questions], training.max_prompt_length)
     texts = sample("rollout", questions, prompts)
     rollouts = rewards(questions, texts)
-    shown = rollouts.any(axis=1).nonzero()[0].tolist()
+    shown = np.flatnonzero(rollouts.any(axis=1)).tolist()
     if not shown:
         return GapSamples(rollouts, [], np.zeros((0, count)), {}, {}, {})
     asked = [questions[i] for i in shown]
@@ -101,11 +98,9 @@ def gap_samples(engine: RolloutEngine, tokenizer: Any, questions: list[Question]
         ]
         found = sample(arm, asked, enriched)
         teacher[arm] = rewards(asked, found)
-        in_prompt = [shown_answer(solution) for solution in solutions]
-        answers[arm] = table(
-            asked, found, lambda i, text, own=in_prompt: float(bool(own[i]) and shown_answer(text) == own[i])
-        )
-        responses[arm] = table(asked, found, lambda i, text, own=solutions: float(text.strip() == own[i].strip()))
+        pairs = [[(text, solution) for text in texts] for texts, solution in zip(found, solutions, strict=True)]
+        answers[arm] = np.array([[float(_same_answer(*pair)) for pair in group] for group in pairs])
+        responses[arm] = np.array([[float(text.strip() == other.strip()) for text, other in group] for group in pairs])
     return GapSamples(rollouts, shown, student, teacher, answers, responses)
 
 
@@ -113,3 +108,8 @@ def foreign_question(asked: list[Question], own: int) -> int:
     """Index of the next question with another ground truth, so that copying its answer is wrong."""
     order = [*range(own + 1, len(asked)), *range(own)]
     return next(i for i in order if asked[i].ground_truth != asked[own].ground_truth)
+
+
+def _same_answer(response: str, shown: str) -> bool:
+    """Whether both have an answer, and the same."""
+    return bool(answer := shown_answer(shown)) and shown_answer(response) == answer
