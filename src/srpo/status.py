@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import linear_regression
 from typing import Any, Literal, get_args
 
 from tabulate import tabulate
@@ -25,9 +24,6 @@ from srpo.text import duration, joined, plural
 from srpo.watch import Signal
 
 Stage = Literal["evaluated", "waiting", "trained", "training", "failed"]
-
-MEMORY_STEPS = 4
-"""Steps from which the growth of host memory is computed, at least."""
 
 _RETRIED = {0, os.EX_TEMPFAIL}
 _ERROR = re.compile(r"^(srpo: .*|[\w.]*(Error|Exception|Interrupt|Killed)\b.*|.*(command not found|Killed))$")
@@ -58,7 +54,6 @@ class RunStatus:
         signals: of the watch for falls, in the order of their steps.
         stopped_by_alarm: whether an alarm ended the run (``training.stop_on``).
         host_memory: GB of host memory of the run's processes after its last step.
-        host_memory_growth: GB per step, over the last steps of this attempt.
     """
 
     run: str
@@ -79,7 +74,6 @@ class RunStatus:
     signals: list[Signal] = field(default_factory=list)
     stopped_by_alarm: bool = False
     host_memory: float | None = None
-    host_memory_growth: float | None = None
 
 
 def read(experiment: Experiment, layout: Layout) -> list[RunStatus]:
@@ -166,7 +160,6 @@ def _read_files(run: RunId, files: dict[str, float], training: Training, horizon
         signals=signals,
         stopped_by_alarm=trained and bool(signals) and read_json(paths.summary).get("stopped_by") == "alarm",
         host_memory=steps[-1].get("host_memory_gb") if steps else None,
-        host_memory_growth=_growth(steps, attempts),
     )
 
 
@@ -203,19 +196,6 @@ def _speed(steps: list[dict[str, Any]], attempts: list[dict[str, Any]], last_ste
         return 3600 * (steps[-1]["step"] - start["step"]) / seconds if seconds > 0 else None
     seconds = sum(event["wall_seconds"] for event in steps)
     return 3600 * len(steps) / seconds if seconds > 0 else None
-
-
-def _growth(steps: list[dict[str, Any]], attempts: list[dict[str, Any]]) -> float | None:
-    """GB of host memory per step: the slope of least squares over this attempt's last steps but its first two.
-
-    Workers and servers take what they need in the first two steps.
-    """
-    start = next((event["step"] for event in reversed(attempts) if event["event"] == "start"), 0)
-    found = [(s["step"], s["host_memory_gb"]) for s in steps if s["step"] > start + 2 and "host_memory_gb" in s]
-    if len(found) < MEMORY_STEPS:
-        return None
-    slope, _ = linear_regression(*zip(*found, strict=True))
-    return slope
 
 
 def _seconds_left(
@@ -266,11 +246,6 @@ def _summary(statuses: Sequence[RunStatus]) -> str:
     return f"{len(statuses)} runs, {', '.join(parts)}" if parts else "no runs"
 
 
-def _memory(status: RunStatus) -> str:
-    growth = "" if status.host_memory_growth is None else f" {status.host_memory_growth:+.2f}/step"
-    return "" if status.host_memory is None else f"{status.host_memory:.1f}{growth}"
-
-
 def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
     def number(value: float | None, digits: int) -> str:
         return "" if value is None else f"{value:.{digits}f}"
@@ -287,7 +262,7 @@ def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
         number(status.clock_per_second, 2),
         number(status.steps_per_hour, 0),
         "" if status.seconds_left is None else duration(status.seconds_left),
-        _memory(status),
+        number(status.host_memory, 1),
         tries,
         "" if status.last_change is None else f"{duration(max(0.0, now - status.last_change))} ago",
         _watched(status),

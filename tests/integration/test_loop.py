@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import TEACHERS
+from helpers import METHODS, TEACHERS
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
@@ -17,21 +17,6 @@ from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.training.loop import Run
 from srpo.training.step import Step
-
-METHODS = [
-    "grpo",
-    "sdpo",
-    "srpo",
-    "srpo_without_weighting",
-    "srpo_equal_loss_scale",
-    "advantage_mix",
-    "grpo_with_anchor",
-    "sdpo_failed_only",
-    "sdpo_correct_only",
-    "rlsd",
-    "sc_sdpo",
-    *TEACHERS,
-]
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +149,7 @@ def reference_gradient(run, seen, teacher=None):
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, *TEACHERS])
 def test_gradient_of_a_step_matches_an_independent_implementation(start, spy, method):
     run = start(method)
     seen = spy(run)

@@ -75,35 +75,12 @@ def test_in_training(experiment: Experiment, layout: Layout, run: RunId) -> None
     assert (found.stage, found.attempts, found.failures, found.error) == ("training", 2, 0, None)
     assert (found.step, found.clock, found.horizon, found.budgets_passed) == (last["step"], last["clock"], 20.0, 1)
     assert found.steps_per_hour == pytest.approx(36 * (last["step"] - half), rel=0.01)
+    assert found.host_memory is None
+    append_event(steps, last | {"host_memory_gb": 8.04})
+    assert only(experiment, layout).host_memory == 8.04
     assert found.clock_per_second == pytest.approx(1 / 1.05, rel=0.05)
     left = (20 - last["clock"]) / (last["clock"] / last["step"])
     assert found.seconds_left == pytest.approx(3600 * left / found.steps_per_hour, rel=0.1)
-
-
-def with_memory(path: Path, gigabytes: list[float]) -> None:
-    """Give the last steps of a log these numbers."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for event, value in zip(lines[-len(gigabytes) :], gigabytes, strict=True):
-        event["host_memory_gb"] = value
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def test_host_memory_and_its_growth(
-    experiment: Experiment, layout: Layout, run: RunId, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """2, 4, 6, 8 GB over four steps are 2 GB a step; the attempt's first two steps do not count."""
-    write_results(layout.folder, experiment, stop_at=8.0)
-    steps = layout.run(run) / "steps.jsonl"
-    assert (only(experiment, layout).host_memory, only(experiment, layout).host_memory_growth) == (None, None)
-    last = read_last_events(steps)[-1]["step"]
-    with_memory(steps, [1.0, 1.0, 2.0, 4.0, 6.0, 8.0])
-    record(layout, run, (0, 75), (last - 6, None))
-    found = only(experiment, layout)
-    assert found.host_memory == 8.0
-    assert found.host_memory_growth == pytest.approx(2.0)
-    assert "8.0 +2.00/step" in status.table("tiny", [found])
-    record(layout, run, (last - 4, None))  # only two steps are left
-    assert only(experiment, layout).host_memory_growth is None
 
 
 @pytest.mark.parametrize("jump", [-1e9, 1e9])
