@@ -381,7 +381,10 @@ def gap(
     questions: Annotated[int, Option(metavar="N", min=8, help="of the train split, drawn at random")] = 48,
     resolved: Resolved = None,
 ) -> None:
-    """Measure before any training whether self-distillation would help: the self-teacher minus the student."""
+    """Measure before training whether self-distillation would help.
+
+    It compares the self-teacher with the student, on train questions.
+    """
     opened = _open(experiment, resolved)
     opened.base_model(model)
     opened.benchmark(benchmark)
