@@ -381,9 +381,9 @@ def gap(
     questions: Annotated[int, Option(metavar="N", min=8, help="of the train split, drawn at random")] = 48,
     resolved: Resolved = None,
 ) -> None:
-    """Measure before training whether self-distillation would help.
+    """Measure whether self-distillation would help.
 
-    It compares the self-teacher with the student, on train questions.
+    It compares self-teacher and student on train questions, before any training.
     """
     opened = _open(experiment, resolved)
     opened.base_model(model)
