@@ -49,7 +49,7 @@ rule mirror:
         mem_mb=1000,
         runtime=60,
     params:
-        folder=with_prefix(LAYOUT.folder),
+        folder=lambda wildcards: with_prefix(LAYOUT.folder),
     message:
         "Copy the logs to MLflow"
     shell:
