@@ -42,8 +42,6 @@ rule all:
     default_target: True
     input:
         # a search ends with what it has found; its report and copies in MLflow are made on request
-        [LAYOUT.tuned]
-        if EXPERIMENT.is_search
-        else [*rules.write_report.output, LAYOUT.in_mlflow],
+        [LAYOUT.tuned] if EXPERIMENT.is_search else [*rules.write_report.output, LAYOUT.in_mlflow],
     message:
         "All results are there"
