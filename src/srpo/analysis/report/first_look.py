@@ -127,11 +127,11 @@ def _published(results: Results, folder: Path = PUBLISHED) -> list[str]:
     frame = pd.read_csv(files[0])
     last = frame[(frame["budget"] == frame["budget"].iloc[-1]) & frame["model"].isin(results.experiment.models)]
     rows = {(row["benchmark"], row["method"]): row for row in records(last)}
-    own = _trained_on(results)
+    own, rivals = _trained_on(results), [rival for rival in _RIVALS if rival in results.experiment.methods]
     all_of_them = {AVERAGE, *own} >= {*last["benchmark"]}
     parts: list[str] = []
     for benchmark in [AVERAGE] if all_of_them else own:
-        ends = [rows[benchmark, rival] for rival in _RIVALS if (benchmark, rival) in rows]
+        ends = [rows[benchmark, rival] for rival in rivals if (benchmark, rival) in rows]
         said = [
             f"{number(row['difference'], sign=True)} over {method_title(results, row['method'])} "
             f"{interval(row['difference_low'], row['difference_high'], sign=True)}"

@@ -185,6 +185,12 @@ def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
         f"{start}on chemistry +5.0 over GRPO [-3.0, +12.0] and +7.0 over SDPO [-1.0, +14.0]; "
         "on physics +9.0 over GRPO [+1.0, +16.0] and +11.0 over SDPO [+3.0, +18.0]."
     ]
+    block = tiny_experiment()["matrix"][0] | {"methods": ["sdpo", "srpo"]}
+    write_results(tmp_path / "without-grpo", load_experiment(tiny_experiment(matrix=[block])))
+    without = load_results(tmp_path / "without-grpo")
+    (sentence,) = _published(without, folder)
+    assert "over SDPO" in sentence
+    assert "GRPO" not in sentence
     rows.assign(model="miniature-large").to_csv(folder / "differences.csv", index=False)
     assert _published(results, folder) == []
 
