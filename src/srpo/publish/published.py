@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import yaml
 
-from srpo.analysis.results.load import days
+from srpo.analysis.results.load import days, ends
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, filled_in, identity_of
@@ -133,7 +133,7 @@ def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
         "experiment": experiment.name,
         "title": experiment.title,
         "runs": len(runs),
-        "trained": days(layout, runs),
+        "trained": days(ends(layout, runs) or [layout.run_files(run).summary.stat().st_mtime for run in runs]),
         **{key: _one_or_all(origin.get(key) for origin in origins) for key in origins[0] if key not in _OF_A_RUN},
         "data": _by_benchmark(data),
         "base_models": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,7 @@ from synthetic import tiny_experiment, write_results
 from srpo import cli
 from srpo.experiment.compose import load_experiment
 from srpo.layout import Layout
+from srpo.publish.published import publish
 
 RUN = "runs/miniature-small/physics/srpo/seed1"
 
@@ -25,7 +27,11 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = Path("results/tiny")
     write_results(folder, load_experiment(tiny_experiment()))
     for run in load_experiment(folder / "experiment.yaml").runs():
-        Layout(folder).run_files(run).finished.touch()
+        files = Layout(folder).run_files(run)
+        files.finished.touch()
+        times = {"start": 0, "end": 86400 * run.seed}
+        lines = [{"attempt": 1, "event": event, "time": at, "step": 1, "status": 0} for event, at in times.items()]
+        files.attempts.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
 
@@ -60,6 +66,14 @@ def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Pa
     results.rename("hidden")
     assert cli.main(["report", "published/tiny"]) == 0
     assert made(Path("results/published/tiny")) == expected
+
+
+def test_a_run_without_a_record_of_attempts_ended_when_its_summary_was_written(results: Path) -> None:
+    assert publish(Layout(results), Path("published/tiny"))["trained"] == "1970-01-02"
+    for number, path in enumerate(results.rglob("attempts.jsonl")):
+        path.unlink()
+        os.utime(path.parent / "summary.json", (86400 * (2 + number),) * 2)
+    assert publish(Layout(results), Path("published/tiny"))["trained"] == "1970-01-03 to 1970-01-08"
 
 
 def test_publishing_twice_gives_the_same_bytes(results: Path) -> None:

@@ -4,7 +4,7 @@ A run, evaluation or budget that does not exist (yet) becomes a missing value, s
 read while it is still training.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,7 +130,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         },
         specs=specs,
         provenance=provenance,
-        trained=read_yaml(layout.provenance)["trained"] if layout.provenance.is_file() else days(layout, specs),
+        trained=read_yaml(layout.provenance)["trained"] if layout.provenance.is_file() else days(ends(layout, specs)),
         routed_group=_routed_group(root, experiment),
     )
 
@@ -168,11 +168,15 @@ def _run_row(steps: list[dict], summary: dict, evaluation: dict) -> dict[str, An
     return so_far | in_summary | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
 
 
-def days(layout: Layout, runs: Iterable[RunId]) -> str:
-    """The first and the last day, in UTC, on which one of the runs ended; empty if none has."""
+def ends(layout: Layout, runs: Iterable[RunId]) -> list[float]:
+    """When attempts at the runs ended, seconds since the epoch; ``srpo train`` without Snakemake records none."""
     attempts = (event for run in runs for event in read_events(layout.run_files(run).attempts))
-    ends = sorted(event["time"] for event in attempts if event["event"] == "end")
-    found = [f"{datetime.fromtimestamp(ends[place], UTC):%Y-%m-%d}" for place in (0, -1) if ends]
+    return [event["time"] for event in attempts if event["event"] == "end"]
+
+
+def days(times: Collection[float]) -> str:
+    """The first and the last day, in UTC, of ``times``; empty without any."""
+    found = [f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in (min(times), max(times))] if times else []
     return " to ".join(dict.fromkeys(found))
 
 
