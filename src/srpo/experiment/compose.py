@@ -383,8 +383,10 @@ def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- files and errors
 
 
-def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str, Any]:
+def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     folder = config_root / kind
+    if name in seen:
+        raise SrpoError(f"{where}: extends: {' -> '.join((*seen, name))} is a circle")
     own_file = kind == "benchmarks" and name.endswith(".yaml")  # anywhere; all others are in configs
     shipped = method_files(config_root) if kind == "methods" else {}
     path = Path(name).expanduser() if own_file else shipped.get(name, folder / f"{name}.yaml")
@@ -408,7 +410,19 @@ def _load_named(kind: str, name: str, config_root: Path, where: str) -> dict[str
         )
     if kind == "methods":
         return patched(content, lambda parent: _load_named("methods", parent, config_root, str(path)))
+    if kind == "models" and (parent := content.pop("extends", None)) is not None:
+        return _other_model(content, _load_named("models", str(parent), config_root, str(path), (*seen, name)))
     return _with_own_data(content, path) if kind == "benchmarks" else content
+
+
+def _other_model(content: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
+    """A model's file with what it has from the one that it extends; of ``warm_start`` it may give single keys.
+
+    It has no stored base models: those of the parent were made with another recipe.
+    """
+    warm_start = (parent.get("warm_start") or {}) | (content.get("warm_start") or {})
+    inherited = {key: value for key, value in parent.items() if key not in ("stored", "title")}
+    return inherited | content | ({"warm_start": warm_start} if warm_start else {})
 
 
 def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -433,6 +433,23 @@ def refusal(own: Path, kind: str, name: str, content: dict[str, Any], **changes:
     return str(caught.value)
 
 
+def test_a_model_extends_another(own: Path) -> None:
+    """It has the parent's keys but for its stored base models; of the warm start it gives single keys."""
+    (own / "models" / "less.yaml").write_text(
+        yaml.safe_dump({"title": "Less", "extends": "miniature-large", "warm_start": {"informed_fraction": 0.1}})
+    )
+    block = {"models": ["miniature-large", "less"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
+    models = load_experiment(tiny_experiment(matrix=[block]), own).models
+    parent, child = (models[name].model_dump() for name in block["models"])
+    assert parent["stored"]
+    warm_start = parent["warm_start"] | {"informed_fraction": 0.1}
+    assert child == parent | {"name": "less", "title": "Less", "stored": {}, "warm_start": warm_start}
+
+
+def test_a_model_that_extends_itself_is_refused(own: Path) -> None:
+    assert "extends: mine -> mine is a circle" in refusal(own, "models", "mine", {"title": "Mine", "extends": "mine"})
+
+
 GRPO = yaml.safe_load(method_files()["grpo"].read_text())
 MODEL = yaml.safe_load((CONFIGS / "models" / "miniature-tiny.yaml").read_text())
 CALLS = yaml.safe_load((CONFIGS / "benchmarks" / "miniature" / "tooluse.yaml").read_text()) | {"title": "Calls"}
