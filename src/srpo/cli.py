@@ -23,7 +23,6 @@ from srpo import __version__
 from srpo.errors import SrpoError
 from srpo.imports import gc_paused
 from srpo.repository import CONFIGS
-from srpo.text import printable
 from srpo.training.interruption import Interrupted, job_end
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich takes longer to import than all else that help needs
     pretty_exceptions_enable=False,
 )
-track = typer.Typer(help="Copy the logs to MLflow and other loggers.")
+track = typer.Typer(help="Copy the logs to MLflow.")
 app.add_typer(track, name="track")
 reproduction = typer.Typer(help="The board of what others measured (docs/reproductions.md).")
 app.add_typer(reproduction, name="reproduction")
@@ -112,7 +111,6 @@ MethodOrBase = Annotated[
     str | None, Option(metavar="NAME", autocompletion=_completed("methods"), help="default: the base model")
 ]
 Seed = Annotated[int, Option(metavar="N")]
-Budget = Annotated[str | None, Option(metavar="LABEL", help="whose selected checkpoint, e.g. 1h (default: the last)")]
 
 
 class Part(StrEnum):
@@ -405,36 +403,6 @@ def gap(
     print(f"\nNext: {numbers.next_command(found, str(experiment), model, benchmark, asked)}\n{path}")
 
 
-@app.command("generate")
-def generate(
-    experiment: File,
-    model: ModelName,
-    benchmark: BenchmarkName,
-    method: MethodOrBase = None,
-    seed: Seed = 1,
-    budget: Budget = None,
-    question: Annotated[int, Option(metavar="N", help="of the test split; 0 is the first")] = 0,
-    prompt: Annotated[str | None, Option(metavar="TEXT", help="a question in your own words instead")] = None,
-    samples: Annotated[int, Option(metavar="N", min=1, help="answers")] = 1,
-    resolved: Resolved = None,
-) -> None:
-    """Let a checkpoint or a base model answer a question. Without --method it is the base model."""
-    opened = _open(experiment, resolved, writes=False)
-    run = opened.trained(model, benchmark, method, seed)
-
-    with gc_paused():
-        from srpo.publish.answers import answer
-
-    asked = question if prompt is None else prompt
-    shown = answer(opened.experiment, run, opened.layout, budget, asked, samples)
-    print(f"{shown.checkpoint}\n\nQuestion: {shown.question}")
-    if shown.ground_truth is not None:
-        print(f"Correct answer: {shown.ground_truth}")
-    for number, response in enumerate(shown.responses, 1):
-        verdict = f" (reward {shown.rewards[number - 1]:g})" if shown.rewards else ""
-        print(f"\nAnswer {number}{verdict}: {printable(response)}")
-
-
 @app.command("publish")
 def publish(
     results: Annotated[Path, Argument(metavar="results/NAME")],
@@ -586,19 +554,6 @@ def track_sync(results: Results) -> None:
         sync(folder)
 
 
-@track.command("copy")
-def track_copy(
-    results: Results,
-    to: Annotated[str, Option("--to", metavar="LOGGER", help="one of verl's: wandb, tensorboard, swanlab and others")],
-) -> None:
-    """Copy the training runs, as they are now, to another logger than MLflow."""
-    from srpo.tracking.loggers import copy_runs
-
-    for folder in _experiments(results):
-        for name in copy_runs(folder, to):
-            print(f"{name}: copied")
-
-
 @reproduction.callback()
 def _board() -> None:
     pass
@@ -675,15 +630,11 @@ class _Opened:
         _require(self.layout.model_description(model), f"srpo model --model {model}")
 
     def evaluate(self, run: RunId) -> None:
-        """Evaluate the checkpoints of a run that has finished, and write their cards."""
+        """Evaluate the checkpoints of a run that has finished."""
         with gc_paused():
             from srpo.evaluation.evaluate_run import evaluate_checkpoints
-            from srpo.publish.model_card import write_cards
 
-        layout = self.layout
-        evaluate_checkpoints(self.experiment, run, layout)
-        test = layout.split(self.experiment.run(run).benchmark.data_set, "test")
-        write_cards(layout.run_files(run), self.experiment.evaluation, test)
+        evaluate_checkpoints(self.experiment, run, self.layout)
 
     def _named(self, known: Mapping[str, T], kind: str, name: str) -> T:
         if name not in known:
@@ -692,12 +643,8 @@ class _Opened:
         return known[name]
 
 
-def _open(file: Path, resolved: Path | None, writes: bool = True) -> _Opened:
-    """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written.
-
-    Args:
-        writes: whether the verb writes results.
-    """
+def _open(file: Path, resolved: Path | None) -> _Opened:
+    """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
     from srpo.experiment.compose import load_experiment, write_resolved
     from srpo.layout import Layout, check_writable
 
@@ -705,8 +652,7 @@ def _open(file: Path, resolved: Path | None, writes: bool = True) -> _Opened:
     if file != layout.experiment:
         wanted = layout.experiment.name
         raise SrpoError(f"{file}: give a resolved {wanted}; srpo experiment {file} --output ... writes one")
-    if writes or resolved is not None:
-        check_writable(layout.folder)
+    check_writable(layout.folder)
     if resolved is None and not file.exists():
         raise _no_experiment(layout.folder, f"; srpo experiment NAME --output {file} writes one")
     if resolved is not None:

@@ -156,7 +156,7 @@ def test_missing_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ["report", "results/smoke"],
         ["report", "compare", "results/smoke", "results/paper"],
         ["status", "results/smoke"],
-        ["generate", "--experiment", "results/smoke/experiment.yaml", *RUN],
+        ["evaluate", "--experiment", "results/smoke/experiment.yaml", *RUN],
     ],
     ids=lambda verb: " ".join(verb[:2]),
 )
@@ -261,11 +261,9 @@ def test_a_locale_without_utf8_changes_nothing(locale: str) -> None:
     assert "±" in subprocess.run(program, env=environment, capture_output=True, check=True).stdout.decode()
 
 
-def test_answers_are_read_from_a_folder_that_cannot_be_written(
+def test_a_results_folder_that_cannot_be_written_is_named(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("srpo.layout.os.access", lambda path, mode: not mode & os.W_OK)
-    options = ["--experiment", layout.experiment, "--model", "miniature-small", "--benchmark", "physics"]
-    assert "missing; make it with srpo data" in fails(capsys, "generate", *options)
-    assert "cannot be written" in fails(capsys, "data", *options[:2], *options[4:], "--split", "test")
-    assert "samples" in fails(capsys, "generate", *options, "--samples", "0")
+    options = ["--experiment", layout.experiment, "--benchmark", "physics", "--split", "test"]
+    assert "cannot be written" in fails(capsys, "data", *options)

@@ -61,21 +61,12 @@ def evaluate_checkpoints(experiment: Experiment, run: RunId, layout: Layout) -> 
         SrpoError: if the run's files, its split or a checkpoint cannot be read.
     """
     files = layout.run_files(run)
-    checkpoints = selected_checkpoints(files)
-    base_model = experiment.models[run.model].base_model(run.seed).name
-    _evaluate(experiment, run.model_dump(), base_model, checkpoints, layout, files)
-
-
-def selected_checkpoints(files: RunFiles) -> dict[str, Checkpoint | None]:
-    """The checkpoint that each budget of a finished run selected.
-
-    Raises:
-        SrpoError: if its summary cannot be read.
-    """
-    return {
+    checkpoints = {
         budget: found and Checkpoint(files.folder / found["checkpoint"] / WEIGHTS, found["step"])
         for budget, found in read_json(files.summary)["budgets"].items()
     }
+    base_model = experiment.models[run.model].base_model(run.seed).name
+    _evaluate(experiment, run.model_dump(), base_model, checkpoints, layout, files)
 
 
 def evaluate_base(experiment: Experiment, model: str, benchmark: str, layout: Layout) -> None:

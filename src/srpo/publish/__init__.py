@@ -1,1 +1,1 @@
-"""What others get: an experiment's numbers as files; a trained checkpoint, its model card, its answers, its upload."""
+"""What others get: an experiment's numbers as files, and an audit that trains runs of them again."""
