@@ -2,9 +2,10 @@
 
     python bench/coverage.py [--experiments 200]     # writes bench/coverage.csv
 
-Equal methods in the designs of `registered` and of the default experiment, with 64 questions per benchmark. A base model shifts a method's score on all benchmarks; what moves a
-*difference* of methods has the standard deviation of the rows. With facts per seed, the truth of question i differs by
-seed: each base model has a table of facts of its own, and questions that ask for the same fact are alike.
+Equal methods in the designs of `registered` and of the default experiment, with 64 questions per benchmark. A base
+model shifts a method's score on all benchmarks; what moves a *difference* of methods has the standard deviation of
+the rows. With facts per seed, the truth of question i differs by seed: each base model has a table of facts of its
+own, and questions that ask for the same fact are alike.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _outcome(findings: Sequence[Finding], model: str, rival: str) -> Outcome | N
 
 
 def _published(results: Results, folder: Path = PUBLISHED) -> list[str]:
-    """The same leads in the published result; nothing if it is of another model, or this one."""
+    """Each lead here and in the published result; nothing if that is of another model, or this one."""
     files = [folder / "differences.csv", folder / "provenance.yaml"]
     if results.experiment.name == folder.name or not all(file.is_file() for file in files):
         return []
@@ -133,16 +133,24 @@ def _published(results: Results, folder: Path = PUBLISHED) -> list[str]:
     for benchmark in [AVERAGE] if all_of_them else own:
         ends = [rows[benchmark, rival] for rival in rivals if (benchmark, rival) in rows]
         said = [
-            f"{number(row['difference'], sign=True)} over {method_title(results, row['method'])} "
-            f"{interval(row['difference_low'], row['difference_high'], sign=True)}"
+            f"{_lead(results, row['model'], row['method'], own if benchmark == AVERAGE else [benchmark])}"
+            f"({number(row['difference'], sign=True)} "
+            f"{interval(row['difference_low'], row['difference_high'], sign=True)}) "
+            f"over {method_title(results, row['method'])}"
             for row in ends
         ]
         where = "on average" if benchmark == AVERAGE else f"on {benchmark_title(results, benchmark).lower()}"
         parts += [f"{where} {joined(said)}"] if said else []
     runs = read_yaml(files[1])["runs"]
-    return (
-        [f"Published result ({folder.name}, {runs} runs), SRPO's lead in points: {'; '.join(parts)}."] if parts else []
-    )
+    start = f"SRPO's lead in points here, and in brackets the published one ({folder.name}, {runs} runs)"
+    return [f"{start}: {'; '.join(parts)}."] if parts else []
+
+
+def _lead(results: Results, model: str, rival: str, benchmarks: Sequence[str]) -> str:
+    """SRPO minus ``rival`` after the last budget, with a blank behind it; empty before the runs have ended."""
+    *_, budget = results.experiment.training.budget_seconds
+    estimate = Scores.of(results).estimate(model, {("srpo", budget): 1.0, (rival, budget): -1.0}, benchmarks)
+    return f"{number(estimate.value, sign=True)} " if estimate else ""
 
 
 def _claim_over(findings: Sequence[Finding], rival: str) -> Claim | None:

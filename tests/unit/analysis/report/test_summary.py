@@ -176,14 +176,24 @@ def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
     rows = rows.assign(model=next(iter(results.experiment.models)), difference=range(len(rows)))
     rows = rows.assign(difference_low=rows["difference"] - 8.04, difference_high=rows["difference"] + 7)
     rows.to_csv(folder / "differences.csv", index=False)
-    average = "on average +1.0 over GRPO [-7.0, +8.0] and +3.0 over SDPO [-5.0, +10.0]"
-    start = "Published result (registered, 120 runs), SRPO's lead in points: "
+
+    def lead(rival: str, *benchmarks: str) -> str:
+        terms = {("srpo", "10h"): 1.0, (rival, "10h"): -1.0}
+        model, *_ = results.experiment.models
+        return f"{Scores.of(results).estimate(model, terms, benchmarks or ['chemistry', 'physics']).value:+.1f}"
+
+    average = (
+        f"on average {lead('grpo')} (+1.0 [-7.0, +8.0]) over GRPO and {lead('sdpo')} (+3.0 [-5.0, +10.0]) over SDPO"
+    )
+    start = "SRPO's lead in points here, and in brackets the published one (registered, 120 runs): "
     assert _published(results, folder) == [f"{start}{average}."]
     elsewhere = rows[rows["benchmark"] == "physics"].assign(benchmark="biology")
     pd.concat([rows[["model", *rows.columns.drop("model")]], elsewhere]).to_csv(folder / "differences.csv", index=False)
     assert _published(results, folder) == [
-        f"{start}on chemistry +5.0 over GRPO [-3.0, +12.0] and +7.0 over SDPO [-1.0, +14.0]; "
-        "on physics +9.0 over GRPO [+1.0, +16.0] and +11.0 over SDPO [+3.0, +18.0]."
+        f"{start}on chemistry {lead('grpo', 'chemistry')} (+5.0 [-3.0, +12.0]) over GRPO and "
+        f"{lead('sdpo', 'chemistry')} (+7.0 [-1.0, +14.0]) over SDPO; "
+        f"on physics {lead('grpo', 'physics')} (+9.0 [+1.0, +16.0]) over GRPO and "
+        f"{lead('sdpo', 'physics')} (+11.0 [+3.0, +18.0]) over SDPO."
     ]
     block = tiny_experiment()["matrix"][0] | {"methods": ["sdpo", "srpo"]}
     write_results(tmp_path / "without-grpo", load_experiment(tiny_experiment(matrix=[block])))
