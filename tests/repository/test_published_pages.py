@@ -215,7 +215,7 @@ def test_one_wrong_digit_is_found(pages: ModuleType, capsys: pytest.CaptureFixtu
     ("block", "message"),
     [
         ("tabel1 tiny", "'tabel1'"),
-        ("figure tiny ablation_curves", "nothing to draw"),
+        ("figure tiny our_differences", "nothing to draw"),
         ("claim tiny", "missing 1 required"),
         ("claim tiny no_claim", "'no_claim'"),
     ],

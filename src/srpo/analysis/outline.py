@@ -19,8 +19,7 @@ class Section(Config):
     Attributes:
         block: the claims that the section shows, by their ``block``.
         open: whether the page shows the section; otherwise it is folded.
-        only: the kind of experiment that has it: one with ``tuned`` hyperparameters, or one that may be compared with
-            the ``paper``.
+        only: the kind of experiment that has it: one with ``tuned`` hyperparameters.
     """
 
     id: str
@@ -29,7 +28,7 @@ class Section(Config):
     figures: tuple[str, ...] = ()
     block: Block | None = None
     open: bool = False
-    only: Literal["tuned", "paper"] | None = None
+    only: Literal["tuned"] | None = None
 
     @property
     def template(self) -> str | None:
@@ -38,11 +37,7 @@ class Section(Config):
         return name if (REPORTS / name).is_file() else None
 
     def belongs_to(self, experiment: Experiment) -> bool:
-        if self.only == "tuned":
-            return experiment.tuned is not None
-        if self.only == "paper":
-            return experiment.comparable_with_paper
-        return True
+        return self.only is None or experiment.tuned is not None
 
 
 def sections_of(experiment: Experiment) -> tuple[Section, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, RUN
+from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import budgets_listed, count_range, seconds_per_step
 
@@ -43,35 +43,18 @@ def _clock_note(results: Results) -> str:
     return f"Dotted verticals: the budgets ({budgets_listed(results)})."
 
 
-def score_caption(what: str, results: Results, frame: pd.DataFrame, against: str = "clock") -> str:
-    """The caption of a score against the training clock or step; ``what`` names the methods."""
+def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
+    """The caption of scores against the training clock; ``what`` names the methods."""
     marked = frame["series"] == ALARM
     alarms = f"Crosses: the first alarm of a run ({marked.sum()}), at its latest validation. " if marked.any() else ""
-    published = frame["series"] == ELSEWHERE
-    others = (
-        "Diamonds at the right: published bests of others, with other settings and clocks. " if published.any() else ""
-    )
-    single = frame["series"].str.startswith(RUN)
-    thin = "Thin: the single runs, at their validations, of a mean of two or three; such a mean has no band. "
-    runs = thin if single.any() else ""
-    arm = ["model", "benchmark", "method"]
-    with_runs = pd.MultiIndex.from_frame(frame[arm]).isin(pd.MultiIndex.from_frame(frame.loc[single, arm]))
-    without_band = with_runs | (frame["method"].nunique() > MOST_BANDS)
-    frame = frame.assign(unit=frame["unit"].mask(without_band, ""))[~marked & ~published & ~single]
-    note = f"A line has the latest validation of each run at each time. {_clock_note(results)} "
+    runs = frame[~marked].groupby(["model", "benchmark", "method"])["seeds"].transform("max")
+    without_band = (runs <= FEW_RUNS) | (frame["method"].nunique() > MOST_BANDS)
+    lines = frame[~marked].assign(unit=frame["unit"].mask(without_band, ""))
     k = results.experiment.training.validation.rollouts
     return (
-        f"{what}: mean reward over {k} samples of each test question (avg@{k}), against the training {against}. "
-        f"Dashed: the untrained model. {note if against == 'clock' else ''}{alarms}{others}{runs}{_bands(frame)}"
-    ).strip()
-
-
-def average_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
-    """The caption of a score averaged over the benchmarks; ``what`` names the methods."""
-    k = results.experiment.training.validation.rollouts
-    return (
-        f"{what}: the latest avg@{k} of each run at each time of the training clock, averaged over the benchmarks. "
-        f"A line starts when every run has a validation. {_clock_note(results)} {_bands(frame)}"
+        f"{what}: mean reward over {k} samples of each test question (avg@{k}), against the training clock. "
+        "Dashed: the untrained model. A line has the latest validation of each run at each time. "
+        f"{_clock_note(results)} {alarms}{_bands(lines)}"
     ).strip()
 
 

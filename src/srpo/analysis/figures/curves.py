@@ -12,8 +12,6 @@ from scipy import stats
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import LEVEL, PERCENT, Estimate
 from srpo.analysis.results.load import Results, RunKey, by_run
-from srpo.analysis.results.matrix import AVERAGE, planned
-from srpo.analysis.results.reproductions import reproductions_for
 from srpo.analysis.results.run_logs import RunLogs
 
 POINTS = 120
@@ -21,6 +19,10 @@ POINTS = 120
 
 MOST_BANDS = 5
 """Methods whose intervals are drawn around their scores; those of more would hide the lines."""
+
+FEW_RUNS = 3
+"""A mean score of so few runs is drawn without its interval, which is several times as wide as the runs lie apart and
+hides the other lines. Its data keep the interval."""
 
 SMOOTHING = 10
 """Lines of step metrics are centred rolling means over one tenth of a run's steps."""
@@ -41,46 +43,51 @@ class Series:
     bounds: tuple[float, float] = (0.0, math.inf)
 
 
-def validation_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """avg@k (percent) at the validation steps that all seeds have, with a pointwise 95 % interval over seeds and
-    questions if there are several seeds.
-    """
-    lines = []
-    for key, log in _lines(results.validations, methods):
-        by_step = log.groupby("step")
-        line = by_step.agg(clock=("clock", "mean"), value=("avg_at_k", "mean"), seeds=("seed", "count"))
-        line = _of_all_seeds(line)
-        line["value"] *= 100
-        ends = [_band([list(scores)]) for step, scores in by_step["question_scores"] if step in line.index]
-        names = dict(zip(("model", "benchmark", "method"), key, strict=True))
-        line = line.assign(smooth=line["value"], series="", **names)
-        lines.append(line.assign(**pd.DataFrame(ends, index=line.index)).reset_index())
-    return _joined(lines)
-
-
-def _band(benchmarks: list[list[np.ndarray]]) -> dict[str, float | str]:
-    """The interval of the mean over benchmarks, in percent, as columns; the runs' scores are between 0 and 1."""
-    if any(len({len(run) for run in runs}) > 1 for runs in benchmarks):
-        return {"low": np.nan, "high": np.nan, "unit": ""}
-    estimate = contrast([[Arm(100 * np.array(runs))] for runs in benchmarks], PERCENT)
-    if not (estimate.has_interval and estimate.several_seeds):  # of one run, an interval says nothing about another
-        return {"low": np.nan, "high": np.nan, "unit": ""}
-    return {"low": estimate.low, "high": estimate.high, "unit": estimate.sampling_unit}
-
-
 def clock_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     """The latest avg@k (percent) of each run at common times of the training clock, averaged over runs.
 
     Runs take different numbers of steps within a budget, so equal steps are not equal times. A line starts when every
     run has a validation. It goes on to the end of the longest run; ``seeds`` counts the runs that are in each point.
-    Intervals are those of :func:`validation_curves`.
+    The intervals are pointwise, over seeds and questions, if there are several seeds.
     """
     logs, chosen = RunLogs.of(results), {*methods}
     by_arm: dict[tuple[str, str, str], list[RunKey]] = {}
     for run in logs.validations:
         by_arm.setdefault(run[:3], []).append(run)
-    lines = [_clock_line(logs, [runs], *arm) for arm, runs in by_arm.items() if arm[2] in chosen]
+    lines = [_clock_line(logs, runs, arm) for arm, runs in by_arm.items() if arm[2] in chosen]
     return _joined([line for line in lines if len(line)])
+
+
+def _clock_line(logs: RunLogs, runs: list[RunKey], arm: tuple[str, str, str]) -> pd.DataFrame:
+    """The mean over runs at the times of their validations and at the end."""
+    end = min(max(logs.results.experiment.training.budget_seconds.values()), max(logs.clock[run] for run in runs))
+    times = np.unique(np.concatenate([logs.validations[run]["clock"] for run in runs]))
+    times = times[times < end]
+    rows = [_moment(time, runs, logs) for time in [*times[:: max(1, -(-len(times) // POINTS))], end]]
+    names = dict(zip(("model", "benchmark", "method"), arm, strict=True)) | {"series": ""}
+    return pd.DataFrame([row | names for row in rows if row])
+
+
+def _moment(moment: float, runs: list[RunKey], logs: RunLogs) -> dict | None:
+    """The mean at one time of the clock; None if a run has no validation yet, or all have ended."""
+    scores = []
+    for log in (logs.validations[run] for run in runs if moment <= logs.clock[run]):
+        place = int(np.searchsorted(log["clock"].to_numpy(), moment, side="right")) - 1
+        if place < 0:
+            return None
+        scores.append(log["question_scores"].iloc[place])
+    if len({len(run) for run in scores}) != 1:
+        return None  # none, or different test splits
+    value = float(100 * np.mean([run.mean() for run in scores]))
+    return {"clock": moment, "value": value, "smooth": value, **_band(scores), "seeds": len(scores)}
+
+
+def _band(runs: list[np.ndarray]) -> dict[str, float | str]:
+    """The interval of the mean over runs, in percent, as columns; the runs' scores are between 0 and 1."""
+    estimate = contrast([[Arm(100 * np.array(runs))]], PERCENT)
+    if not (estimate.has_interval and estimate.several_seeds):  # of one run, an interval says nothing about another
+        return {"low": np.nan, "high": np.nan, "unit": ""}
+    return {"low": estimate.low, "high": estimate.high, "unit": estimate.sampling_unit}
 
 
 ALARM = "first alarm of a run"
@@ -102,100 +109,6 @@ def curves_with_alarms(results: Results, methods: Iterable[str]) -> pd.DataFrame
             place = {"step": first["step"], "clock": first["clock"], "value": value, "smooth": value}
             marks.append(names | place | {"series": ALARM, "seeds": 1})
     return _joined([frame, pd.DataFrame(marks)]) if marks else frame
-
-
-RUN = "seed "
-"""Begins the series of a single run; its seed follows."""
-
-FEW_RUNS = 3
-"""A mean score of two or three runs is drawn with its runs, not with its interval, which is several times as wide as
-they lie apart and hides the other lines. Its data keep the interval."""
-
-
-def with_single_runs(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
-    """Curves of scores by benchmark, and the validations (percent) of each run of those that are means of few runs."""
-    lines = frame[frame["series"] == ""].groupby(["model", "benchmark", "method"], sort=False)["seeds"].max()
-    few = {arm for arm, runs in lines.items() if 1 < runs <= FEW_RUNS}
-    drawn = []
-    for (*arm, seed), log in RunLogs.of(results).validations.items():
-        if tuple(arm) in few:
-            names = dict(zip(("model", "benchmark", "method"), arm, strict=True))
-            value = 100 * log["avg_at_k"]
-            line = log[["step", "clock"]].assign(value=value, smooth=value, series=f"{RUN}{seed}", seeds=1, unit="")
-            drawn.append(line.assign(**names).iloc[:: max(1, -(-len(log) // POINTS))])
-    return _joined([frame, *drawn])
-
-
-ELSEWHERE = "best of a run elsewhere"
-"""The series of published scores of others, in figure 3 of an experiment that may be compared with the paper."""
-
-
-def curves_of_figure_3(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """:func:`curves_with_alarms` and single runs, and what independent groups measured with the same models and
-    benchmarks.
-
-    Theirs are the best validations of a run (percent), of the paper's methods. They have no time: their clocks are not
-    ours.
-    """
-    frame, experiment = with_single_runs(results, curves_with_alarms(results, chosen := {*methods})), results.experiment
-    if frame.empty or not experiment.comparable_with_paper:
-        return frame
-    rows = reproductions_for(experiment)
-    same = rows["benchmark"].isin(experiment.benchmarks) & rows["method"].isin(chosen) & (rows["paper_method"] == "yes")
-    rows = rows[same & (rows["when"] == "best")]
-    marks = rows[["model", "benchmark", "method"]].assign(
-        value=rows["score"], smooth=rows["score"], seeds=rows["seeds"]
-    )
-    return _joined([frame, marks.assign(series=ELSEWHERE)]) if len(marks) else frame
-
-
-def average_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
-    """The curves of :func:`clock_curves`, averaged over the benchmarks of all ``methods``.
-
-    A line starts when every run on every benchmark has a validation. It ends where the runs of a benchmark have
-    stopped.
-    """
-    logs, lines = RunLogs.of(results), []
-    for model in results.experiment.models:
-        plan = planned(results, model)
-        there = [method for method in methods if method in plan]
-        benchmarks = [b for b in results.experiment.benchmarks if there and all(b in plan[m] for m in there)]
-        for method in there:
-            runs = [[run for run in logs.validations if run[:3] == (model, b, method)] for b in benchmarks]
-            if runs and all(runs):
-                lines.append(_clock_line(logs, runs, model, AVERAGE, method))
-    return _joined([line for line in lines if len(line)])
-
-
-def _clock_line(logs: RunLogs, runs: list[list[RunKey]], model: str, benchmark: str, method: str) -> pd.DataFrame:
-    """The mean over the runs of each benchmark at the times of their validations and at the end."""
-    last = max(logs.results.experiment.training.budget_seconds.values())
-    end = min(last, *(max(logs.clock[run] for run in of_benchmark) for of_benchmark in runs))
-    times = np.unique(np.concatenate([logs.validations[run]["clock"] for of_benchmark in runs for run in of_benchmark]))
-    times = times[times < end]
-    shown = [*times[:: max(1, -(-len(times) // POINTS))], end]
-    rows = [_moment(time, runs, logs) for time in shown]
-    names = {"model": model, "benchmark": benchmark, "method": method, "series": ""}
-    return pd.DataFrame([row | names for row in rows if row])
-
-
-def _moment(moment: float, runs: list[list[RunKey]], logs: RunLogs) -> dict | None:
-    """The mean at one time of the clock; None if a run has no validation yet, or all of a benchmark's have ended."""
-    scores: list[list[np.ndarray]] = []
-    for of_benchmark in runs:
-        found = []
-        for log in (logs.validations[run] for run in of_benchmark if moment <= logs.clock[run]):
-            place = int(np.searchsorted(log["clock"].to_numpy(), moment, side="right")) - 1
-            if place < 0:
-                return None
-            found.append(log["question_scores"].iloc[place])
-        if not found:
-            return None
-        scores.append(found)
-    if any(len({len(run) for run in found}) > 1 for found in scores):
-        return None  # different test splits
-    value = float(np.mean([100 * np.mean([run.mean() for run in found]) for found in scores]))
-    return {"clock": moment, "value": value, "smooth": value, **_band(scores), "seeds": min(map(len, scores))}
 
 
 def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str, Series]) -> pd.DataFrame:

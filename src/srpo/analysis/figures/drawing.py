@@ -13,10 +13,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.curves import ALARM, ELSEWHERE, MOST_BANDS, RUN, Series
+from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS, Series
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, name_row, plot, wrapped
 from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.matrix import AVERAGE, planned
+from srpo.analysis.results.matrix import planned
 from srpo.analysis.results.titles import budget_title, method_title, seconds_per_step
 from srpo.training.clock import PHASES
 
@@ -32,44 +32,32 @@ def draw_note(title: str) -> Figure:
 
 
 _ALARM_STYLE: dict[str, Any] = {"linestyle": "none", "marker": "X", "markersize": 7, "markeredgecolor": "white"}
-_RUN_STYLE: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.6}
-_ELSEWHERE_STYLE: dict[str, Any] = {"linestyle": "none", "marker": "D", "markersize": 4.5, "markerfacecolor": "none"}
 
 
-def draw_scores(title: str, results: Results, frame: pd.DataFrame, against: Against = "clock") -> Figure:
-    """avg@k against the training clock or step, with the band of its interval."""
+def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
+    """avg@k against the training clock, with the band of its interval."""
     panels = Panels(title, results, frame)
     base = results.bases.groupby(["model", "benchmark"])["avg_at_k"].mean().to_dict()
-    unit = clock_unit(results)[0] if against == "clock" else 1.0
-    averaged = set(frame["benchmark"]) == {AVERAGE}
+    unit, _ = clock_unit(results)
     for axes, model, benchmark, here in panels:
         for method in panels.methods:
             own = here[here["method"] == method]
-            line, marks, others = (own[own["series"] == series] for series in ("", ALARM, ELSEWHERE))
-            options = panels.styles[method] | ({"marker": ""} if averaged else {})
-            runs = [run for series, run in own.groupby("series") if str(series).startswith(RUN)]
-            if runs or len(panels.methods) > MOST_BANDS:
+            line, marks = (own[own["series"] == series] for series in ("", ALARM))
+            if len(panels.methods) > MOST_BANDS or line["seeds"].max() <= FEW_RUNS:
                 line = line.assign(low=np.nan, high=np.nan)
-            for run in runs:
-                axes.plot(run[against] / unit, run["value"], color=options["color"], **_RUN_STYLE)
-            plot(axes, line, line[against] / unit, **options)
-            axes.plot(marks[against] / unit, marks["value"], **_ALARM_STYLE | {"color": options["color"]})
-            if len(others):  # an empty line that is not clipped has no size, and the layout fails
-                right: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "clip_on": False}
-                axes.plot([1.0] * len(others), others["value"], color=options["color"], **_ELSEWHERE_STYLE, **right)
+            plot(axes, line, line["clock"] / unit, **panels.styles[method])
+            axes.plot(marks["clock"] / unit, marks["value"], **_ALARM_STYLE, color=panels.styles[method]["color"])
         if (model, benchmark) in base:
             axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
     panels.scores_y()
-    panels.time_axis(against)
-    base_line = Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base")
-    shown = any((m, b) in base for m in panels.rows for b in panels.benchmarks)
-    kinds = {ALARM: _ALARM_STYLE, ELSEWHERE: _ELSEWHERE_STYLE}
-    there = [Line2D([], [], color="#555555", label=s, **kinds[s]) for s in kinds if (frame["series"] == s).any()]
-    if frame["series"].str.startswith(RUN).any():
-        there.append(Line2D([], [], color="#555555", label="a single run", **_RUN_STYLE))
-    more = ([base_line] if shown else []) + there
-    panels.legend([*panels.method_handles(markers=not averaged), *more])
+    panels.time_axis("clock")
+    handles = panels.method_handles(markers=True)
+    if any((m, b) in base for m in panels.rows for b in panels.benchmarks):
+        handles.append(Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base"))
+    if (frame["series"] == ALARM).any():
+        handles.append(Line2D([], [], color="#555555", label=ALARM, **_ALARM_STYLE))
+    panels.legend(handles)
     return panels.figure
 
 

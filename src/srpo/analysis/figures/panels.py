@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from srpo.analysis.figures import style
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.matrix import ABLATIONS, AVERAGE, planned
+from srpo.analysis.results.matrix import ABLATIONS, planned
 from srpo.analysis.results.titles import benchmark_title, budget_title, method_title
 
 Against = Literal["clock", "step"]
@@ -36,19 +36,12 @@ class Panels:
             if model in set(frame["model"]) or (of_model and not {*self.methods} <= {"srpo", *ABLATIONS}):
                 self.rows += [(model, m) for m in of_model] if row_a_method else [model]
         self.styles = style.method_styles(results.experiment.methods)
-        if set(frame["benchmark"]) == {AVERAGE}:
-            self.benchmarks = [AVERAGE]
-        else:
-            shown = {row[0] if row_a_method else row for row in self.rows}
-            used = {b for model in shown for m in self.methods for b in plans[model].get(m, [])}
-            self.benchmarks = [b for b in results.experiment.benchmarks if b in used]
-        # With one column the models stand side by side; otherwise half of the page would be empty.
-        self.turned = self.benchmarks == [AVERAGE]
-        rows, columns = (1, len(self.rows)) if self.turned else (len(self.rows), len(self.benchmarks))
-        width = min(12.0, max(6.0, 1.0 + (4.2 if self.turned else 2.25) * columns))
-        self.figure = style.new_figure(width, 1.35 + (2.4 if self.turned else 1.75) * rows, title)
-        grid = self.figure.subplots(rows, columns, squeeze=False, sharey="row", sharex="col")
-        self.grid = grid.T if self.turned else grid
+        shown = {row[0] if row_a_method else row for row in self.rows}
+        used = {b for model in shown for m in self.methods for b in plans[model].get(m, [])}
+        self.benchmarks = [b for b in results.experiment.benchmarks if b in used]
+        rows, columns = len(self.rows), len(self.benchmarks)
+        self.figure = style.new_figure(min(12.0, max(6.0, 1.0 + 2.25 * columns)), 1.35 + 1.75 * rows, title)
+        self.grid = self.figure.subplots(rows, columns, squeeze=False, sharey="row", sharex="col")
 
     def __iter__(self) -> Iterator[tuple[Axes, Any, str, pd.DataFrame]]:
         for i, row in enumerate(self.rows):
@@ -58,18 +51,13 @@ class Panels:
                 here = self.frame[(self.frame["model"] == model) & (self.frame["benchmark"] == benchmark)]
                 yield axes, model, benchmark, here[here["method"] == method] if method else here
                 sns.despine(ax=axes)
-                if self.turned:
-                    axes.set_title(self.results.experiment.models[model].title)
-                elif i == 0:
+                if i == 0:
                     axes.set_title(benchmark_title(self.results, benchmark))
                 if not axes.lines:
                     axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="#999999", size=8)
 
     def share_y(self, label: str) -> None:
         """Name the quantity on the left and the rows on the right."""
-        if self.turned:
-            self.grid[0][0].set_ylabel(f"{label}, average")
-            return
         for i, row in enumerate(self.rows):
             model, method = row if isinstance(row, tuple) else (row, None)
             self.grid[i][0].set_ylabel(label)
@@ -85,7 +73,7 @@ class Panels:
 
     def label_x(self, label: str) -> None:
         """Name the x axis below the lowest row."""
-        for axes in self.grid[:, 0] if self.turned else self.grid[-1]:
+        for axes in self.grid[-1]:
             axes.set_xlabel(label)
 
     def time_axis(self, against: Against) -> None:
@@ -97,7 +85,7 @@ class Panels:
         unit, name = clock_unit(self.results)
         name_of = lambda budget: budget_title(self.results, budget).removeprefix("budget ")  # noqa: E731
         self.label_x(f"training clock, {name}")
-        highest = list(self.grid[:, 0] if self.turned else self.grid[0])
+        highest = list(self.grid[0])
         for axes in highest:
             axes.set_title(axes.get_title(), pad=14)  # room for the budgets' names
         for axes in self.grid.flat:

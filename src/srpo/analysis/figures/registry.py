@@ -15,20 +15,11 @@ from matplotlib.figure import Figure
 from srpo.algorithm.branches import comparable_branches
 from srpo.analysis.figures import style
 from srpo.analysis.figures.captions import (
-    average_caption,
     metric_caption,
     score_caption,
     step_seconds_caption,
 )
-from srpo.analysis.figures.curves import (
-    Series,
-    average_curves,
-    clock_curves,
-    curves_of_figure_3,
-    metric_curves,
-    validation_curves,
-    with_single_runs,
-)
+from srpo.analysis.figures.curves import Series, curves_with_alarms, metric_curves
 from srpo.analysis.figures.drawing import (
     LinesByMethod,
     LinesBySeries,
@@ -48,7 +39,7 @@ from srpo.analysis.outline import figures_of
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
-from srpo.analysis.results.matrix import ABLATIONS, ablated, main_methods
+from srpo.analysis.results.matrix import main_methods
 from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.results.titles import is_toy
 from srpo.files import write_text
@@ -119,27 +110,6 @@ def _title(spec: FigureSpec, results: Results) -> str:
 # ---------------------------------------------------------------- which methods
 
 
-def _ablations(results: Results) -> list[str]:
-    return [m for m in results.experiment.methods if m in ("srpo", *ABLATIONS)]
-
-
-def _ablation_curves(results: Results) -> pd.DataFrame:
-    frame = clock_curves(results, _ablations(results))
-    models = [model for model in results.experiment.models if ablated(results, model)]
-    return with_single_runs(results, frame[frame["model"].isin(models)])
-
-
-def _sdpo_variants(results: Results) -> list[str]:
-    methods: list[str] = [
-        m for m in ("sdpo", "sdpo_failed_only", "sdpo_correct_only") if m in results.experiment.methods
-    ]
-    return methods if len(methods) > 1 else []
-
-
-def _both_baselines(results: Results) -> list[str]:
-    return [m for m in ("grpo", "sdpo") if m in results.experiment.methods]
-
-
 def _all(results: Results) -> list[str]:
     return list(results.experiment.methods)
 
@@ -159,23 +129,6 @@ def _routed(results: Results) -> list[str]:
 
 
 # ---------------------------------------------------------------- the figures
-
-
-def _scores_by_step(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
-    data = lambda results: with_single_runs(results, validation_curves(results, methods(results)))  # noqa: E731
-    draw, caption = partial(draw_scores, against="step"), partial(score_caption, what, against="step")
-    return FigureSpec(name, title, data, draw, caption)
-
-
-def _watched_scores(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
-    """Scores with the first alarms of the watch, and with those that others published."""
-    data = lambda results: curves_of_figure_3(results, methods(results))  # noqa: E731
-    return FigureSpec(name, title, data, draw_scores, partial(score_caption, what))
-
-
-def _averages(name: str, title: str, methods: Methods, what: str) -> FigureSpec:
-    data = lambda results: average_curves(results, methods(results))  # noqa: E731
-    return FigureSpec(name, title, data, draw_scores, partial(average_caption, what))
 
 
 def _metrics(name: str, title: str, methods: Methods, lines: LinesByMethod | LinesBySeries, what: str) -> FigureSpec:
@@ -200,21 +153,12 @@ FIGURES = {
         ),
         FigureSpec("our_differences", "Our questions", our_differences, draw_forest, forest_caption),
         FigureSpec("clock_differences", "The same runs under other clocks", _clocks, draw_clocks, clocks_caption),
-        _watched_scores("learning_curves", "Test score over training (figure 3)", main_methods, "Table 1's methods"),
-        _scores_by_step("scores_by_step", "Test score by training step", main_methods, "Table 1's methods"),
-        _averages("grpo_and_sdpo", "GRPO against SDPO (figure 1a)", _both_baselines, "GRPO and SDPO"),
-        _averages(
-            "sdpo_variants",
-            "What SDPO distils (figure 1b)",
-            _sdpo_variants,
-            "SDPO on all rollouts, on wrong rollouts only and on correct rollouts only, as far as they were run",
-        ),
         FigureSpec(
-            "ablation_curves",
-            "Test score over training, ablations",
-            _ablation_curves,
+            "learning_curves",
+            "Test score over training (figure 3)",
+            lambda results: curves_with_alarms(results, main_methods(results)),
             draw_scores,
-            partial(score_caption, "SRPO and its ablations"),
+            partial(score_caption, "Table 1's methods"),
         ),
         _metrics(
             "response_length",

@@ -23,7 +23,7 @@ def paper_scores(experiment: Experiment) -> pd.DataFrame:
     scores["budget"] = scores["budget_hours"].map(lambda hours: f"{hours:g}h" if hours else BASE)
     if not _same_benchmarks(experiment):
         scores = scores[scores["benchmark"] != AVERAGE]
-    return for_models(scores.rename(columns={"avg_at_16": "paper"}), experiment)[[*SCORE_KEY, "paper"]]
+    return _for_models(scores.rename(columns={"avg_at_16": "paper"}), experiment)[[*SCORE_KEY, "paper"]]
 
 
 def paper_figure_4b(experiment: Experiment) -> pd.DataFrame:
@@ -33,7 +33,7 @@ def paper_figure_4b(experiment: Experiment) -> pd.DataFrame:
         seconds = seconds.iloc[:0]
     seconds["budget"] = seconds["budget_hours"].map(lambda hours: f"{hours:g}h")
     seconds = seconds.rename(columns={"seconds_per_step": "paper"})
-    return for_models(seconds, experiment)[["model", "method", "budget", "paper"]]
+    return _for_models(seconds, experiment)[["model", "method", "budget", "paper"]]
 
 
 def paper_splits() -> pd.DataFrame:
@@ -45,7 +45,7 @@ def _same_benchmarks(experiment: Experiment) -> bool:
     return {*experiment.benchmarks} == {*paper_splits()["benchmark"]}
 
 
-def for_models(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
+def _for_models(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     """Keep the experiment's models, under the experiment's names."""
     names = {model.title.casefold(): name for name, model in experiment.models.items()}
     names |= {name.casefold(): name for name in experiment.models}

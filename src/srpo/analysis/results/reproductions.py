@@ -19,8 +19,7 @@ from typing import Any
 import pandas as pd
 
 from srpo.analysis.results.matrix import AVERAGE
-from srpo.analysis.results.paper import for_models, paper_splits
-from srpo.experiment.config import Experiment
+from srpo.analysis.results.paper import paper_splits
 from srpo.repository import REFERENCE
 
 NUMBERS: dict[str, Any] = {
@@ -47,15 +46,6 @@ def averages(rows: pd.DataFrame) -> pd.DataFrame:
     means = complete.groupby(SERIES, sort=False, as_index=False).agg({"score": "mean"})
     settings = ["paper_method", "steps", "learning_rate", "updates_per_step", "seeds"]
     return means.merge(complete.drop_duplicates(SERIES)[[*SERIES, *settings]]).assign(benchmark=AVERAGE)
-
-
-def reproductions_for(experiment: Experiment) -> pd.DataFrame:
-    """The rows of an experiment's models and benchmarks, under its names; averages first, if it has all five."""
-    rows = reproductions()
-    if {*paper_splits()["benchmark"]} <= {*experiment.benchmarks}:
-        rows = pd.concat([averages(rows), rows], ignore_index=True)
-    shown = rows["benchmark"].isin([*experiment.benchmarks, AVERAGE])
-    return for_models(rows[shown], experiment).reset_index(drop=True)
 
 
 @cache

@@ -12,7 +12,6 @@ from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_tabl
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import examples_table, splits_table
-from srpo.analysis.tables.reproductions_table import reproductions_table
 from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
 from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
 from srpo.analysis.tables.score_tables import ablation_table, differences_table, main_table
@@ -39,7 +38,6 @@ TABLES = {
     "watch": watch_table,
     "diagnostics": diagnostics_table,
     "tuning": tuning_table,
-    "reproductions": reproductions_table,
 }
 
 MEASURED = {"cost": cost_table, "clocks_measured": measured_clocks_table}

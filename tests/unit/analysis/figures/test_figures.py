@@ -14,34 +14,12 @@ from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.figures import registry, style
 from srpo.analysis.figures.captions import score_caption
-from srpo.analysis.figures.curves import (
-    FEW_RUNS,
-    MOST_BANDS,
-    RUN,
-    average_curves,
-    clock_curves,
-    curves_of_figure_3,
-    validation_curves,
-)
+from srpo.analysis.figures.curves import FEW_RUNS, MOST_BANDS, clock_curves, curves_with_alarms
 from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
 from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS, ROOT
-
-
-def test_scores_are_drawn_against_steps_too(tmp_path):
-    write_results(tmp_path, EXPERIMENT)
-    results = load_results(tmp_path)
-    spec = FIGURES["scores_by_step"]
-    frame = spec.data(results)
-    assert "against the training step" in spec.caption(results, frame)
-    assert "budgets" not in spec.caption(results, frame)
-    figure = spec.draw("", results, frame)
-    drawn = {tuple(line.get_xdata()) for line in figure.axes[0].get_lines() if len(line.get_xdata()) > 2}
-    grouped = frame[frame["benchmark"] == "chemistry"].groupby("method")["step"]
-    assert drawn == {tuple(steps) for _, steps in grouped}
-    assert {axes.get_xlabel() for axes in figure.axes} == {"training step"}
 
 
 def test_the_example_of_the_documentation_is_drawn(tmp_path):
@@ -59,7 +37,7 @@ def test_score_axes_end_where_scores_do(tmp_path):
     two = load_experiment(tiny_experiment(matrix=[EXPERIMENT.matrix[0].model_dump() | {"seeds": [1, 2]}]))
     write_results(tmp_path, two)
     results = load_results(tmp_path)
-    frame = validation_curves(results, two.methods)
+    frame = clock_curves(results, two.methods)
     frame = frame.assign(low=frame["value"] - 90, high=frame["value"] + 90)
     figure = draw_scores("Scores", results, frame)
     assert all(-3 <= axes.get_ylim()[0] < axes.get_ylim()[1] <= 103 for axes in figure.axes)
@@ -100,8 +78,6 @@ def test_runs_are_averaged_at_equal_clock_to_the_end_of_the_longest(tmp_path):
     assert list(line["seeds"]) == [2, 2, 2, 2, 2, 1, 1]
     spec = FIGURES["learning_curves"]
     assert "Lines are means over 1–2 seeds" in spec.caption(results, clock_curves(results, ["grpo"]))
-    average = average_curves(results, ["grpo"])
-    assert average.empty  # chemistry has no validation
 
 
 # ---------------------------------------------------------------- bounds
@@ -197,51 +173,23 @@ def test_methods_of_an_experiment_can_be_told_apart_in_grey_and_from_an_alarm(na
 def test_bands_that_would_hide_the_lines_are_not_drawn(count, tmp_path):
     names = ["grpo", "sdpo", "srpo", "rlsd", "sc_sdpo", "srpo_frozen_teacher"][:count]
     (block,) = tiny_experiment()["matrix"]
-    matrix = [block | {"methods": names, "benchmarks": ["miniature/physics"], "seeds": [1, 2]}]
+    matrix = [block | {"methods": names, "benchmarks": ["miniature/physics"], "seeds": [*range(FEW_RUNS + 1)]}]
     write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
     results = load_results(tmp_path)
-    frame = validation_curves(results, names)
+    frame = clock_curves(results, names)
     assert frame["low"].notna().any()
-    drawn = draw_scores("Scores", results, frame, "step").axes[0].collections
+    drawn = draw_scores("Scores", results, frame).axes[0].collections
     assert bool(drawn) is (count == MOST_BANDS)
-    assert ("no intervals" in score_caption("X", results, frame, "step")) is (count > MOST_BANDS)
+    assert ("no intervals" in score_caption("X", results, frame)) is (count > MOST_BANDS)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, FEW_RUNS, FEW_RUNS + 1])
-def test_a_mean_of_few_runs_is_drawn_with_its_runs_instead_of_a_band(seeds, tmp_path):
+def test_a_mean_of_few_runs_is_drawn_without_a_band(seeds, tmp_path):
     (block,) = tiny_experiment()["matrix"]
     matrix = [block | {"methods": ["grpo"], "benchmarks": ["miniature/physics"], "seeds": [*range(1, seeds + 1)]}]
     write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
     results = load_results(tmp_path)
-    frame = curves_of_figure_3(results, ["grpo"])
-    few = 1 < seeds <= FEW_RUNS
-    singles = frame[frame["series"].str.startswith(RUN)]
-    logged = results.validations if few else results.validations.iloc[:0]
-    assert sorted(zip(singles["clock"], singles["value"], strict=True)) == sorted(
-        zip(logged["clock"], 100 * logged["avg_at_k"], strict=True)
-    )
-    assert singles["series"].nunique() == few * seeds
-    axes = draw_scores("Scores", results, frame).axes[0]
-    assert bool(axes.collections) is (seeds > FEW_RUNS)  # one run has no interval
-    caption = score_caption("X", results, frame)
-    assert ("Thin: the single runs" in caption) is few
-    assert ("no intervals" in caption) is (seeds <= FEW_RUNS)
-    thin = [line for line in axes.lines if line.get_linewidth() == 0.7]
-    assert len(thin) == few * seeds
-    assert all(line.get_color() == style.method_styles(["grpo"])["grpo"]["color"] for line in thin)
-    by_step = FIGURES["scores_by_step"].data(results)
-    assert by_step["series"].str.startswith(RUN).sum() == len(logged)
-
-
-def test_ablations_of_few_runs_are_drawn_with_them_beside_the_band_of_more(tmp_path):
-    (block,) = tiny_experiment()["matrix"]
-    matrix = [
-        block | {"methods": names, "benchmarks": ["miniature/physics"], "seeds": [*range(1, seeds + 1)]}
-        for names, seeds in ((["srpo"], FEW_RUNS + 1), (["srpo_without_weighting"], FEW_RUNS))
-    ]
-    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
-    results = load_results(tmp_path)
-    frame = FIGURES["ablation_curves"].data(results)
-    singles = frame[frame["series"].str.startswith(RUN)]
-    assert singles.groupby("method")["series"].nunique().to_dict() == {"srpo_without_weighting": FEW_RUNS}
-    assert len(draw_scores("Ablations", results, frame).axes[0].collections) == 1
+    frame = curves_with_alarms(results, ["grpo"])
+    assert bool(frame["low"].notna().any()) is (seeds > 1)  # the data have the interval
+    assert bool(draw_scores("Scores", results, frame).axes[0].collections) is (seeds > FEW_RUNS)
+    assert ("no intervals" in score_caption("X", results, frame)) is (seeds <= FEW_RUNS)

@@ -25,7 +25,7 @@ from srpo.experiment.compose import load_experiment
 SHOWN = figures_of(EXPERIMENT)
 
 
-ABSENT = {"ablation_curves", "sdpo_variants", "our_differences"}  # EXPERIMENT has none of their methods
+ABSENT = {"our_differences"}  # EXPERIMENT has none of their methods
 
 
 def test_figures_and_report_twice_give_the_same_bytes(tmp_path):

@@ -17,7 +17,7 @@ from report_cases import EXPERIMENT, make
 from synthetic import paper_experiment, tiny_experiment, write_results
 
 from srpo import __version__
-from srpo.analysis.figures.curves import average_curves
+from srpo.analysis.figures.curves import clock_curves
 from srpo.analysis.figures.registry import FIGURES, _title
 from srpo.analysis.report.first_look import LONGEST, _published, answers, card, command, listed, what_was_run
 from srpo.analysis.report.page import render
@@ -42,7 +42,7 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     assert "differ from the experiment's: miniature-small/physics/srpo/seed1." in found
     assert "before the last budget" in found
     assert "disagrees" not in found
-    curves = average_curves(results, EXPERIMENT.methods)
+    curves = clock_curves(results, EXPERIMENT.methods).query("benchmark == 'physics'")
     ends = curves.groupby("method")["clock"].max()
     assert 11.5 < ends["srpo"] <= 12
     assert ends["grpo"] == ends["sdpo"] == 20
