@@ -17,12 +17,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import board
 import pandas as pd
 
 from srpo.algorithm.method import Method
-from srpo.analysis.results import board
 from srpo.analysis.results.paper import paper_splits
-from srpo.analysis.results.reproductions import averages, reproductions
 from srpo.experiment.compose import load_experiment
 from srpo.functional import load_method
 from srpo.repository import CONFIGS, REFERENCE
@@ -158,7 +157,7 @@ def five() -> str:
     paper = paper.assign(source="paper", budget=paper["budget_hours"].map("{} h".format)).rename(
         columns={"avg_at_16": "score"}
     )
-    others = averages(reproductions()).query("paper_method != 'no'")
+    others = board.averages(board.reproductions()).query("paper_method != 'no'")
     steps = others.groupby(["source", "run", "model"])["steps"].transform("max")
     others = others.assign(budget=steps.map(lambda n: f"{n} steps" if pd.notna(n) and n else "not stated"))
     others["source"] += (", " + others["run"]).where(others["run"] != "", "")
@@ -181,7 +180,7 @@ def settings() -> str:
     batch, names = paper.training.questions_per_batch, ("grpo", "sdpo", "srpo")
     ours = [paper.methods[name] for name in names]
     rows = [("paper", *(f"{m.learning_rate:.0e}, {batch // m.mini_batch_questions}" for m in ours))]
-    numbers = reproductions().query("paper_method == 'yes'").dropna(subset=["learning_rate"])
+    numbers = board.reproductions().query("paper_method == 'yes'").dropna(subset=["learning_rate"])
     numbers = numbers[numbers["benchmark"].isin(paper_splits()["benchmark"])]
     for source, of in numbers.groupby("source", sort=False):
         first = of.drop_duplicates("method").set_index("method")

@@ -10,15 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
+from board import PAPERS_MODELS, board_claims, comparisons, papers_average, reproductions
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from srpo.analysis.figures import style
-from srpo.analysis.results.board import PAPERS_MODELS, board_claims, comparisons, papers_average
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import model_benchmarks
-from srpo.analysis.results.reproductions import reproductions
 from srpo.analysis.results.scores import TITLES, Scores
 from srpo.analysis.results.titles import benchmark_title
 from srpo.text import plural

@@ -69,8 +69,6 @@ app = typer.Typer(
 )
 track = typer.Typer(help="Copy the logs to MLflow.")
 app.add_typer(track, name="track")
-reproduction = typer.Typer(help="The board of what others measured (docs/reproductions.md).")
-app.add_typer(reproduction, name="reproduction")
 
 
 def _show_version(wanted: bool) -> None:
@@ -552,25 +550,6 @@ def track_sync(results: Results) -> None:
 
     for folder in _experiments(results):
         sync(folder)
-
-
-@reproduction.callback()
-def _board() -> None:
-    pass
-
-
-@reproduction.command("check")
-def check_reproduction(
-    file: Annotated[Path, Argument(metavar="FILE", help="new rows, with the line of columns")],
-) -> int:
-    """Check new rows of the board, and say which verdicts they change. The status is 1 if a row cannot be added."""
-    from srpo.analysis.results.reproduction_check import changed_verdicts, problems
-
-    if found := problems(file):
-        print("\n".join(found))
-        return 1
-    print("\n".join([f"{file}: can be added to reports/reference/reproductions.csv", *changed_verdicts(file)]))
-    return 0
 
 
 # ---------------------------------------------------------------- shared by the verbs

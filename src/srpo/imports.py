@@ -25,7 +25,7 @@ EXTRAS = {
 require and srpo imports too; the smallest extra first."""
 
 NEEDS = {
-    "report": ("report", "reproduction", "tune"),
+    "report": ("report", "tune"),
     "workflow": ("attempt", "experiment", "plan", "publish", "rehearse", "status", "track"),
     "verl": ("audit", "data", "evaluate", "gap", "model", "train"),
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
+from board import averages, reproductions
 from paths import ROOT
 
-from srpo.analysis.results.reproductions import averages, reproductions
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.experiment.step_times import paper_step_seconds, steps_in_seconds
 

@@ -11,11 +11,11 @@ from statistics import fmean
 import numpy as np
 import pytest
 import yaml
+from board import reproductions
 from scipy import stats
 
 from srpo import cli
 from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.reproductions import reproductions
 from srpo.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.plan import decide, plan

@@ -3,20 +3,61 @@
 The claims are ``reports/reference/board.yaml``, the numbers ``reproductions.csv``. A verdict follows from both; none is
 written by hand. Others have published one or two runs of a method. So a difference is judged by the spread between runs
 that is known from a source with two: within it, a difference may be chance alone.
+
+One row per score. Columns; an empty field is unknown or does not apply:
+
+- ``source``, ``reference`` (arXiv id or repository), ``document``, ``run``: where the number is from.
+- ``model``; ``method``: base, grpo, sdpo or srpo, as the source calls it; ``paper_method``: ``no`` if it is not the
+  paper's method of this name.
+- ``benchmark``: one of the paper's five, or another one that was measured with a method called SRPO.
+- ``when``: ``base``; the ``best`` validation of the run, or the best within ``1h`` or ``5h`` of the source's clock;
+  or the ``last`` one; ``short``: of a run of less than 150 steps. ``steps`` of the run; ``score`` in percent.
+- ``learning_rate``, ``updates_per_step``; ``seeds`` behind the score; ``collapse``: what broke in the run, by its
+  source; ``caveat``.
+- ``added``: the day when the row was copied; ``read``: in the ``source`` itself, or ``second-hand``.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 import pandas as pd
 import yaml
 
 from srpo.analysis.results.matrix import AVERAGE
-from srpo.analysis.results.reproductions import averages, reproductions
+from srpo.analysis.results.paper import paper_splits
 from srpo.repository import REFERENCE
 from srpo.schema import Config
+
+NUMBERS: dict[str, Any] = {
+    "steps": "Int64",
+    "score": float,
+    "learning_rate": float,
+    "updates_per_step": "Int64",
+    "seeds": "Int64",
+}
+SERIES = ["source", "reference", "run", "model", "method", "when"]
+"""What rows have in common whose mean over the five benchmarks is an average."""
+
+
+@cache
+def reproductions() -> pd.DataFrame:
+    """All rows; text that is not there is empty, numbers that are not there are missing."""
+    rows = pd.read_csv(REFERENCE / "reproductions.csv", dtype=str, keep_default_na=False)
+    return rows.assign(**{name: pd.to_numeric(rows[name]) for name in NUMBERS}).astype(NUMBERS)
+
+
+def averages(rows: pd.DataFrame) -> pd.DataFrame:
+    """The mean score over the paper's five benchmarks of each series that has them all, with ``benchmark`` average."""
+    names = set(paper_splits()["benchmark"])
+    five = rows[rows["benchmark"].isin(names)]
+    complete = five.groupby(SERIES, sort=False).filter(lambda series: set(series["benchmark"]) == names)
+    means = complete.groupby(SERIES, sort=False, as_index=False).agg({"score": "mean"})
+    settings = ["paper_method", "steps", "learning_rate", "updates_per_step", "seeds"]
+    return means.merge(complete.drop_duplicates(SERIES)[[*SERIES, *settings]]).assign(benchmark=AVERAGE)
+
 
 PAPERS_MODELS = ("Qwen3-8B", "Qwen3-4B")
 CHANCE = 1.96
