@@ -11,7 +11,8 @@ def ending():
     folder = LAYOUT.folder
     made = LAYOUT.tuned if EXPERIMENT.is_search else LAYOUT.report
     return [
-        f"Done. {made} has the results.",
+        # with --until or other targets there may be none yet
+        f"Done. {made} has the results." if made.exists() else "Done.",
         f"srpo status {folder} lists the runs; mlflow ui --backend-store-uri {tracking_uri(folder)} shows curves.",
     ]
 

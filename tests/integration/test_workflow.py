@@ -486,3 +486,9 @@ def test_a_figure_that_is_not_there_costs_a_report(finished: Path) -> None:
     next(finished.glob("results/*/figures/*.png")).unlink()
     jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
     assert {rule: count for rule, count in jobs.items() if rule != "total"} == REPORT
+
+
+def test_the_end_names_only_what_is_there(tmp_path: Path) -> None:
+    result = snakemake(tmp_path, "--configfile", write_experiment(tmp_path), "--until", "split")
+    assert result.returncode == 0
+    assert "\nDone.\nsrpo status " in result.stderr
