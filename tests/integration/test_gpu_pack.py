@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import gpu_pack as pack
 import psutil
 import pytest
 import torch
@@ -25,7 +26,6 @@ from srpo.files import read_json
 from srpo.rewards import compute_reward
 
 first = SimpleNamespace(**runpy.run_path(str(ROOT / "bench" / "first_gpu.py")))
-pack = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "gpu_pack.py")))
 SMALL = first.Options(small=True)
 
 

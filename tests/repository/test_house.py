@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
+import house
 import pytest
 from paths import ROOT
 
 
-@pytest.fixture(scope="module")
-def house() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("house", ROOT / "scripts" / "house.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_picture_has_the_floors_of_the_rules(house: ModuleType) -> None:
+def test_the_picture_has_the_floors_of_the_rules() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     rules, wings, _ = project["tool"]["importlinter"]["contracts"]
     floors = [set(re.split(r" [:|] ", layer)) for layer in reversed(rules["layers"])]
@@ -35,11 +26,11 @@ def test_the_picture_has_the_floors_of_the_rules(house: ModuleType) -> None:
                 assert level[lower] <= level[higher], (lower, higher)
 
 
-def test_the_committed_picture_is_current(house: ModuleType) -> None:
+def test_the_committed_picture_is_current() -> None:
     assert house.PICTURE.read_text() == house.draw(house.modules()), "run: python scripts/house.py"
 
 
-def test_imports_are_found_wherever_they_run(house: ModuleType, tmp_path: Path) -> None:
+def test_imports_are_found_wherever_they_run(tmp_path: Path) -> None:
     files = {
         "__init__.py": "",
         "errors.py": "",
@@ -64,10 +55,10 @@ def test_imports_are_found_wherever_they_run(house: ModuleType, tmp_path: Path) 
     }
 
 
-def test_an_arrow_that_others_imply_is_left_out(house: ModuleType) -> None:
+def test_an_arrow_that_others_imply_is_left_out() -> None:
     assert house.shortest([("a", "b"), ("b", "c"), ("a", "c")]) == [("a", "b"), ("b", "c")]
 
 
-def test_a_new_package_needs_a_floor(house: ModuleType) -> None:
+def test_a_new_package_needs_a_floor() -> None:
     with pytest.raises(ValueError, match="in no room"):
         house.room_of("serving.http")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import runpy
 
+import planted_errors
 import pytest
 from paths import ROOT
 
-SCRIPT = runpy.run_path(str(ROOT / "scripts" / "planted_errors.py"))
-ERRORS = SCRIPT["errors"]()
+ERRORS = planted_errors.errors()
 
 
 @pytest.mark.parametrize("planted", ERRORS, ids=[each.error for each in ERRORS])

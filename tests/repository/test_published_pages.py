@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 from paths import ROOT
 from synthetic import tiny_experiment, write_results
 
+import published
 from srpo.analysis.figures.registry import write_figures
 from srpo.analysis.report.first_look import PUBLISHED
 from srpo.analysis.results.load import load_results
@@ -29,13 +29,6 @@ INTERVAL = re.compile(r"\S+(?: \S+){0,3} \[[-+−]?[\d.]+, [-+−]?[\d.]+\](?!\(
 """An interval and what stands before it."""
 
 
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("published", ROOT / "scripts" / "published.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script for a repository of its own, with the published experiment ``tiny`` and the page docs/page.md."""
@@ -46,18 +39,19 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         Layout(results).run_files(run).finished.touch()
     publish(Layout(results), tmp_path / "published" / "tiny")
     write_tables(load_results(results), results / "tables")
-    script = load_script()
+    for cached in (published.results_of, published.rows_of):
+        cached.cache_clear()
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.touch()
-    monkeypatch.setattr(script, "ROOT", tmp_path)
-    monkeypatch.setattr(script, "PAGES", [page])
-    return script
+    monkeypatch.setattr(published, "ROOT", tmp_path)
+    monkeypatch.setattr(published, "PAGES", [page])
+    return published
 
 
 def typed(text: str) -> list[str]:
     """Intervals that stand in no block, no code and no comment of a page."""
-    outside = re.sub(r"(?ms)^ *```.*?^ *```|`[^`\n]*`|<!--.*?-->", "", load_script().BLOCK.sub("", text))
+    outside = re.sub(r"(?ms)^ *```.*?^ *```|`[^`\n]*`|<!--.*?-->", "", published.BLOCK.sub("", text))
     return [found[0] for found in INTERVAL.finditer(" ".join(outside.split()))]
 
 
@@ -65,10 +59,10 @@ def typed(text: str) -> list[str]:
 
 
 def test_pages_say_what_the_files_say() -> None:
-    assert load_script().main(["--check"]) == 0
+    assert published.main(["--check"]) == 0
 
 
-@pytest.mark.parametrize("page", load_script().PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", published.PAGES, ids=lambda page: page.name)
 def test_every_interval_has_a_file(page: Path) -> None:
     assert not typed(page.read_text())
 
@@ -88,7 +82,7 @@ def test_published_experiments_can_be_trained_again(folder: Path) -> None:
 
 
 def test_the_differences_that_other_reports_show_are_those_of_the_logs() -> None:
-    table = differences_table(load_script().results_of(PUBLISHED.name))
+    table = differences_table(published.results_of(PUBLISHED.name))
     assert (PUBLISHED / "differences.csv").read_text() == table_csv(table.frame, table.digits)
 
 

@@ -1,30 +1,32 @@
-"""A release: its tag, version and changelog agree, and its two packages are the same."""
+"""A release: its tag, version and changelog agree; its two packages are the same and complete."""
 
 from __future__ import annotations
 
-import importlib.util
+import email
+import importlib.metadata
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
+from email.message import Message
 from pathlib import Path
 
 import pytest
+import release
 import yaml
+from packaging.requirements import Requirement
 from paths import ROOT
 
+from srpo import repository
 from srpo.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.miniature.stored import STORED
 from srpo.models import build_model
 from srpo.repository import DATA_FOLDERS
-
-_spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
-release = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(release)
 
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 1.2.0\n\n### Added\n\n- A thing.\n\n## 1.1.0\n\n- Older.\n"
 
@@ -66,17 +68,69 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path
 
 
-def test_the_packages_have_all_data_but_the_base_models(built: Path) -> None:
+@pytest.fixture(scope="module")
+def installed(built: Path) -> Path:
+    """The wheel, unpacked elsewhere."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(built / "installed")
+    return built / "installed"
+
+
+@pytest.fixture(scope="module")
+def metadata(installed: Path) -> Message:
+    (distribution,) = importlib.metadata.distributions(name="srpo", path=[str(installed)])
+    # read as text: the backport of importlib.metadata, if it is loaded, moves the payload into a header
+    return email.message_from_string(distribution.read_text("METADATA") or "")
+
+
+def test_the_checkout_s_folders_are_used() -> None:
+    assert repository.ROOT == ROOT
+    for folder in (repository.CONFIGS, repository.REPORTS, repository.REFERENCE):
+        assert folder.is_dir()
+
+
+def test_the_packages_have_all_data_but_the_base_models(built: Path, installed: Path) -> None:
     (wheel,), (archive,) = built.glob("*.whl"), built.glob("*.tar.gz")
-    with zipfile.ZipFile(wheel) as content, tarfile.open(archive) as packed:
-        found, sources = set(content.namelist()), {name.partition("/")[2] for name in packed.getnames()}
+    with tarfile.open(archive) as packed:
+        sources = {name.partition("/")[2] for name in packed.getnames()}
     data = {path.relative_to(ROOT) for folder in DATA_FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()}
     models = {path for path in data if path.suffix == ".safetensors"}
     assert {ROOT / path for path in models} == {*STORED.iterdir()} != set()  # a clone has them
-    assert {f"srpo/{path}" for path in data - models} <= found
+    for folder in DATA_FOLDERS:
+        assert any(path.parts[0] == folder for path in data)
+    assert all((installed / "srpo" / path).read_bytes() == (ROOT / path).read_bytes() for path in data - models)
     assert {str(path) for path in data - models} <= sources
-    assert not [name for name in found | sources if name.endswith(".safetensors")]
+    found = sources | {str(path) for path in installed.rglob("*")}
+    assert not [name for name in found if name.endswith(".safetensors")]
     assert max(wheel.stat().st_size, archive.stat().st_size) < 1_000_000
+    assert (installed / "srpo/py.typed").is_file()
+
+
+def test_the_package_describes_itself(metadata: Message) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *(f'{line}; extra == "{name}"' for name in extras for line in extras[name])]
+    assert {*map(Requirement, metadata.get_all("Requires-Dist"))} == {*map(Requirement, declared)}
+    assert metadata.get_payload().startswith("# SRPO, reproduced")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_all("Provides-Extra") == list(extras)
+    urls = ["Paper, https://arxiv.org/abs/2604.02288", "Source, https://example.org/lab/srpo"]
+    assert metadata.get_all("Project-URL") == urls
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert [metadata["Author"]] == [author["name"] for author in citation["authors"]]
+    assert metadata["Keywords"].split(",") == citation["keywords"]
+    assert metadata["License-Expression"] == citation["license"]
+
+
+def test_the_package_resolves_an_experiment_and_lists_the_tables_of_its_report(installed: Path) -> None:
+    code = (
+        "from srpo.experiment.compose import experiment_file, load_experiment; "
+        "from srpo.analysis.outline import tables_of; "
+        "print(*tables_of(load_experiment(experiment_file('smoke'))))"
+    )
+    command, environment = [sys.executable, "-c", code], {"PYTHONPATH": str(installed)}
+    assert "table1" in subprocess.run(command, env=environment, capture_output=True, text=True).stdout.split()
 
 
 def test_a_base_model_that_the_package_does_not_hold_is_one_line(
@@ -88,17 +142,22 @@ def test_a_base_model_that_the_package_does_not_hold_is_one_line(
         build_model(model, tmp_path / "model", {})
 
 
-def test_the_page_on_an_index_has_no_link_into_the_package(built: Path) -> None:
-    (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as content:
-        page = content.read(next(name for name in content.namelist() if name.endswith("/METADATA"))).decode()
+def test_the_page_on_an_index_has_no_link_into_the_package(metadata: Message) -> None:
+    page = metadata.get_payload()
     links = re.findall(r"\]\(([^)]*)\)", page)
     assert "https://example.org/lab/srpo/blob/HEAD/docs/method.md" in links
     assert "https://example.org/lab/srpo/raw/HEAD/docs/dag.svg" in links
     assert "https://example.org/lab/srpo/blob/HEAD/LICENSE" in links
     assert not [link for link in links if "://" not in link]
     assert "git clone https://example.org/lab/srpo srpo" in page
-    assert "Project-URL: Source, https://example.org/lab/srpo" in page
+
+
+def test_a_package_of_a_repository_without_a_url_has_its_page_without_those_links() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "REPOSITORY"}
+    command = [sys.executable, "setup.py", "--quiet", "--long-description"]
+    page = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "# SRPO, reproduced" in page
+    assert not [link for link in re.findall(r"\]\(([^)#]+)\)", page) if "://" not in link]
 
 
 def test_only_the_job_that_publishes_gets_a_token_of_the_index() -> None:

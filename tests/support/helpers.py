@@ -45,6 +45,8 @@ ROUTES = {
     **dict.fromkeys(TEACHERS, ("grpo", "grpo", "sdpo", "grpo")),
 }
 CASES = ((True, True), (True, False), (False, True), (False, False))
+ALPHA: dict[str, float | None] = {"sdpo": None}
+"""Branches that distil, and the alpha of their divergence; None: the method's."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def slow_objective(
     kept = [i for i in mini_batch if branches[i] != "dropped"]
     if not kept:
         return None
-    weights = slow_weights(method, samples, [i for i in kept if branches[i] == "sdpo"])
+    weights = slow_weights(method, samples, [i for i in kept if branches[i] in ALPHA])
     policy = distillation = torch.zeros((), dtype=torch.float64)
     by_token: dict[tuple[int, int], float] = {}
     count, divergences, clipped, masses, log_ratios = 0, [], [], [], []
@@ -173,9 +175,10 @@ def slow_objective(
             log_p, old = student[i][t], sample.old[t].tolist()
             log_ratios.append(old[token] - float(sample.rollout_log_probs[t]))
             correction = min(math.exp(log_ratios[-1]), method.rollout_is_threshold)
-            if branches[i] == "sdpo":
-                ids = slow_top_k(sample.old[t], method)
-                divergence = slow_divergence(log_p, sample.teacher_at(t), ids, method.distillation_alpha)
+            if branches[i] in ALPHA:
+                ids, alpha = slow_top_k(sample.old[t], method), ALPHA[branches[i]]
+                alpha = method.distillation_alpha if alpha is None else alpha
+                divergence = slow_divergence(log_p, sample.teacher_at(t), ids, alpha)
                 divergences.append(divergence.item())
                 masses.append(
                     (math.fsum(log_p[ids].exp().tolist()), math.fsum(sample.teacher_at(t)[ids].exp().tolist()))

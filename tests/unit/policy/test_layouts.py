@@ -176,31 +176,3 @@ def test_what_is_said_of_sequences_reaches_every_layer(base):
     model(input_ids=positions + 3, position_ids=positions, use_cache=False, **bounds).logits.sum().backward()
     layers = range(model.config.num_hidden_layers)
     assert given == [(layer, [0, 4, 7], 4) for layer in (*layers, *reversed(layers))]
-
-
-def test_transformers_keeps_packed_sequences_apart(base):
-    """Positions that start again are all that tells the sequences apart: no mask is given."""
-    path = base.model("miniature-tiny")
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="sdpa")
-    generator = torch.Generator().manual_seed(0)
-    lengths = [7, 1, 1, 12, 2, 30]
-    rows = [torch.randint(3, model.config.vocab_size, (length,), generator=generator) for length in lengths]
-
-    def packed(rows, positions):
-        embedded = model.get_input_embeddings()(torch.cat(rows)[None]).detach().requires_grad_()
-        logits = model(
-            inputs_embeds=embedded, position_ids=positions[None], attention_mask=None, use_cache=False
-        ).logits
-        return logits[0].split(lengths), embedded
-
-    restarting = torch.cat([torch.arange(length) for length in lengths])
-    found, embedded = packed(rows, restarting)
-    alone = [model(input_ids=row[None], use_cache=False).logits[0] for row in rows]
-    for one, other in zip(found, alone, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-    for i, logits in enumerate(found):
-        (gradient,) = torch.autograd.grad(logits.square().sum(), embedded, retain_graph=True)
-        touched = [part.abs().max().item() > 0 for part in gradient[0].split(lengths)]
-        assert touched == [j == i for j in range(len(rows))]
-    running_on, _ = packed(rows, torch.arange(sum(lengths)))
-    assert (running_on[3] - alone[3]).abs().max() > 1e-3

@@ -7,8 +7,9 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from random_qwen3 import random_qwen3
 from torch import Tensor
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from srpo.experiment.compose import load_experiment
 from srpo.policy import shared_prompts
@@ -29,20 +30,9 @@ def number_of_groups(request, monkeypatch) -> int:
 
 def models() -> tuple[Qwen3ForCausalLM, Qwen3ForCausalLM]:
     """The same weights with the attention of packed rows and with transformers' own, in float64."""
-    config = Qwen3Config(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        intermediate_size=24,
-        tie_word_embeddings=True,
-        initializer_range=0.3,
-    )
-    torch.manual_seed(0)
-    plain = Qwen3ForCausalLM(config).double()
-    packed = Qwen3ForCausalLM._from_config(copy.deepcopy(config), attn_implementation=SHARED_PROMPTS).double()
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "head_dim": 8, "intermediate_size": 24}
+    plain = random_qwen3(50, 0.3, **sizes).double()
+    packed = Qwen3ForCausalLM._from_config(copy.deepcopy(plain.config), attn_implementation=SHARED_PROMPTS).double()
     packed.load_state_dict(plain.state_dict())
     return packed, plain
 

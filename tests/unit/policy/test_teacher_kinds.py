@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from types import SimpleNamespace
 
 import pytest
+import tiny_runs
 import torch
 from helpers import TEACHERS
 from one_step import (
@@ -22,13 +24,12 @@ from one_step import (
     update_with,
     weights,
 )
-from tiny import hash_reward, prepare, tiny_experiment
+from tiny import hash_reward
 
 from srpo.evaluation import avg_at_k
 from srpo.experiment.config import ModelledClock
 from srpo.layout import Layout
 from srpo.policy.trust_region import TrustRegionModel
-from srpo.training import checkpoints, loop
 
 FROZEN, LIVE = {"teacher": {"kind": "frozen"}}, {"teacher": {"kind": "live"}}
 
@@ -66,24 +67,14 @@ def engine_of(run):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Steps without what is measured, and the weights, of a run of four steps of two updates each, made once."""
+    """A run of four steps of two updates each, made once."""
     done: dict[str, tuple] = {}
 
     def trained(changes: dict, steps: tuple[int, ...] = (4,)):
         key = json.dumps([changes, steps])
         if key not in done:
-            folder = tmp_path_factory.mktemp("run")
-            for last in steps:  # each goes on from the one before
-                changed = changes | {"mini_batch_questions": 2}
-                spec, layout = prepare(tiny_experiment("srpo", changes=changed, max_steps=last), folder)
-                loop.train(spec, layout)
-            run = layout.run(spec.id)
-            log = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
-            for step in log:
-                del step["wall_seconds"], step["host_memory_gb"]
-            found = checkpoints.newest(run)
-            assert found is not None
-            done[key] = log, (found[0] / "huggingface" / "model.safetensors").read_bytes()
+            changed = changes | {"mini_batch_questions": 2}
+            done[key] = tiny_runs.trained(tmp_path_factory.mktemp("run"), "srpo", changed, steps)
         return done[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -105,18 +96,13 @@ def trained(tmp_path_factory):
     ids=["ema-0-frozen", "ema-1-live", "snapshot-1-live", "snapshot-later-frozen", "region-0-frozen", "region-1-live"],
 )
 def test_limiting_cases_are_the_same_run_bit_for_bit(one, other, trained):
-    (log, weights_of_one), (expected, weights_of_other) = trained(one), trained(other)
-    assert weights_of_one == weights_of_other
     # the frozen weights of a trust region are away from the student's, even if they have no share
-    apart = {"teacher/distance"} if one == trust_region(1) else set()
-    for step, reference in zip(log, expected, strict=True):
-        ours, theirs = step["metrics"], reference["metrics"]
-        assert {k: v for k, v in ours.items() if k not in apart} == {k: v for k, v in theirs.items() if k not in apart}
+    tiny_runs.assert_same(trained(one), trained(other), {"teacher/distance"} if one == trust_region(1) else set())
 
 
 def test_kinds_differ_from_each_other(trained):
     found = [trained(changes)[1] for changes in ({}, FROZEN, LIVE, snapshot(3), trust_region(0.5))]
-    assert len(set(found)) == len(found)
+    assert all(largest_difference(*pair) > 0 for pair in itertools.combinations(found, 2))
 
 
 @pytest.mark.parametrize(
@@ -124,9 +110,7 @@ def test_kinds_differ_from_each_other(trained):
 )
 def test_a_resumed_run_is_the_uninterrupted_one(changes, trained):
     """Of snapshots, the second copy comes three updates after the first: after the resumption, by one update."""
-    (log, last), (resumed, resumed_last) = trained(changes), trained(changes, steps=(2, 4))
-    assert last == resumed_last
-    assert log == resumed
+    tiny_runs.assert_same(trained(changes), trained(changes, steps=(2, 4)))
 
 
 # ---------------------------------------------------------------- weights

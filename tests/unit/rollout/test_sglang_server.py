@@ -373,45 +373,24 @@ def test_a_slow_start_is_waited_for(serve, checkpoint):
         assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
 
 
-def test_a_server_that_never_gets_healthy(serve):
-    with (
-        pytest.raises(SrpoError, match=r"not healthy after start_timeout = 1 s; .*log.txt"),
-        serve("--start-seconds", 3600, start_timeout=1),
-    ):
-        pass
-
-
-def test_a_server_that_dies_at_start(serve):
-    with (
-        pytest.raises(SrpoError, match=r"ended with status 1 .*log.txt ends: .*\| torch.OutOfMemoryError: CUDA"),
-        serve("--dies-at-start"),
-    ):
-        pass
-
-
 @pytest.mark.parametrize(
-    ("fault", "line"),
+    ("faults", "options", "line"),
     [
-        ("--killed-at-start", r"was killed by SIGKILL, perhaps for memory of the host, while starting"),
+        (["--start-seconds", 3600], {"start_timeout": 1}, r"not healthy after start_timeout = 1 s; .*log.txt"),
+        (["--dies-at-start"], {}, r"ended with status 1 .*log.txt ends: .*\| torch.OutOfMemoryError: CUDA"),
+        # SGLang kills its own processes after an error; the system does when memory is short
+        (["--killed-at-start"], {}, r"was killed by SIGKILL, perhaps for memory of the host, while starting"),
         (
-            "--gives-up-at-start",
+            ["--gives-up-at-start"],
+            {},
             r"ended itself after an error while starting; .*has 'ValueError: no such' and ends",
         ),
+        ([], {"context_length": 1000}, r"context_length \(1008\) is greater than"),
+        (["--served", "/another/model"], {}, "is a server of /another/model by now"),
     ],
 )
-def test_who_killed_a_starting_server(serve, fault, line):
-    """SGLang kills its own processes after an error; the system does when memory is short."""
-    with pytest.raises(SrpoError, match=line), serve(fault):
-        pass
-
-
-def test_a_context_beyond_the_model(serve):
-    with pytest.raises(SrpoError, match=r"context_length \(1008\) is greater than"), serve(context_length=1000):
-        pass
-
-
-def test_a_port_that_another_server_took(serve, checkpoint):
-    with pytest.raises(SrpoError, match="is a server of /another/model by now"), serve("--served", "/another/model"):
+def test_a_server_that_does_not_start_says_why(serve, faults, options, line):
+    with pytest.raises(SrpoError, match=line), serve(*faults, **options):
         pass
 
 
@@ -596,23 +575,12 @@ def test_real_sglang(tmp_path):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("sglang needs a CUDA device")
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from random_qwen3 import random_qwen3
 
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=256,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=128,  # what SGLang's attention kernels are made for
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        initializer_range=0.1,
-        eos_token_id=1,
-    )
-    model = Qwen3ForCausalLM(config)
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
+    model = random_qwen3(
+        256, 0.1, **sizes, head_dim=128, eos_token_id=1
+    )  # what SGLang's attention kernels are made for
     model.save_pretrained(tmp_path / "checkpoint")
     model = model.bfloat16().float()  # the weights that the server rounds
 
