@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from types import ModuleType
+import runpy
 
 from paths import ROOT
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def mean(values: list[float]) -> float:
@@ -21,7 +13,7 @@ def mean(values: list[float]) -> float:
 
 
 def test_plain_loop_learns() -> None:
-    rewards = example("plain_loop").main()
+    rewards = runpy.run_path(str(ROOT / "examples" / "plain_loop.py"))["main"]()
     assert mean(rewards[:5]) < 0.1
     assert mean(rewards[-5:]) > 0.2
 

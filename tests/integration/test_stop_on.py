@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunFiles
-from srpo.training import checkpoints, loop, provenance
+from srpo.training import checkpoints, loop
 
 SCORES = {2: 0.9, 4: 0.5, 6: 0.4, 8: 0.6, 10: 0.7}
 """avg@k by step: more than ten points under the best twice in a row at step 6."""
@@ -124,24 +123,3 @@ def _check_metrics(steps: list[dict]) -> None:
             assert min(there) <= metrics["loss/divergence"] * (1 + 1e-6)
             assert max(there) >= metrics["loss/divergence"] * (1 - 1e-6)
     assert any("divergence/correct" in event["metrics"] for event in steps)
-
-
-def test_the_key_comes_later_and_has_a_default(tmp_path: Path) -> None:
-    experiment = tiny_experiment("grpo")
-    spec = experiment.run(experiment.runs()[0]).model_dump(mode="json")
-    assert spec["training"].pop("stop_on") is None
-    origin = {"provenance": {"packages": {}}}
-    provenance.prepare_run_folder(tmp_path, origin | {"spec": spec})
-    files = RunFiles(tmp_path)
-    files.steps.write_text(json.dumps({"step": 2, "clock": 1.0}) + "\n")
-    files.finished.touch()
-    now = experiment.run(experiment.runs()[0]).model_dump(mode="json")
-    provenance.prepare_run_folder(tmp_path, origin | {"spec": now})
-    assert files.finished.exists()
-
-
-@pytest.mark.parametrize("value", ["warn", "Alarm", True, "always"])
-def test_another_value_is_one_line(value: object) -> None:
-    with pytest.raises(SrpoError, match=r"training\.stop_on.*alarm") as error:
-        tiny_experiment("grpo", stop_on=value)
-    assert "\n" not in str(error.value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -124,14 +124,12 @@ def mean(values: list[float]) -> float:
 
 def test_trl_trainer_learns_on_the_toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("trl_trainer", ROOT / "examples" / "trl_trainer.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = runpy.run_path(str(ROOT / "examples" / "trl_trainer.py"))
     experiment = load_experiment(experiment_file("demo"))
     model = experiment.models["miniature-large"].base_model(2)
     build_model(model, tmp_path / "model", {})
     questions = tmp_path / "train.parquet"
     write_split(questions, build_split(experiment.benchmarks["physics"].for_model(model), "train"), "train")
-    rewards = module.main(str(tmp_path / "model"), str(questions), batches=14, seed=2)
+    rewards = module["main"](str(tmp_path / "model"), str(questions), batches=14, seed=2)
     assert len(rewards) == 14
     assert mean(rewards[-7:]) > mean(rewards[:3]) + 0.1

@@ -83,18 +83,19 @@ def test_default_is_the_embedded_experiment(tmp_path: Path) -> None:
     assert planned_jobs(tmp_path, "--config", "mirror=somewhere")["train"] == len(experiment.runs())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"colour": "red"}, "colour: unknown key"),
-        ({"overrides": {"srpo": {"distillation_topk": 0}}}, "methods.srpo.distillation_topk = 0"),
-        ({"matrix": matrix(["ppo"], [1])}, "unknown method 'ppo'"),
-    ],
-)
-def test_mistake_stops_before_anything_runs(changes: dict, message: str, tmp_path: Path) -> None:
-    result = snakemake(tmp_path, "--configfile", write_experiment(tmp_path, **changes))
+def program(folder: Path, script: str) -> Path:
+    """A folder with a program ``srpo`` that does this instead of our verbs."""
+    path = folder / "bin" / "srpo"
+    path.parent.mkdir()
+    path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path.parent
+
+
+def test_mistake_stops_before_anything_runs(tmp_path: Path) -> None:
+    result = snakemake(tmp_path, "--configfile", write_experiment(tmp_path, colour="red"))
     assert result.returncode != 0
-    assert message in result.stderr
+    assert "colour: unknown key" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "results").exists()
 
@@ -111,17 +112,14 @@ def test_an_experiment_for_gpus_does_not_begin_on_a_machine_without_them(
 ) -> None:
     """Its first jobs would download models of 8 and 16 GB. What needs no GPU runs: data, a report of finished runs."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    fake = tmp_path / "bin" / "srpo"
-    fake.parent.mkdir()
-    fake.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/verbs\nexit 1\n")
-    fake.chmod(0o755)
+    fake = program(tmp_path, f"echo $1 >> {tmp_path}/verbs\nexit 1")
     arguments = ("--configfile", CONFIGS / "experiments" / "paper.yaml", "--cores", 1)
-    result = snakemake(tmp_path, *arguments, path=fake.parent)
+    result = snakemake(tmp_path, *arguments, path=fake)
     assert result.returncode != 0
     assert "execution.ranks = 8: 0 GPUs are visible here" in result.stdout + result.stderr
     assert not (tmp_path / "verbs").exists()
-    assert snakemake(tmp_path, *arguments, "--dry-run", path=fake.parent).returncode == 0
-    snakemake(tmp_path, *arguments, "results/paper/data/physics/test.parquet", path=fake.parent)
+    assert snakemake(tmp_path, *arguments, "--dry-run", path=fake).returncode == 0
+    snakemake(tmp_path, *arguments, "results/paper/data/physics/test.parquet", path=fake)
     assert (tmp_path / "verbs").read_text().split() == ["data"]
 
 
@@ -157,18 +155,15 @@ def test_a_dry_run_says_that_the_processor_would_emulate_products(
 
 def test_a_second_workflow_on_the_same_results_stops(tmp_path: Path) -> None:
     """The first one's jobs go on."""
-    fake = tmp_path / "bin" / "srpo"
-    fake.parent.mkdir()
-    fake.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.1; done\nexit 1\n")
-    fake.chmod(0o755)
+    fake = program(tmp_path, f"touch {tmp_path}/begun\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.1; done\nexit 1")
     arguments = ("--configfile", write_experiment(tmp_path), "--cores", 1, "results/tiny/data/physics/train.parquet")
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(snakemake, tmp_path, *arguments, path=fake.parent)
+        first = pool.submit(snakemake, tmp_path, *arguments, path=fake)
         while not (tmp_path / "begun").exists():
             assert not first.done(), first.result().stderr
             time.sleep(0.1)
         try:
-            second = snakemake(tmp_path, *arguments, path=fake.parent)
+            second = snakemake(tmp_path, *arguments, path=fake)
             assert not first.done()
         finally:
             (tmp_path / "go").touch()
@@ -195,10 +190,16 @@ def test_outputs_are_what_the_analysis_writes(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_what_it_costs_and_how_many_jobs_there_are(tmp_path: Path) -> None:
+    from srpo.plan.plan import make_plan
+    from srpo.plan.text import headline
+
     path = write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1, 2]))
-    plain = snakemake(tmp_path, "--dry-run", "--configfile", path, stderr=subprocess.STDOUT).stdout
+    arguments = ("--dry-run", "--configfile", path, "--cores", "3")
+    plain = snakemake(tmp_path, *arguments, stderr=subprocess.STDOUT).stdout
     assert len(plain.splitlines()) < 50
-    assert "Job stats:" in plain
+    cost = headline(make_plan(load_experiment(path), nodes=3), "tiny.yaml")
+    assert "1 base model, 4 runs" in cost
+    assert plain.index(cost) < plain.index("Job stats:")
     assert not any(text in plain for text in ("Train ", "rule ", "Reason: ", "srpo train", "Host: "))
     asked = snakemake(tmp_path, "-np", "--quiet", "host", "--configfile", path).stdout
     assert "Train miniature-small on physics with grpo, seed 1" in asked
@@ -210,11 +211,8 @@ def test_after_an_error_the_end_says_where_runs_stopped_and_what_to_do(tmp_path:
     path = write_experiment(tmp_path, matrix=matrix(["grpo"], [1]))
     experiment = load_experiment(path)
     write_results(tmp_path / "results" / "tiny", experiment, stop_at=5.0, evaluate=False)
-    broken = tmp_path / "bin"
-    broken.mkdir()
-    (broken / "srpo").write_text("#!/bin/sh\nexit 1\n")
-    (broken / "srpo").chmod(0o755)
-    result = snakemake(tmp_path, "--cores", "1", "--configfile", path, path=broken, stderr=subprocess.STDOUT)
+    arguments = ("--cores", "1", "--configfile", path)
+    result = snakemake(tmp_path, *arguments, path=program(tmp_path, "exit 1"), stderr=subprocess.STDOUT)
     assert result.returncode != 0
     (run,) = experiment.runs()
     log = (tmp_path / "results" / "tiny" / "runs" / run.path / "steps.jsonl").read_text().splitlines()
@@ -263,18 +261,6 @@ def test_every_rule_runs_in_an_image_that_has_a_recipe() -> None:
     assert not any("container:" in rule for rule in rules)
     for scale in ("embedded", "paper"):
         assert f"apptainer build srpo-{scale}.sif envs/{scale}.def" in (ROOT / "envs" / f"{scale}.def").read_text()
-
-
-def test_the_cost_is_said_before_anything_runs(tmp_path: Path) -> None:
-    from srpo.plan.plan import make_plan
-    from srpo.plan.text import headline
-
-    path = write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1, 2]))
-    arguments = ("--dry-run", "--configfile", path, "--cores", "3")
-    printed = snakemake(tmp_path, *arguments, stderr=subprocess.STDOUT).stdout
-    expected = headline(make_plan(load_experiment(path), nodes=3), "tiny.yaml")
-    assert "1 base model, 4 runs" in expected
-    assert printed.index(expected) < printed.index("Job stats")
 
 
 def test_what_is_said_of_the_cost_names_a_command_that_works(tmp_path: Path) -> None:
@@ -375,14 +361,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from srpo.analysis.tables.registry import TABLES
 
     folder = tmp_path_factory.mktemp("finished")
-    stub = folder / "bin" / "srpo"
-    stub.parent.mkdir()
     found = f"import sys; sys.path.append({str(SUPPORT)!r}); TABLES, FIGURES = {list(TABLES)}, {list(FIGURES)}"
     found += f"; COST_TABLES = {COST_TABLES}"
-    stub.write_text(f"#!{sys.executable}\n{found}\n{STUB}")
-    stub.chmod(0o755)
+    stub = program(folder, f"#!{sys.executable}\n{found}\n{STUB}")
     source = write_experiment(folder, matrix=matrix(["grpo", "srpo"], [1]))
-    result = snakemake(folder, "--configfile", source, "--cores", 2, path=stub.parent)
+    result = snakemake(folder, "--configfile", source, "--cores", 2, path=stub)
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -429,6 +412,12 @@ for path in outputs:
     path.write_text(str(path))
 """
 
+
+def reruns(finished: Path, source: Path) -> dict[str, int]:
+    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
+    return {rule: count for rule, count in jobs.items() if rule != "total"}
+
+
 REPORT = {"write_report": 1, "all": 1}
 MIRROR = {"mirror": 1}
 
@@ -437,34 +426,19 @@ MIRROR = {"mirror": 1}
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        pytest.param({}, {}, id="nothing"),
-        pytest.param({"title": "Another"}, REPORT, id="title changed"),
-        pytest.param(
-            {"matrix": matrix(["grpo", "srpo", "sdpo"], [1])},
-            {"train": 1, **MIRROR, **REPORT},
-            id="method added",
-        ),
-        pytest.param(
-            {"matrix": matrix(["grpo", "srpo"], [1, 2])},
-            {"train": 2, **MIRROR, **REPORT},
-            id="seed added",
-        ),
-        pytest.param(
-            {"overrides": {"srpo": {"learning_rate": 0.5}}},
-            {"train": 1, **MIRROR, **REPORT},
-            id="one method changed",
-        ),
-        pytest.param(
-            {"evaluation": {"rollouts": 3}},
-            {"train": 2, "evaluate_base": 2, **MIRROR, **REPORT},  # a run that is over only evaluates
-            id="evaluation changed",
-        ),
+        ({}, {}),
+        ({"title": "Another"}, REPORT),
+        ({"matrix": matrix(["grpo", "srpo", "sdpo"], [1])}, {"train": 1, **MIRROR, **REPORT}),
+        ({"matrix": matrix(["grpo", "srpo"], [1, 2])}, {"train": 2, **MIRROR, **REPORT}),
+        ({"overrides": {"srpo": {"learning_rate": 0.5}}}, {"train": 1, **MIRROR, **REPORT}),
+        # a run that is over only evaluates
+        ({"evaluation": {"rollouts": 3}}, {"train": 2, "evaluate_base": 2, **MIRROR, **REPORT}),
     ],
+    ids=["nothing", "title", "method added", "seed added", "one method changed", "evaluation changed"],
 )
 def test_change_reruns_what_depends_on_it(changes: dict, expected: dict[str, int], finished: Path) -> None:
     source = write_experiment(finished, **{"matrix": matrix(["grpo", "srpo"], [1]), **changes})
-    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
-    assert {rule: count for rule, count in jobs.items() if rule != "total"} == expected
+    assert reruns(finished, source) == expected
 
 
 @pytest.mark.slow
@@ -475,8 +449,7 @@ def test_another_title_of_anything_costs_a_report(finished: Path) -> None:
             definition["title"] += " of old"
     source = finished / "renamed.yaml"
     source.write_text(yaml.safe_dump(renamed, sort_keys=False))
-    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
-    assert {rule: count for rule, count in jobs.items() if rule != "total"} == REPORT
+    assert reruns(finished, source) == REPORT
 
 
 @pytest.mark.slow
@@ -484,8 +457,8 @@ def test_a_figure_that_is_not_there_costs_a_report(finished: Path) -> None:
     """A figure that was added to the outline after the report was made is not there."""
     source = write_experiment(finished, matrix=matrix(["grpo", "srpo"], [1]))
     next(finished.glob("results/*/figures/*.png")).unlink()
-    jobs = planned_jobs(finished, "--configfile", source, "--config", f"mirror={finished}")
-    assert {rule: count for rule, count in jobs.items() if rule != "total"} == REPORT
+    assert reruns(finished, source) == REPORT
+
 
 
 def test_the_end_names_only_what_is_there(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import yaml
 
 from srpo.benchmarks.splits import write_split
 from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import MiniatureModel
 from srpo.files import write_json
 from srpo.layout import Layout, RunId
 from srpo.repository import CONFIGS
@@ -61,3 +62,16 @@ def prepare(experiment, folder):
     write_json(base / "base.json", {"sha256": "tiny"})
     (method,) = experiment.methods
     return experiment.run(RunId(model="miniature-tiny", benchmark="physics", method=method, seed=1)), layout
+
+
+def tiny_miniature(warm_start=None, **changes):
+    """A model of one layer whose warm start, with these changes, takes three steps."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    definition = {
+        "kind": "miniature",
+        "name": "tiny",
+        "title": "Tiny",
+        "architecture": {**sizes, "intermediate_size": 24, "vocab_size": 450},
+        "warm_start": {"corpus": "families", "steps": 3, "batch_size": 4} | (warm_start or {}),
+    }
+    return MiniatureModel.model_validate(definition | changes)

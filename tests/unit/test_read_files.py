@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from one_line import refused
 
 from srpo.errors import SrpoError
 from srpo.files import parse_yaml, read_bytes
@@ -29,10 +30,8 @@ from srpo.files import parse_yaml, read_bytes
 )
 def test_yaml_that_would_be_read_otherwise_than_it_was_meant_is_refused(text: str, says: str) -> None:
     for content in (text, text.encode()):
-        with pytest.raises(SrpoError) as caught:
+        with refused(says):
             parse_yaml(content, "x.yaml")
-        assert says in str(caught.value)
-        assert "\n" not in str(caught.value)
 
 
 def test_yaml_that_is_read_as_before() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from one_line import refused
 from synthetic import tiny_experiment
 
 from srpo.errors import SrpoError
@@ -18,7 +19,8 @@ from srpo.repository import CONFIGS, method_files
 
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 SHARED = tiny_experiment()["training"]
-PHYSICS = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
+BARE = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"]}
+PHYSICS = BARE | {"methods": ["grpo"]}
 TYPO = {
     "correct_with_sibling": "grpo",
     "correct_without_sibling": "grpo",
@@ -37,7 +39,7 @@ def test_shipped_experiments_load(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*method_files().values()], ids=lambda path: path.stem)
 def test_shipped_methods_load(path: Path) -> None:
-    matrix = [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": [path.stem]}]
+    matrix = [PHYSICS | {"methods": [path.stem]}]
     assert load_experiment(tiny_experiment(matrix=matrix)).methods[path.stem].name == path.stem
 
 
@@ -50,16 +52,9 @@ def test_resolved_experiment_loads_as_itself(path: Path, tmp_path: Path) -> None
 
 
 def test_matrix_is_the_union_of_its_blocks() -> None:
-    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
-    experiment = load_experiment(
-        tiny_experiment(
-            matrix=[
-                {**block, "seeds": [1, 2]},
-                {**block, "methods": ["srpo", "grpo"]},
-                {"models": ["miniature-small"], "benchmarks": ["miniature/tooluse"]},
-            ]
-        )
-    )
+    more = {"models": ["miniature-small"], "benchmarks": ["miniature/tooluse"]}
+    blocks = [PHYSICS | {"seeds": [1, 2]}, PHYSICS | {"methods": ["srpo", "grpo"]}, more]
+    experiment = load_experiment(tiny_experiment(matrix=blocks))
     assert [(run.method, run.seed) for run in experiment.runs()] == [("grpo", 1), ("grpo", 2), ("srpo", 1)]
     assert experiment.bases() == [("miniature-small", "physics"), ("miniature-small", "tooluse")]
 
@@ -131,12 +126,8 @@ def test_names_of_variants_are_path_components() -> None:
     ],
 )
 def test_mistakes_in_variants_are_one_line(change: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(SrpoError) as caught:
+    with refused(*words):
         load_experiment(tiny_experiment(variants=BETA | change))
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message
 
 
 def test_an_override_does_not_contradict_the_grid() -> None:
@@ -159,7 +150,7 @@ MINE = {
     "name": "mine",
     "title": "Mine",
     "extends": "embedded",
-    "matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["srpo"]}],
+    "matrix": [PHYSICS | {"methods": ["srpo"]}],
 }
 
 
@@ -206,11 +197,8 @@ def test_a_shipped_experiment_keeps_its_name(own: Path, tmp_path: Path) -> None:
 )
 def test_mistakes_in_a_base_are_one_line(base: str, words: list[str], own: Path) -> None:
     (own / "experiments" / "mine.yaml").write_text(yaml.safe_dump({**MINE, "extends": "mine"}))
-    with pytest.raises(SrpoError) as caught:
+    with refused(*words):
         load_experiment({**MINE, "name": "child", "extends": base}, own)
-    assert "\n" not in str(caught.value)
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_run_outside_the_matrix() -> None:
@@ -225,10 +213,7 @@ def test_run_outside_the_matrix() -> None:
         ({"colour": "red"}, ["colour", "unknown key"]),
         ({"title": ""}, ["title = '': give one line of text"]),
         ({"matrix": [PHYSICS | {"methods": []}]}, ["matrix.0.methods = []: give methods, or no key"]),
-        (
-            {"matrix": [PHYSICS, {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "seeds": [1]}]},
-            ["matrix.1.seeds: without methods nothing is trained"],
-        ),
+        ({"matrix": [PHYSICS, BARE | {"seeds": [1]}]}, ["matrix.1.seeds: without methods nothing is trained"]),
         ({"matrix": [PHYSICS | {"seeds": [True]}]}, ["seeds = [true]: give a number"]),
         ({"training": {**SHARED, "budget_seconds": {"../x": 1}}}, ["budget_seconds has '../x': a name has letters"]),
         ({"tuned": "../tuned/miniature"}, ["tuned = '../tuned/miniature': unknown"]),
@@ -246,10 +231,6 @@ def test_run_outside_the_matrix() -> None:
         (
             {"training": {**SHARED, "clock": {"kind": "sundial"}}},
             ["training.clock", "kind = sundial: give one of 'wall', 'modelled', 'calibrated'"],
-        ),
-        (
-            {"training": {**SHARED, "clock": {"kind": "wall", "dense_flops_per_second": 1}}},
-            ["training.clock.dense_flops_per_second: unknown key"],
         ),
         (
             {"training": {**SHARED, "clock": {"kind": "calibrated", "step_seconds": {"grpo": {1: 71}}}}},
@@ -302,14 +283,14 @@ def test_run_outside_the_matrix() -> None:
         ({"matrix": "grpo"}, ["matrix = 'grpo'", "list of blocks"]),
         ({"matrix": [PHYSICS | {"seeds": [1, 2, 1]}]}, ["matrix.0.seeds = [1, 2, 1]: 1 is given twice"]),
         ({"matrix": [PHYSICS | {"methods": ["grpo", "grpo"]}]}, ["matrix.0.methods = ", "grpo is given twice"]),
-        ({"matrix": [{"models": ["big"], "benchmarks": ["miniature/physics"]}]}, ["unknown model 'big'", "miniature"]),
-        ({"matrix": [{"models": ["miniature-small"], "benchmarks": ["maths"]}]}, ["unknown benchmark 'maths'"]),
+        ({"matrix": [BARE | {"models": ["big"]}]}, ["unknown model 'big'", "miniature"]),
+        ({"matrix": [BARE | {"benchmarks": ["maths"]}]}, ["unknown benchmark 'maths'"]),
         (
-            {"matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["ppo"]}]},
+            {"matrix": [BARE | {"methods": ["ppo"]}]},
             ["experiment: unknown method 'ppo'", "configs/methods has advantage_mix", "srpo"],
         ),
         (
-            {"matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics", "sdpo/physics"]}]},
+            {"matrix": [BARE | {"benchmarks": ["miniature/physics", "sdpo/physics"]}]},
             ["share a name", "miniature/physics, sdpo/physics"],
         ),
         ({"name": "Not A Name"}, ["name = 'Not A Name'"]),
@@ -320,12 +301,8 @@ def test_run_outside_the_matrix() -> None:
     ],
 )
 def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(SrpoError) as caught:
+    with refused(*words):
         load_experiment(tiny_experiment(**changes))
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message
 
 
 def test_every_mistake_of_a_file_has_its_line() -> None:
@@ -356,29 +333,31 @@ def test_every_mistake_of_a_file_has_its_line() -> None:
         assert any(line in each for each in lines), line
 
 
-@pytest.mark.parametrize("key", ["learning_rate", "distillation_topk"])
-def test_a_key_that_needs_a_value_is_not_said_to_take_null(key: str) -> None:
-    with pytest.raises(SrpoError, match=rf"{key} = None: [^,]*$"):
-        load_experiment(tiny_experiment(overrides={"srpo": {key: None}}))
+DROPPED = dict.fromkeys(TYPO.keys() - {"wrong_no_sibling"} | {"wrong_without_sibling"}, "dropped")
+MISSPELT = {"clok" if key == "clock" else key: value for key, value in SHARED.items()}
 
 
-def test_a_rule_of_the_file_does_not_end_in_null() -> None:
-    """It is about a key that may be null, and no mistake of type."""
-    dropped = dict.fromkeys(TYPO.keys() - {"wrong_no_sibling"} | {"wrong_without_sibling"}, "dropped")
-    with pytest.raises(SrpoError, match=r"second_routing = .*: every branch is dropped: [^,]*$"):
-        load_experiment(tiny_experiment(overrides={"srpo": {"second_routing": dropped, "first_phase_steps": 1}}))
-
-
-def test_a_misspelt_key_is_not_said_to_be_missing() -> None:
-    clock, rest = SHARED["clock"], {key: SHARED[key] for key in SHARED if key != "clock"}
-    with pytest.raises(SrpoError, match=r"^experiment: training\.clok: unknown key; did you mean clock\?$"):
-        load_experiment(tiny_experiment(training={**rest, "clok": clock}))
-
-
-def test_a_key_of_another_kind_is_not_suggested() -> None:
-    clock = {"kind": "wall", "dense_flops_per_second": 1}
-    with pytest.raises(SrpoError, match=r"dense_flops_per_second: unknown key$"):
-        load_experiment(tiny_experiment(training={**SHARED, "clock": clock}))
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        # a key that needs a value does not take null, and what is no mistake of type does not speak of it
+        ({"overrides": {"srpo": {"learning_rate": None}}}, "learning_rate = None: [^,]*$"),
+        ({"overrides": {"srpo": {"distillation_topk": None}}}, "distillation_topk = None: [^,]*$"),
+        (
+            {"overrides": {"srpo": {"second_routing": DROPPED, "first_phase_steps": 1}}},
+            "second_routing = .*: every branch is dropped: [^,]*$",
+        ),
+        # a misspelt key is not missing, and a key of another kind is not suggested
+        ({"training": MISSPELT}, r"^experiment: training\.clok: unknown key; did you mean clock\?$"),
+        (
+            {"training": {**SHARED, "clock": {"kind": "wall", "dense_flops_per_second": 1}}},
+            r"training\.clock\.dense_flops_per_second: unknown key$",
+        ),
+    ],
+)
+def test_a_line_says_no_more_than_the_mistake(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(SrpoError, match=line):
+        load_experiment(tiny_experiment(**changes))
 
 
 @pytest.mark.parametrize(
@@ -420,17 +399,14 @@ def own(tmp_path: Path) -> Path:
     return Path(shutil.copytree(CONFIGS, tmp_path / "configs"))
 
 
-def refusal(own: Path, kind: str, name: str, content: dict[str, Any], **changes: Any) -> str:
-    """What is said to an experiment with a file of one's own."""
+def load_with(own: Path, kind: str, name: str, content: dict[str, Any], **changes: Any) -> None:
+    """Load an experiment with a file of one's own."""
     path = own / kind / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content))
     block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
     block[kind] = [*block[kind], name]
-    with pytest.raises(SrpoError) as caught:
-        load_experiment(tiny_experiment(**{"matrix": [block]} | changes), own)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    load_experiment(tiny_experiment(**{"matrix": [block]} | changes), own)
 
 
 def test_a_model_extends_another(own: Path) -> None:
@@ -514,14 +490,13 @@ SUMS = {
     ],
 )
 def test_mistakes_in_files_of_ones_own_are_one_line(own, kind, name, content, words) -> None:
-    message = refusal(own, kind, name, content)
-    for word in words:
-        assert word in message
+    with refused(*words):
+        load_with(own, kind, name, content)
 
 
 def test_a_variant_does_not_replace_another_method_of_its_name(own) -> None:
-    message = refusal(own, "methods", "srpo-entropy_beta-1", {**GRPO, "title": "Mine"}, variants=BETA)
-    assert "the grid makes a method srpo-entropy_beta-1, and the matrix has another" in message
+    with refused("the grid makes a method srpo-entropy_beta-1, and the matrix has another"):
+        load_with(own, "methods", "srpo-entropy_beta-1", {**GRPO, "title": "Mine"}, variants=BETA)
 
 
 def test_the_clock_with_its_seconds_is_part_of_a_runs_identity() -> None:

@@ -8,6 +8,7 @@ import os
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny import tiny_miniature
 from transformers import AutoModelForCausalLM
 
 from srpo.errors import SrpoError
@@ -23,25 +24,9 @@ EMBEDDED = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
 LARGE = EMBEDDED.models["miniature-large"]
 
 
-def tiny(seed: int = 1, **changes) -> MiniatureModel:
-    """The base model of ``seed`` of a model that is drawn per seed; ``changes`` concern its warm start."""
-    architecture = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "intermediate_size": 24,
-        "vocab_size": 450,
-    }
-    model = MiniatureModel(
-        kind="miniature",
-        name="tiny",
-        title="Tiny",
-        architecture=architecture,
-        warm_start={"corpus": "families", "steps": 3, "batch_size": 4, **changes},
-        draws="per_seed",
-    )
-    return model.base_model(seed)
+def tiny() -> MiniatureModel:
+    """The first base model of a model that is drawn per seed."""
+    return tiny_miniature(draws="per_seed").base_model(1)
 
 
 @pytest.fixture
@@ -63,11 +48,7 @@ def test_a_stored_base_model_is_the_one_that_was_built(stored_tiny, tmp_path):
     ids = torch.arange(20)[None]
     logits = [AutoModelForCausalLM.from_pretrained(tmp_path / name)(ids).logits for name in ("built", "read")]
     assert torch.equal(*logits)
-
-
-def test_its_description_says_who_made_it_and_what_it_learned(stored_tiny, tmp_path):
-    build_model(tiny(), tmp_path / "built", {})
-    build_model(stored_tiny, tmp_path / "read", {})
+    # its description says who made it, and what it has learned
     built, read = (json.loads((tmp_path / name / "base.json").read_text()) for name in ("built", "read"))
     assert read.pop("stored") == MADE
     for description in (built, read):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import tiny_miniature
 from transformers import PreTrainedTokenizerBase
 
 from srpo.algorithm import LOGITS_CHUNK
@@ -19,7 +20,7 @@ from srpo.benchmarks.prompts import Messages, student_prompts, teacher_messages,
 from srpo.benchmarks.response_parts import response_parts
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import MiniatureModel, TokenizerFiles
+from srpo.experiment.config import TokenizerFiles
 from srpo.miniature.tokenizer import CHAT_TEMPLATE, text_tokenizer
 from srpo.models import build_model, resolve
 from srpo.models.tokenizer import open_tokenizer
@@ -104,26 +105,15 @@ def test_without_npm_a_copy_takes_the_place_that_the_message_names(npm, tokenize
 
 
 def test_a_model_has_the_bytes_of_its_tokenizer_and_a_padded_vocabulary(tmp_path, tokenizer_folder):
-    definition = {
-        "kind": "miniature",
-        "name": "tiny",
-        "title": "Tiny",
-        "architecture": {
-            **dict.fromkeys(("hidden_size", "intermediate_size"), 16),
-            **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads"), 1),
-            "vocab_size": 500,
-        },
-        "warm_start": {"corpus": "families", "steps": 1, "batch_size": 2},
-    }
-    model = MiniatureModel(**definition, tokenizer=files(tokenizer_folder))
+    model = tiny_miniature({"steps": 1}, tokenizer=files(tokenizer_folder))
     build_model(model, tmp_path / "model", {})
     for name in resolve.GIVEN_TOKENIZER:
         assert (tmp_path / "model" / name).read_bytes() == (tokenizer_folder / name).read_bytes()
-    assert json.loads((tmp_path / "model" / "config.json").read_text())["vocab_size"] == 500
-    assert len(open_tokenizer(tmp_path / "model")) < 500
-    definition["architecture"] |= {"vocab_size": 10}
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["vocab_size"] == 450
+    assert len(open_tokenizer(tmp_path / "model")) < 450
+    small = model.model_copy(update={"architecture": model.architecture.model_copy(update={"vocab_size": 10})})
     with pytest.raises(SrpoError, match=r"architecture\.vocab_size = 10: its tokenizer has \d+ entries"):
-        build_model(MiniatureModel(**definition, tokenizer=files(tokenizer_folder)), tmp_path / "small", {})
+        build_model(small, tmp_path / "small", {})
 
 
 def test_a_model_without_the_key_is_the_model_that_it_was_before_there_was_one():

@@ -16,6 +16,7 @@ import torch
 from huggingface_hub.errors import OfflineModeIsEnabled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import tiny_miniature
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -28,7 +29,6 @@ from srpo.experiment.config import (
     GgufModel,
     HubModel,
     LocalModel,
-    MiniatureModel,
     ReasoningGymBenchmark,
     TransformerShape,
     WarmStart,
@@ -45,23 +45,6 @@ from srpo.sources.build import build_split
 
 FAMILIES_START = WarmStart(corpus="families", steps=3, batch_size=4)
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  1+1?\n"}]
-
-
-def miniature(**warm_start) -> MiniatureModel:
-    return MiniatureModel(
-        kind="miniature",
-        name="tiny",
-        title="Tiny",
-        architecture={
-            "hidden_size": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "intermediate_size": 24,
-            "vocab_size": 450,
-        },
-        warm_start={"corpus": "families", "steps": 3, "batch_size": 4, **warm_start},
-    )
 
 
 def base(folder: Path) -> dict:
@@ -81,7 +64,7 @@ def tokenizer(request, texts):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    build_model(miniature(), folder, {})
+    build_model(tiny_miniature(), folder, {})
     return folder
 
 
@@ -305,7 +288,7 @@ def test_a_batch_in_parts_has_the_gradient_of_its_mean_loss(texts, rows):
     tokenizer = symbol_tokenizer(texts, 450)
     settings = WarmStart(corpus="families", steps=1, batch_size=rows)
     batch = next(make_batches(tokenizer, FamiliesCorpus(FAMILIES_START), settings))
-    model = new_model(miniature().architecture, tokenizer, 0).double()
+    model = new_model(tiny_miniature().architecture, tokenizer, 0).double()
     tokens = sum(len(row.learnt) for row in batch)
     expected = sum(summed_loss(model, [row], tokenizer.pad_token_id) for row in batch) / tokens  # without padding
     gradients = torch.autograd.grad(expected, list(model.parameters()))
@@ -327,11 +310,11 @@ def test_learning_rate_rises_stays_and_falls():
 def test_a_warm_start_repeats_byte_for_byte(built: Path, tmp_path: Path):
     torch.manual_seed(99)
     random.seed(99)
-    build_model(miniature(), tmp_path / "again", {})
+    build_model(tiny_miniature(), tmp_path / "again", {})
     for name in {path.name for path in built.iterdir()} - {"base.json"}:
         assert (tmp_path / "again" / name).read_bytes() == (built / name).read_bytes()
     assert base(tmp_path / "again")["sha256"] == base(built)["sha256"]
-    build_model(miniature(seed=1), tmp_path / "other", {})
+    build_model(tiny_miniature({"seed": 1}), tmp_path / "other", {})
     assert base(tmp_path / "other")["sha256"] != base(built)["sha256"]
 
 
@@ -339,7 +322,7 @@ def test_a_warm_start_learns(texts):
     settings = WarmStart(corpus="families", steps=40, batch_size=16, learning_rate=0.02)
     tokenizer = symbol_tokenizer(texts, 450)
     corpus = FamiliesCorpus(settings)
-    model = new_model(miniature().architecture, tokenizer, 0)
+    model = new_model(tiny_miniature().architecture, tokenizer, 0)
     batch = next(make_batches(tokenizer, corpus, settings))
     before = summed_loss(model, batch, tokenizer.pad_token_id).item() / sum(len(row.learnt) for row in batch)
     assert warm_start(model, tokenizer, corpus, settings) < 0.7 * before
@@ -349,7 +332,7 @@ def test_threads_are_given_back(texts, tmp_path: Path):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        build_model(miniature(steps=1), tmp_path / "tiny", {})
+        build_model(tiny_miniature({"steps": 1}), tmp_path / "tiny", {})
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
@@ -374,7 +357,7 @@ def test_built_folder_is_a_checkpoint(built: Path):
 
 
 def test_a_model_for_real_splits(split: Path, tmp_path: Path):
-    build_model(miniature(corpus="splits"), tmp_path / "model", {"chemistry": split})
+    build_model(tiny_miniature({"corpus": "splits"}), tmp_path / "model", {"chemistry": split})
     assert set(base(tmp_path / "model")["warm_start"]["accuracy"]) == {"chemistry"}
     assert AutoTokenizer.from_pretrained(tmp_path / "model").decode([]) == ""
 
@@ -383,7 +366,7 @@ def test_a_failed_build_leaves_what_was_there(tmp_path: Path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "old").touch()
     with pytest.raises(SrpoError):
-        build_model(miniature(corpus="splits"), tmp_path / "model", {})
+        build_model(tiny_miniature({"corpus": "splits"}), tmp_path / "model", {})
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
 
 
@@ -413,19 +396,34 @@ def test_a_local_checkpoint_gets_the_same_layout(built: Path, tmp_path: Path):
     AutoModelForCausalLM.from_pretrained(tmp_path / "model")
 
 
+SHARDS = json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}})
+
+
 @pytest.mark.parametrize(
-    ("broken", "message"),
+    ("spoilt", "content", "message"),
     [
-        ("config.json", r"config\.json missing"),
-        ("tokenizer.json", r"a tokenizer \(.*\) missing"),
-        ("model.safetensors", r"weights \(\*\.safetensors\) missing"),
+        ("config.json", None, r"config\.json missing"),
+        ("tokenizer.json", None, r"a tokenizer \(.*\) missing"),
+        ("model.safetensors", None, r"weights \(\*\.safetensors\) missing"),
+        ("model.safetensors.index.json", SHARDS, r"model-00002-of-00002\.safetensors missing, one of 2 shards"),
+        ("config.json", "{", "not JSON"),
+        ("config.json", "[]", "not a JSON object"),
+        ("config.json", '{"auto_map": {}}', "its own code, which is never run"),
+        (
+            "model.safetensors",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "a Git LFS pointer",
+        ),
+        ("model.safetensors", "damaged on its way", r"not a safetensors file$"),
     ],
 )
-def test_an_incomplete_checkpoint_is_refused(built: Path, tmp_path: Path, broken: str, message: str):
-    shutil.copytree(built, tmp_path / "checkpoint")
-    (tmp_path / "checkpoint" / broken).unlink()
+def test_a_checkpoint_that_is_not_whole_is_refused(built: Path, tmp_path: Path, spoilt, content, message):
+    folder = shutil.copytree(built, tmp_path / "checkpoint")
+    (folder / spoilt).unlink(missing_ok=True)
+    if content is not None:
+        (folder / spoilt).write_text(content)
     with pytest.raises(SrpoError, match=message) as error:
-        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
+        build_model(local(folder), tmp_path / "model", {})
     assert "\n" not in str(error.value)
     assert not (tmp_path / "model").exists()
 
@@ -433,35 +431,6 @@ def test_an_incomplete_checkpoint_is_refused(built: Path, tmp_path: Path, broken
 def test_no_checkpoint_is_refused(tmp_path: Path):
     with pytest.raises(SrpoError, match="no such directory"):
         build_model(local(tmp_path / "nowhere"), tmp_path / "model", {})
-
-
-def test_a_missing_shard_is_refused(built: Path, tmp_path: Path):
-    shutil.copytree(built, tmp_path / "checkpoint")
-    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
-    (tmp_path / "checkpoint" / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(SrpoError, match=r"model-00002-of-00002\.safetensors missing, one of 2 shards"):
-        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("{", "not JSON"), ("[]", "not a JSON object"), ('{"auto_map": {}}', "its own code, which is never run")],
-)
-def test_a_bad_config_is_refused(built: Path, tmp_path: Path, content: str, message: str):
-    shutil.copytree(built, tmp_path / "checkpoint")
-    (tmp_path / "checkpoint" / "config.json").write_text(content)
-    with pytest.raises(SrpoError, match=message):
-        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
-
-
-def test_damaged_weights_are_refused(built: Path, tmp_path: Path):
-    shutil.copytree(built, tmp_path / "checkpoint")
-    (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(SrpoError, match="not a safetensors file but a Git LFS pointer"):
-        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
-    (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"damaged on its way")
-    with pytest.raises(SrpoError, match=r"not a safetensors file$"):
-        build_model(local(tmp_path / "checkpoint"), tmp_path / "model", {})
 
 
 HUB = HubModel(kind="hub", name="qwen", title="Qwen", repository="Qwen/Qwen3-4B", revision="0" * 40)
