@@ -30,10 +30,12 @@ from srpo.layout import Layout
 from srpo.policy.in_process import InProcessPolicy
 from srpo.training import loop
 
-METHODS = ["grpo", "sdpo", "srpo", "advantage_mix"]
 BFLOAT16 = {"precision": "bfloat16", "remove_padding": True, "max_tokens_per_rank": 120}
 
 ON_GPU = torch.cuda.is_available()
+METHODS = ["grpo", "sdpo", "srpo", "advantage_mix"] if ON_GPU else ["srpo"]
+"""Without a GPU one is enough to exercise the checks: test_policy.py and test_layouts.py compare all of them there."""
+
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")])
 CPU = pytest.param("cpu", marks=pytest.mark.skipif(ON_GPU, reason="verl computes on the GPU in this process"))
 on_each_device = pytest.mark.parametrize("device", [CPU, CUDA])
@@ -178,7 +180,7 @@ def allocated(device: str) -> int:
 
 
 @on_each_device
-@pytest.mark.parametrize("name", ["grpo", "srpo"])
+@pytest.mark.parametrize("name", METHODS[:1] + METHODS[2:3])
 def test_reward_rises_in_bfloat16(name, device, tmp_path, monkeypatch):
     """A random model learns to write digits; the teacher goes between device and host."""
     monkeypatch.setattr(

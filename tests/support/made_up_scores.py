@@ -44,7 +44,7 @@ class World:
     def method(self, rng: np.random.Generator, difficulty: np.ndarray) -> np.ndarray:
         """Scores in percent, seeds x questions, of a method on questions of this difficulty."""
         own = difficulty + rng.normal(0, 1, difficulty.size) * self.taste
-        shift = rng.normal(0, 1, (self.seeds, 1)) * self._run_logits()
+        shift = rng.normal(0, 1, (self.seeds, 1)) * self.logits(self.run_sd)
         return 100 * rng.binomial(SAMPLES, expit(self.middle() + own + shift)) / SAMPLES
 
     def questions_drawn(self, rng: np.random.Generator) -> np.ndarray:
@@ -59,8 +59,9 @@ class World:
         """:func:`course` on the logit scale."""
         return self.middle() + course(drop) / (100 * _slope(self.middle(), self.hardness, 0.0))
 
-    def _run_logits(self) -> float:
-        return self.run_sd / 100 / _slope(self.middle(), self.hardness, self.taste)
+    def logits(self, points: np.ndarray | float) -> np.ndarray | float:
+        """What changes the mean score by so few points, on the logit scale."""
+        return points / 100 / _slope(self.middle(), self.hardness, self.taste)
 
 
 @cache
@@ -254,7 +255,7 @@ class PairedWorld:
             own = np.sqrt(0.5) * (own + world.hardness * self._of_facts(rng, 1))
             taste = self.taste * self._of_facts(rng, self.methods)
         own = own + taste
-        logits = world.middle() + own + points / 100 / _slope(world.middle(), world.hardness, self.taste)
+        logits = world.middle() + own + world.logits(points)
         return 100 * rng.binomial(SAMPLES, expit(logits)) / SAMPLES
 
     def _of_facts(self, rng: np.random.Generator, methods: int) -> np.ndarray:
@@ -299,42 +300,6 @@ def paired_nulls(rng: np.random.Generator, world: PairedWorld, experiments: int)
         any_of += bool(np.nanmin(holm(p_values.tolist())) < ALPHA)
     found.false_single, found.false_family = 100 * single / experiments / len(pairs), 100 * any_of / experiments
     return found
-
-
-def deciding_rules(
-    rng: np.random.Generator, gain: float, taste: float, experiments: int, base_models: int = 8
-) -> dict[str, float]:
-    """Percent of experiments in which "the first of two methods is above" holds at 2.5 %, by the score that decides.
-
-    Args:
-        gain: points by which the first method is better; 0: every *holds* is false.
-        taste: by how much the questions that its checkpoints solve differ, logits; 0.3 of the other method's.
-    """
-    holds = dict.fromkeys(("cross-fitted", "resampled", "both"), 0)
-    for _ in range(experiments):
-        by_score: dict[str, list[list[Arm]]] = {"cross-fitted": [], "resampled": []}
-        for _ in range(5):
-            difficulty = rng.normal(0, 1, 64) * World().hardness
-            arms: dict[str, list[Arm]] = {name: [] for name in by_score}
-            for sign, own, better in ((1, taste, gain), (-1, 0.3, 0.0)):
-                world = World(questions=64, taste=own)
-                runs: dict[str, list[np.ndarray]] = {name: [] for name in by_score}
-                for shift in (better + rng.normal(0, 2.0, base_models)) / 100 / _slope(world.middle(), 1.5, own):
-                    chance = expit(
-                        difficulty + shift + world.course_logits(0)[:, None] + rng.normal(0, own, (VALIDATIONS, 64))
-                    )
-                    scores = rng.binomial(8, chance) / 8
-                    best = scores.mean(axis=1).argmax()
-                    runs["cross-fitted"].append(100 * selected_scores(scores))
-                    runs["resampled"].append(100 * rng.binomial(SAMPLES, chance[best]) / SAMPLES)
-                for name, found in runs.items():
-                    arms[name].append(Arm(sign * np.array(found)))
-            for name, pair in arms.items():
-                by_score[name].append(pair)
-        shown = {name: contrast(strata, paired=True).p_above(0) < ALPHA for name, strata in by_score.items()}
-        for name, is_shown in (shown | {"both": all(shown.values())}).items():
-            holds[name] += is_shown
-    return {name: 100 * count / experiments for name, count in holds.items()}
 
 
 def _paired(scores: np.ndarray, one: int, other: int) -> Estimate:
