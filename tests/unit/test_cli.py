@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_line import fails
 from synthetic import tiny_experiment, write_results
 
 from srpo import cli
@@ -34,15 +35,6 @@ def layout(tmp_path: Path) -> Layout:
     experiment = load_experiment(tiny_experiment())
     layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
     return layout
-
-
-def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Run the command line, expect one line of error and return it."""
-    assert cli.main([str(argument) for argument in arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("srpo: error: ")
-    assert error.count("\n") == 1
-    return error
 
 
 def test_help_is_quick_to_load() -> None:

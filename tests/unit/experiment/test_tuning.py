@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from command_line import fails
 from one_line import refused
 from synthetic import tiny_experiment
 
@@ -141,9 +142,8 @@ def test_an_unfinished_search_and_an_experiment_without_one_are_refused(tmp_path
     layout = finish(tmp_path / "search")
     run = load_experiment(layout.experiment).runs()[0]
     layout.run_files(run).summary.unlink()
-    assert main(["tune", "--experiment", str(layout.experiment)]) == 2
-    assert "summary.json: missing; finish the search's runs" in capsys.readouterr().err
+    said = fails(capsys, "tune", "--experiment", layout.experiment)
+    assert "summary.json: missing; finish the search's runs" in said
     plain = Layout(tmp_path / "plain")
     write_text(plain.experiment, resolved_text(load_experiment(tiny_experiment(matrix=[BLOCK]))))
-    assert main(["tune", "--experiment", str(plain.experiment)]) == 2
-    assert "is no search" in capsys.readouterr().err
+    assert "is no search" in fails(capsys, "tune", "--experiment", plain.experiment)

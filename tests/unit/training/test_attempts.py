@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import fails
 
-from srpo import cli
 from srpo.files import read_events
 from srpo.training import attempts
 
@@ -147,14 +147,12 @@ def test_end_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    folder, log = str(tmp_path / "file" / "run"), str(tmp_path / "train.log")
-    assert cli.main(["attempt", "--folder", folder, "--log", log, "--", "true"]) == 2
-    assert "is not a directory" in capsys.readouterr().err
+    options = ["--folder", tmp_path / "file" / "run", "--log", tmp_path / "train.log"]
+    assert "is not a directory" in fails(capsys, "attempt", *options, "--", "true")
 
 
 def test_verb_needs_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["attempt", "--folder", str(tmp_path), "--log", str(tmp_path / "log")]) == 2
-    assert "Missing argument 'COMMAND'" in capsys.readouterr().err
+    assert "Missing argument 'COMMAND'" in fails(capsys, "attempt", "--folder", tmp_path, "--log", tmp_path / "log")
 
 
 def wait_for(condition, seconds: float = 20.0) -> None:
