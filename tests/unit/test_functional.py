@@ -92,6 +92,15 @@ def test_loss_and_gradient_equal_the_slow_ones(name: str, several_updates: bool,
     assert all(map(math.isfinite, metrics.values()))
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_other_divergences_reach_the_loss(alpha: float) -> None:
+    method = load_method("srpo", distillation_topk=3, distillation_alpha=alpha)
+    world = World(method, several_updates=False)
+    values = (world.logits, world.teacher, world.ids, MASK, REWARDS, GROUPS)
+    loss, _ = srpo.loss(*values, method, rollout_log_probs=world.rollout)
+    assert loss.item() == pytest.approx(world.slow_loss(method).item(), abs=1e-5)
+
+
 def test_the_default_is_the_papers_srpo_and_log_probs_do_as_well_as_logits() -> None:
     world = World(load_method("srpo"), several_updates=False)
     loss, metrics = srpo.loss(world.logits, world.teacher, world.ids, MASK, REWARDS, GROUPS)

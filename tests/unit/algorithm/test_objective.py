@@ -1,4 +1,7 @@
-"""The objective: token losses by hand and against verl, and the whole of section 3.3 in value and gradient."""
+"""The objective: token losses by hand and against verl.
+
+The whole of section 3.3, in value and gradient, is in test_functional.py and, through verl's worker, in test_policy.py.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,14 @@ import types
 
 import pytest
 import torch
-from helpers import METHODS, Sample, first_correct_sibling, load_method, slow_objective
-from torch import Tensor
+from helpers import load_method
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 
 from srpo.algorithm.branches import index_of
-from srpo.algorithm.diagnostics import PARTS
-from srpo.algorithm.distribution import entropy, token_log_probs, top_k_ids, top_k_with_tail
-from srpo.algorithm.divergence import generalised_jsd
+from srpo.algorithm.distribution import top_k_with_tail
 from srpo.algorithm.importance import truncated_ratio
 from srpo.algorithm.objective import Losses, branch_losses, objective, policy_loss
-from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
-from srpo.algorithm.routing import route
-from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets, make_targets, mini_batches
+from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.kept_log_probs import KEPT
 from srpo.policy.loss import srpo_loss
@@ -241,136 +239,3 @@ def test_a_micro_batch_without_distilled_tokens_has_the_same_sums():
         assert metrics["sum/trained_tokens"].aggregate() == (branch == "grpo")
         assert metrics["sum/copying_cases"].aggregate() == metrics["sum/student_top_k_mass"].aggregate() == 0
     assert names[0] == names[1] >= {"sum/copying_student", "sum/teacher_top_k_mass", "loss/sdpo", "loss/grpo"}
-
-
-# ---------------------------------------------------------------- the whole objective on a softmax model
-
-VOCABULARY = 7
-REWARDS = [0, 1, 1, 0] + [0, 0, 1, 0] + [0] * 4 + [1] * 4  # mixed, a single success, all wrong, all right
-
-
-@pytest.fixture(scope="module")
-def world() -> dict[str, list[Tensor]]:
-    """Sixteen rollouts whose current, old and teacher logits are free parameters."""
-    generator = torch.Generator().manual_seed(5)
-    lengths = [1 + (3 * i) % 4 for i in range(16)]
-    logits = [2 * torch.randn(n, VOCABULARY, generator=generator) for n in lengths]
-    return {
-        "student": logits,
-        "old": [x + 0.8 * torch.randn(x.shape, generator=generator) for x in logits],
-        "teacher": [2 * torch.randn(x.shape, generator=generator) for x in logits],
-        "tokens": [torch.randint(VOCABULARY, (n,), generator=generator) for n in lengths],
-        "rollout_noise": [0.9 * torch.randn(n, generator=generator) for n in lengths],
-    }
-
-
-def parts_of(i: int, tokens: Tensor) -> Tensor:
-    """Some part for each token of rollout ``i``."""
-    return (torch.arange(len(tokens)) + 5 * i) % len(PARTS)
-
-
-def fast_losses(method, world, student: list[Tensor], mini_batch_questions: int) -> list[tuple[Tensor, dict] | None]:
-    """Loss and metrics of each mini-batch through the functions that a training step calls."""
-    tokens, old_logits = world["tokens"], world["old"]
-    old = [token_log_probs(x, ids) for x, ids in zip(old_logits, tokens, strict=True)]
-    rollouts = Rollouts(
-        question=torch.arange(4).repeat_interleave(4),
-        prompts=[torch.zeros(1, dtype=torch.int64)] * 16,
-        responses=tokens,
-        texts=[""] * 16,
-        rollout_log_probs=[o + noise for o, noise in zip(old, world["rollout_noise"], strict=True)],
-        rewards=torch.tensor(REWARDS, dtype=torch.float32),
-        in_format=[None] * 16,
-        truncated=torch.zeros(16, dtype=torch.bool),
-    )
-    routes = route(rollouts.correct, rollouts.question, method.routing)
-    batches = mini_batches(rollouts, routes, mini_batch_questions)
-    of_teacher = routes.uses_teacher.nonzero().flatten().tolist()
-    ids = {i: top_k_ids(old_logits[i], method.distillation_topk) for i in of_teacher}
-    log_q = {i: top_k_with_tail(world["teacher"][i], ids[i]) for i in of_teacher}
-    log_p = {i: top_k_with_tail(old_logits[i], ids[i]) for i in of_teacher}
-    divergence = {i: generalised_jsd(log_p[i], q, method.distillation_alpha) for i, q in log_q.items()}
-    teacher = TeacherLogProbs(
-        log_probs={i: token_log_probs(world["teacher"][i], tokens[i]) for i in of_teacher},
-        entropy={i: entropy(world["teacher"][i]) for i in of_teacher},
-        argmax_ids={},
-        divergence=divergence,
-    )
-    old_log_probs = {i: old[i] for batch in batches for i in batch}
-    parts = {i: parts_of(i, ids) for i, ids in enumerate(tokens)}
-    targets = make_targets(method, rollouts, routes, batches, old_log_probs, teacher, parts)
-    entries = pack_targets(targets)
-    results = []
-    for rows in batches:
-        distilled = [i for i in rows if routes.distilled[i]]
-        data = {name: jagged([values[i] for i in rows]) for name, (values, _) in entries.items()}
-        for name, kept in (("top_k_ids", ids), ("teacher_log_probs", log_q)):  # as the worker adds them
-            nothing = torch.zeros(0, dtype=KEPT[name])
-            data[name] = jagged([kept[i].flatten() if i in distilled else nothing for i in rows])
-        data |= {"batch_num_tokens": sum(len(targets[i].branch) for i in rows), "dp_size": 1, "step": 1}
-        output = {"log_probs": torch.cat([token_log_probs(student[i], tokens[i]) for i in rows])}
-        if distilled:
-            output["student_log_probs"] = torch.cat([top_k_with_tail(student[i], ids[i]) for i in distilled])
-        results.append(srpo_loss(method, output, data))
-    return results
-
-
-def slow_samples(world, own_prompt: bool) -> list[Sample]:
-    log = {key: [x.double().log_softmax(-1) for x in world[key]] for key in ("old", "teacher")}
-    samples = []
-    for i, tokens in enumerate(world["tokens"]):
-        old = log["old"][i][torch.arange(len(tokens)), tokens]
-        rollout = (old.float() + world["rollout_noise"][i]).tolist()
-        samples.append(Sample(i // 4, float(REWARDS[i]), tokens.tolist(), rollout, log["old"][i], log["teacher"][i]))
-    return [
-        s if own_prompt or first_correct_sibling(samples, i) is not None else Sample(*[*vars(s).values()][:5])
-        for i, s in enumerate(samples)
-    ]
-
-
-@pytest.mark.parametrize("mini_batch_questions", [4, 2, 1])
-@pytest.mark.parametrize("name", METHODS)
-def test_objective_and_gradient_equal_the_slow_ones(name, mini_batch_questions, world):
-    method = load_method(name, distillation_topk=3)
-    student = [x.clone().requires_grad_() for x in world["student"]]
-    student64 = [x.double().requires_grad_() for x in world["student"]]
-    samples = slow_samples(world, own_prompt=name == "grpo_with_anchor")
-    expected = []
-    for first in range(0, 16, 4 * mini_batch_questions):
-        rows = range(first, first + 4 * mini_batch_questions)
-        loss = slow_objective(method, samples, {i: student64[i].log_softmax(-1) for i in rows}, rows)
-        if loss is not None:
-            expected.append(loss)
-    found = fast_losses(method, world, student, mini_batch_questions)
-    assert len(found) == len(expected)
-    for (loss, metrics), slow in zip(found, expected, strict=True):
-        assert loss.item() == pytest.approx(slow.total.item(), abs=2e-6)
-        by_branch = {n.removeprefix("loss/"): m.aggregate() for n, m in metrics.items() if n.startswith("loss/")}
-        assert by_branch.keys() == {*method.routing.branches} - {"dropped"}
-        policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored", "rlsd"))
-        assert policy == pytest.approx(slow.policy.item(), abs=2e-6)
-        assert by_branch.get("sdpo", 0) == pytest.approx(slow.distillation.item(), abs=2e-6)
-        for axis, names in enumerate((PARTS, [f"quarter_{i}" for i in range(1, 5)])):
-            for index, name in enumerate(names):
-                chosen = [
-                    value
-                    for (i, t), value in slow.by_token.items()
-                    if (int(parts_of(i, world["tokens"][i])[t]), 4 * t // len(world["tokens"][i]))[axis] == index
-                ]
-                assert metrics[f"sum/share/{name}"].aggregate() == pytest.approx(sum(chosen), abs=2e-6, rel=1e-6)
-    sum(loss for loss, _ in found).backward()
-    sum(slow.total for slow in expected).backward()
-    for i in range(16):
-        mine = student[i].grad if student[i].grad is not None else torch.zeros_like(student[i])
-        theirs = student64[i].grad if student64[i].grad is not None else torch.zeros_like(mine)
-        torch.testing.assert_close(mine.double(), theirs.double(), rtol=1e-5, atol=1e-6)
-    assert sum(x.grad.abs().sum() for x in student64 if x.grad is not None) > 0.1
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-def test_other_divergences_reach_the_objective(alpha, world):
-    method = load_method("srpo", distillation_topk=3, distillation_alpha=alpha)
-    [(found, _)] = fast_losses(method, world, world["student"], 4)
-    log_probs = {i: x.double().log_softmax(-1) for i, x in enumerate(world["student"])}
-    expected = slow_objective(method, slow_samples(world, own_prompt=False), log_probs, range(16))
-    assert found.item() == pytest.approx(expected.total.item(), abs=1e-5)
