@@ -122,7 +122,7 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     assert len(gradients) == len(expected) == len([loss for loss in losses if loss])
     for found, slow in zip(gradients, expected, strict=True):
         scale = max(gradient.abs().max().item() for gradient in slow.values())
-        assert largest_difference(found, slow) < 1e-4 * scale
+        assert largest_difference(found, slow) <= 1e-4 * scale
     assert max(norms) > 0.05
     student = weights(run.policy.worker.actor.engine.module)
     assert_same_weights(student, weights(reference.student))
