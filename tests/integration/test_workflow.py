@@ -460,7 +460,6 @@ def test_a_figure_that_is_not_there_costs_a_report(finished: Path) -> None:
     assert reruns(finished, source) == REPORT
 
 
-
 def test_the_end_names_only_what_is_there(tmp_path: Path) -> None:
     result = snakemake(tmp_path, "--configfile", write_experiment(tmp_path), "--until", "split")
     assert result.returncode == 0
