@@ -96,17 +96,20 @@ def bought() -> str:
         ("`paper-controls`: Qwen3-8B, three seeds of two arms, one of three", controls, "", False),
         ("the same with `rollout_tensor_parallel: 2`", controls.model_copy(update={"execution": halves}), "", False),
         ("`paper-calibrated`: the paper's 42 runs", calibrated, "nothing: one seed", False),
+        ("`paper`: the same by a wall clock, right on H20 only", PAPER, "nothing: one seed", False),
     ]
     short, _, usual, long = LENGTHS
     assert usual == USUAL
     lines = [
-        "| buys | GPU-hours on H100 | at 1,024 and 8,192 tokens | finds the published lead of SRPO over GRPO |",
-        "| --- | ---: | ---: | --- |",
+        "| buys | GPU-hours on H100 | at 1,024 and 8,192 tokens | disk, GB | finds the published lead of SRPO over GRPO |",
+        "| --- | ---: | ---: | ---: | --- |",
     ]
     for name, experiment, found, untrained in rows:
         made = [plan.make_plan(experiment, gpu=CARD, assumed=assumed) for assumed in (usual, short, long)]
         hours = [8 * sum(each.base_seconds) / 3600 if untrained else each.device_hours for each in made]
-        lines.append(f"| {name} | {hours[0]:.0f} | {hours[1]:.0f} to {hours[2]:.0f} | {found} |")
+        disk = made[0].base_bytes if untrained else made[0].disk_peak
+        prices = f"{hours[0]:.0f} | {hours[1]:.0f} to {hours[2]:.0f} | {disk / 1e9:.0f}"
+        lines.append(f"| {name} | {prices} | {found} |")
     return "\n".join(lines)
 
 

@@ -175,8 +175,7 @@ def plan(
     """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
     from srpo.plan.measurements import product_rate_here, read_measurements
     from srpo.plan.plan import make_plan
-    from srpo.plan.shortages import shortages
-    from srpo.plan.text import render
+    from srpo.plan.text import render, warnings
 
     if nodes < 1:
         raise SrpoError(f"--nodes {nodes}: at least 1")
@@ -191,8 +190,8 @@ def plan(
         return
     known = read_measurements(folders, experiment)
     made = make_plan(experiment, nodes, known, gpu, product_rate=product_rate_here(experiment))
-    print(render(made), end="")
-    for line in shortages(experiment, made.gpu.memory) if made.gpu else []:
+    print(render(made, experiment.name if file == "-" else file), end="")
+    for line in warnings(made):
         print(f"srpo: warning: {line}", file=sys.stderr)
 
 

@@ -73,9 +73,13 @@ COMPLETE_CHECKPOINTS = {"writing": 3, "running": 2, "finished": 1}
 REST = "log-probs, teacher, update"
 """The phases of a step but generation."""
 
-BROKEN_PACE, BROKEN_RUNS = 218 / 41, "six of nine"
+NODE = 8
+"""Cards of a node of the paper's size."""
+
+BROKEN_PACE, BROKEN_RUNS = 218 / 41, "6 of 10"
 """How a published run of SRPO broke: 218 instead of 41 seconds per step from step 220 of 450 on, as its responses grew
-to the limit; six of that group's nine runs broke (xrryyds/SDCL_A_TOKEN, srpo_progress_and_results.md, section 3.3)."""
+to the limit (xrryyds/SDCL_A_TOKEN, srpo_progress_and_results.md, section 3.3); and how many of that group's runs did,
+by ``reports/reference/reproductions.csv``."""
 
 
 @dataclass(frozen=True)
@@ -302,11 +306,13 @@ def make_plan(
 def default_gpu(experiment: Experiment) -> Gpu | None:
     """The card of an experiment if nobody names one: the smallest with room for it; None without SGLang.
 
-    Of cards with the same memory it is the first of :data:`~srpo.plan.gpus.GPUS`; the largest if none has room.
+    A node of eight cards has H100 or larger ones. Of cards with the same memory it is the first of
+    :data:`~srpo.plan.gpus.GPUS`; the largest if none has room.
     """
     if experiment.execution.rollout_engine != "sglang":
         return None
-    cards = sorted(GPUS.values(), key=lambda card: card.memory)
+    least = GPUS["h100"].memory if experiment.execution.ranks >= NODE else 0.0
+    cards = sorted((card for card in GPUS.values() if card.memory >= least), key=lambda card: card.memory)
     return next((card for card in cards if not shortages(experiment, card.memory)), cards[-1])
 
 

@@ -25,14 +25,26 @@ from srpo.plan.plan import (
     is_toy,
     make_plan,
 )
-from srpo.plan.shortages import gigabytes, some_teacher_has_weights
+from srpo.plan.shortages import gigabytes, shortages, some_teacher_has_weights
 from srpo.text import duration, joined, plural
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
 
-def render(plan: Plan) -> str:
-    """The plan as text."""
-    parts = [_head(plan), _table(plan), _sums(plan), _range(plan), _broken(plan), _seeds(plan), _notes(plan)]
+def render(plan: Plan, source: str | None = None) -> str:
+    """The plan as text.
+
+    Args:
+        source: as for :func:`headline`; default: the experiment's name.
+    """
+    parts = [
+        _head(plan),
+        _table(plan),
+        _sums(plan),
+        _range(plan),
+        _broken(plan),
+        _seeds(plan),
+        _notes(plan, source or plan.experiment.name),
+    ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -57,6 +69,19 @@ def headline(plan: Plan, source: str) -> str:
         f"{plan.experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
         f"An estimate from {from_what}; srpo plan {source} says more."
     )
+
+
+def warnings(plan: Plan) -> list[str]:
+    """One line for each way in which the experiment does not fit the card."""
+    if plan.gpu is None:
+        return []
+    experiment, lines = plan.experiment, shortages(plan.experiment, plan.gpu.memory)
+    if isinstance(experiment.training.clock, WallClock) and experiment.comparable_with_paper and plan.gpu.name != "h20":
+        lines.append(
+            f"training.clock.kind = wall: an hour of {plan.gpu.name} is not an hour of the paper's H20; to compare "
+            "with its scores take kind: calibrated, as in paper-calibrated"
+        )
+    return lines
 
 
 def not_measured(plan: Plan) -> str:
@@ -213,11 +238,11 @@ def _range(plan: Plan) -> str:
         prices = [make_plan(plan.experiment, plan.nodes, plan.measured, plan.gpu.name, case) for case in cases]
         rows.append([str(lengths.longest), str(lengths.response), *map(cell, prices)])
     header = ["longest response of a batch", "mean", *paces]
-    what = "Steps in these hours, in parts of the table's" if wall else "GPU-hours"
+    what = "Steps in these hours (1.00 x: those of the table above)" if wall else "GPU-hours"
     read = (
         "Read response_length/max, response_length/mean and perf/mfu of a rehearsal's steps; --from takes its seconds."
     )
-    return f"{what}, by what no data sheet has:\n\n{table(header, rows)}\n\n{read}"
+    return f"{what}, by two things that no data sheet has:\n\n{table(header, rows)}\n\n{read}"
 
 
 def _last_steps(plan: Plan) -> int:
@@ -272,15 +297,19 @@ def _seeds(plan: Plan) -> str:
         [
             *(f"Seeds, {joined(names)}\n{said}" for said, names in models.items()),
             f"One more seed of every run takes about {_hours(plan, sum(one_seed.values()))}.",
+            *(
+                ["--decide has wider intervals: its runs vary more, and methods differ over questions."]
+                * bool(plan.gpu)
+            ),
         ]
     )
 
 
-def _notes(plan: Plan) -> str:
+def _notes(plan: Plan, source: str) -> str:
     """What the numbers rest on, as far as it is of this experiment."""
     speed = plan.measured.write_bytes_per_second
     lines = [
-        *_measured(plan),
+        *_measured(plan, source),
         *(_on_a_card(plan) if plan.gpu else _on_cores(plan)),
         *(
             f"{name}: a step generates {rule.max_num_gen_batches} times, its bound, each time as long as the first, "
@@ -298,10 +327,10 @@ def _notes(plan: Plan) -> str:
     return "What this rests on\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _measured(plan: Plan) -> list[str]:
+def _measured(plan: Plan, source: str) -> list[str]:
     measured, name, first = plan.measured, plan.experiment.name, _measured_on_a_card(plan)
     if not measured.folders:
-        later = f"srpo rehearse {name}, then srpo plan {name} --from results/{name}-rehearsal"
+        later = f"srpo rehearse {source}, then srpo plan {source} --from results/{name}-rehearsal"
         nothing = f"Measured: {'no step' if first else 'nothing'}. {later}."
         return [*first, *([nothing] if plan.gpu and not plan.rehearsal else [])]
     lines = [*first, f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
@@ -348,7 +377,7 @@ def _on_a_card(plan: Plan) -> list[str]:
     tokens = memory.micro_batch_tokens(execution, training)
     every = plural(training.validate_every, "step").removeprefix("1 ")
     computed = [
-        f"Seconds per step: from the data sheet of {card}, {sheet}{', the smallest with room' * plan.gpu_chosen}; "
+        f"Seconds per step: from the data sheet of {card}, {sheet}{', chosen here (--gpu names yours)' * plan.gpu_chosen}; "
         f"generation reaches {BANDWIDTH_SHARE:.0%} of the first, all else {joined([*shares])} of the second.",
         f"Prompts have {min(MEAN_PROMPT, training.max_prompt_length)} tokens, responses {response}, the longest of a "
         f"batch {longest} (assumed; src/srpo/plan/gpus.py).",

@@ -6,7 +6,9 @@ import importlib.util
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from paths import ROOT
 
@@ -18,7 +20,7 @@ from srpo.plan import gpus, plan
 from srpo.plan import text as plan_text
 from srpo.plan.measurements import product_rate_here
 from srpo.plan.shortages import shortages
-from srpo.repository import CONFIGS
+from srpo.repository import CONFIGS, REFERENCE
 from srpo.text import duration
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
@@ -101,10 +103,11 @@ def test_a_plan_that_does_not_depend_on_this_machine(name: str) -> None:
 
 
 def test_the_card_of_an_experiment_that_names_none() -> None:
-    """The smallest that has room."""
-    names = ("paper", "one-gpu", "one-gpu-48gb", "one-node-small")
+    """The smallest that has room; a node of eight has none below 80 GB."""
+    names = ("paper", "paper-arms", "paper-calibrated", "paper-controls", "one-gpu", "one-gpu-48gb", "one-node-small")
     cards = {name: plan.default_gpu(load_experiment(CONFIGS / "experiments" / f"{name}.yaml")).name for name in names}
-    assert cards == {"paper": "h100", "one-gpu": "a10g", "one-gpu-48gb": "l40s", "one-node-small": "l40s"}
+    smaller = {"one-gpu": "a10g", "one-gpu-48gb": "l40s", "one-node-small": "l40s"}
+    assert cards == dict.fromkeys(names[:4], "h100") | smaller
     assert plan.default_gpu(EMBEDDED) is None
     assert plan.default_gpu(changed(max_tokens_per_rank=10**6)).name == "b200"  # none has room
 
@@ -141,7 +144,7 @@ def test_the_price_is_a_range_over_the_longest_response_and_the_pace_of_training
 def test_with_a_wall_clock_the_range_is_of_steps_and_no_longer_than_responses_may_be() -> None:
     one_gpu = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
     text = plan_text.render(plan.make_plan(one_gpu))
-    assert "Steps in these hours, in parts of the table's" in text
+    assert "Steps in these hours (1.00 x: those of the table above)" in text
     rows = price_rows(text)
     assert [row[:2] for row in rows] == [["1024", "350"], ["1024", "1024"]]
     assert rows[1][2:] == ["1.00", "x", "0.55", "x"]
@@ -163,7 +166,35 @@ def test_what_a_broken_run_costs_and_what_a_rule_saves(stop: str | None) -> None
     assert f"A run that breaks halfway takes {sound + broken:.0f} GPU-hours instead of {sound:.0f}; " in text
     ends = f"training.stop_on: {stop or 'cost'} {'ends' if stop else 'would end'} it at about {sound - left:.0f}."
     assert ends in text
-    assert "six of nine runs" in text
+    assert f"Published: {broken_runs()} runs of SRPO broke" in text
+
+
+def broken_runs() -> str:
+    """Of SDCL's runs of the paper's SRPO, by the board's rows."""
+    rows = pd.read_csv(REFERENCE / "reproductions.csv", keep_default_na=False)
+    runs = rows[(rows["source"] == "SDCL") & (rows["paper_method"] == "yes") & (rows["method"] == "srpo")]
+    runs = runs[runs["when"] == "best"].drop_duplicates(["run", "benchmark"])
+    return f"{(runs['collapse'] != '').sum()} of {len(runs)}"
+
+
+def test_the_paper_s_hours_are_those_of_its_card(capsys: pytest.CaptureFixture[str]) -> None:
+    warned = "training.clock.kind = wall: an hour of h100 is not an hour of the paper's H20"
+    for name, gpu, expected in (("paper", "h100", True), ("paper", "h20", False), ("paper-arms", "h100", False)):
+        assert cli.main(["plan", name, "--gpu", gpu]) == 0
+        assert (warned in capsys.readouterr().err) == expected, (name, gpu)
+
+
+def test_the_page_s_file_of_one_s_own_and_the_command_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "paper-scale.md").read_text()
+    file = tmp_path / "lab8b.yaml"
+    file.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    assert cli.main(["plan", str(file), "--gpu", "h100"]) == 0
+    text = capsys.readouterr().out
+    hours, disk = re.search(r"All: (\d+) GPU-hours", text), re.search(r"Disk: (\d+) GB", text)
+    assert f"take {hours[1]} GPU-hours on H100 and {int(disk[1]) / 1000:.1f} TB" in page
+    assert f"srpo rehearse {file}, then srpo plan {file} --from results/lab8b-rehearsal" in text
 
 
 def test_on_a_wall_clock_a_broken_run_costs_no_more() -> None:
@@ -365,15 +396,16 @@ def test_every_experiment_has_a_plan(
     monkeypatch.setattr("srpo.plan.measurements.product_rate_here", lambda experiment: None)  # another each time
     assert cli.main(["plan", name, "--nodes", "3"]) == 0
     printed = capsys.readouterr()
-    assert printed.err == ""
+    assert ("clock.kind = wall" in printed.err) == (name == "paper") and printed.err.count("\n") <= 1
     sources = {
         "from the data sheet of": name.startswith(("paper", "one-")),
         "FLOPs at its nominal rates": not name.startswith(("paper", "one-")),
     }
     assert {said: said in printed.out for said in sources} == sources
     assert ("Memory of a GPU" in printed.out) == sources["from the data sheet of"]
-    assert cli.main(["plan", str(CONFIGS / "experiments" / f"{name}.yaml"), "--nodes", "3"]) == 0
-    assert capsys.readouterr().out == printed.out
+    file = str(CONFIGS / "experiments" / f"{name}.yaml")
+    assert cli.main(["plan", file, "--nodes", "3"]) == 0
+    assert capsys.readouterr().out == re.sub(f"srpo (rehearse|plan) {name}", rf"srpo \1 {file}", printed.out)
 
 
 def test_a_shortage_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
