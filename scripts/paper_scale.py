@@ -101,7 +101,7 @@ def bought() -> str:
     short, _, usual, long = LENGTHS
     assert usual == USUAL
     lines = [
-        "| buys | GPU-hours on H100 | at 1,024 and 8,192 tokens | disk, GB | finds the published lead of SRPO over GRPO |",
+        "| buys | GPU-hours on H100 | at 1,024 and 8,192 tokens | disk, GB | finds SRPO's published lead over GRPO |",
         "| --- | ---: | ---: | ---: | --- |",
     ]
     for name, experiment, found, untrained in rows:

@@ -377,7 +377,7 @@ def _on_a_card(plan: Plan) -> list[str]:
     tokens = memory.micro_batch_tokens(execution, training)
     every = plural(training.validate_every, "step").removeprefix("1 ")
     computed = [
-        f"Seconds per step: from the data sheet of {card}, {sheet}{', chosen here (--gpu names yours)' * plan.gpu_chosen}; "
+        f"Seconds per step: from the data sheet of {card}, {sheet}{', chosen; --gpu names yours' * plan.gpu_chosen}; "
         f"generation reaches {BANDWIDTH_SHARE:.0%} of the first, all else {joined([*shares])} of the second.",
         f"Prompts have {min(MEAN_PROMPT, training.max_prompt_length)} tokens, responses {response}, the longest of a "
         f"batch {longest} (assumed; src/srpo/plan/gpus.py).",
