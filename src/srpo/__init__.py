@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from srpo.benchmarks.prompts import teacher_messages
-    from srpo.functional import load_method, loss, route, totals
+    from srpo.functional import entropy, load_method, loss, route, totals
 
 __version__ = "0.3.0"
 
-__all__ = ["load_method", "loss", "route", "teacher_messages", "totals"]
+__all__ = ["entropy", "load_method", "loss", "route", "teacher_messages", "totals"]
 
 
 def __getattr__(name: str) -> Any:

@@ -91,7 +91,7 @@ def route(
             the method has a second table and no step is given, or ``earlier`` is given without a ``success_buffer``.
     """
     method = _at(_method(method), step)
-    rewards, groups = _on_cpu(rewards, groups)
+    rewards, groups = as_tensors(rewards, groups)
     return _routes(method, _correct(rewards, correct), groups, earlier)
 
 
@@ -139,7 +139,7 @@ def totals(
         rewards, groups, method, step, earlier, correct, rows: as in :func:`loss`.
     """
     method = _at(_method(method), step)
-    rewards, groups = _on_cpu(rewards, groups)
+    rewards, groups = as_tensors(rewards, groups)
     right = _correct(rewards, correct)
     own = _rows(rows, len(rewards))
     routes = _routes(method, right, groups, earlier).of(own)
@@ -153,7 +153,12 @@ def totals(
         for row in routes.distilled.nonzero().flatten().tolist():
             nats = entropies[row]
             if nats is None or len(nats) != lengths[row]:
-                raise ValueError(f"entropies: none for each of the {int(lengths[row])} tokens of rollout {row}")
+                found = "none" if nats is None else len(nats)
+                raise ValueError(
+                    f"entropies: {found} for the {int(lengths[row])} tokens of rollout {row}; give no padding"
+                )
+            if not nats.isfinite().all():
+                raise ValueError(f"entropies: not finite for a token of rollout {row}")
             of_group = spread[row].expand(len(nats)).to(nats.device) if method.group_weight == "spread" else None
             weight += unscaled_weights(nats, method.entropy_beta, of_group).sum().item()
     return Totals(int(lengths[~routes.dropped].sum()), distilled, weight)
@@ -221,7 +226,7 @@ def loss(
             log-prob, or the loss is not finite.
     """
     method = _at(_method(method), step)
-    rewards, groups = _on_cpu(rewards, groups)
+    rewards, groups = as_tensors(rewards, groups)
     right = _correct(rewards, correct)
     if (rows is None) != (of_all is None) or not isinstance(of_all, Totals | None):
         raise ValueError("rows and of_all go together: a part of a mini-batch, and the totals of all of it")
@@ -339,13 +344,24 @@ def _at(method: Method, step: int | None) -> Method:
     return method.at(step or 1)
 
 
-def _on_cpu(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hashable]) -> tuple[Tensor, Tensor]:
-    """Routing and advantages are of few numbers, and are computed on the CPU."""
+def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hashable]) -> tuple[Tensor, Tensor]:
+    """Routing and advantages are of few numbers, and are computed on the CPU.
+
+    Returns:
+        Float32 [rollouts] rewards, and int64 [rollouts] the number of each rollout's group.
+
+    Raises:
+        ValueError: if they are not one finite number and one id for each rollout.
+    """
     try:
         counts = len(rewards), len(groups)
         if not isinstance(groups, Tensor):
-            numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-            groups = torch.tensor([numbers[group] for group in groups])
+            # tensors of one number are equal by identity only
+            ids = [group.item() if isinstance(group, Tensor) else group for group in groups]
+            numbers = {group: number for number, group in enumerate(dict.fromkeys(ids))}
+            groups = torch.tensor([numbers[group] for group in ids])
+        elif groups.is_floating_point():
+            groups = groups.unique(return_inverse=True)[1]
         numbers = torch.as_tensor(rewards).detach().float().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"rewards and groups: give a number and an id for each rollout ({error})") from error
@@ -387,8 +403,13 @@ def _correct(rewards: Tensor, correct: Tensor | Sequence[bool] | float | None) -
     """[rollouts] c_i."""
     if correct is None:
         if (other := rewards[(rewards != 0) & (rewards != 1)]).numel():
-            raise ValueError(f"rewards has {other[0].item():g}: if not 1 and 0, give the correct ones as `correct`")
+            raise ValueError(
+                f"rewards has {other[0].item()!r}: if not 1 and 0, give `correct`, the correct ones or their least "
+                "reward, such as 0.5"
+            )
         return rewards == 1
+    if getattr(correct, "ndim", None) == 0:
+        correct = correct.item()  # type: ignore[union-attr]  # a number of NumPy's or torch's
     if isinstance(correct, int | float) and not isinstance(correct, bool):
         if correct != correct:
             raise ValueError("correct = nan: give the least reward of a correct rollout")

@@ -194,7 +194,10 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ({"rewards": lambda x: x[:, None]}, "rewards has 2 dimensions: give one value for each rollout"),
         ({"rewards": lambda x: x[:0], "groups": lambda x: x[:0]}, "^no rollouts$"),
         ({"rewards": lambda x: x / 0}, "rewards: rollout 0 has nan: give finite numbers"),
-        ({"rewards": lambda x: 1.1 * x}, r"rewards has 1.1: if not 1 and 0, give the correct ones as `correct`"),
+        (
+            {"rewards": lambda x: 1.1 * x},
+            r"rewards has 1\.10000002\d*: if not 1 and 0, give `correct`, the correct ones or",
+        ),
         ({"correct": lambda _: REWARDS[1:]}, r"correct has the shape \[15\]: give one value for each of 16 rollouts"),
         ({"correct": lambda _: 0.5 * REWARDS}, "correct: give true and false, or one number, the least reward of a"),
         ({"logits": lambda x: x[0]}, r"logits has the shape \[4, 7\]: give \[rollouts, tokens, vocabulary\]"),
@@ -280,7 +283,7 @@ def test_a_loss_that_is_not_finite_is_no_loss() -> None:
         srpo.loss(world.logits, teacher, world.ids, MASK, REWARDS, GROUPS, "advantage_mix")
 
 
-@pytest.mark.parametrize("correct", [REWARDS.bool(), REWARDS.int().tolist(), 1.9, 2])
+@pytest.mark.parametrize("correct", [REWARDS.bool(), REWARDS.int().tolist(), 1.9, 2, torch.tensor(1.9)])
 def test_other_rewards_say_which_rollouts_are_correct(correct) -> None:
     """Twice the rewards are twice the advantages, and the same distillation of the same rollouts."""
     world = World(load_method("srpo"), several_updates=True)
@@ -418,3 +421,21 @@ def test_messages_without_text_are_refused(messages, response) -> None:
     """Parts of a message would stand in the teacher's prompt as Python writes them."""
     with pytest.raises(ValueError, match="give chat messages, the last with text as its content, and a response"):
         srpo.teacher_messages(messages, response)
+
+
+@pytest.mark.parametrize("groups", [[*GROUPS], GROUPS / 7, [f"question {group}" for group in GROUPS.tolist()]])
+def test_groups_are_ids_of_any_kind(groups) -> None:
+    """A list of tensors too, which are equal by identity only."""
+    assert srpo.route(REWARDS, groups).shown_sibling.equal(srpo.route(REWARDS, GROUPS).shown_sibling)
+
+
+@pytest.mark.parametrize(
+    ("nats", "says"),
+    [
+        (torch.zeros(3), "entropies: 3 for the 5 tokens of rollout 1; give no padding"),
+        (torch.full((5,), math.nan), "entropies: not finite for a token of rollout 1"),
+    ],
+)
+def test_entropies_are_those_of_the_tokens(nats, says) -> None:
+    with pytest.raises(ValueError, match=says):
+        srpo.totals([5, 5], [None, nats], [1.0, 0.0], [0, 0])

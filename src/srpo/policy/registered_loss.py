@@ -7,6 +7,7 @@ the divergence of the top K, and without dynamic weights. For SRPO itself use ``
 docs/verl.md has what your trainer does.
 """
 
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from verl.trainer.ppo.core_algos import agg_loss, register_policy_loss
 
 from srpo.algorithm.advantage import group_advantages, mixed_advantages
 from srpo.algorithm.objective import policy_loss
-from srpo.functional import load_method, route
+from srpo.functional import as_tensors, load_method, route
 
 TABLE = {
     "correct_with_sibling": "grpo",
@@ -26,18 +27,24 @@ TABLE = {
 METHOD = load_method("advantage_mix", title="SRPO at the sampled tokens", routing=TABLE, mix_lambda=0.0)
 
 
-def routed_advantages(rewards: Tensor, groups: Tensor, old_log_probs: Tensor, teacher_log_probs: Tensor) -> Tensor:
+def routed_advantages(
+    rewards: Tensor | Sequence[float],
+    groups: Tensor | Sequence[Hashable],
+    old_log_probs: Tensor,
+    teacher_log_probs: Tensor,
+    correct: Tensor | Sequence[bool] | float | None = None,
+) -> Tensor:
     """[rollouts, tokens] what verl calls ``advantages``.
 
     Args:
-        rewards, groups: [rollouts], as in :func:`srpo.route`; groups number verl's ``uid``.
+        rewards, groups, correct: as in :func:`srpo.route`; verl's ``uid`` are groups.
         old_log_probs: [rollouts, tokens] of the sampled tokens, from the trainer before the update.
         teacher_log_probs: likewise from the self-teacher, whose prompt shows the sibling that ``srpo.route`` chooses.
     """
-    distilled = route(rewards, groups, METHOD).uses_teacher
-    advantages = group_advantages(rewards, groups).to(old_log_probs)[:, None].expand_as(old_log_probs)
+    distilled = route(rewards, groups, METHOD, correct=correct).uses_teacher.to(old_log_probs.device)
+    advantages = group_advantages(*as_tensors(rewards, groups)).to(old_log_probs)[:, None].expand_as(old_log_probs)
     tokens = (x[distilled].flatten() for x in (advantages, old_log_probs, teacher_log_probs))
-    return advantages.masked_scatter(distilled[:, None], mixed_advantages(METHOD, *tokens))
+    return advantages.masked_scatter(distilled[:, None], mixed_advantages(METHOD, *tokens).to(advantages))
 
 
 @register_policy_loss("srpo_sampled_token")
@@ -53,15 +60,25 @@ def srpo_sampled_token(
     """The clipped token losses, [rollouts, tokens], over verl's count of the mini-batch's tokens on all ranks.
 
     Raises:
-        ValueError: if ``loss_agg_mode`` is not token-mean, the one denominator of section 3.3.
+        ValueError: if ``loss_agg_mode`` is not token-mean, the one denominator of section 3.3; the actor does not give
+            the mini-batch's count of tokens; or an advantage is not finite.
     """
     if loss_agg_mode != "token-mean":
         raise ValueError(f"loss_agg_mode = {loss_agg_mode}: srpo_sampled_token has one denominator; use token-mean")
+    whole = getattr(config, "global_batch_info", None) or {}
+    if not whole.get("batch_num_tokens"):
+        raise ValueError(
+            "config.global_batch_info has no batch_num_tokens: a micro-batch would be divided by its own tokens"
+        )
+    response_mask = response_mask.bool()
+    bad = response_mask & ~advantages.isfinite()
+    if bad.any():
+        raise ValueError(f"advantages: not finite for a token of rollout {int(bad.nonzero()[0, 0])} of the micro-batch")
     clips = METHOD.clip_ratio_low, METHOD.clip_ratio_high, METHOD.clip_ratio_c
     new, old, advantage = (x[response_mask] for x in (log_prob, old_log_prob, advantages))
     losses, clipped = policy_loss(new, old, advantage, *clips)
     if rollout_is_weights is not None:
         losses = losses * rollout_is_weights[response_mask]
     padded = torch.zeros_like(log_prob).masked_scatter(response_mask, losses)
-    loss = agg_loss(padded, response_mask, loss_agg_mode, **config.global_batch_info)
+    loss = agg_loss(padded, response_mask, loss_agg_mode, **whole)
     return loss, {"actor/pg_clipfrac": clipped.float().mean().item()}

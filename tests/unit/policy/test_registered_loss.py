@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import types
 
+import numpy as np
 import pytest
 import torch
 from helpers import slow_surrogate
@@ -64,8 +65,28 @@ def test_the_loss_in_verls_registry_equals_a_program_in_float64() -> None:
     torch.testing.assert_close(fast.grad, slow.grad, atol=1e-6, rtol=0)
 
 
-def test_another_denominator_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"loss_agg_mode = seq-mean-token-mean: .* use token-mean"):
-        get_policy_loss_fn("srpo_sampled_token")(
-            old_log_prob=None, log_prob=None, advantages=None, response_mask=None, loss_agg_mode="seq-mean-token-mean"
-        )
+def test_advantages_take_what_verl_has() -> None:
+    """Its ``uid`` are strings; other rewards say which are correct; padding may hold anything."""
+    old, teacher = torch.full((8, 5), -1.0, dtype=torch.bfloat16), torch.full((8, 5), -3.0)
+    teacher[2, 1] = math.nan
+    uid = np.array([f"question {group}" for group in GROUPS])
+    found = routed_advantages(np.array(REWARDS) * 2 - 1, uid, old, teacher, correct=1)
+    assert found.dtype == torch.bfloat16
+    assert found[[0, 1]].tolist() == [[1.0] * 5, [-2.0] * 5]  # 1 - 0, the mean; the teacher's -3 + 1
+    assert found[2].isnan().tolist() == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"loss_agg_mode": "seq-mean-token-mean"}, r"loss_agg_mode = seq-mean-token-mean: .* use token-mean"),
+        ({"config": None}, "global_batch_info has no batch_num_tokens"),
+        ({"advantages": torch.full((2, 3), math.nan)}, "advantages: not finite for a token of rollout 1 of"),
+    ],
+)
+def test_what_would_be_another_loss_is_refused(changes: dict, says: str) -> None:
+    mask = torch.tensor([[0, 0, 0], [0, 1, 1]])
+    values = dict.fromkeys(("old_log_prob", "log_prob", "advantages"), torch.zeros(2, 3)) | {"response_mask": mask}
+    config = types.SimpleNamespace(global_batch_info={"batch_num_tokens": 2, "dp_size": 1})
+    with pytest.raises(ValueError, match=says):
+        get_policy_loss_fn("srpo_sampled_token")(**values | {"config": config} | changes)
