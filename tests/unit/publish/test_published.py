@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from command_line import fails
 from synthetic import tiny_experiment, write_results
 
 from srpo import cli
@@ -33,13 +34,6 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         lines = [{"attempt": 1, "event": event, "time": at, "step": 1, "status": 0} for event, at in times.items()]
         files.attempts.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
-
-
-def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert cli.main([str(argument) for argument in arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -72,9 +72,20 @@ def test_a_broken_file_is_named(tmp_path, name):
         load_results(tmp_path)
 
 
-def test_a_score_without_its_questions_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("spoilt", "line", "message"),
+    [
+        ('"question_scores": [', '"other_scores": [', "the score of step 15 has no question_scores"),
+        ('"question_scores": [', '"question_scores": [1.2, ', "the score of step 15 has a question outside 0 to 1"),
+        ('"question_scores": [', '"question_scores": [NaN, ', r"has a question that is not a number \(NaN\)"),
+        ("{", "{broken", r"validations\.jsonl, line 3: not JSON"),
+    ],
+)
+def test_a_score_that_is_none_is_named(tmp_path, spoilt, line, message):
+    """Of the third validation, which is the one of step 15."""
     write_results(tmp_path, EXPERIMENT)
     path = tmp_path / "runs/miniature-small/chemistry/srpo/seed1/validations.jsonl"
-    path.write_text(path.read_text().replace("question_scores", "other_scores"))
-    with pytest.raises(SrpoError, match=r"validations\.jsonl: the score of step 5 has no question_scores"):
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], lines[2].replace(spoilt, line, 1), *lines[3:]]))
+    with pytest.raises(SrpoError, match=message):
         load_results(tmp_path)
