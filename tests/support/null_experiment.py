@@ -15,7 +15,7 @@ from made_up_scores import World
 from run_files import base_identity, validation, write_evaluation, write_run
 from scipy.special import expit
 
-from srpo.analysis.results.load import Results
+from srpo.analysis.results.load import Results, load_results
 from srpo.experiment.config import Block, Experiment
 from srpo.files import write_text
 from srpo.functional import load_method
@@ -63,6 +63,12 @@ def write(root: Path, null: Null, run_exists: Callable[[RunId], bool] = lambda r
     for run in filter(run_exists, made.runs()):
         _write_run(root / "runs" / run.path, null, run, made)
     return made
+
+
+def results_of(root: Path, null: Null, run_exists: Callable[[RunId], bool] = lambda run: True) -> Results:
+    """Write the logs and read them."""
+    write(root, null, run_exists)
+    return load_results(root)
 
 
 def _write_run(folder: Path, null: Null, run: RunId, experiment: Experiment) -> None:

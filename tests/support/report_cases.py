@@ -44,6 +44,12 @@ def logged(root, benchmark, method, metric, seed=1):
     return [found[metric] for found in metrics if metric in found]
 
 
+def results_of(root, experiment=EXPERIMENT, **options):
+    """Fabricate results and read them."""
+    write_results(root, experiment, **options)
+    return load_results(root)
+
+
 def make(root, experiment=EXPERIMENT, **options):
     """Fabricate results and report them without figures, which are slow."""
     write_results(root, experiment, **options)

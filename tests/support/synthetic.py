@@ -53,6 +53,11 @@ def tiny_experiment(**changes: Any) -> dict[str, Any]:
     }
 
 
+def tiny_of(**block: Any) -> Experiment:
+    """The small experiment with other ``models``, ``benchmarks``, ``methods`` or ``seeds``."""
+    return load_experiment(tiny_experiment(matrix=[tiny_experiment()["matrix"][0] | block]))
+
+
 def write_results(
     root: Path,
     experiment: Experiment,

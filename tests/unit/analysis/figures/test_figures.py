@@ -9,15 +9,14 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from report_cases import EXPERIMENT
-from synthetic import tiny_experiment, write_results
+from report_cases import EXPERIMENT, results_of
+from synthetic import tiny_experiment, tiny_of
 
 from srpo.analysis.figures import registry, style
 from srpo.analysis.figures.captions import score_caption
 from srpo.analysis.figures.curves import FEW_RUNS, MOST_BANDS, clock_curves, curves_with_alarms
 from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.registry import FIGURES
-from srpo.analysis.results.load import load_results
 from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS, ROOT
 
@@ -25,8 +24,7 @@ from srpo.repository import CONFIGS, ROOT
 def test_the_example_of_the_documentation_is_drawn(tmp_path):
     section = (ROOT / "docs" / "extending.md").read_text().split("\n## A figure of a metric\n")[1]
     (spec,) = eval(section.split("```python\n")[1].split("```")[0], vars(registry))
-    write_results(tmp_path, EXPERIMENT)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path)
     frame = spec.data(results)
     assert spec.draw("", results, frame).axes[0].get_lines()
     assert "The learning rate after each step." in spec.caption(results, frame)
@@ -35,8 +33,7 @@ def test_the_example_of_the_documentation_is_drawn(tmp_path):
 def test_score_axes_end_where_scores_do(tmp_path):
     """Although an interval over two seeds goes far beyond 100 %."""
     two = load_experiment(tiny_experiment(matrix=[EXPERIMENT.matrix[0].model_dump() | {"seeds": [1, 2]}]))
-    write_results(tmp_path, two)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, two)
     frame = clock_curves(results, two.methods)
     frame = frame.assign(low=frame["value"] - 90, high=frame["value"] + 90)
     figure = draw_scores("Scores", results, frame)
@@ -54,8 +51,7 @@ def _of_unequal_pace(tmp_path):
             training={"clock": {"kind": "modelled"}, "budget_seconds": {"1h": 8, "5h": 16, "10h": 32}},
         )
     )
-    write_results(tmp_path, experiment)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, experiment)
     rows = [
         results.validations[results.validations["benchmark"] == "physics"]
         .iloc[[0]]
@@ -88,9 +84,7 @@ def wild(tmp_path_factory):
     """Two seeds that differ as much as possible: a t interval over them reaches far beyond any bound."""
     root = tmp_path_factory.mktemp("wild")
     methods = ["grpo", "sdpo", "srpo", "srpo_without_weighting", "advantage_mix", "sdpo_failed_only"]
-    block = {**tiny_experiment()["matrix"][0], "methods": methods, "seeds": [1, 2]}
-    write_results(root, load_experiment(tiny_experiment(matrix=[block])))
-    results = load_results(root)
+    results = results_of(root, tiny_of(methods=methods, seeds=[1, 2]))
     steps = results.steps.copy()
     for name in {series.metric for series in _metrics_of_figures()} & {*steps.columns}:
         share = np.where(steps["seed"] == 1, 0.02, 0.97) + 0.001 * (steps["step"] % 7)
@@ -172,10 +166,9 @@ def test_methods_of_an_experiment_can_be_told_apart_in_grey_and_from_an_alarm(na
 @pytest.mark.parametrize("count", [MOST_BANDS, MOST_BANDS + 1])
 def test_bands_that_would_hide_the_lines_are_not_drawn(count, tmp_path):
     names = ["grpo", "sdpo", "srpo", "rlsd", "sc_sdpo", "srpo_frozen_teacher"][:count]
-    (block,) = tiny_experiment()["matrix"]
-    matrix = [block | {"methods": names, "benchmarks": ["miniature/physics"], "seeds": [*range(FEW_RUNS + 1)]}]
-    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
-    results = load_results(tmp_path)
+    results = results_of(
+        tmp_path, tiny_of(methods=names, benchmarks=["miniature/physics"], seeds=[*range(FEW_RUNS + 1)])
+    )
     frame = clock_curves(results, names)
     assert frame["low"].notna().any()
     drawn = draw_scores("Scores", results, frame).axes[0].collections
@@ -185,10 +178,9 @@ def test_bands_that_would_hide_the_lines_are_not_drawn(count, tmp_path):
 
 @pytest.mark.parametrize("seeds", [1, 2, FEW_RUNS, FEW_RUNS + 1])
 def test_a_mean_of_few_runs_is_drawn_without_a_band(seeds, tmp_path):
-    (block,) = tiny_experiment()["matrix"]
-    matrix = [block | {"methods": ["grpo"], "benchmarks": ["miniature/physics"], "seeds": [*range(1, seeds + 1)]}]
-    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
-    results = load_results(tmp_path)
+    results = results_of(
+        tmp_path, tiny_of(methods=["grpo"], benchmarks=["miniature/physics"], seeds=[*range(1, seeds + 1)])
+    )
     frame = curves_with_alarms(results, ["grpo"])
     assert bool(frame["low"].notna().any()) is (seeds > 1)  # the data have the interval
     assert bool(draw_scores("Scores", results, frame).axes[0].collections) is (seeds > FEW_RUNS)

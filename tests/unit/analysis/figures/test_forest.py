@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from null_experiment import Null, write
+from null_experiment import Null, results_of
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.forest import OVER, PAPER, _limits, in_words, primary_differences
@@ -21,8 +21,7 @@ from srpo.analysis.tables.clock_tables import clocks_table
 @pytest.fixture(scope="module", params=[0.0, 4.0, -12.0])
 def results(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("forest")
-    write(root, Null(gain=(("srpo", request.param),)))
-    return load_results(root)
+    return results_of(root, Null(gain=(("srpo", request.param),)))
 
 
 def test_each_row_is_the_claims_estimate_with_the_papers_values(results):
@@ -102,8 +101,7 @@ def test_an_interval_over_benchmarks_that_is_much_wider_does_not_set_the_scale()
 
 
 def test_one_run_of_each_method_has_no_interval(tmp_path):
-    write(tmp_path, Null(seeds=(1,)))
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, Null(seeds=(1,)))
     spec = FIGURES["primary_differences"]
     frame = spec.data(results)
     assert frame["low"].isna().all()
@@ -126,8 +124,7 @@ def test_nothing_tested_is_an_empty_frame(results, tmp_path):
 
 @pytest.mark.parametrize("seeds", [(1, 2, 3), (1,)])
 def test_every_clock_of_the_table_is_drawn(seeds, tmp_path):
-    write(tmp_path, Null(seeds=seeds))
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, Null(seeds=seeds))
     spec = FIGURES["clock_differences"]
     frame = spec.data(results)
     table = clocks_table(results).frame

@@ -329,8 +329,7 @@ def test_no_verdict_is_typed():
 
 
 def test_of_one_run_each_nothing_is_said_about_an_interval(tmp_path):
-    null_experiment.write(tmp_path, null_experiment.Null(seeds=(1,)))
-    results = load_results(tmp_path)
+    results = null_experiment.results_of(tmp_path, null_experiment.Null(seeds=(1,)))
     (row,) = (claim_row(found, results) for found in findings(results) if found.claim.id == "srpo_over_grpo_last")
     (line,) = row["here"]
     assert line["interval"] == ""

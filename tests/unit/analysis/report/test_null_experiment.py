@@ -6,7 +6,7 @@ from dataclasses import replace
 import null_experiment
 import numpy as np
 import pytest
-from null_experiment import Null
+from null_experiment import Null, results_of
 from scipy import stats
 
 from srpo.analysis.figures.forest import forest_caption, our_differences, primary_differences
@@ -25,11 +25,6 @@ PRIMARY = [
     for claim in load_claims()
     if claim.primary and {method for _, method, _ in claim.quantity.terms} <= {*null_experiment.METHODS}
 ]
-
-
-def results_of(root, null, **options):
-    null_experiment.write(root, null, **options)
-    return load_results(root)
 
 
 def verdicts(results, claims=None):
@@ -196,8 +191,7 @@ def test_p_values_of_primary_claims_are_holms(same):
 
 def test_our_questions_are_decided_together_and_apart_from_the_primary_claims(tmp_path):
     """The same runs with and without the methods of our questions: the primary claims have the same p-values."""
-    null_experiment.write(tmp_path, Null(methods=(*null_experiment.METHODS, "rlsd", "sc_sdpo"), gain=(("rlsd", 3.0),)))
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, Null(methods=(*null_experiment.METHODS, "rlsd", "sc_sdpo"), gain=(("rlsd", 3.0),)))
     found = {finding.claim.id: finding.outcomes[0] for finding in findings(results)}
     asked = [claim for claim in load_claims() if claim.ours and found[claim.id].several_seeds]
     assert [c.id for c in asked] == ["rlsd_over_srpo", "sc_sdpo_over_srpo", "sc_sdpo_over_sdpo", "rlsd_over_grpo"]
@@ -208,8 +202,7 @@ def test_our_questions_are_decided_together_and_apart_from_the_primary_claims(tm
 
 
 def test_our_questions_have_their_own_section_figure_and_sentences(tmp_path):
-    null_experiment.write(tmp_path, Null(methods=("srpo", "rlsd", "grpo"), gain=(("rlsd", -12.0),)))
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, Null(methods=("srpo", "rlsd", "grpo"), gain=(("rlsd", -12.0),)))
     found = findings(results)
     assert answers(results, found)[-1] == "Of our 2 questions none holds and 2 do not hold."
     frame = our_differences(results)
@@ -226,8 +219,7 @@ def test_our_questions_have_their_own_section_figure_and_sentences(tmp_path):
 def test_an_equivalence_is_in_the_table_of_questions_and_not_in_their_figure(tmp_path):
     """Its limit is a margin, not 0; it counts in the family all the same."""
     methods = ("srpo", "srpo_equal_loss_scale", "srpo_without_weighting")
-    null_experiment.write(tmp_path, Null(methods=methods))
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, Null(methods=methods))
     asked = {finding.claim.id: finding for finding in findings(results) if finding.asked}
     assert set(asked) == {"weighting_at_equal_loss_scale", "scale_explains_no_gain"}
     assert set(our_differences(results)["claim"]) == {"weighting_at_equal_loss_scale"}

@@ -6,14 +6,13 @@ import math
 import pytest
 from null_experiment import Null
 from null_experiment import write as write_null
-from report_cases import EXPERIMENT, report
-from synthetic import tiny_experiment, write_results
+from report_cases import EXPERIMENT, report, results_of
+from synthetic import tiny_of, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.scores import SCORES
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.registry import build_tables
-from srpo.experiment.compose import load_experiment
 
 
 def one_question(cell):
@@ -54,10 +53,8 @@ def test_a_metric_that_is_null_is_a_gap(tmp_path):
 @pytest.mark.parametrize("seeds", [(1,), (1, 2)])
 def test_no_share_has_an_interval_beyond_0_to_100_percent(tmp_path, seeds):
     """In tables, and of claims in percent; two benchmarks with one seed give a share no interval at all."""
-    matrix = [{**tiny_experiment()["matrix"][0], "seeds": list(seeds)}]
-    experiment = load_experiment(tiny_experiment(matrix=matrix))
-    write_results(tmp_path, experiment)
-    results = load_results(tmp_path)
+    experiment = tiny_of(seeds=list(seeds))
+    results = results_of(tmp_path, experiment)
     for table in build_tables(results).values():
         columns = table.frame.columns
         shares = [c for c in columns if c.removesuffix("_low").removesuffix("_high") in ("percent", *SCORES[:2])]

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pandas as pd
 import pytest
-from report_cases import EXPERIMENT, make, parsed, report, verdicts
+from report_cases import EXPERIMENT, make, parsed, report, results_of, verdicts
 from synthetic import paper_experiment, tiny_experiment, write_results
 
 from srpo.analysis.figures.registry import FIGURES, write_figures
@@ -172,8 +172,7 @@ def test_links_lead_somewhere_and_ids_are_unique(tmp_path):
 
 
 def test_embedded_data_is_what_the_figure_was_drawn_from(tmp_path):
-    write_results(tmp_path, EXPERIMENT)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path)
     write_figures(results, tmp_path / "figures")
     tags = parsed(report(tmp_path))
     links = {a["download"]: a["href"] for _, a in tags if "download" in a}
@@ -204,8 +203,7 @@ def test_no_sentence_is_longer_than_two_lines_of_a_wide_screen(tmp_path):
 
 
 def test_a_figure_of_zeros_is_a_sentence(tmp_path):
-    write_results(tmp_path, EXPERIMENT)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path)
     results = replace(results, steps=results.steps.assign(**{"teacher/entropy": 0.0}))
     write_figures(results, tmp_path / "figures")
     page = render(results, tmp_path / "figures")

@@ -7,12 +7,11 @@ import re
 import matplotlib as mpl
 import pytest
 from browser import CHROMIUM, measure, printed_pages
-from null_experiment import Null, write
+from null_experiment import Null, results_of
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.report.page import render
-from srpo.analysis.results.load import load_results
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
@@ -30,8 +29,7 @@ LINES = """[...d.querySelectorAll(".lead, .answers-in-short li, .legend dd, main
 def page(tmp_path_factory):
     """Five benchmarks, three methods, three seeds, of which one method is ahead: drawn and rendered."""
     root = tmp_path_factory.mktemp("screens")
-    write(root, Null(gain=(("srpo", 6.0),)))
-    results = load_results(root)
+    results = results_of(root, Null(gain=(("srpo", 6.0),)))
     with mpl.rc_context(style.rc()):
         for name in ("primary_differences", "learning_curves", "routing", "step_seconds"):
             spec = FIGURES[name]

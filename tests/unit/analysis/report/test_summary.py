@@ -13,8 +13,8 @@ import null_experiment
 import pandas as pd
 import pytest
 from null_experiment import Null
-from report_cases import EXPERIMENT, make
-from synthetic import paper_experiment, tiny_experiment, write_results
+from report_cases import EXPERIMENT, make, results_of
+from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 
 from srpo import __version__
 from srpo.analysis.figures.curves import clock_curves
@@ -74,8 +74,7 @@ def test_the_page_says_which_clock_counted(tmp_path, kind, words):
 
 def test_our_questions_are_not_taken_for_the_papers_claims(tmp_path):
     """They stand in a table of their own, and the summary counts the paper's alone."""
-    (block,) = tiny_experiment()["matrix"]
-    page = make(tmp_path, load_experiment(tiny_experiment(matrix=[block | {"methods": ["grpo", "srpo", "rlsd"]}])))
+    page = make(tmp_path, tiny_of(methods=["grpo", "srpo", "rlsd"]))
     tables = re.findall(r'aria-label="(Claim|Question)s">(.*?)</table>', page, flags=re.S)
     shown = {kind: " ".join(rows for name, rows in tables if name == kind) for kind in ("Claim", "Question")}
     results = load_results(tmp_path)
@@ -126,8 +125,7 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
 
 
 def test_one_seed_has_no_interval_and_decides_nothing(tmp_path):
-    null_experiment.write(tmp_path, Null(seeds=(1,)))
-    results = load_results(tmp_path)
+    results = null_experiment.results_of(tmp_path, Null(seeds=(1,)))
     found = findings(results)
     primary = [finding for finding in found if finding.claim.primary and finding.verdict != "not tested"]
     assert {finding.verdict for finding in primary} == {"one seed"}
@@ -141,11 +139,8 @@ def test_one_seed_has_no_interval_and_decides_nothing(tmp_path):
 
 
 def test_the_sentences_of_each_model_and_of_many_methods(tmp_path):
-    (block,) = tiny_experiment()["matrix"]
     methods = ["grpo", "sdpo", "srpo", "rlsd", "sc_sdpo", "srpo_frozen_teacher", "srpo_equal_loss_scale"]
-    many = [block | {"models": ["miniature-small", "miniature-tiny"], "methods": methods}]
-    write_results(tmp_path, load_experiment(tiny_experiment(matrix=many)))
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, tiny_of(models=["miniature-small", "miniature-tiny"], methods=methods))
     said = answers(results, findings(results))
     titles = [model.title for model in results.experiment.models.values()]
     assert [sentence.split(":")[0] for sentence in said[:4]] == [titles[0], titles[0], titles[1], titles[1]]
@@ -155,17 +150,14 @@ def test_the_sentences_of_each_model_and_of_many_methods(tmp_path):
 
 
 def test_nothing_to_compare_is_no_sentence(tmp_path):
-    (block,) = tiny_experiment()["matrix"]
-    write_results(tmp_path, load_experiment(tiny_experiment(matrix=[block | {"methods": ["sdpo"]}])))
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, tiny_of(methods=["sdpo"]))
     scores, decided = answers(results, findings(results))
     assert scores.startswith("After training, SDPO has ")
     assert decided == "No primary claim is tested here (yet)."
 
 
 def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
-    write_results(tmp_path / "results", EXPERIMENT)
-    results = load_results(tmp_path / "results")
+    results = results_of(tmp_path / "results")
     folder = tmp_path / "registered"
     assert _published(results, folder) == []
     folder.mkdir()
@@ -195,9 +187,7 @@ def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
         f"on physics {lead('grpo', 'physics')} (+9.0 [+1.0, +16.0]) over GRPO and "
         f"{lead('sdpo', 'physics')} (+11.0 [+3.0, +18.0]) over SDPO."
     ]
-    block = tiny_experiment()["matrix"][0] | {"methods": ["sdpo", "srpo"]}
-    write_results(tmp_path / "without-grpo", load_experiment(tiny_experiment(matrix=[block])))
-    without = load_results(tmp_path / "without-grpo")
+    without = results_of(tmp_path / "without-grpo", tiny_of(methods=["sdpo", "srpo"]))
     (sentence,) = _published(without, folder)
     assert "over SDPO" in sentence
     assert "GRPO" not in sentence
@@ -206,8 +196,7 @@ def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
 
 
 def test_the_card_has_a_line_for_what_is_known(tmp_path):
-    write_results(tmp_path, EXPERIMENT)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path)
     names = ["code", "processor", "training", "model", "questions", "command"]
     assert [name for name, _ in card(results)] == names
     first, second = (tmp_path / "runs" / run.path / "attempts.jsonl" for run in EXPERIMENT.runs()[:2])
@@ -238,8 +227,7 @@ def test_the_command_names_a_shipped_file_only_if_that_says_the_same(tmp_path):
 
 
 def test_the_checks_are_one_line_beside_the_verdicts_and_not_counted_with_one_seed(tmp_path):
-    null_experiment.write(tmp_path / "several", Null())
-    results = load_results(tmp_path / "several")
+    results = null_experiment.results_of(tmp_path / "several", Null())
     found = findings(results)
     checks = [f for f in found if f.claim.check and f.verdict not in UNTESTED]
     said = background(results, found)[0]
@@ -252,8 +240,7 @@ def test_the_checks_are_one_line_beside_the_verdicts_and_not_counted_with_one_se
         row = page.split(f'<tr id="claim-{finding.claim.id}">')[1].split("</tr>")[0]
         assert f"<td>check: {finding.verdict}</td>" in row
         assert 'class="verdict' not in row
-    null_experiment.write(tmp_path / "one", Null(seeds=(1,)))
-    one = load_results(tmp_path / "one")
+    one = null_experiment.results_of(tmp_path / "one", Null(seeds=(1,)))
     assert "any learning method fulfils" not in " ".join(background(one, findings(one)))
 
 

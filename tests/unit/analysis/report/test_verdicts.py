@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from report_cases import report, verdicts
-from synthetic import CURVES, tiny_experiment, write_results
-
-from srpo.experiment.compose import load_experiment
+from synthetic import CURVES, tiny_of, write_results
 
 
 def test_our_questions_are_answered_where_the_controls_were_run(tmp_path):
     """A control that is SRPO under another name and one that is GRPO: the intervals say so."""
     names = ["srpo", "srpo_without_weighting"]
-    matrix = [{**tiny_experiment()["matrix"][0], "methods": names, "seeds": [1, 2, 3]}]
-    experiment = load_experiment(tiny_experiment(matrix=matrix))
+    experiment = tiny_of(methods=names, seeds=[1, 2, 3])
     controls = {"srpo_equal_loss_scale": "srpo", "grpo_at_srpo_settings": "srpo"}
     methods = experiment.methods | {
         name: experiment.methods[like].model_copy(update={"name": name, "title": name})

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synthetic import tiny_experiment, write_results
+from synthetic import tiny_of, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.matrix import mixed_questions
-from srpo.experiment.compose import load_experiment
 from srpo.layout import Layout
 
 
 def test_each_table_of_facts_has_its_own_test_file(tmp_path: Path) -> None:
-    matrix = [tiny_experiment()["matrix"][0] | {"models": ["miniature-large"], "seeds": [1, 2]}]
-    experiment = load_experiment(tiny_experiment(matrix=matrix))
+    experiment = tiny_of(models=["miniature-large"], seeds=[1, 2])
     write_results(tmp_path, experiment)
     assert mixed_questions(load_results(tmp_path)) == {}
     for run in experiment.runs():

@@ -16,7 +16,6 @@ from srpo.analysis.report.summary import registered
 from srpo.analysis.results import registered as module
 from srpo.analysis.results.claims import load_claims
 from srpo.analysis.results.clocks import CLOCKS
-from srpo.analysis.results.load import load_results
 from srpo.analysis.results.registered import REGISTERED, load_registration, registration_of
 from srpo.analysis.results.verdicts import findings
 from srpo.errors import SrpoError
@@ -58,8 +57,7 @@ def test_its_claims_are_the_primary_ones_with_the_same_terms():
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     root = tmp_path_factory.mktemp("registered")
-    null_experiment.write(root, Null())
-    return load_results(root)
+    return null_experiment.results_of(root, Null())
 
 
 @pytest.fixture

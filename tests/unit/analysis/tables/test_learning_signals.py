@@ -7,11 +7,10 @@ import re
 
 import pytest
 from report_cases import EXPERIMENT, cell, logged, read
-from synthetic import tiny_experiment, write_results
+from synthetic import tiny_of, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import write_tables
-from srpo.experiment.compose import load_experiment
 
 
 @pytest.mark.parametrize("part", ["early", "late"])
@@ -64,8 +63,7 @@ def test_diagnostics_of_older_logs_are_left_out(tmp_path):
 
 def test_intervals_of_shares_stay_within_0_and_100_percent(tmp_path):
     """Three seeds whose shares are nearly 0 or 100 %; only the scale of the weighted loss may be above 100 %."""
-    (block,) = tiny_experiment()["matrix"]
-    write_results(tmp_path, load_experiment(tiny_experiment(matrix=[block | {"seeds": [1, 2, 3]}])))
+    write_results(tmp_path, tiny_of(seeds=[1, 2, 3]))
     logged = {
         "actor/clip_fraction": (0, 0, 0.001),
         "teacher/top_k_mass": (1, 1, 0.99),

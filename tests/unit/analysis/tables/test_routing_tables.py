@@ -7,11 +7,10 @@ import re
 
 import pytest
 from report_cases import EXPERIMENT, MODEL, read
-from synthetic import tiny_experiment, write_results
+from synthetic import tiny_of, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import build_tables, write_tables
-from srpo.experiment.compose import load_experiment
 
 
 def test_table_6_is_the_first_logged_group_with_both_branches(finished):
@@ -42,7 +41,7 @@ def test_table_6_is_the_first_logged_group_with_both_branches(finished):
 
 def test_table_6_prefers_srpo_and_takes_the_first_run_that_has_a_group(tmp_path):
     names = ["srpo_without_weighting", "srpo"]
-    experiment = load_experiment(tiny_experiment(matrix=[{**tiny_experiment()["matrix"][0], "methods": names}]))
+    experiment = tiny_of(methods=names)
     write_results(tmp_path, experiment)
     for expected in (("chemistry", "srpo"), ("physics", "srpo"), ("chemistry", "srpo_without_weighting")):
         frame = build_tables(load_results(tmp_path))["table6"].frame
@@ -56,7 +55,7 @@ def test_table_6_is_empty_and_says_why(tmp_path):
     assert table.frame.empty
     assert "No group with rollouts in both branches is logged" in table.notes[0]
     assert list(table.frame.columns)[:4] == ["model", "benchmark", "method", "seed"]
-    experiment = load_experiment(tiny_experiment(matrix=[{**tiny_experiment()["matrix"][0], "methods": ["sdpo"]}]))
+    experiment = tiny_of(methods=["sdpo"])
     write_results(tmp_path / "sdpo", experiment)
     table = build_tables(load_results(tmp_path / "sdpo"))["table6"]
     assert "No method of this experiment sends rollouts to both branches." in table.notes

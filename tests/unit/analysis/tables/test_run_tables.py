@@ -46,8 +46,7 @@ def test_steps_validations_and_questions_within_a_budget(finished):
 def collapsed(tmp_path_factory):
     """Two of three physics runs of SDPO fall below the untrained model from the second validation on."""
     root = tmp_path_factory.mktemp("collapsed")
-    null_experiment.write(root, Null(run_sd=0.5))
-    results = load_results(root)
+    results = null_experiment.results_of(root, Null(run_sd=0.5))
     validations = results.validations
     falls = (validations["benchmark"] == "physics") & (validations["method"] == "sdpo") & (validations["seed"] < 3)
     falls &= validations["step"] > 2

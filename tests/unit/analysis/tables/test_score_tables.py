@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from report_cases import EXPERIMENT, MODEL, cell, raw_maximum, read
-from synthetic import paper_experiment, tiny_experiment, write_results
+from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.cross_fit import selected_scores
@@ -76,8 +76,7 @@ def test_a_budget_that_a_running_run_has_not_reached_is_open(tmp_path):
 
 
 def test_seeds_are_averaged_and_counted(tmp_path):
-    blocks = [{**tiny_experiment()["matrix"][0], "benchmarks": ["miniature/physics"], "seeds": [1, 2, 3]}]
-    experiment = load_experiment(tiny_experiment(matrix=blocks))
+    experiment = tiny_of(benchmarks=["miniature/physics"], seeds=[1, 2, 3])
     write_results(tmp_path, experiment, keep=lambda run: run.seed < 3)
     write_tables(load_results(tmp_path), tmp_path / "tables")
     row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
@@ -88,7 +87,7 @@ def test_seeds_are_averaged_and_counted(tmp_path):
 
 def test_ablations_are_averaged_and_compared(tmp_path):
     names = ["srpo", "srpo_without_weighting", "advantage_mix"]
-    experiment = load_experiment(tiny_experiment(matrix=[{**tiny_experiment()["matrix"][0], "methods": names}]))
+    experiment = tiny_of(methods=names)
     write_results(tmp_path, experiment)
     write_tables(load_results(tmp_path), tmp_path / "tables")
     scores = {m: sum(raw_maximum(tmp_path, b, m, 20) for b in ("chemistry", "physics")) / 2 for m in names}
@@ -216,8 +215,7 @@ def test_the_selection_bias_is_the_difference_between_the_two_protocols(finished
 
 def test_intervals_are_over_seeds_and_questions(tmp_path):
     """The estimate has its oracles in test_contrasts.py; here, that a table gives it the right scores."""
-    blocks = [{**tiny_experiment()["matrix"][0], "benchmarks": ["miniature/physics"], "seeds": [1, 2, 3]}]
-    experiment = load_experiment(tiny_experiment(matrix=blocks))
+    experiment = tiny_of(benchmarks=["miniature/physics"], seeds=[1, 2, 3])
     write_results(tmp_path, experiment)
     write_tables(load_results(tmp_path), tmp_path / "tables")
     row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")

@@ -8,7 +8,6 @@ from null_experiment import Null, by_base_model
 from scipy import stats
 
 from srpo.analysis.results.claims import load_claims
-from srpo.analysis.results.load import load_results
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.score_tables import differences_table
 from srpo.analysis.tables.table import table_csv
@@ -18,8 +17,7 @@ from srpo.analysis.tables.verdict_table import verdicts_table
 @pytest.fixture(scope="module", params=[False, True], ids=["seeds", "base models"])
 def results(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("verdicts")
-    null_experiment.write(root, Null(gain=(("srpo", 6.0),)))
-    found = load_results(root)
+    found = null_experiment.results_of(root, Null(gain=(("srpo", 6.0),)))
     return by_base_model(found) if request.param else found
 
 
