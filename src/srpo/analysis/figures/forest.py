@@ -93,7 +93,8 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     """A row of panels per model, the average first, then each benchmark; a line per claim, the first on top."""
     models, rows = list(dict.fromkeys(frame["model"])), list(dict.fromkeys(frame["difference"]))
     benchmarks = list(dict.fromkeys(frame.loc[frame["series"] == "benchmark", "name"]))
-    height = 0.75 + (0.3 + 0.25 * len(rows)) * len(models)
+    # below two inches the legend and the titles leave no room for panels of one line
+    height = max(2.0, 0.75 + (0.3 + 0.25 * len(rows)) * len(models))
     figure = style.new_figure(12.0 if benchmarks else 9.0, height, title)
     widths = [4.2, 2.4, *[1.15] * len(benchmarks)]
     grid = figure.subplots(len(models), len(widths), squeeze=False, sharex="col", width_ratios=widths)

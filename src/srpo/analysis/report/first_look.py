@@ -49,7 +49,7 @@ def answers(results: Results, findings: Sequence[Finding]) -> list[str]:
 
 
 def _scores(results: Results, model: str) -> str:
-    """What share of the questions each method has right after the last budget, and the untrained model."""
+    """What share of the questions each method has right at its best checkpoint and at the end; the untrained model."""
     scores, plan = Scores.of(results), planned(results, model)
     *_, budget = results.experiment.training.budget_seconds
     methods = [method for method in main_methods(results) if method in plan]
@@ -72,11 +72,19 @@ def _scores(results: Results, model: str) -> str:
     untrained = f" (untrained {base.value:.1f} %)" if base else ""
     only = benchmark_title(results, benchmarks[0])
     over = f"on average over {len(benchmarks)} benchmarks" if len(benchmarks) > 1 else f"on {only.lower()}"
-    return f"After training, {said}{untrained}, {over}."
+    return f"At its best checkpoint, {said}{untrained}, {over}.{_at_the_end(results, model, listed, benchmarks)}"
+
+
+def _at_the_end(results: Results, model: str, methods: Sequence[str], benchmarks: Sequence[str]) -> str:
+    """The means of the last validations, in the order of ``methods``; empty if a run has none."""
+    scores, (*_, budget) = Scores.of(results), results.experiment.training.budget_seconds
+    ends = [scores.estimate(model, {(method, budget): 1.0}, benchmarks, "end") for method in methods]
+    said = [f"{end.value:.1f}" for end in ends if end is not None]
+    return f" At the end of training: {joined(said)} %." if len(said) == len(methods) else ""
 
 
 def _leads(results: Results, findings: Sequence[Finding], model: str) -> str:
-    """How far SRPO ends above its rivals; empty if it is not compared with one."""
+    """How far SRPO's best checkpoint is above its rivals'; empty if it is not compared with one."""
     found = {rival: outcome for rival in _RIVALS if (outcome := _outcome(findings, model, rival)) is not None}
     if not found:
         return ""
@@ -86,15 +94,16 @@ def _leads(results: Results, findings: Sequence[Finding], model: str) -> str:
         value = outcome.estimate.value
         far = f"{abs(value):.1f}{' points' if not parts else ''} {'below' if value < 0 else 'above'}"
         parts.append(f"{far} {method_title(results, rival)}{_support(outcome, bool(parts))}")
-    return f"SRPO ends {joined(parts)}{_said(results, model, list(found.values()))}."
+    return f"SRPO's best is {joined(parts)}{_said(results, model, list(found.values()))}."
 
 
 def _support(outcome: Outcome, again: bool) -> str:
-    """The interval of a lead, and on how many benchmarks it is one; one run has no interval."""
+    """The interval of a lead, and on how many benchmarks it holds by itself; one run has no interval."""
     estimate = outcome.estimate
     assert estimate is not None
     ends = interval(estimate.low, estimate.high) if outcome.several_seeds else ""
-    share = f"{'' if again else 'ahead on '}{outcome.agreeing} of {outcome.benchmarks}{'' if again else ' benchmarks'}"
+    count, what = (outcome.holding, "shown on") if ends else (outcome.agreeing, "ahead on")
+    share = f"{count} of {outcome.benchmarks}" if again else f"{what} {count} of {outcome.benchmarks} benchmarks"
     return (f" {ends}" if ends else "") + (f" ({share})" if outcome.benchmarks > 1 else "")
 
 

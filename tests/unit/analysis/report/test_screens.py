@@ -90,7 +90,7 @@ def test_no_sentence_of_the_summary_is_longer_than_three_lines(page, tmp_path):
     assert lines[run] == 1
     short = re.findall(r'<ul class="answers-in-short">.*?</ul>', page, flags=re.S)[0].count("<li>")
     assert short == 3
-    sentences = [text for text in lines if text.strip().startswith(("After ", "SRPO ends ", "Of "))]
+    sentences = [text for text in lines if text.strip().startswith(("At its best ", "SRPO's best ", "Of "))]
     assert len(sentences) == 3
     assert all(lines[text] <= 3 for text in sentences)  # beside the card
 

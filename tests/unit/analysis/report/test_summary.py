@@ -101,10 +101,12 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
     ends = {
         method: Scores.of(results).estimate("qwen3-8b", term, made.benchmarks).value for method, term in terms.items()
     }
+    last = [Scores.of(results).estimate("qwen3-8b", term, made.benchmarks, "end").value for term in terms.values()]
     base = 100 * results.bases["avg_at_k"].mean()
     assert scores == (
-        f"After training, GRPO has {ends['grpo']:.1f} % right, SDPO {ends['sdpo']:.1f} % and SRPO {ends['srpo']:.1f} % "
-        f"(untrained {base:.1f} %), on average over 5 benchmarks."
+        f"At its best checkpoint, GRPO has {ends['grpo']:.1f} % right, SDPO {ends['sdpo']:.1f} % and SRPO {ends['srpo']:.1f} % "
+        f"(untrained {base:.1f} %), on average over 5 benchmarks. "
+        "At the end of training: {:.1f}, {:.1f} and {:.1f} %.".format(*last)
     )
     outcomes = {f.claim.id: f.outcomes[0] for f in found}
     over = [outcomes[f"srpo_over_{rival}_last"] for rival in ("grpo", "sdpo")]
@@ -114,7 +116,7 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
         assert estimate.value == pytest.approx(ends["srpo"] - ends[rival.lower()])
         side = "above" if estimate.value > 0 else "below"
         assert f"{abs(estimate.value):.1f}{' points' * (rival == 'GRPO')} {side} {rival} [{estimate.low:.1f}, " in leads
-        assert f"{outcome.agreeing} of 5" in leads
+        assert f"{outcome.holding} of 5" in leads
     assert leads.endswith(f": with 3 runs each the first is shown, the second is {over[1].verdict}.")
     assert "1 does not hold" in decided
     assert all(len(sentence) <= LONGEST for sentence in (scores, leads, decided))
@@ -152,7 +154,7 @@ def test_the_sentences_of_each_model_and_of_many_methods(tmp_path):
 def test_nothing_to_compare_is_no_sentence(tmp_path):
     results = results_of(tmp_path, tiny_of(methods=["sdpo"]))
     scores, decided = answers(results, findings(results))
-    assert scores.startswith("After training, SDPO has ")
+    assert scores.startswith("At its best checkpoint, SDPO has ")
     assert decided == "No primary claim is tested here (yet)."
 
 
