@@ -678,6 +678,10 @@ def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
 
     file = CONFIGS / "experiments" / f"{folder.name}.yaml"
     missing = f"{folder}: no {Layout(folder).experiment.name} here"
+    likely = [Path("results", folder.name), Path("published", folder.name)]
+    near = [str(path) for path in likely if path.is_dir() and path != folder and not folder.is_absolute()]
+    if near:
+        return SrpoError(f"{missing}; did you mean {' or '.join(near)}?")
     if not file.is_file():
         return SrpoError(f"{missing}{otherwise}")
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file

@@ -163,6 +163,14 @@ def test_an_experiment_that_has_not_run_is_named_with_the_command_that_runs_it(
     assert fails(capsys, *verb) == f"srpo: error: results/smoke: no experiment.yaml here; {run}"
 
 
+def test_a_name_alone_is_not_a_folder(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("results", "published"):
+        Path(folder, "smoke").mkdir(parents=True)
+    said = "smoke: no experiment.yaml here; did you mean results/smoke or published/smoke?\n"
+    assert fails(capsys, "status", "smoke") == f"srpo: error: {said}"
+
+
 def test_the_command_that_runs_an_experiment_suits_the_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

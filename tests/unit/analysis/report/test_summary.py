@@ -104,8 +104,8 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
     last = [Scores.of(results).estimate("qwen3-8b", term, made.benchmarks, "end").value for term in terms.values()]
     base = 100 * results.bases["avg_at_k"].mean()
     assert scores == (
-        f"At its best checkpoint, GRPO has {ends['grpo']:.1f} % right, SDPO {ends['sdpo']:.1f} % and SRPO {ends['srpo']:.1f} % "
-        f"(untrained {base:.1f} %), on average over 5 benchmarks. "
+        f"At its best checkpoint, GRPO has {ends['grpo']:.1f} % right, SDPO {ends['sdpo']:.1f} % and "
+        f"SRPO {ends['srpo']:.1f} % (untrained {base:.1f} %), on average over 5 benchmarks. "
         "At the end of training: {:.1f}, {:.1f} and {:.1f} %.".format(*last)
     )
     outcomes = {f.claim.id: f.outcomes[0] for f in found}
