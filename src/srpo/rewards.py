@@ -12,7 +12,7 @@ import pkgutil
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -36,7 +36,7 @@ class Reward:
 
     Attributes:
         is_correct: from a response and the ground truth, whether the response is right: True, False, 1 or 0. A
-            ValueError counts as wrong.
+            ValueError counts as wrong. A function of one's own may return a pair: this, and a text of what is wrong.
         check_truth: raises ValueError for a ground truth that cannot be used for scoring.
         truth_format: what a ground truth must be, for the error message.
         reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
@@ -44,6 +44,8 @@ class Reward:
         answer: the right answer in a ground truth.
         has_format: whether a response has an answer that the reward can read, right or wrong; a ValueError counts as
             no. None if nobody can know, as of a function of one's own.
+        feedback: from a wrong response and the ground truth, what is wrong with it.
+        solution: the ground truth as a right response.
     """
 
     is_correct: Callable[[str, str], object]
@@ -52,6 +54,8 @@ class Reward:
     reference_scores: Callable[[str], bool] | None = None
     answer: Callable[[str], str] = str
     has_format: Callable[[str], bool] | None = None
+    feedback: Callable[[str, str], str] | None = None
+    solution: Callable[[str], str] = str
 
 
 def is_own(kind: str) -> bool:
@@ -104,20 +108,48 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     Raises:
         SrpoError: if there is no such kind, or its function fails or gives something else.
     """
-    is_correct = find_reward(kind).is_correct
+    return _score(kind, response, ground_truth)[0]
+
+
+def judge(kind: str, response: str, ground_truth: str) -> tuple[float, str | None]:
+    """Score a response, and say what is wrong with it: a text for the self-teacher.
+
+    Args, Raises: as :func:`compute_reward`.
+
+    Returns:
+        The reward; and the text, None if the response is right or the reward says nothing.
+    """
+    score, text = _score(kind, response, ground_truth)
+    say = find_reward(kind).feedback
+    if score == 0.0 and text is None and say is not None:
+        with contextlib.suppress(ValueError, RecursionError):
+            text = say(response, ground_truth)
+    return score, text if score == 0.0 and text and text.strip() else None
+
+
+def _score(kind: str, response: str, ground_truth: str) -> tuple[float, str | None]:
+    """The reward, and what its function has said."""
+    is_correct, text = find_reward(kind).is_correct, None
     try:
         reward = is_correct(response, ground_truth)
     except (ValueError, RecursionError):
         # JSON that is malformed, too deep or has an integer of thousands of digits
-        return 0.0
+        return 0.0, None
     except SrpoError:
         raise
     except (Exception, SystemExit) as error:
         raise SrpoError(f"reward {kind}: {error!r:.200} for the response {response[:200]!r}") from error
+    if isinstance(reward, tuple) and len(reward) == 2 and isinstance(reward[1], str | None):
+        reward, text = reward
     with contextlib.suppress(TypeError, ValueError):  # if it is not a number
         if (score := float(reward)) in (0.0, 1.0):  # type: ignore[arg-type]  # a reward may return anything
-            return score
+            return score, text
     raise SrpoError(f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}; routing knows 0 and 1")
+
+
+def right_response(kind: str, ground_truth: str) -> str:
+    """The ground truth as a right response, to show it to the self-teacher; of one's own reward, as it is."""
+    return find_reward(kind).solution(ground_truth)
 
 
 def in_format(kind: str, response: str) -> bool | None:
@@ -197,6 +229,43 @@ def _matches_answer_as_reference(response: str, truth: str) -> bool:
 
 def _has_answer(response: str) -> bool:
     return bool(_last_answer(response))
+
+
+def _as_answer(truth: str) -> str:
+    return f"<answer> {truth}</answer>"
+
+
+def _what_is_wrong(response: str, truth: str) -> str:
+    """Names the answer and, if it has several words, its first wrong one."""
+    answer = _last_answer(response)
+    if not answer:
+        return "There is no answer between <answer> and </answer>."
+    words, right = answer.split(), truth.split()
+    wrong = next((i for i, word in enumerate(words) if i >= len(right) or word != right[i]), None)
+    if wrong is None:
+        return f"The answer {answer} is not complete."
+    return f"The answer {answer} is wrong" + (f": {words[wrong]} is its first mistake." if len(words) > 1 else ".")
+
+
+def _what_is_wrong_in_task(response: str, truth: str) -> str:
+    return _what_is_wrong(response, json.loads(truth)["answer"])
+
+
+def _what_is_wrong_in_calls(response: str, truth: str) -> str:
+    """Names the actions if they are wrong, else the first wrong input."""
+    calls, names = _read_truth(truth), _NAME.findall(response)
+    if Counter(names) != Counter(name for name, _ in calls):
+        return f"The actions are wrong: {', '.join(names) or 'there is none'}."
+    try:
+        found = _read_inputs(response)
+    except ValueError:
+        return "An action input is not JSON."
+    expected = {key: value for _, of_call in calls for key, value in of_call.items()}
+    for key, value in found.items():
+        if key not in expected or expected[key] != value:
+            return f"The action input {key} = {json.dumps(value)} is wrong."
+    missing = [key for key in expected if key not in found]
+    return f"The action input {missing[0]} is missing." if missing else ""
 
 
 def _matches_task(response: str, truth: str) -> bool:
@@ -299,23 +368,32 @@ def _read_inputs_as_reference(response: str) -> dict[str, Any]:
     return merged
 
 
+_ANSWERS = Reward(
+    _matches_answer, _check_answer, _ANSWER, has_format=_has_answer, feedback=_what_is_wrong, solution=_as_answer
+)
+_CALLS = Reward(
+    _matches_calls,
+    render_tool_calls,
+    "list of calls",
+    _reference_scores,
+    has_format=_has_calls,
+    feedback=_what_is_wrong_in_calls,
+    solution=render_tool_calls,
+)
+
 REWARDS = {
-    "answer_match": Reward(_matches_answer, _check_answer, _ANSWER, has_format=_has_answer),
-    "answer_match_reference": Reward(_matches_answer_as_reference, _check_answer, _ANSWER, has_format=_has_answer),
-    "tool_use": Reward(_matches_calls, render_tool_calls, "list of calls", _reference_scores, has_format=_has_calls),
-    "tool_use_reference": Reward(
-        _matches_calls_as_reference,
-        render_tool_calls,
-        "list of calls",
-        _reference_scores,
-        has_format=_has_calls_as_reference,
-    ),
+    "answer_match": _ANSWERS,
+    "answer_match_reference": replace(_ANSWERS, is_correct=_matches_answer_as_reference),
+    "tool_use": _CALLS,
+    "tool_use_reference": replace(_CALLS, is_correct=_matches_calls_as_reference, has_format=_has_calls_as_reference),
     "reasoning_gym": Reward(
         _matches_task,
         _check_task,
         "task's entry of reasoning-gym",
         answer=lambda truth: json.loads(truth)["answer"],
         has_format=_has_answer,
+        feedback=_what_is_wrong_in_task,
+        solution=lambda truth: _as_answer(json.loads(truth)["answer"]),
     ),
 }
 """Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""

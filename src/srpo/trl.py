@@ -15,6 +15,7 @@ from torch import Tensor
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.distribution import entropy
 from srpo.algorithm.method import Method
+from srpo.algorithm.teacher import SIBLING_ONLY
 from srpo.functional import Totals, load_method, loss, totals
 
 with warnings.catch_warnings():  # that SDPO is experimental in TRL
@@ -111,6 +112,7 @@ def _check_trl_can_run(method: Method) -> None:
         "trust region": method.teacher.kind not in TEACHERS,
         "success_buffer": bool(method.success_buffer),
         "filter_groups": method.filter_groups is not None,
+        "teacher_context": method.teacher_context != SIBLING_ONLY,
         "teacher under the student's own prompt": "not_shown" in {BRANCHES[name].sibling for name in method.branches},
         "preserve_loss_scale": method.preserve_loss_scale,
     }.items():

@@ -29,6 +29,9 @@ METHODS = (
 TEACHERS = ("srpo_frozen_teacher", "srpo_live_teacher", "srpo_snapshot_teacher", "srpo_trust_region")
 """Methods whose teacher is not the paper's."""
 
+CONTEXTS = ("i_sdpo",)
+"""Methods whose teacher is shown something else than a sibling."""
+
 ROUTES = {
     # (correct, sibling available): (True, True), (True, False), (False, True), (False, False)
     "grpo": ("grpo", "grpo", "grpo", "grpo"),
@@ -42,6 +45,7 @@ ROUTES = {
     "sdpo_correct_only": ("sdpo", "dropped", "dropped", "dropped"),
     "rlsd": ("rlsd", "rlsd", "rlsd", "rlsd"),
     "sc_sdpo": ("sdpo", "dropped", "sdpo", "dropped"),
+    "i_sdpo": ("grpo", "grpo", "grpo", "sdpo"),
     **dict.fromkeys(TEACHERS, ("grpo", "grpo", "sdpo", "grpo")),
 }
 CASES = ((True, True), (True, False), (False, True), (False, False))

@@ -215,6 +215,11 @@ class Reference:
         limit = self.run.training.max_reprompt_len
         return teacher_prompt_ids(self.run.tokenizer, question.messages, rollouts.texts[sibling], limit)
 
+    def truth_prompt(self, rollouts: Rollouts, i: int) -> list[int]:
+        question = self.run.train_questions[int(rollouts.question[i])]
+        shown = f"<answer> {question.ground_truth}</answer>"
+        return teacher_prompt_ids(self.run.tokenizer, question.messages, shown, self.run.training.max_reprompt_len)
+
     def samples(self, rollouts: Rollouts) -> list[Sample]:
         result = []
         with torch.no_grad():
@@ -227,6 +232,9 @@ class Reference:
                 prompt = None if sibling is None else self.teacher_prompt(rollouts, i, sibling)
                 if self.method.name == "grpo_with_anchor":
                     prompt = rollouts.prompts[i]
+                if self.method.name == "i_sdpo":
+                    alone = all(other.reward == 0 for other in result if other.group == sample.group)
+                    prompt = self.truth_prompt(rollouts, i) if alone else None
                 if prompt is not None:
                     log_probs = self.teacher_log_probs(prompt, rollouts.responses[i])
                     result[i] = replace(sample, teacher=log_probs)

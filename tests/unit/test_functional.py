@@ -145,6 +145,40 @@ def test_the_ids_of_questions_may_be_words() -> None:
         assert srpo.route([0, 1, 1, 0], groups).shown_sibling.tolist() == [2, -1, -1, 1]
 
 
+def test_i_sdpo_by_hand() -> None:
+    """One right and one wrong rollout: GRPO with A = 1/2 and -1/2. Two wrong ones: the ground truth says what to do.
+
+    One token each, p = (1/2, 1/2), q = (9/10, 1/10), m = (7/10, 3/10):
+    D = (.9 ln(9/7) + .1 ln(1/3)) / 2 + (.5 ln(5/7) + .5 ln(5/3)) / 2; the loss is (-1/2 + 1/2 + 2 D) / 4.
+    """
+    method = load_method("i_sdpo", distillation_topk=1)
+    logits = torch.zeros(4, 1, 2, requires_grad=True)
+    teacher = torch.full((4, 1, 2), math.nan)
+    teacher[2:] = torch.tensor([0.9, 0.1]).log()
+    ids, mask = torch.zeros(4, 1, dtype=torch.int64), torch.ones(4, 1)
+    rewards, groups = [1, 0, 0, 0], [0, 0, 1, 1]
+    routes = srpo.route(rewards, groups, method)
+    assert routes.names == ["grpo", "grpo", "sdpo", "sdpo"]
+    assert routes.shown_truth.tolist() == [False, False, True, True]
+    loss, _ = srpo.loss(logits, teacher, ids, mask, rewards, groups, method)
+    loss.backward()
+    divergence = (0.9 * math.log(9 / 7) + 0.1 * math.log(1 / 3) + 0.5 * math.log(5 / 7) + 0.5 * math.log(5 / 3)) / 2
+    assert loss.item() == pytest.approx(2 * divergence / 4, abs=1e-6)
+    # GRPO: -A d log p / 4 = -(1/2) (1/2) / 4. Distilled: dD/dp_0 = (ln(p_0/m_0) - ln(p_1/m_1)) / 2, times p_0 p_1 / 4
+    slope = (math.log(5 / 7) - math.log(5 / 3)) / 2 / 16
+    assert logits.grad[:, 0, 0].tolist() == pytest.approx([-1 / 16, 1 / 16, slope, slope], abs=1e-6)
+    # SRPO has no use of the second group, and distils the wrong rollout of the first
+    assert srpo.route(rewards, groups, "srpo").names == ["grpo", "sdpo", "grpo", "grpo"]
+
+
+def test_feedback_is_said_of_rollouts() -> None:
+    routes = srpo.route([1, 0, 0, 0], [0, 0, 1, 1], "sdpo_feedback", feedback=[True, True, True, False])
+    assert routes.shown_feedback.tolist() == [False, False, True, False]
+    assert routes.names == ["dropped", "sdpo", "sdpo", "dropped"]
+    with pytest.raises(ValueError, match="drop `feedback`"):
+        srpo.route([1, 0], [0, 0], "srpo", feedback=[True, True])
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_masked_vocabulary_is_one_of_probability_zero(name: str) -> None:
     """Masked in both: -inf is what a very low logit is. More are masked than the top K leaves out."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from srpo.algorithm.branches import BRANCHES, trained_branches
-from srpo.algorithm.teacher import Ema, Teacher
+from srpo.algorithm.teacher import SIBLING_ONLY, Ema, Teacher, TeacherContext
 from srpo.schema import Config, Count, Fraction, Positive, Title
 
 
@@ -35,11 +35,7 @@ class Routing(Config):
     wrong_without_sibling: BranchName
 
     @model_validator(mode="after")
-    def _branches_fit(self) -> Routing:
-        for case in ("correct_without_sibling", "wrong_without_sibling"):
-            if BRANCHES[getattr(self, case)].sibling == "required":
-                others = ", ".join(name for name, branch in BRANCHES.items() if branch.sibling != "required")
-                raise ValueError(f"{case} = {getattr(self, case)}: no sibling to show the teacher; use {others}")
+    def _trains(self) -> Routing:
         if not trained_branches(self.branches):
             raise ValueError("every branch is dropped: the method would train on nothing")
         return self
@@ -116,6 +112,8 @@ class Method(Config):
     """Whose weights score the student's tokens."""
     teacher_update_rate: Fraction = 0.05
     """Share of the student: in a step of the EMA (table 3), or in the mixture of the trust region."""
+    teacher_context: Annotated[TeacherContext, Field(exclude_if=lambda value: value == SIBLING_ONLY)] = SIBLING_ONLY
+    """What the teacher's prompt shows beside the question."""
     success_buffer: Annotated[int, Field(ge=0)] = 0
     """How many correct responses of earlier steps are kept per question, for rollouts without a correct sibling."""
     filter_groups: Annotated[FilterGroups | None, Field(exclude_if=lambda value: value is None)] = None
@@ -232,6 +230,22 @@ class Method(Config):
             for other in BRANCHES[name].excludes:
                 if other in self.branches:
                     raise ValueError(f"{name} and {other} exclude each other in one method")
+        return self
+
+    @model_validator(mode="after")
+    def _teacher_has_something_to_show(self) -> Method:
+        context = self.teacher_context
+        for table in filter(None, (self.routing, self.second_routing)):
+            for case in ("correct_without_sibling", "wrong_without_sibling"):
+                name = getattr(table, case)
+                if BRANCHES[name].sibling == "required" and not context.shows_ground_truth:
+                    others = ", ".join(name for name, branch in BRANCHES.items() if branch.sibling != "required")
+                    raise ValueError(f"{case} = {name}: no sibling to show the teacher; use {others}")
+        shows = {"if_correct", "required"}
+        if context != SIBLING_ONLY and shows.isdisjoint(BRANCHES[name].sibling for name in self.branches):
+            raise ValueError(f"teacher_context = {context.text}: no branch of the method shows its teacher a solution")
+        if self.success_buffer and context.solution != "sibling":
+            raise ValueError(f"success_buffer = {self.success_buffer}: teacher_context.solution is {context.solution}")
         return self
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ class Rollouts:
         rewards: float32 in {0, 1}.
         in_format: whether a response has an answer that its reward can read; None if the reward does not tell.
         truncated: no end of sequence within the length limit.
+        feedback: what the reward function says of a wrong response; None for no rollout has any.
     """
 
     question: Int64[Tensor, " rollouts"]
@@ -32,9 +33,15 @@ class Rollouts:
     rewards: Float[Tensor, " rollouts"]
     in_format: list[bool | None]
     truncated: Bool[Tensor, " rollouts"]
+    feedback: list[str | None] | None = None
 
     def __len__(self) -> int:
         return len(self.responses)
+
+    @property
+    def has_feedback(self) -> Bool[Tensor, " rollouts"]:
+        """Which rollouts the reward function has said something about."""
+        return torch.tensor([text is not None for text in self.feedback or [None] * len(self)])
 
     @property
     def correct(self) -> Bool[Tensor, " rollouts"]:
@@ -53,6 +60,8 @@ def regrouped(parts: Sequence[Rollouts], order: Sequence[int]) -> Rollouts:
     rows = [group * size + sample for group in order for sample in range(size)]
 
     def of_rows(values: Sequence[Any]) -> Any:
+        if values[0] is None:
+            return None
         if isinstance(values[0], Tensor):
             return torch.cat([*values])[rows]
         flat = [*chain.from_iterable(values)]

@@ -1,4 +1,4 @@
-"""Sample routing (section 3.1, table 7): which branch each rollout takes, and which sibling its teacher sees."""
+"""Sample routing (section 3.1, table 7): which branch each rollout takes, and what its teacher is shown."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,29 +9,35 @@ from torch import Tensor
 
 from srpo.algorithm.branches import BRANCHES, DROPPED, index_of
 from srpo.algorithm.method import Routing
+from srpo.algorithm.teacher import SIBLING_ONLY, TeacherContext
 
 NO_SIBLING = -1
 
 
 @dataclass(frozen=True)
 class Routes:
-    """The branch and the sibling of each rollout of a batch.
+    """The branch of each rollout of a batch, and what its teacher is shown.
 
     Attributes:
         correct: c_i.
         sibling: index of the correct sibling that the method chooses in the batch, or ``NO_SIBLING``.
         branch: index of the rollout's branch in ``BRANCHES``.
         remembered: whether a rollout without a correct sibling has a correct response of an earlier step instead.
+        has_feedback: whether the reward function has said something about a wrong rollout.
+        context: what the method's teacher may be shown.
     """
 
     correct: Bool[Tensor, " rollouts"]
     sibling: Int64[Tensor, " rollouts"]
     branch: Int64[Tensor, " rollouts"]
     remembered: Bool[Tensor, " rollouts"]
+    has_feedback: Bool[Tensor, " rollouts"]
+    context: TeacherContext
 
     def of(self, rows: Int64[Tensor, " part"]) -> "Routes":
         """The routes of these rollouts; siblings keep their places in the batch."""
-        return Routes(self.correct[rows], self.sibling[rows], self.branch[rows], self.remembered[rows])
+        correct, sibling, branch = self.correct[rows], self.sibling[rows], self.branch[rows]
+        return Routes(correct, sibling, branch, self.remembered[rows], self.has_feedback[rows], self.context)
 
     def takes(self, name: str) -> Bool[Tensor, " rollouts"]:
         return self.branch == index_of(name)
@@ -51,17 +57,42 @@ class Routes:
     def uses_teacher(self) -> Bool[Tensor, " rollouts"]:
         """Which rollouts the teacher computes log-probs of."""
         uses_teacher = torch.tensor([branch.uses_teacher for branch in BRANCHES.values()])
-        return uses_teacher[self.branch] & (self.sibling_available | self.remembered | self._own_prompt)
+        return uses_teacher[self.branch] & (self.has_solution | self.has_feedback | self._own_prompt)
+
+    @property
+    def has_solution(self) -> Bool[Tensor, " rollouts"]:
+        """Whether there is a solution that the teacher may be shown."""
+        if self.context.shows_ground_truth:
+            return torch.ones_like(self.correct)
+        return (self.sibling_available | self.remembered) & self.context.shows_siblings
 
     @property
     def shown_sibling(self) -> Int64[Tensor, " rollouts"]:
-        """The sibling in the teacher's prompt, or ``NO_SIBLING``, where the prompt is the student's own."""
+        """The sibling in the teacher's prompt, or ``NO_SIBLING``."""
+        if not self.context.shows_siblings:
+            return torch.full_like(self.sibling, NO_SIBLING)
         return self.sibling.masked_fill(self._own_prompt, NO_SIBLING)
 
     @property
     def shown_earlier(self) -> Bool[Tensor, " rollouts"]:
         """Whether the teacher's prompt has a correct response of an earlier step."""
-        return self.uses_teacher & self.remembered & ~self._own_prompt
+        return self._shown & self.remembered
+
+    @property
+    def shown_truth(self) -> Bool[Tensor, " rollouts"]:
+        """Whether the teacher's prompt has the right response of the data."""
+        return self._shown & (self.shown_sibling == NO_SIBLING) & self.context.shows_ground_truth
+
+    @property
+    def shown_feedback(self) -> Bool[Tensor, " rollouts"]:
+        """Whether the teacher's prompt has what the reward function says of the rollout (SDPO's rule)."""
+        shown = self._shown & self.has_feedback
+        return shown & ~self.has_solution if self.context.feedback == "without_solution" else shown
+
+    @property
+    def _shown(self) -> Bool[Tensor, " rollouts"]:
+        """Whether the teacher reads the rollout after more than the question."""
+        return self.uses_teacher & ~self._own_prompt
 
     @property
     def _own_prompt(self) -> Bool[Tensor, " rollouts"]:
@@ -128,6 +159,8 @@ def route(
     table: Routing,
     earlier: Bool[Tensor, " rollouts"] | None = None,
     drop: Literal["one_reward", "all_wrong"] | None = None,
+    feedback: Bool[Tensor, " rollouts"] | None = None,
+    context: TeacherContext = SIBLING_ONLY,
 ) -> Routes:
     """Route every rollout of a batch by a method's table.
 
@@ -138,11 +171,19 @@ def route(
         earlier: whether a correct response of an earlier step could be shown; it counts as a sibling if there is no
             other. None: of no rollout.
         drop: whose rollouts take no branch (:func:`in_dropped_groups`).
+        feedback: whether the reward function has said something about a rollout. To a wrong one it is as good as a
+            sibling, unless the teacher has the ground truth to show. None: about no rollout.
+        context: what the method's teacher may be shown.
     """
     sibling = first_correct_siblings(correct, groups)
     alone = sibling == NO_SIBLING
     remembered = torch.zeros_like(alone) if earlier is None else alone & earlier
-    case = 2 * (~correct).long() + (alone & ~remembered).long()
+    unused = feedback is None or context.feedback == "never"
+    has_feedback = torch.zeros_like(alone) if unused else feedback & ~correct
+    informed = (~alone | remembered) & (context.solution != "none")
+    if not context.shows_ground_truth:
+        informed = informed | has_feedback
+    case = 2 * (~correct).long() + (~informed).long()
     branch = torch.tensor([index_of(name) for name in table.branches])[case]
     branch = branch.masked_fill(in_dropped_groups(correct, groups, drop), index_of(DROPPED.name))
-    return Routes(correct, sibling, branch, remembered)
+    return Routes(correct, sibling, branch, remembered, has_feedback, context)

@@ -99,7 +99,7 @@ def make_targets(
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     weights = _weights(method, rollouts, routes, batches, teacher)
-    copied = copied_tokens(rollouts.responses, parts, {row: int(routes.sibling[row]) for row in weights})
+    copied = copied_tokens(rollouts.responses, parts, {row: int(routes.shown_sibling[row]) for row in weights})
     none, no_ids = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
     result = {}
     for row in sorted(row for rows in batches for row in rows):

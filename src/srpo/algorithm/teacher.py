@@ -1,4 +1,4 @@
-"""The kinds of self-teacher: whose weights score the student's tokens. No torch.
+"""The kinds of self-teacher: whose weights score the student's tokens; and what its prompt shows. No torch.
 
 Every kind begins as the model that the run starts from. docs/method.md has formulas, costs and sources.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from srpo.schema import Config, Count
 
@@ -105,6 +105,46 @@ class TrustRegion(_Kind):
 
     kind: Literal["trust_region"]
 
+
+class TeacherContext(Config):
+    """What the teacher's prompt shows beside the question (SDPO, arXiv 2601.20802, and its template).
+
+    Without a solution and feedback to show, the teacher does not score the rollout.
+    """
+
+    solution: Literal["sibling", "ground_truth", "sibling_or_ground_truth", "none"] = "sibling"
+    """The first correct sibling; the right response of the data (OPSD, SDFT), or its answer if it has none; this if
+    there is no sibling; or nothing. The ground truth does not change a rollout's case: all questions have one."""
+    feedback: Literal["never", "without_solution", "always"] = "never"
+    """Whether the prompt has what the reward function says of a wrong rollout: only if it shows no solution (SDPO's
+    ``environment_feedback_only_without_solution``), or always."""
+
+    @model_validator(mode="after")
+    def _shows_something(self) -> TeacherContext:
+        if self.solution == "none" and self.feedback == "never":
+            raise ValueError("solution = none: there is nothing to show; use feedback = always")
+        if self.shows_ground_truth and self.feedback == "without_solution":
+            raise ValueError("feedback = without_solution: the ground truth is always a solution; use always or never")
+        return self
+
+    @property
+    def shows_siblings(self) -> bool:
+        return self.solution in ("sibling", "sibling_or_ground_truth")
+
+    @property
+    def shows_ground_truth(self) -> bool:
+        return self.solution in ("ground_truth", "sibling_or_ground_truth")
+
+    @property
+    def text(self) -> str:
+        """For tables."""
+        shown = [] if self.solution == "none" else [self.solution.replace("_", " ")]
+        feedback = {"never": [], "without_solution": ["feedback if there is no solution"], "always": ["feedback"]}
+        return ", ".join(shown + feedback[self.feedback])
+
+
+SIBLING_ONLY = TeacherContext()
+"""The paper's."""
 
 Teacher = Annotated[Ema | Frozen | Live | Snapshot | TrustRegion, Field(discriminator="kind")]
 """A method's self-teacher, by its kind."""

@@ -1,7 +1,7 @@
 """Chat messages to prompt tokens, for the student and for the self-teacher.
 
-The teacher's prompt is SDPO's reprompt without feedback (paper, section 3 and appendix): the question, a
-sibling's correct response, and the request to solve the original question.
+The teacher's prompt is SDPO's reprompt: the question, a correct response, what the reward function says of the
+student's own attempt (never in the paper, section 3 and appendix), and the request to solve the original question.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 Messages = list[dict[str, str]]
 
 _SOLUTION = "\nCorrect solution:\n\n{solution}"
-_REPROMPT = "{prompt}{solution}\n\nCorrectly solve the original question."
+_FEEDBACK = "\nThe following is feedback from your unsuccessful earlier attempt:\n\n{feedback}"
+_REPROMPT = "{prompt}{solution}{feedback}\n\nCorrectly solve the original question."
 
 
 def student_prompts(
@@ -58,51 +59,68 @@ def strip_thinking(text: str) -> str:
     return "".join([*kept, text[start:]])
 
 
-def teacher_messages(messages: Messages, sibling_response: str) -> Messages:
-    """Enrich a question with a correct sibling's response; messages before the last stay as they are.
+def teacher_messages(messages: Messages, solution: str | None, feedback: str | None = None) -> Messages:
+    """Enrich a question; messages before the last stay as they are.
+
+    Args:
+        solution: a correct response, such as a sibling's; None to show none, if there is feedback.
+        feedback: what the reward function says of the student's own, wrong response; None to show none.
 
     Raises:
-        ValueError: if there is no last message with text, or the response is none.
+        ValueError: if there is no last message with text, or nothing to show.
     """
     last = messages[-1] if isinstance(messages, list) and messages else None
     content = last.get("content") if isinstance(last, dict) else None
-    if not isinstance(content, str) or not isinstance(sibling_response, str):
+    shown = [text for text in (solution, feedback) if text is not None]
+    if not isinstance(content, str) or not shown or not all(isinstance(text, str) for text in shown):
         what = repr(messages)[:80]
         raise ValueError(f"{what}: give chat messages, the last with text as its content, and a response")
-    return _enriched(messages, strip_thinking(sibling_response))
+    return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
 
 
 def teacher_prompt_ids(
-    tokenizer: PreTrainedTokenizerFast, messages: Messages, sibling_response: str, max_length: int
+    tokenizer: PreTrainedTokenizerFast,
+    messages: Messages,
+    solution: str | None,
+    max_length: int,
+    feedback: str | None = None,
 ) -> list[int]:
-    """Tokenize the enriched prompt, shortening the sibling's response if it would be too long.
+    """Tokenize the enriched prompt, shortening the feedback and then the solution if it would be too long.
 
     The reference cuts the prompt's end instead and with it the assistant's header.
 
+    Args:
+        solution, feedback: as in :func:`teacher_messages`.
+
     Raises:
-        SrpoError: if even without a response the prompt is longer than ``max_length`` tokens.
+        SrpoError: if even without both the prompt is longer than ``max_length`` tokens.
     """
-    solution = strip_thinking(sibling_response)
-    ids = _prompt_ids(tokenizer, _enriched(messages, solution))
-    if len(ids) <= max_length:
-        return ids
-    ends = [end for _, end in _encode(tokenizer, solution, offsets=True)["offset_mapping"]]
-    while len(ids) > max_length:
-        if not ends:
-            raise SrpoError(
-                f"training.max_reprompt_len = {max_length}: an enriched prompt has {len(ids)} tokens "
-                "without the sibling's response; allow more"
-            )
-        del ends[max(0, len(ends) - (len(ids) - max_length)) :]
-        solution = solution[: ends[-1]] if ends else ""
-        ids = _prompt_ids(tokenizer, _enriched(messages, solution))
+    shown = {"solution": None if solution is None else strip_thinking(solution), "feedback": feedback}
+    ids = _prompt_ids(tokenizer, _enriched(messages, **shown))
+    for part in ("feedback", "solution"):
+        text = shown[part]
+        if text is None or len(ids) <= max_length:
+            continue
+        ends = [end for _, end in _encode(tokenizer, text, offsets=True)["offset_mapping"]]
+        while ends and len(ids) > max_length:
+            del ends[max(0, len(ends) - (len(ids) - max_length)) :]
+            shown[part] = text[: ends[-1]] if ends else ""
+            ids = _prompt_ids(tokenizer, _enriched(messages, **shown))
+    if len(ids) > max_length:
+        raise SrpoError(
+            f"training.max_reprompt_len = {max_length}: an enriched prompt has {len(ids)} tokens "
+            "without the response that it shows; allow more"
+        )
     return ids
 
 
-def _enriched(messages: Messages, solution: str) -> Messages:
+def _enriched(messages: Messages, solution: str | None, feedback: str | None) -> Messages:
     *before, last = messages
-    section = _SOLUTION.format(solution=solution)
-    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], solution=section)}]
+    sections = {
+        "solution": "" if solution is None else _SOLUTION.format(solution=solution),
+        "feedback": "" if feedback is None else _FEEDBACK.format(feedback=feedback),
+    }
+    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], **sections)}]
 
 
 def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[int]:

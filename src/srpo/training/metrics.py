@@ -41,6 +41,8 @@ def step_metrics(
         metrics |= distillation_metrics(batch.routes, batch.mini_batches, mini_batches)
     if method.success_buffer:
         metrics |= buffer_metrics(number, batch.routes, batch.earlier)
+    if method.teacher_context.feedback != "never":  # SDPO's feedback_used_fraction
+        metrics["routing/feedback_shown_fraction"] = batch.routes.shown_feedback.float().mean().item()
     return metrics
 
 
@@ -146,7 +148,7 @@ def group_record(
 
     ``sibling`` is the index within the group of the rollout shown to the self-teacher, None if it is shown none;
     ``advantage`` is that of the whole group, before any routing. A rollout whose teacher is shown a response of an
-    earlier step also has the number of that step.
+    earlier step also has the number of that step; one that is shown the ground truth or feedback has these.
     """
     rewards = rollouts.rewards.view(len(questions), -1)
     group = next((i for i, found in enumerate(rewards) if found.min() < found.max()), 0)
@@ -154,7 +156,10 @@ def group_record(
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     branches = routes.names
     siblings = routes.shown_sibling.where(routes.uses_teacher, NO_SIBLING).tolist()
-    from_buffer = routes.shown_earlier.tolist()
+    from_buffer, truth, said = (
+        shown.tolist() for shown in (routes.shown_earlier, routes.shown_truth, routes.shown_feedback)
+    )
+    feedback = rollouts.feedback or []
     question = questions[group]
     return {
         "step": step,
@@ -174,6 +179,8 @@ def group_record(
                 "response": shortened(rollouts.texts[row], LOGGED_CHARACTERS),
             }
             | ({"earlier_step": earlier[row].step} if from_buffer[row] else {})
+            | ({"ground_truth_shown": True} if truth[row] else {})
+            | ({"feedback": shortened(feedback[row] or "", LOGGED_CHARACTERS)} if said[row] else {})
             for row in range(first, first + rewards.shape[1])
         ],
     }

@@ -21,7 +21,7 @@ from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, 
 from srpo.policy.interface import Policy
 from srpo.policy.outputs import gradient_norm, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
-from srpo.rewards import compute_reward, in_format
+from srpo.rewards import compute_reward, in_format, judge, right_response
 from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
 from srpo.training.batch import Batch, StepResult
@@ -78,10 +78,14 @@ class Step:
                 completions = [c for group in engine.generate(prompts, params, seeds) for c in group]
         with self.phases.measure("reward"):
             texts = self.tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
-            rewards = [
-                compute_reward(questions[i // samples].reward, text, questions[i // samples].ground_truth)
-                for i, text in enumerate(texts)
-            ]
+            asked_of = [questions[i // samples] for i in range(len(texts))]
+            to_score = [(q.reward, text, q.ground_truth) for q, text in zip(asked_of, texts, strict=True)]
+            feedback = None
+            if self.method.teacher_context.feedback == "never":
+                rewards = [compute_reward(*each) for each in to_score]
+            else:
+                judged = [judge(*each) for each in to_score]
+                rewards, feedback = [reward for reward, _ in judged], [text for _, text in judged]
         formats = [in_format(questions[i // samples].reward, text) for i, text in enumerate(texts)]  # for the logs
         lengths = [len(c.token_ids) for c in completions]
         prompt_tensors = [torch.tensor(ids) for ids in prompts]
@@ -101,6 +105,7 @@ class Step:
             rewards=torch.tensor(rewards, dtype=torch.float32),
             in_format=formats,
             truncated=torch.tensor([c.finish_reason == "length" for c in completions]),
+            feedback=feedback,
         )
 
     def route(self, questions: list[Question], rollouts: Rollouts) -> Batch:
@@ -108,8 +113,15 @@ class Step:
         with self.phases.measure("update"):
             earlier = earlier_successes(questions, rollouts, self.known) if self.known else {}
             remembered = torch.tensor([row in earlier for row in range(len(rollouts))])
-            dropped = self.method.dropped_groups
-            routes = route(rollouts.correct, rollouts.question, self.routing, remembered, dropped)
+            routes = route(
+                rollouts.correct,
+                rollouts.question,
+                self.routing,
+                remembered,
+                self.method.dropped_groups,
+                rollouts.has_feedback,
+                self.method.teacher_context,
+            )
             batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
             lengths = [response.numel() for response in rollouts.responses]
             of_teacher = set(routes.uses_teacher.nonzero().flatten().tolist())
@@ -146,7 +158,7 @@ class Step:
         return {} if self._update_computes_old(batch) else log_probs
 
     def compute_teacher_log_prob(self, batch: Batch) -> TeacherLogProbs:
-        """The teacher's log-probs of the student's tokens; its prompt shows a correct sibling."""
+        """The teacher's log-probs of the student's tokens, after a prompt that shows what the method says."""
         rows = batch.of_teacher
         if not rows:
             return TeacherLogProbs()
@@ -173,19 +185,30 @@ class Step:
 
     def _teacher_prompts(self, batch: Batch) -> dict[int, Tensor]:
         """The teacher's prompt of each rollout, the student's own if nothing is shown; a group shares most."""
-        rollouts, siblings = batch.rollouts, batch.routes.shown_sibling.tolist()
-        shown: dict[int, tuple[int, int | str]] = {
-            row: (int(rollouts.question[row]), siblings[row]) for row in batch.of_teacher if siblings[row] != NO_SIBLING
-        }
-        for row in batch.routes.shown_earlier.nonzero().flatten().tolist():
-            shown[row] = (int(rollouts.question[row]), batch.earlier[row].text)
-        longest = self.training.max_reprompt_len
-        known = {}
-        for question, solution in set(shown.values()):
-            text = solution if isinstance(solution, str) else rollouts.texts[solution]
-            ids = teacher_prompt_ids(self.tokenizer, batch.questions[question].messages, text, longest)
-            known[question, solution] = torch.tensor(ids)
-        return {row: known[shown[row]] if row in shown else rollouts.prompts[row] for row in batch.of_teacher}
+        rollouts, routes = batch.rollouts, batch.routes
+        siblings, feedback = routes.shown_sibling.tolist(), rollouts.feedback or []
+        earlier, truth, said = (m.tolist() for m in (routes.shown_earlier, routes.shown_truth, routes.shown_feedback))
+        known: dict[tuple[int, str | None, str | None], Tensor] = {}
+
+        def prompt(row: int) -> Tensor:
+            number, solution = int(rollouts.question[row]), None
+            question = batch.questions[number]
+            if siblings[row] != NO_SIBLING:
+                solution = rollouts.texts[siblings[row]]
+            elif earlier[row]:
+                solution = batch.earlier[row].text
+            elif truth[row]:
+                solution = question.response or right_response(question.reward, question.ground_truth)
+            shown = number, solution, feedback[row] if said[row] else None
+            if shown[1:] == (None, None):
+                return rollouts.prompts[row]
+            if shown not in known:
+                longest = self.training.max_reprompt_len
+                ids = teacher_prompt_ids(self.tokenizer, question.messages, shown[1], longest, shown[2])
+                known[shown] = torch.tensor(ids)
+            return known[shown]
+
+        return {row: prompt(row) for row in batch.of_teacher}
 
     def compute_targets(
         self, batch: Batch, old_log_probs: Mapping[int, Tensor], teacher: TeacherLogProbs
@@ -193,7 +216,7 @@ class Step:
         """What the loss reads of each token."""
         rollouts, routes = batch.rollouts, batch.routes
         distilled = routes.distilled.nonzero().flatten().tolist()
-        rows = sorted({*distilled, *routes.sibling[distilled].tolist()} - {NO_SIBLING})
+        rows = sorted({*distilled, *routes.shown_sibling[distilled].tolist()} - {NO_SIBLING})
         parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})  # for the logs
         with self.phases.measure("update"):
             return make_targets(self.method, rollouts, routes, batch.mini_batches, old_log_probs, teacher, parts)

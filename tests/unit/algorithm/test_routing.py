@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import CASES, METHODS, ROUTES, load_method
+from helpers import CASES, CONTEXTS, METHODS, ROUTES, load_method
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,15 +14,14 @@ from srpo.algorithm.routing import (
     route,
 )
 
+CASE_NAMES = ("correct_with_sibling", "correct_without_sibling", "wrong_with_sibling", "wrong_without_sibling")
 BRANCHES = ("grpo", "sdpo", "mix", "anchored", "rlsd", "dropped")
 
 
 def routes_of(name: str, rewards: list[float], groups: list[int] | None = None):
-    return route(
-        torch.tensor(rewards) == 1,
-        torch.tensor(groups or [0] * len(rewards)),
-        load_method(name).routing,
-    )
+    correct, method = torch.tensor(rewards) == 1, load_method(name)
+    groups_ = torch.tensor(groups or [0] * len(rewards))
+    return route(correct, groups_, method.routing, context=method.teacher_context)
 
 
 def branches(name: str, rewards: list[float], groups: list[int] | None = None) -> list[str]:
@@ -82,7 +81,7 @@ def test_sdpo_drops_rollouts_without_a_correct_sibling():
 # ---------------------------------------------------------------- every method
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, *CONTEXTS])
 def test_table_of_each_method(name):
     rewards, groups = [1, 1, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 2, 2]
     examples = {(True, True): [0, 1], (True, False): [3], (False, True): [2, 4], (False, False): [5, 6]}
@@ -180,6 +179,73 @@ def test_nothing_remembered_changes_nothing(batch, name):
     correct, groups = torch.tensor(batch[0]) == 1, torch.tensor(batch[1])
     table, none = load_method(name).routing, torch.zeros(len(groups), dtype=torch.bool)
     assert route(correct, groups, table, earlier=none).branch.equal(route(correct, groups, table).branch)
+
+
+# ---------------------------------------------------------------- what the teacher is shown
+
+# three groups: mixed, all wrong, a single success; the reward function says something about the rollouts with a 1
+SHOWN = {
+    "correct": [1, 0, 0, 0, 1, 0],
+    "groups": [0, 0, 1, 1, 2, 2],
+    "said": [1, 1, 1, 0, 0, 0],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "branches", "siblings", "truth", "feedback"),
+    [
+        ("sdpo", {}, "dsddds", [-1, 0, -1, -1, -1, 4], [0] * 6, [0] * 6),
+        # SDPO's rule: feedback alone is enough; its default shows none beside a solution
+        ("sdpo", {"feedback": "without_solution"}, "dssdds", [-1, 0, -1, -1, -1, 4], [0] * 6, [0, 0, 1, 0, 0, 0]),
+        ("sdpo", {"feedback": "always"}, "dssdds", [-1, 0, -1, -1, -1, 4], [0] * 6, [0, 1, 1, 0, 0, 0]),
+        ("sdpo", {"solution": "none", "feedback": "always"}, "dssddd", [-1] * 6, [0] * 6, [0, 1, 1, 0, 0, 0]),
+        ("srpo", {"feedback": "always"}, "gssggs", [-1, 0, -1, -1, -1, 4], [0] * 6, [0, 1, 1, 0, 0, 0]),
+        ("i_sdpo", {}, "ggssgg", [-1] * 6, [0, 0, 1, 1, 0, 0], [0] * 6),
+        # the ground truth is always there, so feedback does not change a case
+        ("i_sdpo", {"feedback": "always"}, "ggssgg", [-1] * 6, [0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 0, 0]),
+        ("i_sdpo", {"solution": "sibling_or_ground_truth"}, "ggssgg", None, [0, 0, 1, 1, 0, 0], [0] * 6),
+    ],
+)
+def test_the_context_by_hand(name, context, branches, siblings, truth, feedback):
+    given = load_method(name).teacher_context.model_dump() | context
+    method = load_method(name, teacher_context=given)
+    correct, groups, said = (torch.tensor(values) for values in SHOWN.values())
+    routes = route(correct == 1, groups, method.routing, feedback=said == 1, context=method.teacher_context)
+    assert "".join(branch[0] for branch in routes.names) == branches
+    if siblings is not None:
+        assert routes.shown_sibling.where(routes.uses_teacher, NO_SIBLING).tolist() == siblings
+    assert routes.shown_truth.int().tolist() == truth
+    assert routes.shown_feedback.int().tolist() == feedback
+    assert routes.uses_teacher.equal(routes.takes("sdpo"))
+
+
+def test_all_rollouts_may_be_distilled_from_the_ground_truth():
+    """OPSD: whatever the rewards are; or from a sibling where there is one."""
+    table = dict.fromkeys(CASE_NAMES, "sdpo")
+    correct, groups = torch.tensor(SHOWN["correct"]) == 1, torch.tensor(SHOWN["groups"])
+    truth = load_method("srpo", routing=table, teacher_context={"solution": "ground_truth"})
+    routes = route(correct, groups, truth.routing, context=truth.teacher_context)
+    assert routes.shown_truth.all()
+    both = load_method("srpo", routing=table, teacher_context={"solution": "sibling_or_ground_truth"})
+    routes = route(correct, groups, both.routing, context=both.teacher_context)
+    assert routes.uses_teacher.all()
+    assert routes.shown_sibling.tolist() == [-1, 0, -1, -1, -1, 4]
+    assert routes.shown_truth.tolist() == [True, False, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("srpo", {"teacher_context": {"solution": "none"}}, "there is nothing to show"),
+        ("srpo", {"teacher_context": {"solution": "ground_truth", "feedback": "without_solution"}}, "always or never"),
+        ("grpo", {"teacher_context": {"feedback": "always"}}, "no branch of the method shows its teacher"),
+        ("srpo", {"success_buffer": 4, "teacher_context": {"solution": "ground_truth"}}, "success_buffer = 4"),
+        ("srpo", {"routing": dict.fromkeys(CASE_NAMES, "sdpo")}, "no sibling to show"),
+    ],
+)
+def test_contexts_that_contradict_the_method_are_refused(name, changes, words):
+    with pytest.raises(ValueError, match=words):
+        load_method(name, **changes)
 
 
 # groups of three: mixed, all wrong, all right

@@ -68,6 +68,43 @@ def test_teacher_messages_to_the_letter():
     ]
 
 
+@pytest.mark.parametrize(
+    ("solution", "feedback", "content"),
+    [
+        (
+            "<answer>2</answer>",
+            "You wrote 3.",
+            "What is 1+1?\nCorrect solution:\n\n<answer>2</answer>\n"
+            "The following is feedback from your unsuccessful earlier attempt:\n\nYou wrote 3.\n\n"
+            "Correctly solve the original question.",
+        ),
+        (
+            None,
+            "You wrote 3.",
+            "What is 1+1?\nThe following is feedback from your unsuccessful earlier attempt:\n\nYou wrote 3.\n\n"
+            "Correctly solve the original question.",
+        ),
+    ],
+)
+def test_feedback_to_the_letter(solution, feedback, content, tokenizer):
+    """SDPO's verl/trainer/config/actor/actor.yaml: reprompt, solution and feedback template."""
+    messages = teacher_messages(QUESTION, solution, feedback)
+    assert messages == [QUESTION[0], {"role": "user", "content": content}]
+    ids = teacher_prompt_ids(tokenizer, QUESTION, solution, 512, feedback)
+    assert tokenizer.decode(ids) == (
+        f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{content}<|im_end|>\n" + HEADER
+    )
+
+
+def test_feedback_is_shortened_before_the_solution(tokenizer):
+    frame = len(teacher_prompt_ids(tokenizer, QUESTION, "", 512, ""))
+    for room, kept in ((15, ("x" * 10, "y" * 5)), (6, ("x" * 6, ""))):
+        expected = tokenizer.decode(teacher_prompt_ids(tokenizer, QUESTION, kept[0], 512, kept[1]))
+        assert tokenizer.decode(teacher_prompt_ids(tokenizer, QUESTION, "x" * 10, frame + room, "y" * 9)) == expected
+    with pytest.raises(ValueError, match="and a response"):
+        teacher_messages(QUESTION, None)
+
+
 def test_braces_in_question_and_response_are_only_text():
     (message,) = teacher_messages([{"role": "user", "content": "{prompt} {0}"}], '{"a": {solution}} {')
     assert message["content"] == (

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from helpers import METHODS, TEACHERS
+from helpers import CONTEXTS, METHODS, TEACHERS
 from one_step import (
     RUNS,
     Reference,
@@ -105,7 +105,7 @@ def test_the_teacher_reads_the_tokens_of_the_student_with_its_own_weights(start)
         ("sdpo", 1, True, {}),  # some have nothing at all
         ("srpo", 2, False, {}),
         *((name, questions, True, PACKED) for name in ("srpo", "advantage_mix") for questions in (2, 4)),
-        *((name, 2, True, {}) for name in TEACHERS),
+        *((name, 2, True, {}) for name in (*TEACHERS, *CONTEXTS)),
         *(("srpo_trust_region", questions, True, PACKED) for questions in (2, 4)),
     ],
 )

@@ -51,7 +51,7 @@ def group_table(results: Results) -> Table:
             "yes" if row["correct"] else "no",
             "yes" if row["sibling_available"] else "no",
             BRANCHES[row["branch"]].title,
-            _why_routed(row, rollout.get("earlier_step")),
+            _why_routed(row, rollout),
             number(row["advantage"], 3, sign=True),
             f"{row['response_length']}{' (cut off)' if row['truncated'] else ''}",
             _one_line(rollout["response"]),
@@ -79,12 +79,19 @@ def _why_no_group(results: Results) -> str:
     return "No group with rollouts in both branches is logged (yet). A run logs one group at each validation."
 
 
-def _why_routed(row: dict[str, Any], earlier_step: int | None) -> str:
+def _why_routed(row: dict[str, Any], rollout: dict[str, Any]) -> str:
     """The routing decision in words, from the record of the rollout."""
-    if earlier_step is not None:
-        return f"The self-teacher is shown a correct response of step {earlier_step}"
+    shown = []
+    if "earlier_step" in rollout:
+        shown.append(f"a correct response of step {rollout['earlier_step']}")
     if row["sibling_shown"] is not None:
-        return f"The self-teacher is shown rollout {row['sibling_shown']}"
+        shown.append(f"rollout {row['sibling_shown']}")
+    if "ground_truth_shown" in rollout:
+        shown.append("the right answer")
+    if "feedback" in rollout:
+        shown.append(f"the feedback: {_one_line(rollout['feedback'])}")
+    if shown:
+        return f"The self-teacher is shown {' and '.join(shown)}"
     if BRANCHES[row["branch"]].loss is None:
         return "Not trained on"
     if row["sibling_available"]:

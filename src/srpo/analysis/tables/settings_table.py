@@ -7,6 +7,7 @@ import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES, Branch
 from srpo.algorithm.method import Method
+from srpo.algorithm.teacher import SIBLING_ONLY
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import MISSING, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row
@@ -62,6 +63,10 @@ def _changed(name: str) -> Callable[[Method, Training], str]:
     return lambda m, _: MISSING if getattr(m, name) == default else f"{getattr(m, name)}"
 
 
+def _context(method: Method, _: Training) -> str:
+    return MISSING if method.teacher_context == SIBLING_ONLY else method.teacher_context.text
+
+
 def _rate(read: Callable[[ModelledClock], float]) -> Callable[[Method, Training], str]:
     return lambda m, t: f"{read(t.clock):g}" if isinstance(t.clock, ModelledClock) else MISSING
 
@@ -87,6 +92,7 @@ _BY_USE: list[_Setting] = [
     ("Other", "Weight by group", _changed("group_weight")),
     ("Other", "Steps of the first phase", _changed("first_phase_steps")),
     ("Other", "Success buffer, responses per question", _changed("success_buffer")),
+    ("Other", "Teacher is shown", _context),
     ("Other", "Groups dropped", lambda m, _: (m.dropped_groups or MISSING).replace("_", " ")),
     (
         "Other",
