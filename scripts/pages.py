@@ -21,6 +21,7 @@ import board
 import pandas as pd
 
 from srpo.algorithm.method import Method
+from srpo.algorithm.teacher import SIBLING_ONLY
 from srpo.analysis.results.paper import paper_splits
 from srpo.experiment.compose import load_experiment
 from srpo.functional import load_method
@@ -65,6 +66,8 @@ def methods() -> str:
     for file in sorted(CONFIGS.glob("methods/**/*.yaml"), key=lambda file: (file.parent, file.stem)):
         method = load_method(file.stem)
         teacher = method.teacher.text if method.needs_teacher else ""
+        if method.teacher_context != SIBLING_ONLY:
+            teacher += f", shown {method.teacher_context.text}"
         rows.append((f"`{file.stem}`", purpose(file), branches(method), weighting(method), teacher))
     return grid(("method", "what", "branch of each case", "weight", "teacher"), rows)
 

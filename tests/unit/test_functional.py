@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import METHODS, Sample, first_correct_sibling, load_method, slow_objective
+from helpers import CONTEXTS, METHODS, Sample, first_correct_sibling, load_method, slow_objective
 from torch import Tensor
 
 import srpo
@@ -35,10 +35,10 @@ class World:
         before = student + 0.8 * normal(*shape) if several_updates else student
         self.old = self.sampled(before)
         self.rollout = (self.old + 0.9 * normal(*shape[:2])).clamp(max=0)
-        own_prompt = method.name == "grpo_with_anchor"
+        every = method.name in {"grpo_with_anchor", *CONTEXTS}
         samples = [self.sample(i, before[i], teacher[i], True) for i in range(ROLLOUTS)]
         self.samples = [
-            self.sample(i, before[i], teacher[i], own_prompt or first_correct_sibling(samples, i) is not None)
+            self.sample(i, before[i], teacher[i], every or first_correct_sibling(samples, i) is not None)
             for i in range(ROLLOUTS)
         ]
         self.slow_logits = student.double().requires_grad_()
@@ -62,7 +62,7 @@ class World:
 
 @pytest.mark.parametrize("ragged", [False, True], ids=["padded", "ragged"])
 @pytest.mark.parametrize("several_updates", [False, True], ids=["only-update", "later-update"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, *CONTEXTS])
 def test_loss_and_gradient_equal_the_slow_ones(name: str, several_updates: bool, ragged: bool) -> None:
     if several_updates and name == "srpo_equal_loss_scale":
         pytest.skip("its scale is of the start of the batch; here it is of the update")
