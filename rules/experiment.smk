@@ -2,8 +2,8 @@
 
 import hashlib
 import re
-
-from snakemake.exceptions import WorkflowError
+import subprocess
+import sys
 
 from srpo.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment, resolved_text
@@ -43,3 +43,9 @@ def resolved_experiment():
 
 
 STORED, EXPERIMENT_OPTIONS = resolved_experiment()
+
+if workflow.is_main_process and EXPERIMENT.execution.verl_overrides:
+    # in another process: an imported verl sets variables that all jobs would inherit
+    checked = subprocess.run([sys.executable, "-m", "srpo", "experiment", STORED], capture_output=True, text=True)
+    if checked.returncode:
+        raise WorkflowError(checked.stderr.strip())

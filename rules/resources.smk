@@ -15,6 +15,10 @@ container: f"srpo-{EXPERIMENT.scale}.sif"
 # On GPUs the rollout servers and a checkpoint need memory of the host.
 ON_GPUS = EXPERIMENT.execution.rollout_engine == "sglang"
 RANKS = EXPERIMENT.execution.ranks
+# of one node, by the profile or --resources; a plain number in older Snakemake
+NODE = workflow.global_resources.get("gpu")
+if ON_GPUS and workflow.is_main_process and RANKS > (node := getattr(NODE, "value", NODE) or RANKS):
+    raise WorkflowError(f"execution.ranks = {RANKS}: a run has one node, and a node {node} GPUs (resources: gpu)")
 DEVICES = {
     "gpu": RANKS if ON_GPUS else 0,
     "mem_mb": RANKS * (40_000 if ON_GPUS else max(map(process_memory_mb, EXPERIMENT.models.values()))),

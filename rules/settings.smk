@@ -1,6 +1,10 @@
 # Settings of the workflow that are not part of the experiment (--config mirror=DIR results=DIR).
 
+from snakemake.exceptions import WorkflowError
+
 SETTINGS = ("mirror", "results")
 # An empty configuration means the embedded experiment. A copy: a module's configuration belongs to the importer.
 CONFIG = {key: value for key, value in config.items() if key not in SETTINGS}
+if workflow.is_main_process and config.get("mirror") and not Path(config["mirror"]).is_dir():
+    raise WorkflowError(f"mirror={config['mirror']}: no such folder")
 RESULTS_ROOT = config.get("results", "results")

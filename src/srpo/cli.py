@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -67,7 +68,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich takes longer to import than all else that help needs
     pretty_exceptions_enable=False,
 )
-track = typer.Typer(help="Copy the logs to MLflow.")
+track = typer.Typer(help="Copy the logs to MLflow, Weights & Biases and others.")
 app.add_typer(track, name="track")
 
 
@@ -211,6 +212,8 @@ def rehearse(
     if output is None:
         print(text, end="")
         return
+    if not output.parent.is_dir():
+        raise SrpoError(f"--output {output}: no folder {output.parent}")
     _check_output(output)
     write_resolved(text, output)
     print(f"snakemake --configfile {output}")
@@ -551,6 +554,19 @@ def track_sync(results: Results) -> None:
         sync(folder)
 
 
+@track.command("copy")
+def track_copy(
+    results: Results,
+    to: Annotated[str, Option("--to", metavar="LOGGER", help="one of verl's: wandb, tensorboard, swanlab and others")],
+) -> None:
+    """Copy the training runs, as they are now, to another logger than MLflow."""
+    from srpo.tracking.loggers import copy_runs
+
+    for folder in _experiments(results):
+        for name in copy_runs(folder, to):
+            print(f"{name}: copied")
+
+
 # ---------------------------------------------------------------- shared by the verbs
 
 
@@ -719,8 +735,15 @@ def _load(experiment: str) -> config.Experiment:
     from srpo.experiment.compose import experiment_file, load_experiment, parse_mapping
 
     if experiment == "-":
-        return load_experiment(parse_mapping(sys.stdin.read(), "standard input"), where="standard input")
-    return load_experiment(experiment_file(experiment))
+        loaded = load_experiment(parse_mapping(sys.stdin.read(), "standard input"), where="standard input")
+    else:
+        loaded = load_experiment(experiment_file(experiment))
+    if loaded.execution.verl_overrides and find_spec("verl"):
+        with gc_paused():
+            from srpo.policy.verl_config import check_overrides
+
+        check_overrides(loaded)
+    return loaded
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> No
 
 def test_default_is_the_embedded_experiment(tmp_path: Path) -> None:
     experiment = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
-    assert planned_jobs(tmp_path, "--config", "mirror=somewhere")["train"] == len(experiment.runs())
+    assert planned_jobs(tmp_path, "--config", f"mirror={tmp_path}")["train"] == len(experiment.runs())
 
 
 def program(folder: Path, script: str) -> Path:
@@ -96,6 +96,31 @@ def test_mistake_stops_before_anything_runs(tmp_path: Path) -> None:
     result = snakemake(tmp_path, "--configfile", write_experiment(tmp_path, colour="red"))
     assert result.returncode != 0
     assert "colour: unknown key" in result.stderr
+
+
+TYPO = "actor_rollout_ref.rollout.quantisation"
+
+
+@pytest.mark.parametrize(
+    ("execution", "settings", "says"),
+    [
+        ({}, ["--config", "mirror=/data/NOPE"], "mirror=/data/NOPE: no such folder"),
+        ({"ranks": 16}, [], "execution.ranks = 16: a run has one node, and a node 8 GPUs (resources: gpu)"),
+        (
+            {"verl_overrides": {TYPO: "fp8"}},
+            [],
+            f"execution.verl_overrides: {TYPO}: verl has no such key; did you mean {TYPO.replace('isa', 'iza')}?",
+        ),
+    ],
+)
+def test_a_dry_run_names_what_would_fail_later(tmp_path: Path, execution: dict, settings: list, says: str) -> None:
+    source = tmp_path / "mine.yaml"
+    matrix = [{"models": ["qwen3-4b"], "benchmarks": ["sdpo/physics"], "methods": ["srpo"]}]
+    mine = {"name": "mine", "title": "Mine", "extends": "paper-arms", "matrix": matrix, "execution": execution}
+    source.write_text(yaml.safe_dump(mine))
+    result = snakemake(tmp_path, "--dry-run", "--configfile", source, *settings)
+    assert result.returncode != 0
+    assert says in result.stderr + result.stdout
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "results").exists()
 
@@ -245,6 +270,13 @@ def test_a_missing_file_is_one_line(option: tuple[str, ...], tmp_path: Path) -> 
     result = snakemake(tmp_path, "--dry-run", *option)
     assert result.returncode != 0
     assert result.stderr.splitlines()[1:] == ["--configfile nowhere.yaml: cannot be read (No such file or directory)"]
+
+
+def test_a_target_behind_the_file_is_taken_for_another_file(tmp_path: Path) -> None:
+    file, target = CONFIGS / "experiments" / "smoke.yaml", "results/smoke/report.html"
+    result = snakemake(tmp_path, "--dry-run", "--configfile", file, target)
+    assert result.returncode != 0
+    assert f"{target}: cannot be read (No such file or directory); put targets before --configfile" in result.stderr
 
 
 @pytest.mark.skipif(find_spec("snakemake_executor_plugin_slurm") is not None, reason="the plugin is installed")

@@ -60,7 +60,8 @@ def shape_of(model: Model) -> TransformerShape:
             found = json.loads(path.read_text())
             return TransformerShape(**{name: found[name] for name in TransformerShape.model_fields})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            line = f"model {model.name}: {path} does not give the shape of a Qwen3 or Llama ({error})"
+            why = error.strerror if isinstance(error, OSError) else error
+            line = f"model {model.name}: {path} does not give the shape of a Qwen3 or Llama ({why})"
             raise SrpoError(line) from error
     if model.shape is None:
         keys = ", ".join(TransformerShape.model_fields)

@@ -391,7 +391,8 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
     shipped = method_files(config_root) if kind == "methods" else {}
     path = Path(name).expanduser() if own_file else shipped.get(name, folder / f"{name}.yaml")
     if "/" in name and kind != "benchmarks":
-        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: only benchmarks are in folders")
+        hint = _hint(_meant(Path(name).stem, [*shipped] or [each.stem for each in folder.glob("*.yaml")]))
+        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give NAME of a file {folder}/NAME.yaml{hint}")
     if not all(map(_NAME.fullmatch, [short_name(name)] if own_file else name.split("/"))):
         raise SrpoError(
             f"{where}: {kind[:-1]} {name!r}: a name has letters (A to Z), digits, points, hyphens and "
@@ -408,6 +409,10 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
         raise SrpoError(
             f"{path}: name = {content['name']!r}: a {kind[:-1]} has the name of its file; leave the key out"
         )
+    if content.get("kind") == "local" and isinstance(content.get("path"), str):
+        checkpoint = Path(content["path"]).expanduser()
+        if not checkpoint.is_dir():
+            raise SrpoError(f"{path}: path = {content['path']}: no such folder")
     if kind == "methods":
         return patched(content, lambda parent: _load_named("methods", parent, config_root, str(path)))
     if kind == "models" and (parent := content.pop("extends", None)) is not None:

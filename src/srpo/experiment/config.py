@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from srpo.algorithm.method import Method
 from srpo.errors import SrpoError
@@ -426,17 +426,14 @@ class Training(Config):
     # end a run at the first alarm of the watch for falls, or of its rules that cost money (srpo/watch.py)
     stop_on: Literal["alarm", "cost"] | None = None
 
-    @model_validator(mode="after")
-    def _budgets_increase(self) -> Training:
-        seconds = list(self.budget_seconds.values())
-        if names := [name for name in self.budget_seconds if not re.fullmatch(r"[\w.-]+", name)]:
-            allowed = "letters, digits, points, hyphens and underscores"
-            raise ValueError(f"budget_seconds has {names[0]!r}: a name has {allowed}")
-        if not seconds or any(a >= b for a, b in itertools.pairwise(seconds)):
-            raise ValueError(
-                f"budget_seconds = {self.budget_seconds}: give at least one, in strictly increasing seconds"
-            )
-        return self
+    @field_validator("budget_seconds")
+    @classmethod
+    def _budgets_increase(cls, budgets: dict[str, float]) -> dict[str, float]:
+        if names := [name for name in budgets if not re.fullmatch(r"[\w.-]+", name)]:
+            raise ValueError(f"{names[0]!r}: a name has letters, digits, points, hyphens and underscores")
+        if not budgets or any(a >= b for a, b in itertools.pairwise(budgets.values())):
+            raise ValueError("give at least one, in strictly increasing seconds")
+        return budgets
 
 
 # ---------------------------------------------------------------- execution

@@ -1,20 +1,25 @@
 """verl's Hydra configuration for a run: the only module that maps our names to verl's."""
 
+import difflib
 import math
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from verl.utils.device import get_device_name
 
 from srpo.errors import SrpoError
-from srpo.experiment.config import Execution, RunSpec
+from srpo.experiment.config import Execution, Experiment, RunSpec
 from srpo.machine import gpu_memory
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
+from srpo.schema import flattened
+
+_MISSING = object()
 
 RUNNING_SAMPLES = 256
 """How many samples an SGLang server of verl's decodes at a time, at most: verl's default of ``max_num_seqs``."""
@@ -45,6 +50,16 @@ def check_packages(execution: Execution) -> None:
             raise SrpoError(f"execution.{key} = {value}: {package} is not installed; see docs/environments.md")
 
 
+def check_overrides(experiment: Experiment) -> None:
+    """Check ``execution.verl_overrides`` of an experiment, without its models.
+
+    Raises:
+        SrpoError: as :func:`compose_verl_config`.
+    """
+    for run in experiment.runs()[:1]:
+        compose_verl_config(experiment.run(run), Path("model"))
+
+
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
     """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it.
 
@@ -71,6 +86,12 @@ def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in ours])
         if theirs:
+            known = [*flattened(cast(dict[str, Any], OmegaConf.to_container(config)))]
+            for key, _ in theirs:
+                if not key.startswith("+") and OmegaConf.select(config, key, default=_MISSING) is _MISSING:
+                    near = difflib.get_close_matches(key, known, n=1)
+                    hint = f"; did you mean {near[0]}?" if near else "; a new one begins with +"
+                    raise SrpoError(f"execution.verl_overrides: {key}: verl has no such key{hint}")
             overrides = [f"{key}={value}" for key, value in (*ours, *theirs)]
             try:
                 config = compose("ppo_trainer", overrides=overrides)

@@ -1,1 +1,1 @@
-"""Copies the logs of training runs to MLflow; the logs are the originals."""
+"""Copies the logs of training runs to MLflow and other loggers; the logs are the originals."""

@@ -215,7 +215,10 @@ def test_run_outside_the_matrix() -> None:
         ({"matrix": [PHYSICS | {"methods": []}]}, ["matrix.0.methods = []: give methods, or no key"]),
         ({"matrix": [PHYSICS, BARE | {"seeds": [1]}]}, ["matrix.1.seeds: without methods nothing is trained"]),
         ({"matrix": [PHYSICS | {"seeds": [True]}]}, ["seeds = [true]: give a number"]),
-        ({"training": {**SHARED, "budget_seconds": {"../x": 1}}}, ["budget_seconds has '../x': a name has letters"]),
+        (
+            {"training": {**SHARED, "budget_seconds": {"../x": 1}}},
+            ["training.budget_seconds = {'../x': 1}: '../x': a name has letters"],
+        ),
         ({"tuned": "../tuned/miniature"}, ["tuned = '../tuned/miniature': unknown"]),
         ({"training": {**SHARED, "epochs": 3}}, ["training.epochs", "unknown key"]),
         ({"traning": SHARED}, ["traning: unknown key; did you mean training?"]),
@@ -237,7 +240,10 @@ def test_run_outside_the_matrix() -> None:
             ["training.clock = ", "step_seconds.sdpo is missing; give grpo, sdpo, srpo"],
         ),
         ({"training": {**SHARED, "rollouts_per_question": 1}}, ["rollouts_per_question = 1", "2"]),
-        ({"training": {**SHARED, "budget_seconds": {"1h": 5, "5h": 5}}}, ["budget_seconds", "increasing"]),
+        (
+            {"training": {**SHARED, "budget_seconds": {"1h": 5, "5h": 5}}},
+            ["experiment: training.budget_seconds = {'1h': 5, '5h': 5}: give at least one, in strictly increasing"],
+        ),
         ({"training": {**SHARED, "budget_seconds": {}}}, ["budget_seconds", "at least one"]),
         ({"overrides": ["srpo"]}, ["overrides = ['srpo']", "a mapping"]),
         ({"matrix": [{"methods": "grpo"}]}, ["matrix.methods = 'grpo'", "a list"]),
@@ -447,10 +453,17 @@ SUMS = {
     ("kind", "name", "content", "words"),
     [
         ("methods", "base", {**GRPO, "title": "Mine"}, ["method 'base'", "untrained", "rename"]),
-        ("methods", "own/x", {**GRPO, "title": "Mine"}, ["method 'own/x'", "only benchmarks are in folders"]),
+        ("methods", "own/x", {**GRPO, "title": "Mine"}, ["method 'own/x'", "give NAME of a file", "methods/NAME.yaml"]),
         ("methods", "a b", {**GRPO, "title": "Mine"}, ["method 'a b'", "letters"]),
         ("methods", "-x", {**GRPO, "title": "Mine"}, ["method '-x'", "begins with a letter, digit or underscore"]),
-        ("models", "own/x", {**MODEL, "title": "Mine"}, ["model 'own/x'", "only benchmarks are in folders"]),
+        ("models", "own/x", {**MODEL, "title": "Mine"}, ["model 'own/x'", "give NAME of a file", "models/NAME.yaml"]),
+        ("models", "own/minature-tiny", MODEL, ["did you mean miniature-tiny?"]),
+        (
+            "models",
+            "mine",
+            {"kind": "local", "title": "Mine", "path": "/nope"},
+            ["mine.yaml: path = /nope: no such folder"],
+        ),
         ("benchmarks", "own/a b", SUMS, ["benchmark 'own/a b'", "letters"]),
         (
             "methods",

@@ -56,6 +56,10 @@ def test_the_verb_writes_a_file_that_an_experiment_is_read_from(
     assert capsys.readouterr().out == f"snakemake --configfile {file}\n"
     assert file.read_text() == printed
     assert load_experiment(file) == rehearsal(load_experiment(CONFIGS / "experiments" / "one-gpu.yaml"))
+    nowhere = tmp_path / "nope"
+    assert cli.main(["rehearse", "one-gpu", "--output", str(nowhere / "x.yaml")]) == 2
+    assert f"no folder {nowhere}" in capsys.readouterr().err
+    assert not nowhere.exists()
 
 
 def test_an_experiment_without_runs_is_one_line() -> None:

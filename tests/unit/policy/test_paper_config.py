@@ -368,7 +368,11 @@ def test_verl_overrides_pass_through_and_are_part_of_identity() -> None:
         ("actor_rollout_ref.srpo", "the experiment sets actor_rollout_ref.srpo"),
         ("actor_rollout_ref.actor.optim", "the experiment sets actor_rollout_ref.actor.optim.lr"),
         ("~critic.enable", "not removed"),
-        ("actor_rollout_ref.actor.entropy_coef", "verl_overrides: "),
+        (
+            "actor_rollout_ref.actor.entropy_coef",
+            "verl has no such key; did you mean actor_rollout_ref.actor.entropy_coeff",
+        ),
+        ("trainer.note", "verl has no such key; "),
     ],
 )
 def test_contradicting_or_unknown_verl_overrides_are_refused(key: str, message: str) -> None:
