@@ -62,8 +62,12 @@ def main() -> None:
     print(rows.groupby(["experiment", "benchmark"]).mean(numeric_only=True).round(1).T.to_string(), "\n")
     low, gain = rows["gap_low"], rows["gain_sdpo"]
     print(f"{len(rows)} pairs: gap above 0 in {(low > 0).sum()}, SDPO's gain above 0 in {(gain > 0).sum()}", "\n")
-    for name, part in (("one dose", rows[rows["experiment"].isin(["ablations", "registered"])]), ("doses", dosed(rows))):
-        print(name, slopes(part).to_string(index=False, float_format="{:.2f}".format), "", sep="\n")
+    one_dose = rows[rows["experiment"].isin(["ablations", "registered"])]
+    for name, part, by in (
+        ("one dose", one_dose, ["experiment", "benchmark"]),
+        ("doses", dosed(rows), ["benchmark"]),
+    ):
+        print(name, slopes(part, by).to_string(index=False, float_format="{:.2f}".format), "", sep="\n")
     draw(dosed(rows))
 
 
@@ -115,16 +119,16 @@ def dosed(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[of_doses & rows["model"].str.rsplit("-", n=1).str[-1].isin(SEEDS)]
 
 
-def slopes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Least squares of each gain on each predictor: over all pairs, within benchmarks (means removed), by each."""
+def slopes(rows: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
+    """Least squares of each gain on each predictor: over all pairs, within groups (means removed), by benchmark."""
     table = []
     for gain in (f"gain_{method}" for method in METHODS if f"gain_{method}" in rows):
         for predictor in PREDICTORS:
             known = rows.dropna(subset=[gain, predictor])
             within = known.copy()
-            columns, by = [gain, predictor], known.groupby(["experiment", "benchmark"])
+            columns, by = [gain, predictor], known.groupby(groups)
             within[columns] = known[columns] - by[columns].transform("mean")
-            for name, part in [("all pairs", known), ("within benchmarks", within), *known.groupby("benchmark")]:
+            for name, part in [("all pairs", known), ("within groups", within), *known.groupby("benchmark")]:
                 fit = linregress(part[predictor], part[gain])
                 lost = len(by) - 1 if part is within else 0  # degrees of freedom of the means that were removed
                 error = fit.stderr * ((len(part) - 2) / (len(part) - 2 - lost)) ** 0.5
@@ -138,7 +142,7 @@ def slopes(rows: pd.DataFrame) -> pd.DataFrame:
 def draw(rows: pd.DataFrame) -> None:
     """Gain against gap, a line with its 95 % band for each method, and the published slope beside them."""
     with mpl.rc_context(style.rc() | {"svg.fonttype": "none"}):
-        figure = style.new_figure(6.5, 3.6, "Gain against the gap before training · toys of four doses")
+        figure = style.new_figure(7.5, 3.6, "Gain against the gap before training · toys of four doses")
         axes = figure.subplots()
         styles = style.method_styles(METHODS)
         for method, title in METHODS.items():
@@ -160,7 +164,7 @@ def draw(rows: pd.DataFrame) -> None:
         gains = rows[[f"gain_{method}" for method in METHODS]]
         axes.set_ylim(min(gains.min().min(), 0) - 5, gains.max().max() + 5)
         axes.set(xlabel="self-teacher minus student, untrained, points", ylabel="gain of the trained model, points")
-        axes.legend()
+        figure.legend(loc="outside right upper")
         figure.savefig(FIGURE, metadata={"Date": None, "Creator": None})
 
 
