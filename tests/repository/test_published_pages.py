@@ -16,7 +16,7 @@ from synthetic import tiny_experiment, write_results
 
 import published
 from srpo.analysis.figures.registry import write_figures
-from srpo.analysis.report.first_look import PUBLISHED
+from srpo.analysis.report.first_look import PUBLISHED, command
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import write_tables
 from srpo.analysis.tables.score_tables import differences_table
@@ -219,3 +219,8 @@ def test_a_wrong_block_is_named(pages: ModuleType, block: str, message: str) -> 
     page.write_text(f"<!-- srpo {block} -->\n<!-- end -->\n")
     with pytest.raises(SystemExit, match=f"page.md: <!-- srpo {block} -->: .*{message}"):
         pages.main([])
+
+
+@pytest.mark.parametrize("name", ["ablations", "family", "registered"])
+def test_the_card_has_a_command_that_a_clone_can_run(name: str) -> None:
+    assert command(published.results_of(name)) == f"snakemake --configfile configs/experiments/{name}.yaml"
