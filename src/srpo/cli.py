@@ -421,31 +421,6 @@ def publish(
     print(f"{folder}: {found['runs']} runs, {size / 1e6:.2f} MB")
 
 
-@app.command("audit")
-def audit(
-    folder: Annotated[Path, Argument(metavar="published/NAME")],
-    runs: Annotated[int, Option(metavar="N", help="how many, drawn at random")] = 3,
-    seed: Annotated[int, Option(metavar="N", help="of the draw")] = 0,
-    run: Annotated[
-        list[str] | None, Option(metavar="RUN", help="MODEL/BENCHMARK/METHOD/seedN instead; repeatable")
-    ] = None,
-    cores: Annotated[int, Option(metavar="N", help="of the workflow; default: all")] = 0,
-) -> int:
-    """Train some published runs again, and compare every score. The status is 0 if all have the same bytes, else 1."""
-    from srpo.publish import audit
-    from srpo.publish.published import is_published
-
-    if not is_published(folder):
-        raise SrpoError(f"{folder}: no published experiment; srpo publish results/NAME writes one")
-    chosen = audit.choose(folder, run or [], runs, seed)
-    for each in chosen:
-        print(f"{'named' if run else f'drawn with seed {seed}'}: {each.path}", flush=True)
-    layout = audit.train_again(folder, chosen, cores or os.cpu_count() or 1)
-    found = audit.compare(folder, layout, chosen)
-    print(audit.verdict(folder, found, layout))
-    return int(any(each.first for each in found))
-
-
 @app.command("report")
 def report(
     results: Annotated[

@@ -27,7 +27,7 @@ require and srpo imports too; the smallest extra first."""
 NEEDS = {
     "report": ("report", "tune"),
     "workflow": ("attempt", "experiment", "plan", "publish", "rehearse", "status", "track"),
-    "verl": ("audit", "data", "evaluate", "gap", "model", "train"),
+    "verl": ("data", "evaluate", "gap", "model", "train"),
 }
 """For each extra the verbs of ``srpo`` for which it is enough."""
 

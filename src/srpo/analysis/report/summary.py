@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from srpo.analysis.report.power_text import assumed_sentences, measured_sentences
-from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import is_paired, repeated_runs
 from srpo.analysis.results.power import sample_noise
@@ -13,7 +12,6 @@ from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.results.verdicts import UNTESTED, Finding, missing_runs
-from srpo.analysis.tables.grid import interval, number
 from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
 from srpo.layout import RUN_PATH
 from srpo.text import plural, span
@@ -50,40 +48,9 @@ def background(results: Results, findings: list[Finding]) -> list[str]:
         _progress(results),
         _seeds(results),
         clock_sentence(results),
-        _selection_bias(results),
-        _question_bias(results),
         power_sentence(results, findings),
     ]
     return [sentence for sentence in sentences if sentence]
-
-
-def _with_interval(estimate: Estimate, sign: bool = False) -> str:
-    return f"{number(estimate.value, sign=sign)} {interval(estimate.low, estimate.high, sign=sign)}".strip()
-
-
-def _selection_bias(results: Results) -> str:
-    bias = Scores.of(results).bias("selection_bias")
-    if bias is None:
-        return ""
-    side = ""
-    if bias.has_interval:
-        side = "raises" if bias.low > 0 else "lowers" if bias.high < 0 else "does not visibly change"
-    meaning = f": choosing the best validation {side} the score here" if side else ""
-    return (
-        "The paper's protocol, the maximum over validations, differs on average by "
-        f"{_with_interval(bias, sign=True)} points from the same checkpoint, resampled{meaning}."
-    )
-
-
-def _question_bias(results: Results) -> str:
-    bias = Scores.of(results).bias("question_bias")
-    if bias is None:
-        return ""
-    return (
-        "A checkpoint that is selected on the reported questions has a bias that new samples do not remove. The "
-        f"resampled score differs on average by {_with_interval(bias, sign=True)} points from the cross-fitted one, "
-        "for which half of the test questions select and the other half measure."
-    )
 
 
 def _progress(results: Results) -> str:

@@ -19,11 +19,11 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.contrasts import Arm, contrast, run_spread
+from srpo.analysis.results.contrasts import run_spread
 from srpo.analysis.results.cross_fit import MIN_QUESTIONS, end_score, selected_scores
 from srpo.analysis.results.estimates import PERCENT, Estimate, Spread
 from srpo.analysis.results.load import RUN_KEY, Results, records, tidy
-from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns, shared_seeds
+from srpo.analysis.results.lookups import Lookup, Terms, combine, estimate_columns
 from srpo.analysis.results.matrix import AVERAGE, BASE, SCORE_KEY, arms, is_paired, mixed_questions, planned
 from srpo.analysis.results.run_logs import RunLogs
 
@@ -93,25 +93,6 @@ class Scores:
         """The numbers of test questions of the benchmarks that were measured."""
         counts = {key[2]: len(next(iter(runs.values()))) for key, runs in self._vectors.items() if key[1] == model}
         return [*counts.values()]
-
-    def bias(self, kind: str) -> Estimate | None:
-        """The mean ``selection_bias`` or ``question_bias`` of all trained scores, points.
-
-        Budgets are averaged within runs, runs within benchmarks.
-        """
-        by_benchmark: dict[str, list[np.ndarray]] = {}
-        budgets = list(self.results.experiment.training.budget_seconds)
-        for model in self.results.experiment.models:
-            lookup = self.lookup(model, kind)
-            for method, benchmarks in planned(self.results, model).items():
-                for benchmark in benchmarks:
-                    found = [by_seed for budget in budgets if (by_seed := lookup(benchmark, method, budget))]
-                    seeds = shared_seeds(found)
-                    if seeds and len({len(by_seed[seed]) for by_seed in found for seed in seeds}) == 1:
-                        runs = [np.mean([by_seed[seed] for by_seed in found], axis=0) for seed in seeds]
-                        by_benchmark.setdefault(benchmark, []).append(np.array(runs))
-        strata = [those for those in by_benchmark.values() if len({runs.shape[1] for runs in those}) == 1]
-        return contrast([[Arm(runs / len(those)) for runs in those] for those in strata]) if strata else None
 
 
 TITLES = {

@@ -1,13 +1,12 @@
-"""The questions: their number (table 4), and an example of each benchmark (table 5)."""
+"""The questions: their number (table 4)."""
 
 import pandas as pd
 
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.paper import paper_splits
 from srpo.analysis.results.titles import MISSING, benchmark_title
-from srpo.analysis.tables.grid import EXCERPT, number, text_grid
+from srpo.analysis.tables.grid import number, text_grid
 from srpo.analysis.tables.table import Table, comparability
-from srpo.text import printable
 
 
 def splits_table(results: Results) -> Table:
@@ -38,20 +37,3 @@ def splits_table(results: Results) -> Table:
     body = [(benchmark_title(results, name), texts(name)) for name in results.experiment.benchmarks]
     grid = text_grid("Benchmark", heads, body)
     return Table("table4", "Table 4. Questions", comparability(results), frame, {}, [grid])
-
-
-def examples_table(results: Results) -> Table:
-    """Table 5: one question of each benchmark with its answer."""
-    rows = []
-    for name in results.experiment.benchmarks:
-        example = results.statistics.get(name, {}).get("example") or {}
-        if example:
-            rows.append((name, str(example.get("prompt", "")), str(example.get("answer", ""))))
-    frame = pd.DataFrame(rows, columns=["benchmark", "question", "answer"])
-    body = [
-        (benchmark_title(results, name), [printable(question, EXCERPT), printable(answer, EXCERPT)])
-        for name, question, answer in rows
-    ]
-    grids = [text_grid("Benchmark", ["Question", "Answer"], body, numeric=False)] if body else []
-    notes = ["The first question of each benchmark; long texts are cut."]
-    return Table("table5", "Table 5. Example questions", notes, frame, {}, grids)

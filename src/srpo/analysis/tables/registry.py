@@ -11,7 +11,7 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
-from srpo.analysis.tables.question_tables import examples_table, splits_table
+from srpo.analysis.tables.question_tables import splits_table
 from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
 from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
 from srpo.analysis.tables.score_tables import ablation_table, differences_table, main_table
@@ -27,7 +27,6 @@ TABLES = {
     "table2": ablation_table,
     "table3": settings_table,
     "table4": splits_table,
-    "table5": examples_table,
     "table6": group_table,
     "table7": routing_table,
     "routing_cases": cases_table,
