@@ -17,6 +17,7 @@ over several lines. Kinds:
     figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.svg, light and dark
     TABLE NAME              any other table of the report, e.g. ``table2``
     specifications NAMES    every SRPO minus GRPO of experiments, of the search and of others, drawn, and as CSV
+    doses NAME              mean gaps and gains by dose, of bench/gap.csv
     plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
     tests FILE              what each test of a file shows
 
@@ -217,6 +218,20 @@ def specifications(*names: str) -> str:
     return f"{drawn}\n\nThe numbers: [specifications.csv](docs/{path.name})"
 
 
+def doses(name: str) -> str:
+    rows = pd.read_csv(ROOT / "bench" / "gap.csv")
+    rows = rows[rows["experiment"].isin([name, "registered"]) & rows["benchmark"].isin(["physics", "tooluse"])]
+    rows = rows[rows["model"].str.endswith(("-9", "-10", "-11"))]
+    columns = {"gap": "gap", "gain_grpo": "GRPO", "gain_sdpo": "SDPO", "gain_srpo": "SRPO"}
+    means = rows.groupby(["benchmark", "dose"])[[*columns]].mean()
+    lines = [["benchmark", "examples with a solution", *columns.values()], ["---"] * 2 + ["---:"] * len(columns)]
+    lines += [
+        [benchmark, f"{dose:.0f} %", *(f"{value:+.0f}" for value in of)]
+        for (benchmark, dose), of in zip(means.index, means.to_numpy(), strict=True)
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def picture(title: str, name: str, numbers: str, drawn: Callable[[], Figure]) -> str:
     """A picture with real text, in two files: for light pages and for dark ones.
 
@@ -276,6 +291,7 @@ KINDS: dict[str, Callable[..., str]] = {
         specification,
         figure,
         specifications,
+        doses,
         plan,
         tests,
     )
