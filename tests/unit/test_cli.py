@@ -57,7 +57,7 @@ def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("srpo plan one-", {"one-gpu", "one-gpu-48gb", "one-node-small"}),
         (
             "srpo train --method sdpo_",
-            {"sdpo_at_srpo_settings", "sdpo_correct_only", "sdpo_failed_only", "sdpo_then_grpo"},
+            {"sdpo_at_srpo_settings", "sdpo_correct_only", "sdpo_failed_only", "sdpo_feedback", "sdpo_then_grpo"},
         ),
         ("srpo data --split t", {"train", "test"}),
     ],
