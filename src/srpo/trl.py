@@ -5,12 +5,18 @@ advantages, weights and loss are this package's, over the whole mini-batch: all 
 steps. docs/verl.md has what TRL cannot do; examples/trl_trainer.py is a whole program.
 """
 
+import copy
+import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from safetensors.torch import load_model, save_model
+from torch import Tensor, nn
+from transformers import TrainerCallback
 
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.distribution import entropy
@@ -21,6 +27,7 @@ from srpo.functional import Totals, load_method, loss, totals
 with warnings.catch_warnings():  # that SDPO is experimental in TRL
     warnings.simplefilter("ignore")
     from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
+    from trl.experimental.sdpo.teacher_sync import SyncTeacherModelCallback
 
 HYPERPARAMETERS = {
     "learning_rate": "learning_rate",
@@ -56,10 +63,14 @@ OF_THE_METHOD = {
 
 @dataclass
 class SRPOConfig(SDPOConfig):
-    """TRL's arguments with the paper's values, and ``method``. None is the method's own value.
+    """TRL's arguments, with the method's hyperparameters and the paper's optimizer. Sizes and lengths stay TRL's.
+
+    ``method`` is a name or a ``Method``, such as ``srpo.load_method("srpo", entropy_beta=0.5)``. None is the method's
+    own value. Without ``success_reward_threshold`` a rollout's reward must be 1 or 0.
 
     Raises:
-        ValueError: if a field of :data:`OF_THE_METHOD` is changed, or the method is one that TRL's trainer cannot run.
+        ValueError: if a field of :data:`OF_THE_METHOD` is changed, the method is one that TRL's trainer cannot run, or
+            a value leaves nothing to learn from.
     """
 
     method: str = field(default="srpo", metadata={"help": "A method of srpo: srpo, sdpo, grpo, rlsd, ..."})
@@ -71,7 +82,11 @@ class SRPOConfig(SDPOConfig):
     distillation_mode: str = "topk_logits"
     distillation_add_tail: bool = True
     scale_rewards: str = "none"
-    # the teacher's prompt, as srpo.teacher_messages makes it
+    weight_decay: float = 0.01
+    warmup_steps: float = 10
+    lr_scheduler_type: str = "constant_with_warmup"
+    success_reward_threshold: float | None = None
+    # the teacher's prompt, as srpo.teacher_messages makes it; TRL also strips white space around the solution
     reprompt_template: str = "{prompt}{solution}{feedback}\n\nCorrectly solve the original question."
     solution_template: str = "\nCorrect solution:\n\n{successful_previous_attempt}"
     remove_thinking_from_demonstration: bool = True
@@ -82,8 +97,23 @@ class SRPOConfig(SDPOConfig):
             if (value := getattr(self, name)) != default:
                 raise ValueError(f"{name} = {value!r}: {reason}; leave it at {default!r}")
         given = {ours: getattr(self, theirs) for theirs, ours in HYPERPARAMETERS.items()}
-        method = load_method(self.method, **{name: value for name, value in given.items() if value is not None})
+        changes = {name: value for name, value in given.items() if value is not None}
+        of: Any = self.method
+        if isinstance(of, Method):
+            method = Method.model_validate({**of.model_dump(), **changes})
+            self.method = of.name  # TRL writes the arguments as JSON
+        else:
+            method = load_method(of, **changes)
         _check_trl_can_run(method)
+        if self.num_generations < 2:
+            raise ValueError(f"num_generations = {self.num_generations}: a group needs at least 2 rollouts")
+        shown = {"reprompt_template": "{solution}", "solution_template": "{successful_previous_attempt}"}
+        for name, part in shown.items():
+            if part not in getattr(self, name):
+                raise ValueError(f"{name} has no {part}: the teacher would not be shown the solution")
+        self._rewards_are_binary = self.success_reward_threshold is None
+        if self.success_reward_threshold is None:
+            self.success_reward_threshold = 1.0
         for theirs, ours in HYPERPARAMETERS.items():
             setattr(self, theirs, getattr(method, ours))
         super().__post_init__()
@@ -120,6 +150,43 @@ def _check_trl_can_run(method: Method) -> None:
             raise ValueError(f"method = {method.name!r}: TRL's trainer has no {what}")
 
 
+def _check_dataset(data: Any) -> None:
+    columns = getattr(data, "column_names", None)
+    if columns is not None and "prompt" not in columns:
+        raise ValueError(f"train_dataset has no column prompt, only {', '.join(columns) or 'none'}")
+    if data is not None and hasattr(data, "__len__") and not len(data):
+        raise ValueError("train_dataset is empty")
+
+
+def _checked(name: str, reward: Callable[..., Any]) -> Callable[..., list[float]]:
+    """TRL broadcasts a list of one reward, and takes None and NaN for 0."""
+
+    def call(**inputs: Any) -> list[float]:
+        found, count = reward(**inputs), len(inputs["completions"])
+        if not hasattr(found, "__len__") or len(found) != count:
+            has = f"{len(found)} rewards" if hasattr(found, "__len__") else repr(found)
+            raise ValueError(f"reward function {name} returned {has} for {count} completions")
+        for each in found:
+            if each is None or not math.isfinite(each):
+                raise ValueError(f"reward function {name} returned {each}: give a finite number per completion")
+        return [float(each) for each in found]
+
+    return call
+
+
+TEACHER_FILE = "teacher.safetensors"
+"""The teacher's weights, in a checkpoint's folder."""
+
+
+class _SaveTeacher(TrainerCallback):
+    def __init__(self, teacher: nn.Module) -> None:
+        self.teacher = teacher
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            save_model(self.teacher, str(Path(args.output_dir) / f"checkpoint-{state.global_step}" / TEACHER_FILE))
+
+
 class SRPOTrainer(SDPOTrainer):
     """TRL's SDPO trainer with the loss of ``args.method``. Rewards of several functions are summed, as in TRL.
 
@@ -131,16 +198,80 @@ class SRPOTrainer(SDPOTrainer):
     def __init__(self, model: Any, reward_funcs: Any = None, args: SRPOConfig | None = None, **kwargs: Any) -> None:
         if not isinstance(args, SRPOConfig):
             raise ValueError(f"args is a {type(args).__name__}: give an SRPOConfig")
+        _check_dataset(kwargs.get("train_dataset"))
         super().__init__(model, reward_funcs, args, **kwargs)
+        functions: list[Any] = vars(self)["reward_funcs"]  # TRL has no types
+        self.reward_funcs: list[Any] = [
+            each if isinstance(each, nn.Module) else _checked(name, each)
+            for name, each in zip(self.reward_func_names, functions, strict=True)
+        ]
         self.method = args._method
         self._rewards: dict[bool, Tensor] = {}  # of all processes, by whether the model trains
         self._left = 0  # micro-batches of this update
         self._of_all = Totals()
 
+    def _setup_teacher_model(self) -> None:
+        """The teacher is a copy of the model that is given; TRL reads the files of the model's name again."""
+        if self._is_sharded or self.args.teacher_model_kind == "live" or getattr(self.model, "peft_config", None):
+            super()._setup_teacher_model()
+            return
+        dtype = next(self.model.parameters()).dtype
+        averages = self.args.teacher_model_kind == "ema" and self.args.teacher_update_rate < 1
+        if averages and torch.finfo(dtype).bits < 32:
+            raise ValueError(f"model is {dtype}: the teacher's average needs float32; load in float32, set bf16=True")
+        teacher = copy.deepcopy(self.model).requires_grad_(False).eval()
+        self.teacher_model = self.accelerator.prepare_model(teacher, evaluation_mode=True)
+        if self.args.teacher_model_kind == "ema":
+            self.add_callback(SyncTeacherModelCallback(teacher_model=self.teacher_model, accelerator=self.accelerator))
+        self.add_callback(_SaveTeacher(self.accelerator.unwrap_model(self.teacher_model)))
+
+    @property
+    def _is_sharded(self) -> bool:
+        return self.is_deepspeed_enabled or self.is_fsdp_enabled
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
+        """TRL's, with the teacher of the checkpoint.
+
+        Raises:
+            ValueError: if the checkpoint has no teacher and the method needs its own.
+        """
+        own_weights = self.teacher_model is not self.model
+        lost = self._is_sharded if own_weights else self.args.teacher_model_kind == "ema"
+        if resume_from_checkpoint and lost:
+            what = "resume_from_checkpoint: TRL saves no teacher"
+            raise ValueError(f"{what} with an adapter, DeepSpeed or FSDP, so it would begin anew; start a new run")
+        return super().train(resume_from_checkpoint, **kwargs)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.teacher_model is not self.model:
+            file = Path(resume_from_checkpoint) / TEACHER_FILE
+            if not file.is_file():
+                raise ValueError(f"{file} is missing: the checkpoint has no teacher; start anew")
+            load_model(self.accelerator.unwrap_model(self.teacher_model), file)
+
+    def _tokenize_prompts_untruncated(self, prompts: list[Any]) -> list[list[int]]:
+        found = super()._tokenize_prompts_untruncated(prompts)
+        longest, most = max(map(len, found), default=0), self.args.max_reprompt_len
+        if longest > most:
+            what = f"max_reprompt_len = {most}: a teacher's prompt has {longest} tokens"
+            warnings.warn(f"{what}, and TRL cuts its beginning", stacklevel=2)
+        return found
+
+    def _calculate_rewards(self, *args: Any) -> Tensor:
+        found = super()._calculate_rewards(*args)
+        if not found.isfinite().all():
+            raise ValueError("a reward is not a finite number")
+        return found
+
     def _prepare_training_batch(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super()._prepare_training_batch(inputs)
         size = len(batch["rewards"])
-        self._rewards[self.model.training] = self.accelerator.gather(batch["rewards"])
+        rewards = self._rewards[self.model.training] = self.accelerator.gather(batch["rewards"])
+        other = rewards[(rewards != 0) & (rewards != 1)]
+        if self.args._rewards_are_binary and len(other):
+            what = f"a rollout's reward is {other[0].item():g}, not 1 or 0"
+            raise ValueError(f"{what}: set success_reward_threshold to the least reward of a correct rollout")
         # the place of each rollout among those of all processes; a group's are adjacent
         batch["rows"] = torch.arange(size, device=batch["rewards"].device) + size * self.accelerator.process_index
         return batch
