@@ -13,6 +13,9 @@ from srpo.layout import Layout, check_writable
 if (cores := workflow.resource_settings.cores) is not None and cores < 1:
     raise WorkflowError(f"--cores {cores}: give 1 or more")
 
+if not isinstance(RESULTS_ROOT, str) or not RESULTS_ROOT:
+    raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder, such as results=results")
+
 try:
     EXPERIMENT = load_experiment(
         CONFIG or experiment_file("embedded"),

@@ -150,6 +150,13 @@ def test_an_experiment_for_gpus_does_not_begin_on_a_machine_without_them(
     assert (tmp_path / "verbs").read_text().split() == ["data"]
 
 
+def test_an_empty_results_folder_is_refused(tmp_path: Path) -> None:
+    arguments = ("--dry-run", "--configfile", write_experiment(tmp_path), "--cores", 1, "--config", "results=")
+    result = snakemake(tmp_path, *arguments)
+    assert result.returncode != 0
+    assert "give a folder, such as results=results" in result.stdout + result.stderr
+
+
 EMULATES = """
 import srpo.machine
 from srpo.errors import SrpoError
