@@ -57,7 +57,8 @@ class Columns(Config):
         optional = [(self.system, system or ""), (self.response, response or "")]
         for column, value in [(self.prompt, prompt), (self.answer, answer), *optional]:
             if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise SrpoError(f"{where}: {column} = {value!r:.100}: must be text")
+                hint = "; quote it" if isinstance(value, int | float) else ""
+                raise SrpoError(f"{where}: {column} = {value!r:.100}: must be text{hint}")
         if not prompt.strip():
             raise SrpoError(f"{where}: {self.prompt} = {prompt!r}: give a question")
         before = [{"role": "system", "content": system}] if system else []
@@ -107,6 +108,10 @@ def _json_lines(content: bytes, where: str) -> Iterable[tuple[int, dict[str, Any
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
             continue
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            raise SrpoError(f"{where}:{number}: not UTF-8 ({error.reason}); save the file as UTF-8") from error
         try:
             record = json.loads(line, object_pairs_hook=_each_key_once)
         except (ValueError, RecursionError) as error:
