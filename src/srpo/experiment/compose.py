@@ -393,6 +393,8 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
     if "/" in name and kind != "benchmarks":
         hint = _hint(_meant(Path(name).stem, [*shipped] or [each.stem for each in folder.glob("*.yaml")]))
         raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give NAME of a file {folder}/NAME.yaml{hint}")
+    if kind == "methods" and len(same := sorted(path for path in folder.rglob("*.yaml") if path.stem == name)) > 1:
+        raise SrpoError(f"{where}: method {name!r}: {' and '.join(map(str, same))} have one name; rename one")
     if not all(map(_NAME.fullmatch, [short_name(name)] if own_file else name.split("/"))):
         raise SrpoError(
             f"{where}: {kind[:-1]} {name!r}: a name has letters (A to Z), digits, points, hyphens and "
@@ -404,6 +406,8 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
         known = [*shipped] or sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
         hint = _hint(_meant(name, known))
         raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{hint}; {folder} has {', '.join(known)}")
+    if own_file and not path.exists():
+        raise SrpoError(f"{where}: benchmarks: {name}: no such file; the path is relative to {Path.cwd()}")
     content = _read_yaml(path)
     if content.setdefault("name", short_name(name)) != short_name(name):
         raise SrpoError(
@@ -431,7 +435,7 @@ def _other_model(content: dict[str, Any], parent: dict[str, Any]) -> dict[str, A
 
 
 def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """A benchmark's file, its own files of questions read and its own reward tried on their first answers."""
+    """A benchmark's file, its own files of questions read and its reward tried on their answers."""
     rows: dict[str, list[Row]] = {}
     if content.get("kind") == "files":
         of_every_kind = FilesBenchmark.model_fields.keys() - Files.model_fields.keys() - {"contents"}
@@ -454,7 +458,7 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
             find_reward(reward)
             for of_split in rows.values():
                 truths = [row.ground_truth for row in of_split]
-                check_truths(reward, truths[:1] if is_own(reward) else truths)
+                check_truths(reward, truths)
                 _check_responses(reward, of_split)
         except SrpoError as error:
             raise SrpoError(f"{path}: {error}") from error

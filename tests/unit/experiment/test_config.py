@@ -454,6 +454,7 @@ SUMS = {
     [
         ("methods", "base", {**GRPO, "title": "Mine"}, ["method 'base'", "untrained", "rename"]),
         ("methods", "own/x", {**GRPO, "title": "Mine"}, ["method 'own/x'", "give NAME of a file", "methods/NAME.yaml"]),
+        ("methods", "grpo", {**GRPO, "title": "Mine"}, ["methods/grpo.yaml", "methods/paper/grpo.yaml", "rename one"]),
         ("methods", "a b", {**GRPO, "title": "Mine"}, ["method 'a b'", "letters"]),
         ("methods", "-x", {**GRPO, "title": "Mine"}, ["method '-x'", "begins with a letter, digit or underscore"]),
         ("models", "own/x", {**MODEL, "title": "Mine"}, ["model 'own/x'", "give NAME of a file", "models/NAME.yaml"]),

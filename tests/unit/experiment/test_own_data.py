@@ -28,6 +28,9 @@ def close(response, truth):
 def half(response, truth):
     return 0.5
 
+def late(response, truth):
+    return 0.5 if truth == "202" else True
+
 def leave(response, truth):
     raise SystemExit(0)
 
@@ -152,6 +155,7 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
         ({"reward": "own_rewards:half"}, "data/sums.yaml: reward own_rewards:half: 0.5 for the response '0'"),
         ({"reward": "own_rewards:alone"}, "reward = own_rewards:alone: cannot be called with a response and a ground"),
         ({"reward": "own_rewards:number"}, "reward = own_rewards:number: cannot be called"),
+        ({"reward": "own_rewards:late"}, "reward own_rewards:late: 0.5 for the response '202'"),
         ({"reward": "own_rewards:none"}, "reward = own_rewards:none: cannot be imported (module 'own_rewards' has no"),
         (
             {"reward": "own_broken:f"},
@@ -195,7 +199,7 @@ def test_repeated_questions_and_those_in_both_files_are_counted(folder: Path, ca
 
 def test_a_file_that_is_not_there_is_named(folder: Path):
     matrix = [{"models": ["miniature-small"], "benchmarks": ["data/nowhere.yaml"], "methods": ["grpo"]}]
-    with pytest.raises(SrpoError, match=r"^data/nowhere\.yaml: cannot be read \(No such file or directory\)$"):
+    with pytest.raises(SrpoError, match=f"benchmarks: data/nowhere.yaml: no such file; .* {folder}$"):
         load_experiment(tiny_experiment(matrix=matrix))
 
 
