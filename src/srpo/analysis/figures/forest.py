@@ -222,7 +222,7 @@ def clocks_caption(results: Results, frame: pd.DataFrame) -> str:
     """How to read the figure of clocks."""
     return (
         "Each benchmark is judged at the largest budget that all its runs reach on the clock, by the mean of the last "
-        "three validations. Dark: the 95 % interval lies beside 0."
+        "three validations. Strong: the 95 % interval does not contain 0."
     )
 
 
@@ -233,7 +233,7 @@ def forest_caption(results: Results, frame: pd.DataFrame) -> str:
     several = frame.loc[frame["series"] == "benchmark", "name"].nunique()
     where = f"On average over {several} benchmarks, and on each" if several else "Differences"
     intervals = frame["low"].notna().any()
-    dark = " (dark: the interval lies beside 0)" if several and intervals else ""
+    dark = " (strong: the interval does not contain 0)" if several and intervals else ""
     dashed = "The dashed interval decides nothing. " if (frame["series"] == OVER).any() else ""
     corrected = "Verdicts include Holm's correction, intervals do not." if intervals else ""
     score = TITLES[Scores.of(results).deciding]

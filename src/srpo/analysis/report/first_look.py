@@ -151,7 +151,7 @@ def _published(results: Results, folder: Path = PUBLISHED) -> list[str]:
         where = "on average" if benchmark == AVERAGE else f"on {benchmark_title(results, benchmark).lower()}"
         parts += [f"{where} {joined(said)}"] if said else []
     runs = read_yaml(files[1])["runs"]
-    start = f"SRPO's lead in points here, and in brackets the published one ({folder.name}, {runs} runs)"
+    start = f"SRPO's lead in points here, and in brackets that of our published experiment ({folder.name}, {runs} runs)"
     return [f"{start}: {'; '.join(parts)}."] if parts else []
 
 

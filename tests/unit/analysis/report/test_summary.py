@@ -179,7 +179,7 @@ def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
     average = (
         f"on average {lead('grpo')} (+1.0 [-7.0, +8.0]) over GRPO and {lead('sdpo')} (+3.0 [-5.0, +10.0]) over SDPO"
     )
-    start = "SRPO's lead in points here, and in brackets the published one (registered, 120 runs): "
+    start = "SRPO's lead in points here, and in brackets that of our published experiment (registered, 120 runs): "
     assert _published(results, folder) == [f"{start}{average}."]
     elsewhere = rows[rows["benchmark"] == "physics"].assign(benchmark="biology")
     pd.concat([rows[["model", *rows.columns.drop("model")]], elsewhere]).to_csv(folder / "differences.csv", index=False)
