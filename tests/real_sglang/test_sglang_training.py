@@ -9,11 +9,10 @@ from tiny import prepare, tiny_experiment
 
 from srpo.benchmarks.splits import write_split
 from srpo.errors import SrpoError
-from srpo.evaluation.evaluate_run import selected_checkpoints
 from srpo.experiment.compose import load_experiment
-from srpo.files import read_events
+from srpo.files import read_events, read_json
 from srpo.imports import is_installed
-from srpo.layout import Layout, RunId
+from srpo.layout import WEIGHTS, Layout, RunId
 from srpo.models import build_model
 from srpo.policy import ray_driver, verl_config
 from srpo.policy.servers import ServerRollout
@@ -144,8 +143,10 @@ def test_servers_have_the_weights_of_a_real_model(real_model, serve, monkeypatch
     assert any(step["metrics"]["routing/sdpo_fraction"] > 0 for step in steps)
     assert len(list(read_events(files.validations))) == 1
     # evaluation's server, with the weights that training has saved
-    (checkpoint,) = selected_checkpoints(files).values()
-    assert_log_probs_of_transformers(serve, checkpoint.path, layout.model(spec.id.model))
+    (selected,) = read_json(files.summary)["budgets"].values()
+    assert_log_probs_of_transformers(
+        serve, files.folder / selected["checkpoint"] / WEIGHTS, layout.model(spec.id.model)
+    )
 
 
 def assert_log_probs_of_transformers(serve, checkpoint, base):
