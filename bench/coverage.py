@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from made_up_scores import PairedWorld, paired_nulls
 
-DESIGNS = ((8, 5), (8, 2))
+DESIGNS = ((8, 5), (7, 2))
 """Base models and benchmarks."""
 BASE_SDS, RUN_SDS = (0.0, 2.0), (2.5,)
 COLUMNS = ["base_models", "benchmarks", "facts", "base_sd", "run_sd", "experiments", "coverage", "half_width"]
