@@ -15,6 +15,8 @@ if (cores := workflow.resource_settings.cores) is not None and cores < 1:
 
 if not isinstance(RESULTS_ROOT, str) or not RESULTS_ROOT:
     raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder, such as results=results")
+if re.search(r"\s", RESULTS_ROOT):  # rules give it to a shell
+    raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder without blanks")
 
 try:
     EXPERIMENT = load_experiment(

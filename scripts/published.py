@@ -226,7 +226,7 @@ def doses(name: str) -> str:
     means = rows.groupby(["benchmark", "dose"])[[*columns]].mean()
     lines = [["benchmark", "examples with a solution", *columns.values()], ["---"] * 2 + ["---:"] * len(columns)]
     lines += [
-        [benchmark, f"{dose:.0f} %", *(f"{value:+.0f}" for value in of)]
+        [benchmark, f"{dose:.0f} %", *(f"{round(value):+d}" for value in of)]
         for (benchmark, dose), of in zip(means.index, means.to_numpy(), strict=True)
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

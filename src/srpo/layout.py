@@ -212,13 +212,11 @@ def model_description(folder: Path) -> Path:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise if ``folder`` cannot be created or written, or has a blank; nothing is created.
+    """Raise if ``folder`` cannot be created or written; nothing is created.
 
     Raises:
         SrpoError: naming the part of the path that prevents it.
     """
-    if blank := re.search(r"\s", str(folder)):
-        raise SrpoError(f"{folder}: cannot hold results, its path has {blank[0]!r}; rules give it to a shell")
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent

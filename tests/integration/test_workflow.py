@@ -131,7 +131,7 @@ def test_results_that_cannot_be_written(tmp_path: Path) -> None:
     assert result.returncode != 0
     assert "is not a directory" in result.stdout + result.stderr
     result = snakemake(tmp_path, "--dry-run", "--config", f"results={tmp_path / 'my results'}")
-    assert "my results/embedded: cannot hold results, its path has ' '" in result.stdout + result.stderr
+    assert "my results': give a folder without blanks" in result.stdout + result.stderr
 
 
 def test_an_experiment_for_gpus_does_not_begin_on_a_machine_without_them(
