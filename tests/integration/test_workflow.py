@@ -279,11 +279,16 @@ def test_a_missing_file_is_one_line(option: tuple[str, ...], tmp_path: Path) -> 
     assert result.stderr.splitlines()[1:] == ["--configfile nowhere.yaml: cannot be read (No such file or directory)"]
 
 
-def test_a_target_behind_the_file_is_taken_for_another_file(tmp_path: Path) -> None:
-    file, target = CONFIGS / "experiments" / "smoke.yaml", "results/smoke/report.html"
-    result = snakemake(tmp_path, "--dry-run", "--configfile", file, target)
+@pytest.mark.parametrize("made", [False, True])
+def test_a_target_behind_the_file_is_taken_for_another_file(tmp_path: Path, made: bool) -> None:
+    target = tmp_path / "report.html"
+    if made:
+        target.write_text("<!doctype html>\n<title>SRPO: does every stage work?</title>\n")
+    result = snakemake(tmp_path, "--dry-run", "--configfile", CONFIGS / "experiments" / "smoke.yaml", target)
     assert result.returncode != 0
-    assert f"{target}: cannot be read (No such file or directory); put targets before --configfile" in result.stderr
+    said = result.stderr.splitlines()[-1]
+    assert said.startswith(f"--configfile {target}: ")
+    assert said.endswith("; put targets before --configfile")
 
 
 @pytest.mark.skipif(find_spec("snakemake_executor_plugin_slurm") is not None, reason="the plugin is installed")
