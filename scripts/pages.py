@@ -111,7 +111,7 @@ def packages() -> str:
         file = path / "__init__.py" if path.is_dir() else path
         if file.suffix == ".py" and file.exists() and not path.name.startswith("__"):
             text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split())
-            said = re.split(r"(?<=[.;])\s", text.replace("``", "`"))[0].rstrip(".;")
+            said = first_clause(text.replace("``", "`"), ".;").rstrip(".;")
             rows.append((f"`{path.name}{'/' * path.is_dir()}`", re.sub(r" \(docs/.*?\)", "", said)))
     return grid(("module or package", "what it is"), rows)
 
@@ -212,11 +212,17 @@ def purpose(file: Path) -> str:
         if not line.startswith("#"):
             break
         lines.append(line.lstrip("# "))
-    sentence = re.split(r"(?<=[.?;])\s", " ".join(lines))[0]
+    sentence = first_clause(" ".join(lines), ".?;")
     sentence = re.sub(r"^((?:\S+ ){5,}?\S+): .*", r"\1", sentence)
     if not sentence:
         sys.exit(f"{file}: its first lines are no comment that says what it is for")
     return sentence.rstrip(".;").replace("|", "/")
+
+
+def first_clause(text: str, marks: str) -> str:
+    """The text up to the first of ``marks`` that a blank follows, outside of brackets."""
+    ends = (found.start() for found in re.finditer(rf"(?<=[{marks}])\s", text))
+    return next((said for end in ends if (said := text[:end]).count("(") == said.count(")")), text)
 
 
 def grid(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
