@@ -32,6 +32,7 @@ OURS = {
     "ema_over_frozen_teacher",
     "sc_sdpo_over_sdpo",
     "rlsd_over_grpo",
+    "i_sdpo_over_srpo",
 }
 # The paper's numbers, right as they are, do not decide these with three seeds and its questions: a gain of 1.8 points
 # needs seven, and no benchmark alone tells 1 point.
