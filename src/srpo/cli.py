@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Verbs(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
     def invoke(self, ctx: Any) -> int | None:
         try:
             return super().invoke(ctx)
@@ -64,11 +67,11 @@ class _Verbs(TyperGroup):
 
 app = typer.Typer(
     cls=_Verbs,
-    help="Sample-Routed Policy Optimization, stage by stage.",
+    help="Sample-Routed Policy Optimization, stage by stage. What an experiment costs: srpo plan smoke.",
     rich_markup_mode=None,  # rich takes longer to import than all else that help needs
     pretty_exceptions_enable=False,
 )
-track = typer.Typer(help="Copy the logs to MLflow, Weights & Biases and others.")
+track = typer.Typer(cls=_Verbs, help="Copy the logs to MLflow, Weights & Biases and others.")
 app.add_typer(track, name="track")
 
 

@@ -11,7 +11,7 @@ import json
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -21,6 +21,9 @@ from srpo.imports import import_optional
 
 REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""
+
+TRIED = 16
+"""Questions on which a reward function of one's own is tried: it may be slow."""
 
 _ANSWER = "text without blanks at its ends and without tags, so that a response can have it as its answer"
 _DECODER = json.JSONDecoder()
@@ -89,7 +92,8 @@ def _own_function(kind: str) -> Callable[[str, str], object]:
     try:
         inspect.signature(function).bind("response", "ground truth")
     except (TypeError, ValueError) as error:
-        raise SrpoError(f"reward = {kind}: cannot be called with a response and a ground truth ({error})") from error
+        how = f"define it as {kind.rpartition(':')[2]}(response, truth)"
+        raise SrpoError(f"reward = {kind}: cannot be called with a response and a truth ({error}); {how}") from error
     return function
 
 
@@ -168,19 +172,43 @@ def in_format(kind: str, response: str) -> bool | None:
         return False
 
 
-def check_truths(kind: str, ground_truths: Sequence[str]) -> None:
+def check_truths(kind: str, truths: Mapping[str, str]) -> None:
     """Check that rewards of this kind can be computed with these ground truths.
 
+    Args:
+        truths: by where they stand, for messages.
+
     Raises:
-        SrpoError: naming the question whose ground truth cannot be used, or the error of the reward function.
+        SrpoError: naming the ground truth that cannot be used, or the error of the reward function.
     """
-    for index, truth in enumerate(ground_truths):
+    for where, truth in truths.items():
         compute_reward(kind, truth, truth)
         try:
             find_reward(kind).check_truth(truth)
         except (ValueError, TypeError, KeyError) as error:
-            line = f"reward = {kind}: question {index}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
+            line = f"{where}: reward = {kind}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
             raise SrpoError(line) from error
+
+
+def taken_for_right(kind: str, truths: Sequence[str]) -> str | None:
+    """What a reward function takes for right on all of some questions with different truths, and should not.
+
+    Raises:
+        SrpoError: if the function fails.
+
+    Returns:
+        ``an empty response`` or ``the answer to another question``; None if it can tell.
+    """
+    some = [*dict.fromkeys(truths)][:TRIED]
+    others = [*some[1:], *some[:1]]
+    for wrong, what in (
+        ([""] * len(some), "an empty response"),
+        (others, "the answer to another question"),
+        ([*map(_as_answer, others)], "the answer to another question"),
+    ):
+        if len(some) > 1 and all(compute_reward(kind, *pair) for pair in zip(wrong, some, strict=True)):
+            return what
+    return None
 
 
 def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:

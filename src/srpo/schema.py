@@ -8,6 +8,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapVali
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0, le=1)]
+"""A learning rate. Adam moves a weight by about this much: above 1 nothing of a model is left."""
 
 
 def _one_line(text: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from one_line import refused
 from paths import ROOT
 
 from srpo.benchmarks.splits import read_split, write_split
@@ -87,7 +88,7 @@ def test_the_page_of_own_questions_runs_with_a_tiny_model(opened: Experiment) ->
 @pytest.mark.parametrize(
     ("response", "says"),
     [
-        ("8", "question 1: response = '8': not right by reward = answer_match, the answer is '2'"),
+        ("8", "train.jsonl:1: response = '8': not right by reward = answer_match, the answer is '2'"),
         (8, "train.jsonl:1: response = 8: must be text"),
     ],
 )
@@ -97,6 +98,14 @@ def test_a_response_that_is_not_right_is_refused(opened: Experiment, response: o
     rows[0]["response"] = response
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(SrpoError, match=re.escape(says)):
+        load_experiment(Path("mine.yaml"), Path("configs"))
+
+
+def test_that_no_question_has_a_response_is_said_before_anything_runs(opened: Experiment) -> None:
+    file = Path("configs/benchmarks/lab/train.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(row | {"response": None}) + "\n" for row in rows))
+    with refused("mine.yaml: model smollm2-135m-files: warm_start.corpus = files: no question", "lab/train.jsonl"):
         load_experiment(Path("mine.yaml"), Path("configs"))
 
 

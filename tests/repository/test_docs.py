@@ -216,8 +216,9 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = yaml.safe_load(block)
         if content.get("kind") == "files":
             (question,) = blocks(ROOT / "docs" / "extending.md", "json")
+            (with_response,) = blocks(ROOT / "docs" / "small-scale.md", "json")
             of_each = [question.replace("17", str(number)) for number in range(40)]
-            (file.parent / content["train_file"]).write_text("".join(of_each[8:]))
+            (file.parent / content["train_file"]).write_text("".join([with_response, *of_each[8:]]))
             (file.parent / content["test_file"]).write_text("".join(of_each[:8]))
     return copy
 

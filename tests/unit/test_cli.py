@@ -42,6 +42,15 @@ def test_help_is_quick_to_load() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize("group", [[], ["track"]])
+def test_without_a_verb_there_is_help(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(group) == cli.main([*group, "--help"]) == 0
+    shown = capsys.readouterr().out
+    half = len(shown) // 2
+    assert shown[:half] == shown[half:]
+    assert shown.count("\n") // 2 < 30
+
+
 @pytest.mark.parametrize("verb", ["", "experiment", "data", "model", "train", "evaluate", "report", "track sync"])
 def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*verb.split(), "--help"]) == 0
@@ -72,7 +81,6 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing command"),
         (["trian"], "No such command 'trian'"),
         (["train"], "Missing option '--experiment'"),
         (["train", "--modle", "x"], "No such option: --modle"),
@@ -80,14 +88,21 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
         (["data", "--experiment", "x", "--benchmark", "y"], "one of --split, --statistics and --lengths"),
         (["experiment", "smoke", "--output", "."], "--output .: a folder; give a file"),
         (["rehearse", "smoke", "--output", "."], "--output .: a folder; give a file"),
+        (["plan", "mine"], "unknown experiment 'mine'; did you mean mine.yaml?"),
         (["experiment", "a" * 5000], "unknown experiment 'aaa"),
         (["attempt", "--folder", "x", "--log", "y", "--", "no-such-program"], "no-such-program: no such command"),
         (["report", "--only", "pictures"], "'pictures' is not one of 'tables', 'figures', 'html'"),
     ],
 )
 def test_a_mistake_in_the_command_is_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").touch()
     assert message in fails(capsys, *arguments)
 
 

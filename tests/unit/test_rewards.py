@@ -258,7 +258,7 @@ def test_one_call_too_many_is_wrong(calls):
 )
 def test_a_mistake_in_a_reward_is_one_line_before_training(monkeypatch, own, says):
     monkeypatch.setitem(rewards.REWARDS, "own", Reward(own))
-    for fails in (lambda: compute_reward("own", "4" * 1000, "4"), lambda: check_truths("own", ["4"])):
+    for fails in (lambda: compute_reward("own", "4" * 1000, "4"), lambda: check_truths("own", {"x:1": "4"})):
         with pytest.raises(SrpoError) as failure:
             fails()
         message = str(failure.value)
@@ -269,10 +269,10 @@ def test_a_mistake_in_a_reward_is_one_line_before_training(monkeypatch, own, say
 
 
 def test_truths_that_are_no_calls_are_named():
-    check_truths("tool_use", [ONE, TWO])
-    check_truths("answer_match", ["B"])
-    with pytest.raises(SrpoError, match=r"^reward = tool_use: question 1: 'B' is not a list of calls$"):
-        check_truths("tool_use", [ONE, "B"])
+    check_truths("tool_use", {"x:1": ONE, "x:2": TWO})
+    check_truths("answer_match", {"x:1": "B"})
+    with pytest.raises(SrpoError, match=r"^x:2: reward = tool_use: 'B' is not a list of calls$"):
+        check_truths("tool_use", {"x:1": ONE, "x:2": "B"})
 
 
 # ---------------------------------------------------------------- the answer's format

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from srpo.algorithm.branches import BRANCHES, trained_branches
 from srpo.algorithm.teacher import SIBLING_ONLY, Ema, Teacher, TeacherContext
-from srpo.schema import Config, Count, Fraction, Positive, Title
+from srpo.schema import Config, Count, Fraction, Positive, Rate, Title
 
 
 def _registered(name: str) -> str:
@@ -84,7 +84,7 @@ class Method(Config):
     """The table of the steps after ``first_phase_steps``; None: ``routing`` is that of all steps."""
     first_phase_steps: Annotated[int, Field(ge=0)] | None = None
     """How many steps have ``routing`` if there is a second table; 0: none."""
-    learning_rate: Positive
+    learning_rate: Rate
     """Peak rate after the warm-up (table 3)."""
     mini_batch_questions: Count
     """Questions per update; a batch has ``questions_per_batch / mini_batch_questions`` updates (table 3)."""

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
@@ -22,11 +23,22 @@ from pydantic import Field, FiniteFloat, ValidationError
 
 from srpo.algorithm.method import Method, patched
 from srpo.errors import SrpoError
-from srpo.experiment.config import Experiment, FileContent, Files, FilesBenchmark, Tuned, short_name
+from srpo.experiment.config import (
+    Block,
+    Execution,
+    Experiment,
+    FileContent,
+    Files,
+    FilesBenchmark,
+    Sampling,
+    Training,
+    Tuned,
+    short_name,
+)
 from srpo.experiment.rows import Row, parse_rows, read_file
 from srpo.files import parse_yaml, read_bytes, write_text
 from srpo.repository import CONFIGS, method_files
-from srpo.rewards import check_truths, compute_reward, find_reward, is_own
+from srpo.rewards import check_truths, compute_reward, find_reward, is_own, taken_for_right
 from srpo.schema import Config, Count, flattened
 
 _log = logging.getLogger(__name__)
@@ -104,6 +116,9 @@ def load_experiment(
             raw = _resolve(_extended(raw, where, config_root, problems, also_known), where, config_root, problems)
         except SrpoError as error:
             raise SrpoError("\n".join(dict.fromkeys([*problems.values(), *str(error).splitlines()]))) from error
+        composed: Experiment = _validate(Experiment, raw, where, problems)
+        _check_warm_starts(composed, where)
+        return composed
     return _validate(Experiment, raw, where, problems)
 
 
@@ -131,6 +146,8 @@ def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
         for path in (Path(name), folder / f"{name}.yaml"):
             if path.is_file():
                 return path
+        if Path(file := f"{name}.yaml").is_file():
+            raise SrpoError(f"unknown experiment {name!r}; did you mean {file}?")
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     what = f"{name}: no such file" if name.endswith(".yaml") else f"unknown experiment {name!r:.100}"
     hint = _hint(_meant(name.removesuffix(".yaml"), known))
@@ -169,7 +186,8 @@ def _extended(
             problems[key] = f"{where}: unknown key {key}; put names into the matrix, changed values into overrides"
         elif key not in known:
             meant = _meant(key, [*known, *also_known])
-            problems[meant or key] = f"{where}: {key}: unknown key{_hint(meant)}"
+            inside = _section(key)
+            problems[key if inside else meant or key] = f"{where}: {key}: unknown key{inside or _hint(meant)}"
     raw = {key: value for key, value in raw.items() if key in known}
     base_name = raw.pop("extends", None)
     own = raw.get("overrides") or {}
@@ -407,7 +425,9 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
         hint = _hint(_meant(name, known))
         raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{hint}; {folder} has {', '.join(known)}")
     if own_file and not path.exists():
-        raise SrpoError(f"{where}: benchmarks: {name}: no such file; the path is relative to {Path.cwd()}")
+        beside = Path(where.rsplit(" and ")[-1]).parent / path  # of the experiment's file
+        hint = f"; did you mean {os.path.relpath(beside)}?" if beside.is_file() else ""
+        raise SrpoError(f"{where}: benchmarks: {name}: no such file; the path is relative to {Path.cwd()}{hint}")
     content = _read_yaml(path)
     if content.setdefault("name", short_name(name)) != short_name(name):
         raise SrpoError(
@@ -457,9 +477,10 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         try:
             find_reward(reward)
             for of_split in rows.values():
-                truths = [row.ground_truth for row in of_split]
-                check_truths(reward, truths)
+                check_truths(reward, {row.where: row.ground_truth for row in of_split})
                 _check_responses(reward, of_split)
+            if is_own(reward) and rows:
+                _check_tells_apart(reward, rows["train"], path)
         except SrpoError as error:
             raise SrpoError(f"{path}: {error}") from error
     return content
@@ -467,10 +488,34 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _check_responses(reward: str, rows: Iterable[Row]) -> None:
     """Check that the responses of own data, which a warm start learns, are right."""
-    for number, row in enumerate(rows, 1):
+    for row in rows:
         if row.response is not None and not compute_reward(reward, row.response, row.ground_truth):
-            what = f"question {number}: response = {row.response!r:.80}"
+            what = f"{row.where}: response = {row.response!r:.80}"
             raise SrpoError(f"{what}: not right by reward = {reward}, the answer is {row.ground_truth!r:.40}")
+
+
+def _check_tells_apart(reward: str, rows: Iterable[Row], path: Path) -> None:
+    """Check that a reward function does not call everything right; one that rewards a format only is possible."""
+    wrong = taken_for_right(reward, [row.ground_truth for row in rows])
+    if wrong == "an empty response":
+        raise SrpoError(f"reward = {reward}: {wrong} is right to every question that was tried; let it be wrong")
+    if wrong:
+        what = f"{wrong} is right to every question that was tried"
+        _log.warning("%s: reward = %s: %s; is that meant?", path, reward, what)
+
+
+def _check_warm_starts(experiment: Experiment, where: str) -> None:
+    """Check that a model that learns the responses of own data has some."""
+    trained = {run.benchmark for run in experiment.runs()}
+    for name, model in experiment.models.items():
+        if getattr(getattr(model, "warm_start", None), "corpus", None) == "files":
+            own = [experiment.benchmarks[benchmark] for of, benchmark in experiment.bases() if of == name]
+            files = [each for each in own if isinstance(each, FilesBenchmark) and each.name in trained]
+            trains = [(each.train_file, each.columns) for each in files]
+            if not any(row.response for file, columns in trains for row in parse_rows(read_file(file), "", columns)):
+                found = ", ".join(str(file) for file, _ in trains) or "no benchmark of kind files is trained on"
+                what = f"{where}: model {name}: warm_start.corpus = files: no question has a response: {found}"
+                raise SrpoError(f"{what}; give a train file a column response")
 
 
 def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
@@ -537,7 +582,7 @@ def _validate(
             # rather a key that is not given yet: wrong_no_sibling beside wrong_with_sibling
             near = _meant(str(path[-1]), [key for key in known if key not in given]) or _meant(str(path[-1]), known)
             explained.add(".".join(map(str, (*path[:-1], near))))
-            what = f"unknown key{_hint(near)}"
+            what = f"unknown key{_hint(near) or _section(str(path[-1]))}"
         elif key and each["type"] != "missing" and len(value) < 200:
             key = f"{key} = {value}"
         line = ": ".join(filter(None, [where, key, what or _reason(each) + _also_valid(model, path, each)]))
@@ -575,6 +620,20 @@ def _meant(name: str, known: Iterable[str]) -> str | None:
     alias = _ALIASES.get(name.casefold())
     near = [alias] if alias in by_folded else difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return by_folded[near[0]] if near else None
+
+
+def _section(key: str) -> str:
+    """The end of a message about a key that belongs elsewhere in an experiment's file; empty if it belongs nowhere."""
+    places: dict[str, type[Config]] = {
+        "a block of matrix": Block,
+        "overrides, below a method": Method,
+        "training": Training,
+        "execution": Execution,
+        "evaluation": Sampling,
+    }
+    named = key if any(key in each.model_fields for each in places.values()) else _ALIASES.get(key.casefold(), key)
+    found = [place for place, each in places.items() if named in each.model_fields]
+    return f"; {named} belongs into {found[0]}" if found else ""
 
 
 def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> list[str]:
@@ -635,7 +694,7 @@ def _reason(error: Mapping[str, Any]) -> str:
     """pydantic's error as one short sentence."""
     if error["type"] == "union_tag_invalid":
         return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
-    context = error.get("ctx", {})
+    context, given = error.get("ctx", {}), error["input"]
     message = {
         "extra_forbidden": "unknown key",
         "union_tag_not_found": "the key kind is missing",
@@ -643,9 +702,10 @@ def _reason(error: Mapping[str, Any]) -> str:
         "model_type": "give a mapping",
         "too_short": f"give at least {context.get('min_length')}",
         "path_type": "give a path",
+        "list_type": f"give a list{f', such as [{given}]' if isinstance(given, str | int | float) else ''}",
         **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "give a whole number"),
         **dict.fromkeys(("float_type", "float_parsing"), "give a number"),
         **({"string_pattern_mismatch": words} if (words := _PATTERNS.get(context.get("pattern", ""))) else {}),
     }.get(error["type"], error["msg"].removeprefix("Value error, "))
-    quote = "; quote it" if error["type"] == "string_type" and isinstance(error["input"], int | float | date) else ""
+    quote = "; quote it" if error["type"] == "string_type" and isinstance(given, int | float | date) else ""
     return f"{message[0].lower()}{message[1:]}{quote}"

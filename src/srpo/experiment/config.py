@@ -20,7 +20,7 @@ from srpo.experiment.rows import Columns
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
 from srpo.layout import RunId
 from srpo.rewards import REWARDS, is_own
-from srpo.schema import Config, Count, Fraction, Positive, Title, flattened
+from srpo.schema import Config, Count, Fraction, Positive, Rate, Title, flattened
 
 # ---------------------------------------------------------------- models
 
@@ -63,7 +63,7 @@ class WarmStart(Config):
     """The table of facts of the corpus ``families``."""
     steps: Count
     batch_size: Count = 64
-    learning_rate: Positive = 3e-3
+    learning_rate: Rate = 3e-3
     informed_fraction: Fraction = 0.4
     brevity: Fraction = 0.0
     seed: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from srpo.files import is_lfs_pointer, read_bytes
 from srpo.schema import Config
 
 _PARQUET = b"PAR1"
+_FROM_CSV = 'write it as parquet first: pandas.read_csv(FILE, dtype="string").to_parquet("train.parquet")'
 
 
 class Columns(Config):
@@ -62,16 +63,20 @@ class Columns(Config):
         if not prompt.strip():
             raise SrpoError(f"{where}: {self.prompt} = {prompt!r}: give a question")
         before = [{"role": "system", "content": system}] if system else []
-        return Row([*before, {"role": "user", "content": prompt}], answer, response or None)
+        return Row([*before, {"role": "user", "content": prompt}], answer, response or None, where)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A question: its chat messages (a system message only if the row has one), its answer, and maybe a response."""
+    """A question: its chat messages (a system message only if the row has one), its answer, and maybe a response.
+
+    ``where`` is its file and line, or row, for messages.
+    """
 
     messages: list[dict[str, str]]
     ground_truth: str
     response: str | None = None
+    where: str = field(default="", compare=False)
 
 
 def read_file(path: Path) -> bytes:
@@ -115,7 +120,8 @@ def _json_lines(content: bytes, where: str) -> Iterable[tuple[int, dict[str, Any
         try:
             record = json.loads(line, object_pairs_hook=_each_key_once)
         except (ValueError, RecursionError) as error:
-            raise SrpoError(f"{where}:{number}: not JSON ({error}); give JSON lines or parquet") from error
+            how = _FROM_CSV if Path(where).suffix in (".csv", ".tsv") else "give JSON lines or parquet"
+            raise SrpoError(f"{where}:{number}: not JSON ({error}); {how}") from error
         if not isinstance(record, dict):
             raise SrpoError(f"{where}:{number}: not a JSON object; give one per line")
         yield number, record

@@ -51,7 +51,7 @@ def build_split(
         questions = _questions(benchmark, rows, benchmark.source.repository)
     if benchmark.held_out_questions:
         questions = _part_of_train(questions, benchmark, split)
-    rewards.check_truths(benchmark.reward, [question.ground_truth for question in questions])
+    rewards.check_truths(benchmark.reward, {f"question {each.index}": each.ground_truth for each in questions})
     return questions
 
 

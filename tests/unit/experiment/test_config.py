@@ -254,6 +254,10 @@ def test_run_outside_the_matrix() -> None:
         ),
         ({"overrides": {"grpo": {"learning_rate": -1.0}}}, ["methods.grpo.learning_rate = -1.0", "greater than 0"]),
         (
+            {"overrides": {"grpo": {"learning_rate": 1.0e9}}},
+            ["learning_rate = 1000000000.0", "less than or equal to 1"],
+        ),
+        (
             {"overrides": {"grpo": {"learning_rte": 1.0}}},
             ["methods.grpo.learning_rte: unknown key; did you mean learning_rate?"],
         ),
@@ -285,6 +289,10 @@ def test_run_outside_the_matrix() -> None:
         ({"overrides": {"ppo": {"learning_rate": 1.0}}}, ["overrides.ppo", "grpo, sdpo, srpo"]),
         ({"overrides": {"grpo": {"routing": {}}}}, ["overrides.grpo", "hyperparameters"]),
         ({"methods": ["grpo"]}, ["unknown key methods", "matrix"]),
+        ({"seeds": 3}, ["experiment: seeds: unknown key; seeds belongs into a block of matrix"]),
+        ({"lr": 1.0e-4}, ["experiment: lr: unknown key; learning_rate belongs into overrides, below a method"]),
+        ({"training": {**SHARED, "ranks": 2}}, ["training.ranks: unknown key; ranks belongs into execution"]),
+        ({"matrix": [PHYSICS | {"seeds": 3}]}, ["matrix.0.seeds = 3: give a list, such as [3]"]),
         ({"matrix": []}, ["matrix", "at least 1"]),
         ({"matrix": "grpo"}, ["matrix = 'grpo'", "list of blocks"]),
         ({"matrix": [PHYSICS | {"seeds": [1, 2, 1]}]}, ["matrix.0.seeds = [1, 2, 1]: 1 is given twice"]),

@@ -37,6 +37,15 @@ def leave(response, truth):
 def alone(response):
     return True
 
+def always(response, truth):
+    return True
+
+def format(response, truth):
+    return "<answer>" in response
+
+def first(response, truth):
+    return response.split()[0] == truth
+
 number = 7
 """
 
@@ -63,7 +72,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "data" / "no_question.jsonl").write_text(lines(40).replace("0+0?", "  ", 1))
     (tmp_path / "data" / "surrogate.jsonl").write_text(lines(40).replace("0+0?", "\\ud800+0?", 1))
     (tmp_path / "data" / "blanks.jsonl").write_text(TEST.replace('"202"', '"2\\n"'))
-    (tmp_path / "data" / "empty.jsonl").write_text(TEST.replace('"200"', '""'))
+    (tmp_path / "data" / "empty.jsonl").write_text("\n\n\n" + TEST.replace('"200"', '""'))
     monkeypatch.syspath_prepend(tmp_path / "modules")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -150,10 +159,15 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
             "response = answer, answer, system, response: give different columns",
         ),
         ({"columns": {"question": "q"}}, "data/sums.yaml: columns.question: unknown key"),
-        ({"reward": "tool_use"}, "data/sums.yaml: reward = tool_use: question 0: '0' is not a list of calls"),
+        ({"reward": "tool_use"}, "data/train.jsonl:1: reward = tool_use: '0' is not a list of calls"),
         ({"reward": "judge"}, "data/sums.yaml: reward = 'judge': unknown; there is answer_match"),
         ({"reward": "own_rewards:half"}, "data/sums.yaml: reward own_rewards:half: 0.5 for the response '0'"),
-        ({"reward": "own_rewards:alone"}, "reward = own_rewards:alone: cannot be called with a response and a ground"),
+        (
+            {"reward": "own_rewards:alone"},
+            "a response and a truth (too many positional arguments); define it as alone(response, truth)",
+        ),
+        ({"reward": "own_rewards:always"}, "own_rewards:always: an empty response is right to every question that was"),
+        ({"reward": "own_rewards:first"}, "reward own_rewards:first: IndexError('list index out of range') for the"),
         ({"reward": "own_rewards:number"}, "reward = own_rewards:number: cannot be called"),
         ({"reward": "own_rewards:late"}, "reward own_rewards:late: 0.5 for the response '202'"),
         ({"reward": "own_rewards:none"}, "reward = own_rewards:none: cannot be imported (module 'own_rewards' has no"),
@@ -167,17 +181,20 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
         ({"train_file": "twice.jsonl"}, "data/twice.jsonl:2: not JSON (answer is given twice); give JSON lines or"),
         ({"train_file": "no_question.jsonl"}, "data/no_question.jsonl:1: prompt = '  ': give a question"),
         ({"train_file": "surrogate.jsonl"}, "data/surrogate.jsonl:1: prompt = '\\ud800+0?': must be text"),
-        ({"reward": "reasoning_gym"}, "reward = reasoning_gym: question 0: '0' is not a task's entry of reasoning-gym"),
+        (
+            {"reward": "reasoning_gym"},
+            "train.jsonl:1: reward = reasoning_gym: '0' is not a task's entry of reasoning-gym",
+        ),
         ({"title": " "}, "benchmarks.sums.title = ' ': give one line of text"),
         ({"train_file": "/dev/zero"}, "/dev/zero: a device, not a file"),
         ({"test_file": "train.jsonl"}, "data/sums.yaml: all 40 test questions are train questions; keep some for the"),
         (
             {"test_file": "blanks.jsonl"},
-            r"data/sums.yaml: reward = answer_match: question 1: '2\n' is not a text without blanks at",
+            r"data/blanks.jsonl:2: reward = answer_match: '2\n' is not a text without blanks at",
         ),
         (
             {"test_file": "empty.jsonl"},
-            "data/sums.yaml: reward = answer_match: question 0: '' is not a text without blanks",
+            "data/empty.jsonl:4: reward = answer_match: '' is not a text without blanks",
         ),
         ({"reward": "not_there:f"}, "reward = not_there:f: cannot be imported (No module named 'not_there'); install"),
     ],
@@ -195,6 +212,23 @@ def test_repeated_questions_and_those_in_both_files_are_counted(folder: Path, ca
         "data/sums.yaml: 3 of 43 train questions are repeated",
         "data/sums.yaml: 2 of 8 test questions are train questions",
     ]
+
+
+def test_a_reward_that_does_not_look_at_the_answer_is_named(folder: Path, caplog: pytest.LogCaptureFixture):
+    sums(reward="own_rewards:close")
+    assert not caplog.records
+    sums(reward="own_rewards:format")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("data/sums.yaml: reward = own_rewards:format: the answer to another question is right to")
+
+
+def test_a_file_beside_the_experiment_is_suggested(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    experiment()
+    matrix = [{"models": ["miniature-small"], "benchmarks": ["data/sums.yaml"], "methods": ["grpo"]}]
+    Path("mine.yaml").write_text(yaml.safe_dump(tiny_experiment(matrix=matrix), sort_keys=False))
+    monkeypatch.chdir(folder / "modules")
+    with refused(f"the path is relative to {folder}/modules; did you mean ../data/sums.yaml?"):
+        load_experiment(folder / "mine.yaml")
 
 
 def test_a_file_that_is_not_there_is_named(folder: Path):

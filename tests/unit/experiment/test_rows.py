@@ -78,6 +78,11 @@ def test_what_is_no_question_is_located(content: bytes, words: str):
     assert "\n" not in str(caught.value)
 
 
+def test_a_csv_file_is_told_how_to_become_one_that_is_read():
+    with pytest.raises(SrpoError, match=r"^q\.csv:1: not JSON .*; write it as parquet first: pandas\.read_csv\(FILE"):
+        parse_rows(b"prompt,answer\na,b\n", "q.csv")
+
+
 def test_what_is_no_question_is_located_in_parquet(tmp_path: Path):
     with pytest.raises(SrpoError, match=r"^x: no column prompt; there is question, answer$"):
         parse_rows(parquet([{"question": "a", "answer": "b"}], tmp_path / "x"), "x")
