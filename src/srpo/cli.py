@@ -433,9 +433,6 @@ def report(
         Path | None, Option(metavar="FILE", help="results/NAME/experiment.yaml, instead of its folder")
     ] = None,
     only: Annotated[list[Part] | None, Option(help="make only this; repeatable (default: all)")] = None,
-    output: Annotated[
-        Path | None, Option(metavar="FILE", help="of compare: a .html or .md file; default: Markdown, printed")
-    ] = None,
     resolved: Resolved = None,
 ) -> None:
     """Make a report, or compare experiments. It uses the runs so far."""
@@ -450,14 +447,14 @@ def report(
             published = is_published(Path(folder))
             file = Layout(_experiment_folder(Path(folder))).experiment
         case ["compare", a, b], _:
-            _compare(_experiment_folder(Path(a)), _experiment_folder(Path(b)), output)
+            from srpo.analysis.report.compare import compare
+
+            print(compare(_experiment_folder(Path(a)), _experiment_folder(Path(b))), end="")
             return
         case ["compare", *_], _:
             raise SrpoError("report compare needs two folders: srpo report compare results/A results/B")
         case _:
             raise SrpoError("report needs one folder: srpo report results/NAME")
-    if output is not None:
-        raise SrpoError("--output belongs to srpo report compare; the report goes into the results folder")
     opened, parts = _open(file, resolved), only or list(Part)
     layout = opened.layout
 
@@ -632,17 +629,6 @@ def _open(file: Path, resolved: Path | None) -> _Opened:
             raise SrpoError(f"--resolved {resolved}: no such file; start Snakemake again, which writes it")
         write_resolved(resolved.read_text(), file)
     return _Opened(load_experiment(file), layout)
-
-
-def _compare(a: Path, b: Path, output: Path | None) -> None:
-    """Compare two experiments: verdicts that changed, scores with intervals, settings that differ."""
-    from srpo.analysis.report import compare
-
-    if output is None:
-        print(compare.as_markdown(*compare.compare(a, b)), end="")
-        return
-    _check_output(output)
-    compare.write_comparison(a, b, output)
 
 
 def _experiment_folder(folder: Path) -> Path:

@@ -255,7 +255,6 @@ def test_report_verb(layout: Layout) -> None:
         (["a", "b"], "report needs one folder"),
         (["a", "--experiment", "b/experiment.yaml"], "report needs one folder"),
         (["compare", "a"], "report compare needs two folders"),
-        (["--experiment", "b/experiment.yaml", "--output", "c.md"], "--output belongs to srpo report compare"),
     ],
 )
 def test_report_mistakes(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:

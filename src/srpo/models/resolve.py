@@ -15,7 +15,6 @@ from srpo.errors import SrpoError
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
 from srpo.files import default_cache, is_lfs_pointer, read_json, write_bytes
 from srpo.imports import is_installed
-from srpo.models.hub import fetch_snapshot
 
 GGUF_READER = "gguf==0.19.0"
 """The package with which transformers reads GGUF files (envs/real-model.txt)."""
@@ -55,9 +54,33 @@ def resolve_hub(model: HubModel) -> Path:
         SrpoError: if it cannot be downloaded, or is no usable checkpoint.
     """
     where = f"model {model.name}: {model.repository} at {model.revision[:12]}"
-    checked = _checked(fetch_snapshot(model.repository, model.revision, where, FILES), where)
+    checked = _checked(_snapshot(model, where), where)
     check_shape(model.shape, read_json(checked / "config.json"), where)
     return checked
+
+
+def _snapshot(model: HubModel, where: str) -> Path:
+    import httpx
+    from huggingface_hub import errors, snapshot_download
+
+    wanted = {"repo_id": model.repository, "revision": model.revision, "allow_patterns": FILES}
+    try:
+        try:
+            return Path(snapshot_download(**wanted))
+        except (httpx.TransportError, errors.OfflineModeIsEnabled):
+            return Path(snapshot_download(**wanted, local_files_only=True))
+    except errors.LocalEntryNotFoundError as error:
+        command = f"hf download {model.repository} --revision {model.revision}"
+        raise SrpoError(
+            f"{where}: the hub cannot be reached and the cache has no copy; on a machine with a network run: {command} "
+            "(it fills the cache that HF_HOME names)"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise SrpoError(f"{where}: no such repository, or no access to it; check the name or log in") from error
+    except errors.RevisionNotFoundError as error:
+        raise SrpoError(f"{where}: the repository has no such commit; check the revision") from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise SrpoError(f"{where}: download failed ({' '.join(str(error).split())[:200]})") from error
 
 
 def resolve_local(model: LocalModel) -> Path:

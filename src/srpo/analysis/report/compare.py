@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from srpo.analysis.report.page import css, environment
 from srpo.analysis.results.contrasts import Arm, contrast, independent_difference
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, load_results
@@ -18,18 +17,17 @@ from srpo.analysis.results.verdicts import Finding, findings
 from srpo.analysis.tables.grid import Cell, Grid, Row, markdown
 from srpo.analysis.tables.table import estimate_cell
 from srpo.errors import SrpoError
-from srpo.files import write_text
 from srpo.layout import Layout
 from srpo.schema import flattened
 
 _NAMES = ("name", "title")
 
 
-def compare(first: Path, second: Path) -> tuple[str, list[Grid], list[str]]:
+def compare(first: Path, second: Path) -> str:
     """Compare the results directories of two experiments.
 
     Returns:
-        A title, tables for reading and notes on them.
+        Title, notes and tables as Markdown.
 
     Raises:
         SrpoError: if either folder holds no experiment.
@@ -39,36 +37,13 @@ def compare(first: Path, second: Path) -> tuple[str, list[Grid], list[str]]:
     if labels[0] == labels[1]:
         labels = [str(first), str(second)]
     grids = [_verdicts(sides, labels), *_scores(sides, labels), _settings(sides, labels)]
-    notes = [
+    note = (
         f"A is {labels[0]}, B is {labels[1]}. Scores: selected checkpoint, resampled, percent; brackets hold 95 % "
         "intervals. Differences are B minus A: question by question if the test splits have the same bytes, otherwise "
         "with independent questions. Bold: the interval lies above 0."
-    ]
-    return f"{labels[0]} and {labels[1]}", grids, notes
-
-
-def as_markdown(title: str, grids: list[Grid], notes: list[str]) -> str:
-    """The comparison as Markdown."""
-    return "\n\n".join([f"# {title}", *notes, *(markdown(grid).rstrip() for grid in grids)]) + "\n"
-
-
-def as_html(title: str, grids: list[Grid], notes: list[str]) -> str:
-    """The comparison as one page."""
-    return (
-        environment().get_template("compare.html.j2").render(title=title, grids=grids, notes=notes, css=css()).lstrip()
     )
-
-
-def write_comparison(first: Path, second: Path, out_path: Path) -> None:
-    """Write the comparison as HTML or Markdown, as the ending of ``out_path`` says.
-
-    Raises:
-        SrpoError: on another ending.
-    """
-    writers = {".html": as_html, ".md": as_markdown}
-    if out_path.suffix not in writers:
-        raise SrpoError(f"{out_path}: unknown kind of file; give a name that ends in {' or '.join(writers)}")
-    write_text(out_path, writers[out_path.suffix](*compare(first, second)))
+    parts = [f"# {labels[0]} and {labels[1]}", note, *(markdown(grid).rstrip() for grid in grids)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _open(folder: Path) -> Results:
