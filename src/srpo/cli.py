@@ -534,7 +534,7 @@ def track_copy(
     results: Results,
     to: Annotated[str, Option("--to", metavar="LOGGER", help="one of verl's: wandb, tensorboard, swanlab and others")],
 ) -> None:
-    """Copy the training runs, as they are now, to another logger than MLflow."""
+    """Copy the training runs, as they are now, to a logger that is not MLflow."""
     from srpo.tracking.loggers import copy_runs
 
     for folder in _experiments(results):

@@ -115,7 +115,7 @@ def _values(node: yaml.Node, known: dict[int, int]) -> int:
     """How many values a node has when every alias is what it stands for.
 
     Args:
-        known: those of nodes that were counted before.
+        known: the counts of nodes that were counted before.
     """
     if isinstance(node, yaml.ScalarNode):
         return 1

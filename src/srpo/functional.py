@@ -101,7 +101,7 @@ def route(
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over a mini-batch that a part of it cannot know; those of parts add up.
+    """Sums over a mini-batch that a part of it cannot know; the sums of parts add up.
 
     Attributes:
         tokens: of the rollouts that take a branch: the denominator.
@@ -351,7 +351,7 @@ def _at(method: Method, step: int | None) -> Method:
 
 
 def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hashable]) -> tuple[Tensor, Tensor]:
-    """Routing and advantages are of few numbers, and are computed on the CPU.
+    """Routing and advantages need few numbers, and are computed on the CPU.
 
     Returns:
         Float32 [rollouts] rewards, and int64 [rollouts] the number of each rollout's group.
@@ -457,7 +457,7 @@ def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:
 
 
 def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values | None]) -> None:
-    """Check that all values are of the same rollouts and tokens."""
+    """Check that all values have the same rollouts and tokens."""
     every = {"response_ids": response_ids} | others
     for name, given in every.items():
         if given is None and name not in {"response_ids", "logits"}:

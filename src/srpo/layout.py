@@ -63,7 +63,7 @@ class RunFiles:
     """Log of single groups of rollouts, for the report."""
 
     watch = _Place("watch.jsonl")
-    """Log of the signals of the watch for falls; exists if there was one."""
+    """Log of alarms and warnings (``srpo/watch.py``); exists if there was one."""
 
     @property
     def logs(self) -> tuple[Path, ...]:
@@ -148,7 +148,7 @@ class Layout:
 
     @property
     def tracking_database(self) -> Path:
-        """MLflow's database beside the results of all experiments."""
+        """MLflow's database, in the folder with the results of all experiments."""
         return self.folder.absolute().parent / "mlflow.db"
 
     def split(self, benchmark: str, split: str) -> Path:

@@ -1,7 +1,7 @@
 """The repository's folders of data: configurations, the report's templates, the paper's own numbers.
 
 In a checkout they are at the top level, where people edit them. A built package (``pip install .``) carries a copy
-beside its modules; ``setup.py`` puts it there.
+next to its modules; ``setup.py`` puts it there.
 """
 
 from pathlib import Path

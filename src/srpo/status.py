@@ -51,7 +51,7 @@ class RunStatus:
         error: the last error line of the last failed attempt; None once the run is trained. Or a file that is damaged,
             or that the folder of a run that was made is gone.
         version: of srpo, which made the run.
-        signals: of the watch for falls, in the order of their steps.
+        signals: alarms and warnings of ``srpo/watch.py``, in the order of their steps.
         stopped_by_alarm: whether an alarm ended the run (``training.stop_on``).
         host_memory: GB of host memory of the run's processes after its last step.
     """

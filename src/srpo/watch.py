@@ -1,4 +1,4 @@
-"""A watch for falls: rules that compare a run with its own steps before (docs/collapse.md).
+"""Rules that warn of a fall: they compare a run with its own earlier steps (docs/collapse.md).
 
 :data:`RULES` are the rules, as data. :class:`Watch` takes a run's logs event by event, :func:`signals_of` at once;
 neither reads a file. Limits that fit every model do not exist: a healthy run of one ends where another breaks.
@@ -18,7 +18,7 @@ STEPS = 5
 """The number of a step is the median of this many steps, so that one odd batch is no signal."""
 
 SHORTEST_WARM_UP = 2
-"""The reference of a run with a shorter warm-up is that of this one."""
+"""A run with a shorter warm-up has the reference of this one."""
 
 
 def reference_steps(warmup_steps: int) -> range:

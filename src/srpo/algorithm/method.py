@@ -56,7 +56,7 @@ class Routing(Config):
 
 
 class FilterGroups(Config):
-    """Dynamic sampling (DAPO, arXiv 2503.14476): groups that teach nothing are replaced by those of other questions."""
+    """Dynamic sampling (DAPO, arXiv 2503.14476): groups of other questions replace those that teach nothing."""
 
     drop: Literal["one_reward", "all_wrong"]
     """Which groups are dropped: those whose rollouts are all right or all wrong (DAPO's), or all wrong."""
@@ -81,7 +81,7 @@ class Method(Config):
     routing: Routing
     """Table 7."""
     second_routing: Routing | None = None
-    """The table of the steps after ``first_phase_steps``; None: ``routing`` is that of all steps."""
+    """The table of the steps after ``first_phase_steps``; None: ``routing`` holds for all steps."""
     first_phase_steps: Annotated[int, Field(ge=0)] | None = None
     """How many steps have ``routing`` if there is a second table; 0: none."""
     learning_rate: Rate
@@ -113,7 +113,7 @@ class Method(Config):
     teacher_update_rate: Fraction = 0.05
     """Share of the student: in a step of the EMA (table 3), or in the mixture of the trust region."""
     teacher_context: Annotated[TeacherContext, Field(exclude_if=lambda value: value == SIBLING_ONLY)] = SIBLING_ONLY
-    """What the teacher's prompt shows beside the question."""
+    """What the teacher's prompt shows in addition to the question."""
     success_buffer: Annotated[int, Field(ge=0)] = 0
     """How many correct responses of earlier steps are kept per question, for rollouts without a correct sibling."""
     filter_groups: Annotated[FilterGroups | None, Field(exclude_if=lambda value: value is None)] = None
@@ -225,7 +225,7 @@ class Method(Config):
         readers = {branch.name for branch in BRANCHES.values() if "rlsd_lambda" in branch.settings}
         if self.rlsd_decay != "none" and (self.second_routing is None or readers.isdisjoint(self.routing.branches)):
             decay = f"rlsd_decay = {self.rlsd_decay}"
-            raise ValueError(f"{decay}: it is of a first phase with a branch {' or '.join(sorted(readers))}")
+            raise ValueError(f"{decay}: only a first phase has it, with a branch {' or '.join(sorted(readers))}")
         for name in self.branches:
             for other in BRANCHES[name].excludes:
                 if other in self.branches:

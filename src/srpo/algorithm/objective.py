@@ -124,7 +124,7 @@ def branch_losses(
 def branch_advantages(
     method: Method, targets: Targets, old_log_prob: Float[Tensor, " tokens"]
 ) -> Float[Tensor, " tokens"]:
-    """Each token's advantage: that of its rollout in the group, as the rollout's branch changes it.
+    """Each token's advantage: the rollout's advantage in its group, as the rollout's branch changes it.
 
     Args:
         targets: of a rollout or a micro-batch.
@@ -141,7 +141,7 @@ def branch_advantages(
 
 
 def _divergences(method: Method, branches: list[Branch], own: Tensor, student: Tensor, teacher: Tensor) -> Tensor:
-    """[distilled tokens] each token's divergence, that of its branch."""
+    """[distilled tokens] each token's divergence, as its branch computes it."""
     distilling = [branch for branch in branches if branch.loss == "distillation"]
     if len(distilling) == 1:  # without copies
         return distilling[0].divergence_function(method, student, teacher)

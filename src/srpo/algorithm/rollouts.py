@@ -50,7 +50,7 @@ class Rollouts:
 
 
 def regrouped(parts: Sequence[Rollouts], order: Sequence[int]) -> Rollouts:
-    """The groups of several generation batches as those of one step.
+    """The groups of several generation batches as the groups of one step.
 
     Args:
         parts: the batches; all groups have the same size.

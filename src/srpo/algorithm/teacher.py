@@ -16,7 +16,7 @@ class _Kind(Config):
     """A kind; without changes, one whose weights stay.
 
     Attributes:
-        has_weights: whether it keeps its own weights, beside the student's.
+        has_weights: whether it keeps its own weights, in addition to the student's.
         has_rate: whether the method's ``teacher_update_rate`` is a setting of it.
         passes: forward passes that score a response.
     """
@@ -107,7 +107,7 @@ class TrustRegion(_Kind):
 
 
 class TeacherContext(Config):
-    """What the teacher's prompt shows beside the question (SDPO, arXiv 2601.20802, and its template).
+    """What the teacher's prompt shows in addition to the question (SDPO, arXiv 2601.20802, and its template).
 
     Without a solution and feedback to show, the teacher does not score the rollout.
     """

@@ -104,7 +104,7 @@ class CheckpointBytes:
     Attributes:
         model: verl's shards of the weights, float32.
         optimizer: Adam's two moments, float32.
-        teacher: the teacher's shards, float32; 0 for a method whose teacher has no weights but the student's.
+        teacher: the teacher's shards, float32; 0 for a method whose teacher has only the student's weights.
         weights: ``huggingface/``, what is evaluated, in the precision that the run computes with.
     """
 
@@ -153,7 +153,7 @@ def update_memory(
 ) -> dict[str, float]:
     """Bytes on each GPU at the peak of an update, if the largest micro-batch has distilled responses only.
 
-    The passes before it take less, that of a trust region included: its two models have logits and gathered weights
+    The passes before it take less, also with a trust region: its two models have logits and gathered weights
     each, but no gradients.
 
     Args:

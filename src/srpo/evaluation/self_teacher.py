@@ -25,7 +25,7 @@ class GapSamples:
     Attributes:
         rollouts: [questions, samples] rewards of the student.
         shown: indices of the questions with a correct rollout, the first of which the teacher sees as its sibling.
-        student: [shown, samples] rewards of other samples of the student: those of ``rollouts`` chose the questions.
+        student: [shown, samples] rewards of further samples of the student, because ``rollouts`` chose the questions.
         teacher: [shown, samples] rewards of the teacher that sees the ``sibling``, the sibling with its answer
             ``masked``, or the sibling of a ``foreign`` question; empty without a question to show, or with one, so
             that none is foreign.

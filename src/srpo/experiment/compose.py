@@ -447,7 +447,7 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
 def _other_model(content: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
     """A model's file with what it has from the one that it extends; of ``warm_start`` it may give single keys.
 
-    It has no stored base models: those of the parent were made with another recipe.
+    It has no stored base models: the parent's were made with another recipe.
     """
     warm_start = (parent.get("warm_start") or {}) | (content.get("warm_start") or {})
     inherited = {key: value for key, value in parent.items() if key not in ("stored", "title")}

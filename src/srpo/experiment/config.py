@@ -272,7 +272,7 @@ class MiniatureBenchmark(_DrawnBenchmark):
     """The length of the reasoning: a question asks for the result of each of this number of facts, and one wrong fact
     makes the answer wrong. None: the family's own questions, of two or three facts."""
     facts: int = 0
-    """The table of facts; a run's is that of its base model."""
+    """The table of facts; a run has the table of its base model."""
 
     @property
     def data_set(self) -> str:
@@ -329,7 +329,7 @@ class FilesBenchmark(_Benchmark, Files):
 class ReasoningGymBenchmark(_DrawnBenchmark):
     """Questions of a task of the package reasoning-gym, scored by the task's own scorer.
 
-    ``settings`` are those of the task, such as ``max_word_len`` of ``spell_backward``.
+    ``settings`` are the task's own, such as ``max_word_len`` of ``spell_backward``.
     """
 
     kind: Literal["reasoning_gym"]
@@ -423,7 +423,7 @@ class Training(Config):
     clock: Clock
     budget_seconds: dict[str, Positive]
     max_steps: Count | None = None
-    # end a run at the first alarm of the watch for falls, or of its rules that cost money (srpo/watch.py)
+    # end a run at the first alarm of any rule of srpo/watch.py, or of the rules that say that steps grow dear
     stop_on: Literal["alarm", "cost"] | None = None
 
     @field_validator("budget_seconds")
@@ -655,7 +655,7 @@ class Experiment(Config):
             for name, definition in getattr(self, kind).items():
                 first = named.setdefault(definition.title, name)
                 if first != name:
-                    raise ValueError(f"{kind}.{name}.title = {definition.title!r}: also that of {first}")
+                    raise ValueError(f"{kind}.{name}.title = {definition.title!r}: {first} has it, too")
         return self
 
     @model_validator(mode="after")

@@ -96,7 +96,7 @@ def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> li
 
     Args:
         where: the file's name in messages.
-        columns: default: those of :class:`Columns`.
+        columns: default: the names of :class:`Columns`.
 
     Raises:
         SrpoError: naming the row, if one is no question; if there is none.

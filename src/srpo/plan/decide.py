@@ -51,7 +51,7 @@ LARGEST_SEEDS = 20
 """Of a method; more than anybody has bought."""
 
 SETTINGS = ("learning_rate", "mini_batch_questions")
-"""Hyperparameters in which the paper's methods differ beside their losses."""
+"""Hyperparameters in which the paper's methods differ, in addition to their losses."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Design:
 
     @functools.cached_property
     def worth(self) -> tuple[float, ...]:
-        """The better of two designs has more: budget, then benchmarks, if the power is enough, else more power."""
+        """A sort key. With enough power a longer budget is better, then more benchmarks; without it, more power."""
         chance = self.chances[-1]
         if chance is None:
             return (self.place, -self.settings[-1].finds)

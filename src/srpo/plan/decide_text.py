@@ -114,15 +114,15 @@ def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]]) -
     others = joined([f"{sd} ({source})" for source, sd in PUBLISHED_RUN_SDS.items()])
     lines = [
         f"- Power {RUN_SDS[0]:g}, {QUESTION_SDS[0]:g}: a method's runs on a benchmark have an SD of {RUN_SDS[0]:g} "
-        f"points, and the two methods' true difference one of {QUESTION_SDS[0]:g} points over questions. Others' runs "
-        f"have {others} (docs/reproductions.md). Of questions nothing is published; the first runs show it.",
+        f"points, and the two methods' true difference has an SD of {QUESTION_SDS[0]:g} points over questions. "
+        f"Published runs have {others} (docs/reproductions.md). Nobody has published the second SD; your runs show it.",
     ]
     if any(options[0].lead is not None for options in found.values()):
         lines.append(
             "- Each line has the best benchmarks of their number and budget, and the fewest seeds that find the "
             f"paper's lead with {POWER:.0%} power at the larger values. Proposed is the longest budget, then the most "
-            "benchmarks, that do; else the most power. The paper's lead is that of one run of each method at its own "
-            "settings, on the test questions that chose its checkpoints: a true one may be smaller."
+            "benchmarks, that do; else the most power. The paper has one run of each method, at the method's own "
+            "settings, and the test questions chose its checkpoints: the true lead may be smaller."
         )
     else:
         lines.append("- The paper has no scores of both methods. Proposed is what finds the smallest difference.")
@@ -130,10 +130,10 @@ def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]]) -
         what = joined([f"{key} ({one:g} and {other:g})" for key, (one, other) in changed.items()])
         lines.append(f"- {joined(names)} differ in {what}, too: this decides between them with these settings.")
     if plan.measured.folders and plan.computed:
-        lines.append(f"- Not measured: {not_measured(plan)}; their seconds are those of srpo plan without --from.")
+        lines.append(f"- Not measured: {not_measured(plan)}; srpo plan computes their seconds without --from.")
     if not plan.measured.folders:
         lines.append(
-            f"- GPU-hours are those of srpo plan {experiment.name}, which has their range: measure yours in a "
-            "rehearsal first."
+            f"- srpo plan {experiment.name} computes the GPU-hours and shows their range: measure yours in a rehearsal "
+            "first."
         )
     return lines

@@ -21,7 +21,7 @@ class Update:
         model: whose shape it has.
         shape: the shape, with the number of layers that fitted.
         execution: attention, and whether prompts are shared.
-        flops: FLOP/s of all passes but generation, recomputation counted.
+        flops: FLOP/s of all passes except generation, recomputation counted.
         peak, planned: GB that torch allocated at most, and what the plan computes for the same passes.
     """
 
@@ -33,7 +33,7 @@ class Update:
     planned: float
 
     def is_of(self, shape: TransformerShape) -> bool:
-        """Whether a layer is one of a shape."""
+        """Whether the measured model has the layers of a shape, whatever their number."""
         return shape == self.shape.model_copy(update={"num_hidden_layers": shape.num_hidden_layers})
 
 

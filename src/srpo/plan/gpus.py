@@ -45,7 +45,7 @@ class Assumed:
         response: mean tokens of a response, if the experiment allows that many. 1,090 is fitted: with it the paper's
             card meets figure 4b, on average over its three methods. Others saw 250 to 450.
         longest: tokens of the longest response of a batch, if the experiment allows that many.
-        training: the speed of all passes but generation, in parts of the card's assumed one.
+        training: the speed of all passes except generation, in parts of the card's assumed one.
     """
 
     response: int = 1090
@@ -128,7 +128,7 @@ def mean_context(training: Training, assumed: Assumed = USUAL) -> float:
 
 
 def lengths_of(training: Training) -> Iterable[Assumed]:
-    """:data:`LENGTHS` as far as an experiment allows them, each once."""
+    """:data:`LENGTHS`, cut to what an experiment allows, each once."""
     limit = training.max_response_length
     return dict.fromkeys(Assumed(min(each.response, limit), min(each.longest, limit)) for each in LENGTHS)
 

@@ -26,7 +26,7 @@ SAME = (
     *(f"execution.{key}" for key in ("driver", "ranks", "rollout_engine", "rollout_tensor_parallel")),
     *(f"execution.{key}" for key in ("precision", "attention", "remove_padding", "deterministic_rollouts")),
 )
-"""Settings that a step's seconds depend on: the experiment that is planned must have those of the measured one."""
+"""Settings that a step's seconds depend on: the planned and the measured experiment must have the same."""
 
 Phases = Mapping[str, float]
 """Mean seconds of a step by phase."""
@@ -113,7 +113,7 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
 
     Raises:
         SrpoError: if there are two such files, a folder's clock is modelled, its settings are not those of the planned
-            experiment (:data:`SAME`), or none of its finished runs is of a model and method that are planned.
+            experiment (:data:`SAME`), or it has no finished run of a model and method that are planned.
     """
     paths = tuple(paths)
     of_cards = [path for path in paths if path.is_file()]
@@ -168,7 +168,7 @@ def _check(folder: Path, measured: Experiment, planned: Experiment) -> None:
         part, name = key.split(".")
         there, here = (getattr(getattr(experiment, part), name) for experiment in (measured, planned))
         if there != here:
-            raise SrpoError(f"{folder}: {key} = {there}, but {here} in {planned.name}: its seconds are of other steps")
+            raise SrpoError(f"{folder}: {key} = {there}, but {here} in {planned.name}: other steps take other seconds")
 
 
 def _after_the_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ COMPLETE_CHECKPOINTS = {"writing": 3, "running": 2, "finished": 1}
 """Complete checkpoints of a run (``training/checkpoints.py``): one in the making, one in reserve, one at the end."""
 
 REST = "log-probs, teacher, update"
-"""The phases of a step but generation."""
+"""The phases of a step except generation."""
 
 NODE = 8
 """Cards of a node of the paper's size."""
@@ -270,7 +270,7 @@ def make_plan(
         experiment: resolved.
         nodes: how many runs there are at a time.
         measured: of finished runs with the same settings.
-        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: that of
+        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: the card of
             ``measured.first_gpu``, or :func:`default_gpu`.
         assumed: of these steps.
         product_rate: FLOP/s of a core (:func:`srpo.plan.measurements.product_rate_here`), for experiments that depend

@@ -2,7 +2,7 @@
 
 It shows that the path works on a machine, and ``srpo plan --from`` takes its seconds. The first step compiles kernels;
 the second and third are timed. Methods keep their learning rate, because a model that a large rate has changed writes
-other responses, and its seconds are not those of training. One further method, :data:`CHECK`, changes the weights of
+other responses, and training takes other seconds. One further method, :data:`CHECK`, changes the weights of
 each model visibly: a server that missed an update shows in its third step.
 """
 

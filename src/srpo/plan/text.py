@@ -240,7 +240,7 @@ def _range(plan: Plan) -> str:
     header = ["longest response of a batch", "mean", *paces]
     what = "Steps in these hours (1.00 x: those of the table above)" if wall else "GPU-hours"
     read = (
-        "Read response_length/max, response_length/mean and perf/mfu of a rehearsal's steps; --from takes its seconds."
+        "A rehearsal logs response_length/max, response_length/mean and perf/mfu; --from reads the rehearsal's seconds."
     )
     return f"{what}, by two things that no data sheet has:\n\n{table(header, rows)}\n\n{read}"
 
@@ -306,7 +306,7 @@ def _seeds(plan: Plan) -> str:
 
 
 def _notes(plan: Plan, source: str) -> str:
-    """What the numbers rest on, as far as it is of this experiment."""
+    """What the numbers of this experiment rest on."""
     speed = plan.measured.write_bytes_per_second
     lines = [
         *_measured(plan, source),
@@ -362,7 +362,7 @@ def _measured_on_a_card(plan: Plan) -> list[str]:
     taken = {name: first.update_of(gpu, shape, plan.experiment.execution) for name, shape in plan.shapes.items()}
     if missing := [name for name, update in taken.items() if update is None]:
         why = "another card" if gpu.name != first.card else "another shape"
-        lines.append(f"Nothing of it is of {joined(missing)} on {gpu.name} ({why}): the assumed pace stays.")
+        lines.append(f"Nobody has measured {joined(missing)} on {gpu.name} ({why}): the assumed pace stays.")
     return lines
 
 
@@ -378,7 +378,7 @@ def _on_a_card(plan: Plan) -> list[str]:
     every = plural(training.validate_every, "step").removeprefix("1 ")
     computed = [
         f"Seconds per step: from the data sheet of {card}, {sheet}{', chosen; --gpu names yours' * plan.gpu_chosen}; "
-        f"generation reaches {BANDWIDTH_SHARE:.0%} of the first, all else {joined([*shares])} of the second.",
+        f"generation reaches {BANDWIDTH_SHARE:.0%} of the bandwidth, all else {joined([*shares])} of the FLOP/s.",
         f"Prompts have {min(MEAN_PROMPT, training.max_prompt_length)} tokens, responses {response}, the longest of a "
         f"batch {longest} (assumed; src/srpo/plan/gpus.py).",
     ]

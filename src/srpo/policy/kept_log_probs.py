@@ -24,7 +24,7 @@ class KeptLogProbs:
         self._kept: dict[str, dict[int, Tensor]] = {}
 
     def keep(self, data: TensorDict, output: TensorDict) -> None:
-        """Take what stays here out of the output of a pass; that of an earlier step is forgotten.
+        """Take what stays here out of the output of a pass, and forget what an earlier step left.
 
         Args:
             data: the batch of the pass.

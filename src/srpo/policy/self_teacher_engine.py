@@ -68,7 +68,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         """Build the weights of the self-teacher as a copy of the student, with the student's mesh and sharding.
 
         Args:
-            kind: a live one has no other weights than the student, so nothing is built.
+            kind: a live one has only the student's weights, so nothing is built.
             rate: ``teacher_update_rate``.
             offload: keep the teacher's shards in host memory between its passes.
         """
@@ -219,7 +219,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         """verl's inputs, with the language-model head restricted to positions that predict a response token."""
         if self.use_ulysses_sp:
             raise NotImplementedError("ulysses_sequence_parallel_size > 1 is not supported by the SRPO engine")
-        if not self.use_remove_padding:  # then attention is that of shared prompts (verl_config.py)
+        if not self.use_remove_padding:  # then attention is the one of shared prompts (verl_config.py)
             return self._packed_rows(micro_batch)
         micro_batch["position_ids"] = _jagged(_positions(micro_batch), micro_batch["input_ids"].offsets().diff())
         inputs, output_args = super().prepare_model_inputs(micro_batch)

@@ -74,7 +74,7 @@ class PackedRows:
     Attributes:
         prompts: groups of prompts of similar length, each [prompts, longest] like :attr:`Responses.tokens`.
         responses: groups of responses of similar length.
-        places: [tokens] index of each packed token in the padded groups of prompts followed by those of responses.
+        places: [tokens] index of each packed token in the padded groups, of prompts first, then of responses.
         positions: [tokens] position of each token in its sequence.
         predicting: [response tokens] index of the token that predicts each response token.
     """

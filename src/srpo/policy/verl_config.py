@@ -116,9 +116,9 @@ def _user_overrides(execution: Execution, set_here: list[str]) -> list[tuple[str
 
 
 def samples_per_server(spec: RunSpec) -> int:
-    """How many samples one server decodes at a time, at most: those of a batch or of a validation, equally divided.
+    """How many samples one server decodes at a time, at most: samples of a batch or of a validation, equally divided.
 
-    On GPUs with less than :data:`ROOM_FOR_GRAPHS` those of a batch: a larger validation is decoded without graphs.
+    On GPUs with less than :data:`ROOM_FOR_GRAPHS` samples of a batch: a larger validation is decoded without graphs.
     """
     training, execution = spec.training, spec.execution
     servers = execution.ranks // execution.rollout_tensor_parallel

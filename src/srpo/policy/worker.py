@@ -99,7 +99,7 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_teacher_log_prob(self, data: TensorDict) -> TensorDict:
-        """The teacher's pass: log-probs of the tokens, entropy and argmax; its distributions stay here.
+        """The teacher's pass: log-probs of the tokens, entropy and argmax; the teacher's distributions stay here.
 
         They are on the student's top K if those were kept (the batch's option ``on_top_k``), else whole. If the
         batch has the rollouts' branches, the output has the ``divergence`` between student and teacher.

@@ -94,7 +94,7 @@ class ServerProcess:
             SrpoError: if one survives SIGKILL, stuck in its driver.
         """
         group = self.process.pid
-        # SIGCONT: a stopped process handles no other signal than SIGKILL
+        # SIGCONT: a stopped process handles SIGKILL alone
         for numbers, patience in (
             ((signal.SIGTERM, signal.SIGCONT), STOP_SECONDS),
             ((signal.SIGKILL,), KILL_SECONDS),

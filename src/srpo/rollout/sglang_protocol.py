@@ -103,7 +103,7 @@ def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def stop_token_ids(checkpoint: Path) -> frozenset[int]:
-    """The token ids that end a response in SGLang: those of ``config.json`` and ``generation_config.json``.
+    """The token ids that end a response in SGLang, from ``config.json`` and ``generation_config.json``.
 
     Raises:
         SrpoError: if ``config.json`` cannot be read or there is no such token.

@@ -46,7 +46,7 @@ _YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def tracking_uri(folder: Path) -> str:
-    """``MLFLOW_TRACKING_URI``, or a SQLite file beside the results of all experiments."""
+    """``MLFLOW_TRACKING_URI``, or a SQLite file in the folder with the results of all experiments."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Layout(folder).tracking_database}"
 
 
@@ -54,7 +54,7 @@ def sync(folder: Path) -> None:
     """Make MLflow show every training run of ``results/<experiment>`` as its files are now.
 
     Args:
-        folder: the experiment's folder; its name is that of the experiment in MLflow.
+        folder: the experiment's folder; MLflow calls the experiment by its name.
 
     Raises:
         SrpoError: if MLflow cannot be reached, with the address of MLflow.
@@ -101,7 +101,7 @@ def _experiment(client: MlflowClient, name: str) -> str:
 
 
 def _show(client: MlflowClient, experiment: str, layout: Layout, files: RunFiles) -> None:
-    """Make the MLflow run of a training run, unless there is one of the same files."""
+    """Make the MLflow run of a training run, unless the present one shows the same files."""
     from mlflow.entities import Metric, Param
 
     steps = list(read_events(files.steps))

@@ -56,7 +56,7 @@ class PhaseTimer:
         self._decode_flops[phase] += decode_flops
 
     def dense_flops(self, phase: str) -> float:
-        """FLOPs of a phase but those of decoding."""
+        """FLOPs of a phase, without decoding."""
         return self._dense_flops[phase]
 
     def seconds(self, clock: Clock) -> dict[str, float]:

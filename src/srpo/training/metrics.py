@@ -69,7 +69,7 @@ def speed_metrics(phases: PhaseTimer, tokens: int, ranks: int, device_flops: flo
     """Tokens per second and GPU of a step, and the share of the GPUs' FLOP/s that its passes reach.
 
     ``perf/throughput`` is verl's: tokens of prompts and responses, over the seconds of all phases. ``perf/mfu`` is over
-    the phases but generation and has the model's FLOPs, recomputed activations not counted.
+    the phases except generation and has the model's FLOPs, recomputed activations not counted.
 
     Args:
         tokens: of the step's rollouts.
@@ -147,7 +147,7 @@ def group_record(
     """One group of a step with its routing, for table 6: the first with correct and wrong rollouts, else the first.
 
     ``sibling`` is the index within the group of the rollout shown to the self-teacher, None if it is shown none;
-    ``advantage`` is that of the whole group, before any routing. A rollout whose teacher is shown a response of an
+    ``advantage`` belongs to the whole group, before any routing. A rollout whose teacher is shown a response of an
     earlier step also has the number of that step; one that is shown the ground truth or feedback has these.
     """
     rewards = rollouts.rewards.view(len(questions), -1)

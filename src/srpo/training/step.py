@@ -257,7 +257,7 @@ class Step:
         for branch in trained_branches(by_branch):
             own = by_branch[branch.name]
             output = self.policy.compute_gradient_norm(self._update_data(batch, [own], targets))
-            # the batch divides by its own tokens, the loss by those of the mini-batch
+            # the batch divides by its own tokens, the loss by the mini-batch's tokens
             share = sum(lengths[row] for row in own) / sum(lengths.values())
             metrics[f"grad_norm/{branch.name}"] = share * gradient_norm(output)
         return metrics

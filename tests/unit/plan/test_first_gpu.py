@@ -73,7 +73,7 @@ def test_another_shape_or_card_keeps_the_assumed_pace_and_the_plan_says_so(tmp_p
 def test_the_text_has_what_was_measured(tmp_path: Path) -> None:
     text = render(plan.make_plan(CONTROLS, measured=read(report(tmp_path))))
     assert "qwen3-8b, 8 layers, shared prompts: 198 TFLOP/s, 20% of peak; memory 61.5 GB, computed 70 GB." in text
-    assert "all else 20% of the second" in text
+    assert "all else 20% of the FLOP/s" in text
     assert "training as measured" in text
     assert "Measured: no step. srpo rehearse paper-controls" in text
     assert "training at" not in text

@@ -155,7 +155,7 @@ def test_the_verb_reads_several_folders(tmp_path: Path, capsys: pytest.CaptureFi
     ("changes", "message"),
     [
         ({"clock": {"kind": "modelled"}}, r"training.clock.kind = modelled: it measured no seconds"),
-        ({"questions_per_batch": 64}, r"training.questions_per_batch = 64, but 32 in paper: its seconds are of other"),
+        ({"questions_per_batch": 64}, r"training.questions_per_batch = 64, but 32 in paper: other steps take other"),
     ],
 )
 def test_other_settings_are_refused(changes: dict, message: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ POINTS = 120
 """Maximum number of points per line. A thousand points look the same in print and make the page many megabytes."""
 
 MOST_BANDS = 5
-"""Methods whose intervals are drawn around their scores; those of more would hide the lines."""
+"""Methods whose intervals are drawn around their scores; more intervals would hide the lines."""
 
 FEW_RUNS = 3
 """A mean score of so few runs is drawn without its interval, which is several times as wide as the runs lie apart and
@@ -32,7 +32,7 @@ COLUMNS = ["model", "benchmark", "method", "series", "step", "clock", "value", "
 
 @dataclass(frozen=True)
 class Series:
-    """A drawn step metric: ``factor * metric``; that of a branch only for methods that use the branch.
+    """A drawn step metric: ``factor * metric``; the metric of a branch is drawn only for methods that use the branch.
 
     ``bounds`` are the least and the largest possible value; its intervals stay within them.
     """
@@ -112,7 +112,7 @@ def curves_with_alarms(results: Results, methods: Iterable[str]) -> pd.DataFrame
 
 
 def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str, Series]) -> pd.DataFrame:
-    """Step metrics over training: the mean over seeds and that of their rolling means (``smooth``).
+    """Step metrics over training: the mean over seeds, and the mean of their rolling means (``smooth``).
 
     With several seeds, ``smooth`` has a 95 % interval over seeds.
     """

@@ -92,7 +92,7 @@ class LinesByMethod:
 class LinesBySeries:
     """A figure that compares step metrics with each other: one row per model and method, one line per series.
 
-    ``styles`` are arguments of matplotlib, one per series. ``limits`` are those of the y axis.
+    ``styles`` are arguments of matplotlib, one per series. ``limits`` are the ends of the y axis.
     """
 
     series: dict[str, Series]

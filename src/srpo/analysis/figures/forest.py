@@ -157,7 +157,7 @@ def _average_panel(axes: Axes, words: Axes, frame: pd.DataFrame, rows: list[str]
 
 
 def _plain_panel(axes: Axes, frame: pd.DataFrame, rows: list[str], by: str) -> None:
-    """Values with their intervals: the rows are those of the column ``by``."""
+    """Values with their intervals, one row for each value of the column ``by``."""
     for row in records(frame):
         place = rows.index(row[by])
         colour = _BESIDE_0 if row["low"] > 0 or row["high"] < 0 else _AROUND_0

@@ -144,8 +144,8 @@ def remarks(results: Results) -> list[str]:
         found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
     if early := _early_ends(results, "alarm"):
         found.append(
-            "These runs ended at an alarm of the watch for falls (training.stop_on), before the last budget. Their "
-            f"scores are those until then: {_first(early)}."
+            "An alarm ended these runs before the last budget (training.stop_on). Their scores are the scores until "
+            f"then: {_first(early)}."
         )
     now = {run: results.experiment.run(run).model_dump(mode="json") for run in results.specs}
     stale = [run.path for run, spec in results.specs.items() if identity_of(filled_in(spec)) != identity_of(now[run])]
@@ -182,7 +182,7 @@ def _early_ends(results: Results, stopped_by: str) -> list[str]:
 
 
 def _disagreements(results: Results) -> list[str]:
-    """Runs whose summary has another score than the maximum of their log."""
+    """Runs whose summary has a score that differs from the maximum of their log."""
     merged = Scores.of(results).runs.merge(results.budgets, on=[*RUN_KEY, "budget"])
     apart = (merged["in_training"] - 100 * merged["avg_at_k"]).abs() > 1e-6
     apart |= merged["in_training"].isna() != merged["avg_at_k"].isna()

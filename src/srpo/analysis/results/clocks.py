@@ -24,8 +24,8 @@ class OtherClock:
 
     Attributes:
         of_steps: from a run's step log to what each step adds.
-        modelled: it needs FLOPs, so a modelled clock. Its seconds by phase are FLOPs at the clock's rates: those of
-            generation at that of decoding, all others at the dense one.
+        modelled: it needs FLOPs, so a modelled clock. Its seconds by phase are FLOPs at the clock's rates:
+            generation at the rate of decoding, all else at the dense rate.
         measured: it differs by machine.
     """
 
@@ -64,7 +64,7 @@ def recounted(steps: pd.DataFrame, clock: OtherClock) -> pd.Series:
 
 
 def compared_pairs(results: Results, model: str) -> list[tuple[str, str]]:
-    """The pairs of methods that table 1's claims compare at the last budget, as far as the model has both."""
+    """The pairs of methods that table 1's claims compare at the last budget, if the model has both."""
     terms = [c.quantity.terms for c in load_claims() if c.block == "primary" and c.quantity.kind == "score"]
     pairs = [
         (of[0][1], of[1][1]) for of in terms if len(of) == 2 and of[0][0] == 1 and {of[0][2], of[1][2]} == {"last"}

@@ -193,7 +193,7 @@ def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> tuple[
     """The three variances, the one with the widest 95 % interval first, and the standard errors of the first two.
 
     By benchmark: ``variance``, as if base models moved each benchmark independently. By base model: the variance of one
-    number per base model, with one degree of freedom less than there are base models. It does not know other questions,
+    number per base model, with as many degrees of freedom as base models, minus one. It does not know other questions,
     so the third variance has it in the place of V_runs. ``bench/coverage.py`` shows why the largest variance, with its
     own degrees of freedom, would be too small.
 

@@ -64,7 +64,7 @@ def end_score(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:
 
 
 def _cross_fitted(scores: np.ndarray, measure: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-    """``measure`` of every question, selected by the other half of the questions; averaged over the splits."""
+    """One number per question: the other half of the questions selects what is measured; averaged over the splits."""
     total = np.zeros(scores.shape[1])
     for one, other in _halves(scores.shape[1]):
         total[other] += measure(scores[:, one], scores[:, other])

@@ -186,7 +186,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Ratio(Estimate):
-    """A contrast of logarithms, shown as a difference in percent: ``error`` and ``logarithm`` are of the logarithms."""
+    """A contrast of logarithms, shown as a difference in percent; ``error`` belongs to ``logarithm``."""
 
     logarithm: float = 0.0
 
@@ -211,7 +211,7 @@ class Proportion(Estimate):
     """A share of runs in percent, with the exact interval of Clopper and Pearson (1934).
 
     Runs that share a base model are alike. The interval has then an effective number of runs, as for clusters of a
-    survey (Korn and Graubard 1998): at least the number of base models, at most that of runs.
+    survey (Korn and Graubard 1998): at least the number of base models, at most the number of runs.
 
     Attributes:
         successes, runs: of how many runs the share is.
@@ -242,7 +242,7 @@ class Proportion(Estimate):
         return True
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """The two-sided interval, percent; at 0 or all of the runs one end is that of a one-sided interval."""
+        """The two-sided interval, percent; at 0 or all of the runs one end belongs to a one-sided interval."""
         yes, no = self._effective_counts
         low = float(special.betaincinv(yes, no + 1, (1 - level) / 2)) if yes else 0.0
         high = float(special.betaincinv(yes + 1, no, (1 + level) / 2)) if no else 1.0

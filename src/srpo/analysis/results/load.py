@@ -54,7 +54,7 @@ class Results:
         budgets: the checkpoint selected within each budget; missing values if there is none.
         evaluations: the resampled score of each selected checkpoint.
         bases: the same for the untrained models (method ``base``).
-        signals: what the rules of the watch for falls say of each run's logs; one row per signal.
+        signals: the alarms and warnings that ``srpo/watch.py`` finds in each run's logs; one row per signal.
         samples: the first sample of the first few test questions.
         statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
         lengths: the checked lengths of prompts, by model and benchmark.

@@ -96,7 +96,7 @@ def main_methods(results: Results) -> list[str]:
 def model_benchmarks(results: Results, model: str, methods: Iterable[str] | None = None) -> list[str]:
     """The benchmarks over which methods of ``model`` are averaged: those planned for every one of ``methods``.
 
-    Without ``methods``, the benchmarks of table 1's methods together, or those of the base evaluations.
+    Without ``methods``, the benchmarks of table 1's methods together, or of the base evaluations.
     """
     plan = planned(results, model)
     bases = [benchmark for name, benchmark in results.experiment.bases() if name == model]

@@ -14,8 +14,8 @@ _METHODS = {"srpo_no_dynamic_weighting": "srpo_without_weighting"}
 def paper_scores(experiment: Experiment) -> pd.DataFrame:
     """Tables 1 and 2 in percent (column ``paper``) for the models, methods and budgets of ``experiment``.
 
-    Table 2 repeats SRPO's averages of table 1 and adds those of the ablations. Averages are left out if the experiment
-    has other benchmarks.
+    Table 2 repeats SRPO's averages of table 1 and adds the averages of the ablations. Averages are left out if the
+    experiment has other benchmarks.
     """
     main = _read("table1_main")
     ablation = _read("table2_ablation").assign(benchmark=AVERAGE)

@@ -38,7 +38,7 @@ class Registered(Config):
         experiment: the name of the experiment that it is about.
         date, commit: when it was written down, and the revision whose analysis decides.
         score: the score that decides.
-        clock, alternatives: the kind of training clock, and the clocks of the table ``clocks`` beside it.
+        clock, alternatives: the kind of training clock, and the other clocks, of the table ``clocks``.
         budgets: seconds by label.
         base_models: the numbers of the base models (seeds); one pair of runs from each.
         claims: decided together with Holm's correction, by their ids in ``reports/claims.yaml``.

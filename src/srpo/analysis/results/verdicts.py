@@ -250,7 +250,7 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
 
 
 def _agreeing(claim: Claim, on_each: Mapping[str, Estimate]) -> tuple[int, int]:
-    """On how many benchmarks the estimate alone satisfies the rule, and on how many its interval does."""
+    """The number of benchmarks whose estimate satisfies the rule, and the number whose interval does."""
     holding = (each.several_seeds and claim.rule.p_holds(each) < ALPHA for each in on_each.values())
     return sum(claim.rule.met(each.value) for each in on_each.values()), sum(holding)
 

@@ -82,7 +82,7 @@ def cost_table(results: Results) -> Table:
     ]
     digits = {"clock": 1, "wall_seconds": 1, "evaluation_wall_seconds": 1, "peak_memory_gb": 2}
     notes = [
-        "Wall time and memory depend on the machine and on its load. Tokens are of training: generated ones also of "
-        "groups that a method drops, the teacher's with prompts."
+        "Wall time and memory depend on the machine and on its load. Training alone counts for the "
+        "tokens: generated ones include the groups that a method drops, the teacher's include prompts."
     ]
     return Table("cost", "Cost of each run", notes, frame, digits, [text_grid("Run", heads, rows)])

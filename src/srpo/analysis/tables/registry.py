@@ -44,7 +44,7 @@ MEASURED = {"cost": cost_table, "clocks_measured": measured_clocks_table}
 
 
 def build_tables(results: Results) -> dict[str, Table]:
-    """The tables of the experiment's report but those of measured seconds, by name (:data:`TABLES`)."""
+    """The tables of the experiment's report except those of measured seconds, by name (:data:`TABLES`)."""
     return {name: TABLES[name](results) for name in tables_of(results.experiment)}
 
 

@@ -30,8 +30,8 @@ def budgets_table(results: Results) -> Table:
     heads = [(title, budget_title(results, budget)) for title in COUNTS.values() for budget in budgets]
     notes = [
         f"The fewest and the most of a method's runs that have reached the budget. Budgets: {budgets_listed(results)}. "
-        "A step or a validation counts if it has ended by then. The score within a budget is that of one of its "
-        "validations, nothing is interpolated; so no claim is tested on a budget with fewer than three."
+        "A step or a validation counts if it has ended by then. One of these validations "
+        "gives the score, nothing is interpolated; so no claim is tested on a budget with fewer than three."
     ]
     grids = [Grid("Method", heads, body)] if body else []
     return Table("budgets", "What each budget holds", notes if body else [], frame, {}, grids)
@@ -119,15 +119,15 @@ def watch_table(results: Results) -> Table:
         grids.append(Grid("Rule", heads, body, spec.title))
     early = reference_steps(results.experiment.training.warmup_steps)
     notes = [
-        "Runs in which a rule of the watch for falls gave an alarm, or only a warning. Rules on steps compare a run "
-        f"with its own steps {early.start} to {early.stop - 1}; a shorter run cannot have their signals. A signal is "
-        "no verdict: which runs collapsed is another table."
+        "In how many runs each rule gave an alarm, or only a warning (docs/collapse.md has the rules). Rules on steps "
+        f"compare a run with its own steps {early.start} to {early.stop - 1}; a shorter run cannot have their signals. "
+        "A signal is no verdict: another table says which runs collapsed."
     ]
     stopped = results.runs[results.runs["stopped_by"] == "alarm"]
     if len(stopped):
         notes.append(f"{len(stopped)} of the runs ended at their first alarm (training.stop_on).")
     digits = {"step": 0, "clock": 2, "value": 4, "reference": 4}
-    return Table("watch", "Signals of the watch for falls", notes if grids else [], frame[columns], digits, grids)
+    return Table("watch", "Alarms and warnings during training", notes if grids else [], frame[columns], digits, grids)
 
 
 def _signal_cells(signals: pd.DataFrame, methods: list[str]) -> list[Cell]:
