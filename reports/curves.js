@@ -1,10 +1,11 @@
 "use strict";
 // The learning curves with values under the pointer; a click on a method's name hides it in all panels. The page is
-// complete without it: then, and on paper, the drawn figure is shown.
+// complete without it: then, and on paper, the drawn figure is shown, which has the same lines, bands and marks.
 for (const place of document.querySelectorAll(".plot")) {
-  const {panels, unit} = JSON.parse(place.dataset.curves);
+  const {panels, unit, budgets, end} = JSON.parse(place.dataset.curves);
   const ink = () => getComputedStyle(place).color;
-  const grid = {stroke: () => getComputedStyle(place).borderTopColor, width: 1};
+  const faint = () => getComputedStyle(place).borderTopColor;
+  const grid = {stroke: faint, width: 1};
   const room = place.parentElement.clientWidth;
   const across = room < 600 ? 1 : Math.min(panels.length, Math.floor(room / 180));
   const latest = (chart, value, series, index) => {
@@ -12,17 +13,77 @@ for (const place of document.querySelectorAll(".plot")) {
     const found = index == null ? null : chart.data[series][index];
     return found == null ? "–" : `${found.toFixed(1)} %`;
   };
+  const traced = (chart, points) => points.forEach(([x, y], i) =>
+    chart.ctx[i ? "lineTo" : "moveTo"](chart.valToPos(x, "x", true), chart.valToPos(y, "y", true)));
+  const drawn = (chart, draw) => {
+    chart.ctx.save();
+    draw(chart.ctx, chart.bbox, devicePixelRatio);
+    chart.ctx.restore();
+  };
+  const below = (chart, panel) => drawn(chart, (ctx, box, scale) => {  // budgets, the untrained model, bands
+    ctx.beginPath();
+    ctx.rect(box.left, box.top, box.width, box.height);
+    ctx.clip();
+    ctx.font = `${10 * scale}px sans-serif`;
+    ctx.textAlign = "center";
+    ctx.lineWidth = scale;
+    ctx.fillStyle = ctx.strokeStyle = ink();
+    for (const [name, x] of budgets) {
+      ctx.setLineDash([scale, 2 * scale]);
+      ctx.beginPath();
+      traced(chart, [[x, chart.scales.y.min], [x, chart.scales.y.max]]);
+      ctx.globalAlpha = .45;
+      ctx.stroke();
+      ctx.globalAlpha = .7;
+      ctx.fillText(name, Math.min(chart.valToPos(x, "x", true), box.left + box.width - ctx.measureText(name).width), box.top + 9 * scale);
+    }
+    if (panel.base != null) {
+      ctx.setLineDash([5 * scale, 3 * scale]);
+      ctx.beginPath();
+      traced(chart, [[0, panel.base], [end, panel.base]]);
+      ctx.stroke();
+    }
+    ctx.globalAlpha = .14;
+    panel.lines.forEach((line, i) => {
+      if (!line.low || !chart.series[i + 1].show) return;
+      const ends = (values) => line.x.map((x, j) => [x, values[j]]).filter(([, y]) => y != null);
+      ctx.fillStyle = line.colour;
+      ctx.beginPath();
+      traced(chart, [...ends(line.low), ...ends(line.high).reverse()]);
+      ctx.fill();
+    });
+  });
+  const above = (chart, panel) => drawn(chart, (ctx, box, scale) => {  // crosses, also one at the edge
+    const arm = 4 * scale;
+    ctx.lineWidth = 2 * scale;
+    panel.lines.forEach((line, i) => {
+      if (!chart.series[i + 1].show) return;
+      ctx.strokeStyle = line.colour;
+      ctx.beginPath();
+      for (const [x, y] of line.alarms || []) {
+        const [left, top] = [chart.valToPos(x, "x", true), chart.valToPos(y, "y", true)];
+        for (const side of [-arm, arm]) { ctx.moveTo(left - arm, top - side); ctx.lineTo(left + arm, top + side); }
+      }
+      ctx.stroke();
+    });
+  });
   const charts = panels.map((panel) => {
-    const lines = panel.lines.map((line) => ({label: line.name, stroke: line.colour, width: 2, spanGaps: true, value: latest}));
+    const lines = panel.lines.map(({name, colour, dash}) => ({label: name, stroke: colour, dash, width: 2, spanGaps: true, value: latest}));
+    const shown = panel.lines.flatMap(({y, low = [], high = [], alarms = []}) => [...y, ...low, ...high, ...alarms.map((cross) => cross[1])]);
+    const values = [...shown, panel.base].filter((value) => value != null);
     const options = {
       title: panel.title,
       width: Math.min(Math.floor(room / across) - 8, 420),
       height: 140,
       cursor: {y: false, sync: {key: "curves", setSeries: true}},
       legend: {markers: {width: 0, fill: (chart, series) => chart.series[series].stroke()}},
-      scales: {x: {time: false}, y: {range: (chart, low, high) => [Math.max(0, low - 3), Math.min(100, high + 3)]}},
-      axes: [{stroke: ink, grid, size: 28}, {stroke: ink, grid, size: 34}],
+      scales: {
+        x: {time: false, range: [0, end]},
+        y: {range: [Math.max(-3, Math.min(...values) - 3), Math.min(103, Math.max(...values) + 3)]},
+      },
+      axes: [{stroke: ink, grid, size: 28}, {stroke: ink, grid, size: 40}],
       series: [{label: `clock, ${unit}`, value: (chart, value) => value == null ? "–" : value.toFixed(1)}, ...lines],
+      hooks: {drawAxes: [(chart) => below(chart, panel)], draw: [(chart) => above(chart, panel)]},
     };
     return new uPlot(options, uPlot.join(panel.lines.map((line) => [line.x, line.y])), place);
   });

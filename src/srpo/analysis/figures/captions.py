@@ -53,7 +53,7 @@ def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
     k = results.experiment.training.validation.rollouts
     return (
         f"{what}: mean reward over {k} samples of each test question (avg@{k}), against the training clock. "
-        "Dashed: the untrained model. A line has the latest validation of each run at each time. "
+        "Level and dashed: the untrained model. A line has the latest validation of each run at each time. "
         f"{_clock_note(results)} {alarms}{_bands(lines)}"
     ).strip()
 

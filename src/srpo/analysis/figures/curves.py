@@ -111,6 +111,39 @@ def curves_with_alarms(results: Results, methods: Iterable[str]) -> pd.DataFrame
     return _joined([frame, pd.DataFrame(marks)]) if marks else frame
 
 
+@dataclass(frozen=True)
+class ScoreLine:
+    """A method's line in a panel of figure 3, as the drawn figure and the page show it.
+
+    ``points`` has clock (seconds), value, low and high (percent; missing if no band is drawn); ``alarms`` has the
+    marks of :data:`ALARM`.
+    """
+
+    method: str
+    points: pd.DataFrame
+    alarms: pd.DataFrame
+
+
+def score_lines(results: Results, frame: pd.DataFrame, model: str, benchmark: str) -> list[ScoreLine]:
+    """The lines of a panel, in the experiment's order, from the frame of :func:`curves_with_alarms`."""
+    here, methods = frame[(frame["model"] == model) & (frame["benchmark"] == benchmark)], frame["method"].nunique()
+    lines = []
+    for method in results.experiment.methods:
+        own = here[here["method"] == method]
+        points, alarms = (own[own["series"] == series] for series in ("", ALARM))
+        if methods > MOST_BANDS or points["seeds"].max() <= FEW_RUNS:
+            points = points.assign(low=np.nan, high=np.nan)
+        if len(own):
+            lines.append(ScoreLine(method, points, alarms))
+    return lines
+
+
+def untrained_scores(results: Results) -> dict[tuple[str, str], float]:
+    """The mean avg@k of the untrained models (percent) by model and benchmark."""
+    means = 100 * results.bases.groupby(["model", "benchmark"])["avg_at_k"].mean()
+    return cast(dict[tuple[str, str], float], means.to_dict())
+
+
 def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str, Series]) -> pd.DataFrame:
     """Step metrics over training: the mean over seeds, and the mean of their rolling means (``smooth``).
 

@@ -4,7 +4,6 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -13,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS, Series
+from srpo.analysis.figures.curves import ALARM, Series, score_lines, untrained_scores
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, name_row, plot, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import planned
@@ -36,19 +35,15 @@ _ALARM_STYLE: dict[str, Any] = {"linestyle": "none", "marker": "X", "markersize"
 
 def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     """avg@k against the training clock, with the band of its interval."""
-    panels = Panels(title, results, frame)
-    base = results.bases.groupby(["model", "benchmark"])["avg_at_k"].mean().to_dict()
+    panels, base = Panels(title, results, frame), untrained_scores(results)
     unit, _ = clock_unit(results)
-    for axes, model, benchmark, here in panels:
-        for method in panels.methods:
-            own = here[here["method"] == method]
-            line, marks = (own[own["series"] == series] for series in ("", ALARM))
-            if len(panels.methods) > MOST_BANDS or line["seeds"].max() <= FEW_RUNS:
-                line = line.assign(low=np.nan, high=np.nan)
-            plot(axes, line, line["clock"] / unit, **panels.styles[method])
-            axes.plot(marks["clock"] / unit, marks["value"], **_ALARM_STYLE, color=panels.styles[method]["color"])
+    for axes, model, benchmark, _ in panels:
+        for line in score_lines(results, frame, model, benchmark):
+            look = panels.styles[line.method]
+            plot(axes, line.points, line.points["clock"] / unit, **look)
+            axes.plot(line.alarms["clock"] / unit, line.alarms["value"], **_ALARM_STYLE, color=look["color"])
         if (model, benchmark) in base:
-            axes.axhline(100 * base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
+            axes.axhline(base[model, benchmark], color=style.BASE_COLOUR, linestyle="--", linewidth=1)
     panels.share_y(f"avg@{results.experiment.training.validation.rollouts}, %")
     panels.scores_y()
     panels.time_axis("clock")

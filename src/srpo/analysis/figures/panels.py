@@ -81,29 +81,19 @@ class Panels:
         if against == "step":
             self.label_x("training step")
             return
-        clock = self.results.experiment.training
-        unit, name = clock_unit(self.results)
-        name_of = lambda budget: budget_title(self.results, budget).removeprefix("budget ")  # noqa: E731
-        self.label_x(f"training clock, {name}")
+        self.label_x(f"training clock, {clock_unit(self.results)[1]}")
+        marks, end = budget_marks(self.results)
         highest = list(self.grid[0])
         for axes in highest:
             axes.set_title(axes.get_title(), pad=14)  # room for the budgets' names
         for axes in self.grid.flat:
-            axes.set_xlim(0, 1.03 * max(clock.budget_seconds.values()) / unit)
-            for budget, seconds in clock.budget_seconds.items():
-                axes.axvline(seconds / unit, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
+            axes.set_xlim(0, end)
+            for name, place in marks:
+                axes.axvline(place, color="#BBBBBB", linestyle=":", linewidth=0.9, zorder=0)
                 if axes in highest:
-                    place = (seconds / unit, 1.02)
                     transform = axes.get_xaxis_transform()
-                    axes.text(
-                        *place,
-                        name_of(budget),
-                        transform=transform,
-                        ha="center",
-                        va="bottom",
-                        color="#777777",
-                        size=7.5,
-                    )
+                    about = {"ha": "center", "va": "bottom", "color": "#777777", "size": 7.5}
+                    axes.text(place, 1.02, name, transform=transform, **about)
 
     def method_handles(self, markers: bool = False) -> list[Line2D]:
         """One legend entry per method."""
@@ -143,6 +133,13 @@ def clock_unit(results: Results) -> tuple[float, str]:
     """The unit of the training clock in figures: its length in seconds and its name; hours if the clock is long."""
     long = max(results.experiment.training.budget_seconds.values()) > 2 * _HOUR
     return (_HOUR, "h") if long else (1.0, "s")
+
+
+def budget_marks(results: Results) -> tuple[list[tuple[str, float]], float]:
+    """The short names of the budgets with their places on an axis of the clock (:func:`clock_unit`), and its end."""
+    (unit, _), budgets = clock_unit(results), results.experiment.training.budget_seconds
+    marks = [(budget_title(results, name).removeprefix("budget "), s / unit) for name, s in budgets.items()]
+    return marks, 1.03 * max(budgets.values()) / unit
 
 
 def name_row(axes: Axes, name: str) -> None:

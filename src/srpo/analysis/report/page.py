@@ -15,8 +15,9 @@ from urllib.parse import quote
 import jinja2
 import pandas as pd
 
+from srpo.analysis.figures.curves import score_lines, untrained_scores
 from srpo.analysis.figures.forest import draw_forest, in_words
-from srpo.analysis.figures.panels import clock_unit
+from srpo.analysis.figures.panels import budget_marks, clock_unit
 from srpo.analysis.figures.registry import FigureData, figure_csv, figure_data
 from srpo.analysis.figures.style import method_styles
 from srpo.analysis.outline import Section, sections_of
@@ -324,28 +325,41 @@ def _picture(drawn: FigureData, folder: Path, results: Results) -> Picture:
 
 
 def _curves(frame: pd.DataFrame, results: Results) -> str:
-    """The mean lines of a figure against the clock: a panel per model and benchmark, as JSON."""
-    (size, unit), styles = clock_unit(results), method_styles(results.experiment.methods)
+    """The lines of the learning curves as JSON, a panel per model and benchmark: what the drawn figure has too."""
+    (size, unit), styles, base = (
+        clock_unit(results),
+        method_styles(results.experiment.methods),
+        untrained_scores(results),
+    )
+    marks, end = budget_marks(results)
     panels = []
     for model, benchmark in results.experiment.bases():
-        here = frame[(frame["series"] == "") & (frame["model"] == model) & (frame["benchmark"] == benchmark)]
-        if here.empty:
+        drawn = score_lines(results, frame, model, benchmark)
+        if not drawn:
             continue
         title = benchmark_title(results, benchmark)
         if len(results.experiment.models) > 1:
             title = f"{results.experiment.models[model].title}, {title.lower()}"
-        lines = [
-            {
-                "name": method_title(results, method),
-                "colour": styles[method]["color"],
-                "x": [round(time / size, 3) for time in line["clock"]],
-                "y": [round(value, 2) for value in line["value"]],
-            }
-            for method in results.experiment.methods
-            if len(line := here[here["method"] == method])
-        ]
-        panels.append({"title": title, "lines": lines})
-    return json.dumps({"panels": panels, "unit": unit})
+        lines = []
+        for line in drawn:
+            look, points = styles[line.method], line.points
+            found: dict[str, Any] = {"name": method_title(results, line.method), "colour": look["color"]}
+            found["dash"] = [] if look["linestyle"] == "-" else [2 * length for length in look["linestyle"][1]]
+            found |= {"x": _rounded(points["clock"] / size, 3), "y": _rounded(points["value"], 2)}
+            if points["low"].notna().any():
+                found |= {end: _rounded(points[end], 1) for end in ("low", "high")}
+            if len(line.alarms):
+                crosses = _rounded(line.alarms["clock"] / size, 3), _rounded(line.alarms["value"], 1)
+                found["alarms"] = [*zip(*crosses, strict=True)]
+            lines.append(found)
+        untrained = base.get((model, benchmark))
+        panels.append({"title": title, "lines": lines, "base": None if untrained is None else round(untrained, 2)})
+    budgets = [(name, round(place, 3)) for name, place in marks]
+    return json.dumps({"panels": panels, "unit": unit, "budgets": budgets, "end": end})
+
+
+def _rounded(values: pd.Series, digits: int) -> list[float | None]:
+    return [None if pd.isna(value) else round(float(value), digits) for value in values]
 
 
 def _words(drawn: FigureData) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
+import struct
 from dataclasses import replace
 from html import unescape
 from urllib.parse import unquote
@@ -12,13 +14,15 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 from report_cases import EXPERIMENT, make, parsed, report, results_of, verdicts
-from synthetic import paper_experiment, tiny_experiment, write_results
+from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 
+from srpo.analysis.figures.curves import FEW_RUNS, curves_with_alarms
+from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.registry import FIGURES, write_figures
 from srpo.analysis.outline import figures_of
-from srpo.analysis.report.page import render, write_report
+from srpo.analysis.report.page import _curves, render, write_report
 from srpo.analysis.results.claims import load_claims
-from srpo.analysis.results.load import load_results
+from srpo.analysis.results.load import RUN_KEY, load_results
 from srpo.analysis.tables.registry import build_tables, write_tables
 from srpo.experiment.compose import load_experiment
 
@@ -187,6 +191,45 @@ def test_embedded_data_is_what_the_figure_was_drawn_from(tmp_path):
         log = within.set_index(["model", "benchmark", "method"]).loc[line]
         assert list(points["value"][:-1]) == pytest.approx(list(100 * log["avg_at_k"]), abs=1e-3)
         assert points["value"].iloc[-1] == points["value"].iloc[-2]
+
+
+def test_the_curves_on_the_screen_are_those_of_the_drawn_figure(tmp_path):
+    """Lines, bands, crosses, the untrained model and the budgets."""
+    seeds = [*range(1, FEW_RUNS + 2)]
+    write_results(tmp_path, tiny_of(methods=["grpo", "sdpo"], benchmarks=["miniature/physics"], seeds=seeds))
+    results = load_results(tmp_path)
+    first = results.validations.iloc[0]
+    alarm = first[[*RUN_KEY, "step", "clock"]].to_dict() | {
+        "rule": "length",
+        "level": "alarm",
+        "value": 1,
+        "reference": 1,
+    }
+    results = replace(results, signals=pd.DataFrame([alarm]))
+    frame = curves_with_alarms(results, ["grpo", "sdpo"])
+    (tmp_path / "learning_curves.png").write_bytes(bytes(16) + struct.pack(">I", 900))
+    (plot,) = [a for _, a in parsed(render(results, tmp_path)) if "data-curves" in a]
+    shown = json.loads(plot["data-curves"])
+    (panel,) = shown["panels"]
+    assert panel["base"] == pytest.approx(100 * results.bases["avg_at_k"].mean(), abs=0.01)
+    for line, method in zip(panel["lines"], ("grpo", "sdpo"), strict=True):
+        points = frame[(frame["method"] == method) & (frame["series"] == "")]
+        for key, column, digit in (
+            ("x", "clock", 1e-3),
+            ("y", "value", 0.01),
+            ("low", "low", 0.1),
+            ("high", "high", 0.1),
+        ):
+            assert line[key] == pytest.approx([*points[column]], abs=digit, nan_ok=True)
+    (cross,) = panel["lines"][0]["alarms"]
+    assert cross == pytest.approx([first["clock"], 100 * first["avg_at_k"]], abs=0.1)
+    figure = draw_scores("Scores", results, frame)
+    assert shown["end"] == figure.axes[0].get_xlim()[1]
+    assert [text.get_text() for text in figure.axes[0].texts if text.get_text()] == [
+        name for name, _ in shown["budgets"]
+    ]
+    few = results_of(tmp_path / "few", tiny_of(methods=["grpo"], seeds=seeds[:-1]))
+    assert "low" not in _curves(curves_with_alarms(few, ["grpo"]), few)
 
 
 SENTENCES = re.compile(r"(?<=[.!?:;]) (?=[A-Z])")
