@@ -18,6 +18,7 @@ over several lines. Kinds:
     TABLE NAME              any other table of the report, e.g. ``table2``
     specifications NAMES    every SRPO minus GRPO of experiments, of the search and of others, drawn, and as CSV
     doses NAME              mean gaps and gains by dose, of bench/gap.csv
+    gap NAME                gain against gap of the same pairs, drawn
     plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
     tests FILE              what each test of a file shows
 
@@ -42,6 +43,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import gaps
 import matplotlib as mpl
 import pandas as pd
 import specifications as curves
@@ -219,17 +221,19 @@ def specifications(*names: str) -> str:
 
 
 def doses(name: str) -> str:
-    rows = pd.read_csv(ROOT / "bench" / "gap.csv")
-    rows = rows[rows["experiment"].isin([name, "registered"]) & rows["benchmark"].isin(["physics", "tooluse"])]
-    rows = rows[rows["model"].str.endswith(("-9", "-10", "-11"))]
-    columns = {"gap": "gap", "gain_grpo": "GRPO", "gain_sdpo": "SDPO", "gain_srpo": "SRPO"}
-    means = rows.groupby(["benchmark", "dose"])[[*columns]].mean()
+    columns = {"gap": "gap"} | {f"gain_{method}": title for method, title in gaps.METHODS.items()}
+    means = gaps.dosed(gaps.read(), name).groupby(["benchmark", "dose"])[[*columns]].mean()
     lines = [["benchmark", "examples with a solution", *columns.values()], ["---"] * 2 + ["---:"] * len(columns)]
     lines += [
         [benchmark, f"{dose:.0f} %", *(f"{round(value):+d}" for value in of)]
         for (benchmark, dose), of in zip(means.index, means.to_numpy(), strict=True)
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def gap(name: str) -> str:
+    rows = gaps.dosed(gaps.read(), name)
+    return picture("Gain against gap, with a line for each method", "gap", figure_csv(rows), partial(gaps.draw, rows))
 
 
 def picture(title: str, name: str, numbers: str, drawn: Callable[[], Figure]) -> str:
@@ -292,6 +296,7 @@ KINDS: dict[str, Callable[..., str]] = {
         figure,
         specifications,
         doses,
+        gap,
         plan,
         tests,
     )

@@ -1,0 +1,102 @@
+"""What bench/gap.csv shows: slopes of the gain on the gap before training, and their picture.
+
+    python scripts/gaps.py    # prints means and slopes; scripts/published.py draws docs/gap.svg
+
+A row is a base model and a benchmark (bench/gap.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.stats import linregress
+from scipy.stats import t as student_t
+
+from srpo.analysis.figures import style
+from srpo.analysis.results.gap import SLOPE
+from srpo.repository import ROOT
+
+METHODS = {"grpo": "GRPO", "sdpo": "SDPO", "srpo": "SRPO"}
+PREDICTORS = ("gap", "gap_masked", "student")
+DOSED, SEEDS = ("physics", "tooluse"), ("9", "10", "11")
+"""Benchmarks and base models of `doses`; `registered` has the same with the dose 60."""
+
+
+def read() -> pd.DataFrame:
+    """All measured pairs."""
+    return pd.read_csv(ROOT / "bench" / "gap.csv")
+
+
+def main() -> None:
+    rows = read()
+    print(rows.groupby(["experiment", "benchmark"]).mean(numeric_only=True).round(1).T.to_string(), "\n")
+    low, gain = rows["gap_low"], rows["gain_sdpo"]
+    print(f"{len(rows)} pairs: gap above 0 in {(low > 0).sum()}, SDPO's gain above 0 in {(gain > 0).sum()}", "\n")
+    one_dose = rows[rows["experiment"].isin(["ablations", "registered"])]
+    for name, part, by in (
+        ("one dose", one_dose, ["experiment", "benchmark"]),
+        ("doses", dosed(rows), ["benchmark"]),
+    ):
+        print(name, slopes(part, by).to_string(index=False, float_format="{:.2f}".format), "", sep="\n")
+
+
+def dosed(rows: pd.DataFrame, doses: str = "doses") -> pd.DataFrame:
+    """The pairs of all doses, those of the experiment ``doses`` and of `registered`, which has the dose 60.
+
+    They have the same tables of facts, questions and settings.
+    """
+    of_doses = rows["experiment"].isin([doses, "registered"]) & rows["benchmark"].isin(DOSED)
+    return rows[of_doses & rows["model"].str.rsplit("-", n=1).str[-1].isin(SEEDS)]
+
+
+def slopes(rows: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
+    """Least squares of each gain on each predictor: over all pairs, within groups (means removed), by benchmark."""
+    table = []
+    for gain in (f"gain_{method}" for method in METHODS if f"gain_{method}" in rows):
+        for predictor in PREDICTORS:
+            known = rows.dropna(subset=[gain, predictor])
+            within = known.copy()
+            columns, by = [gain, predictor], known.groupby(groups)
+            within[columns] = known[columns] - by[columns].transform("mean")
+            for name, part in [("all pairs", known), ("within groups", within), *known.groupby("benchmark")]:
+                fit = linregress(part[predictor], part[gain])
+                lost = len(by) - 1 if part is within else 0  # degrees of freedom of the means that were removed
+                error = fit.stderr * ((len(part) - 2) / (len(part) - 2 - lost)) ** 0.5
+                table.append(
+                    {"gain": gain, "of": predictor, "pairs": name, "n": len(part), "slope": fit.slope}
+                    | {"se": error, "at 0": fit.intercept, "se at 0": fit.intercept_stderr, "R2": fit.rvalue**2}
+                )
+    return pd.DataFrame(table)
+
+
+def draw(rows: pd.DataFrame) -> Figure:
+    """Gain against gap, a line with its 95 % band for each method, and the published slope beside them."""
+    figure = style.new_figure(7.5, 3.6, "Gain against the gap before training · toys of four doses")
+    axes = figure.subplots()
+    styles = style.method_styles(METHODS)
+    for method, title in METHODS.items():
+        known = rows.dropna(subset=[f"gain_{method}", "gap"])
+        x, y = known["gap"].to_numpy(), known[f"gain_{method}"].to_numpy()
+        fit, ends = linregress(x, y), np.linspace(x.min(), x.max(), 50)
+        line = fit.intercept + fit.slope * ends
+        spread = np.sqrt(((y - fit.intercept - fit.slope * x) ** 2).sum() / (len(x) - 2))
+        far = (ends - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
+        band = student_t.ppf(0.975, len(x) - 2) * spread * np.sqrt(1 / len(x) + far)
+        look = styles[method]
+        axes.plot(x, y, look["marker"], color=look["color"], alpha=0.6, linestyle="none")
+        axes.plot(ends, line, color=look["color"], linestyle=look["linestyle"], label=title)
+        axes.fill_between(ends, line - band, line + band, color=look["color"], alpha=style.BAND, linewidth=0)
+    gaps = np.array([rows["gap"].min(), rows["gap"].max()])
+    axes.plot(gaps, SLOPE * gaps, color=style.BASE_COLOUR, linestyle=":", label=f"published: {SLOPE} x gap")
+    axes.axhline(0, color=style.BASE_COLOUR, linewidth=0.6)
+    axes.axvline(0, color=style.BASE_COLOUR, linewidth=0.6)
+    gains = rows[[f"gain_{method}" for method in METHODS]]
+    axes.set_ylim(min(gains.min().min(), 0) - 5, gains.max().max() + 5)
+    axes.set(xlabel="self-teacher minus student, untrained, points", ylabel="gain of the trained model, points")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+if __name__ == "__main__":
+    main()
