@@ -5,7 +5,10 @@ advantages, weights and loss are this package's, over the whole mini-batch: all 
 steps. docs/verl.md has what TRL cannot do; examples/trl_trainer.py is a whole program.
 """
 
+import asyncio
 import copy
+import functools
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -28,6 +31,7 @@ with warnings.catch_warnings():  # that SDPO is experimental in TRL
     warnings.simplefilter("ignore")
     from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
     from trl.experimental.sdpo.teacher_sync import SyncTeacherModelCallback
+    from trl.trainer.utils import start_event_loop_in_daemon
 
 HYPERPARAMETERS = {
     "learning_rate": "learning_rate",
@@ -57,8 +61,16 @@ OF_THE_METHOD = {
     "beta": "there is no KL term",
     "teacher_model_kind": "the method has its teacher",
     "teacher_sync_steps": "the teacher moves by the method's clock",
+    "auto_find_batch_size": "the size of a mini-batch is part of the method",
 }
 """Fields of TRL that a user cannot change, and why."""
+
+
+TEMPLATES = {
+    "reprompt_template": {"prompt": True, "solution": True, "feedback": False},
+    "solution_template": {"successful_previous_attempt": True},
+}
+"""The parts of the teacher's prompt, and whether it needs them."""
 
 
 @dataclass
@@ -92,6 +104,8 @@ class SRPOConfig(SDPOConfig):
     remove_thinking_from_demonstration: bool = True
 
     def __post_init__(self) -> None:
+        if not self.scale_rewards:  # False is TRL's other name of it
+            self.scale_rewards = "none"
         for name, reason in OF_THE_METHOD.items():
             (default,) = (each.default for each in fields(self) if each.name == name)
             if (value := getattr(self, name)) != default:
@@ -102,18 +116,27 @@ class SRPOConfig(SDPOConfig):
         if isinstance(of, Method):
             method = Method.model_validate({**of.model_dump(), **changes})
             self.method = of.name  # TRL writes the arguments as JSON
-        else:
+        elif isinstance(of, str):
             method = load_method(of, **changes)
+        else:
+            raise ValueError(f"method = {of!r}: give a name, or what srpo.load_method returns")
         _check_trl_can_run(method)
         if self.num_generations < 2:
             raise ValueError(f"num_generations = {self.num_generations}: a group needs at least 2 rollouts")
-        shown = {"reprompt_template": "{solution}", "solution_template": "{successful_previous_attempt}"}
-        for name, part in shown.items():
-            if part not in getattr(self, name):
-                raise ValueError(f"{name} has no {part}: the teacher would not be shown the solution")
+        for name, parts in TEMPLATES.items():
+            _check_template(name, getattr(self, name), parts)
+        for name in ("gradient_accumulation_steps", "num_iterations", "max_completion_length"):
+            if (number := getattr(self, name)) is None or number < 1:
+                raise ValueError(f"{name} = {number}: at least 1")
+        for name in {"temperature", "do_sample", "num_beams"} & {*(self.generation_kwargs or {})}:
+            what = f"generation_kwargs has {name} = {self.generation_kwargs[name]!r}"
+            raise ValueError(f"{what}: samples are those of the policy that is trained; set temperature alone")
         self._rewards_are_binary = self.success_reward_threshold is None
         if self.success_reward_threshold is None:
             self.success_reward_threshold = 1.0
+        elif not math.isfinite(self.success_reward_threshold):
+            what = f"success_reward_threshold = {self.success_reward_threshold}"
+            raise ValueError(f"{what}: give the least reward of a correct rollout")
         for theirs, ours in HYPERPARAMETERS.items():
             setattr(self, theirs, getattr(method, ours))
         super().__post_init__()
@@ -150,25 +173,47 @@ def _check_trl_can_run(method: Method) -> None:
             raise ValueError(f"method = {method.name!r}: TRL's trainer has no {what}")
 
 
-def _check_dataset(data: Any) -> None:
-    columns = getattr(data, "column_names", None)
-    if columns is not None and "prompt" not in columns:
-        raise ValueError(f"train_dataset has no column prompt, only {', '.join(columns) or 'none'}")
-    if data is not None and hasattr(data, "__len__") and not len(data):
-        raise ValueError("train_dataset is empty")
+def _check_template(name: str, template: str, parts: dict[str, bool]) -> None:
+    for part in (part for part, needed in parts.items() if needed and f"{{{part}}}" not in template):
+        raise ValueError(f"{name} has no {{{part}}}: the teacher would not be shown it")
+    try:
+        template.format(**dict.fromkeys(parts, ""))
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(f"{name} = {template!r}: only {', '.join(parts)} are filled in ({error})") from error
+
+
+def _check_dataset(name: str, data: Any, questions: int) -> None:
+    """Check that it has as many questions as TRL takes at a time: of fewer it would train on none."""
+    columns = getattr(data, "column_names", None) or ["prompt"]
+    if "prompt" not in columns:
+        raise ValueError(f"{name} has no column prompt, only {', '.join(columns)}")
+    for taken in {"prompts", "completions"} & {*columns}:
+        raise ValueError(f"{name} has a column {taken}: TRL gives a reward function its own by this name; rename it")
+    if not hasattr(data, "__len__"):
+        raise ValueError(f"{name} is a stream: TRL would not repeat its questions for a group; give a Dataset")
+    if (count := len(data)) < questions:
+        raise ValueError(f"{name} has {count} questions: {questions} are generated together")
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """One for all calls: a reward function may keep a client open in it."""
+    return start_event_loop_in_daemon("reward functions")[1]
 
 
 def _checked(name: str, reward: Callable[..., Any]) -> Callable[..., list[float]]:
-    """TRL broadcasts a list of one reward, and takes None and NaN for 0."""
+    """TRL broadcasts a list of one reward, takes None and NaN for 0, and does not wait for an async function."""
 
     def call(**inputs: Any) -> list[float]:
         found, count = reward(**inputs), len(inputs["completions"])
+        if inspect.iscoroutine(found):
+            found = asyncio.run_coroutine_threadsafe(found, _event_loop()).result()
         if not hasattr(found, "__len__") or len(found) != count:
             has = f"{len(found)} rewards" if hasattr(found, "__len__") else repr(found)
             raise ValueError(f"reward function {name} returned {has} for {count} completions")
         for each in found:
-            if each is None or not math.isfinite(each):
-                raise ValueError(f"reward function {name} returned {each}: give a finite number per completion")
+            if each is None or isinstance(each, str | list) or not math.isfinite(each):
+                raise ValueError(f"reward function {name} returned {each!r}: give a finite number per completion")
         return [float(each) for each in found]
 
     return call
@@ -198,7 +243,20 @@ class SRPOTrainer(SDPOTrainer):
     def __init__(self, model: Any, reward_funcs: Any = None, args: SRPOConfig | None = None, **kwargs: Any) -> None:
         if not isinstance(args, SRPOConfig):
             raise ValueError(f"args is a {type(args).__name__}: give an SRPOConfig")
-        _check_dataset(kwargs.get("train_dataset"))
+        if args.n_gpu > 1:
+            what = f"{args.n_gpu} GPUs in one process"
+            raise ValueError(
+                f"{what}: TRL would mix up groups; start with accelerate launch, or set CUDA_VISIBLE_DEVICES"
+            )
+        if (data := kwargs.get("train_dataset")) is not None:
+            _check_dataset("train_dataset", data, args.generation_batch_size // args.num_generations)
+        other = kwargs.get("eval_dataset")
+        for data in other.values() if isinstance(other, dict) else [other] if other is not None else []:
+            _check_dataset("eval_dataset", data, 1)
+            at_once, samples = args.eval_batch_size * args.world_size, args.num_generations_eval or args.num_generations
+            if at_once % samples:
+                what = f"per_device_eval_batch_size = {args.per_device_eval_batch_size}: {at_once} rollouts at a time"
+                raise ValueError(f"{what} are not whole groups of {samples} (num_generations_eval)")
         super().__init__(model, reward_funcs, args, **kwargs)
         functions: list[Any] = vars(self)["reward_funcs"]  # TRL has no types
         self.reward_funcs: list[Any] = [
@@ -209,6 +267,7 @@ class SRPOTrainer(SDPOTrainer):
         self._rewards: dict[bool, Tensor] = {}  # of all processes, by whether the model trains
         self._left = 0  # micro-batches of this update
         self._of_all = Totals()
+        self._limit = "max_reprompt_len", "teacher's prompt"  # of the prompts that are tokenized
 
     def _setup_teacher_model(self) -> None:
         """The teacher is a copy of the model that is given; TRL reads the files of the model's name again."""
@@ -240,6 +299,8 @@ class SRPOTrainer(SDPOTrainer):
         if resume_from_checkpoint and lost:
             what = "resume_from_checkpoint: TRL saves no teacher"
             raise ValueError(f"{what} with an adapter, DeepSpeed or FSDP, so it would begin anew; start a new run")
+        self._step, self._left = 0, 0  # an earlier call may have been interrupted
+        self._buffered_inputs: Any = None
         return super().train(resume_from_checkpoint, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -250,12 +311,17 @@ class SRPOTrainer(SDPOTrainer):
                 raise ValueError(f"{file} is missing: the checkpoint has no teacher; start anew")
             load_model(self.accelerator.unwrap_model(self.teacher_model), file)
 
+    def _tokenize_prompts(self, prompts: list[Any]) -> list[list[int]]:
+        self._limit = "max_prompt_length", "prompt"
+        found = super()._tokenize_prompts(prompts)
+        self._limit = "max_reprompt_len", "teacher's prompt"
+        return found
+
     def _tokenize_prompts_untruncated(self, prompts: list[Any]) -> list[list[int]]:
         found = super()._tokenize_prompts_untruncated(prompts)
-        longest, most = max(map(len, found), default=0), self.args.max_reprompt_len
-        if longest > most:
-            what = f"max_reprompt_len = {most}: a teacher's prompt has {longest} tokens"
-            warnings.warn(f"{what}, and TRL cuts its beginning", stacklevel=2)
+        (name, what), longest = self._limit, max(map(len, found), default=0)
+        if (most := getattr(self.args, name)) is not None and longest > most:
+            warnings.warn(f"{name} = {most}: a {what} has {longest} tokens, and TRL cuts its beginning", stacklevel=2)
         return found
 
     def _calculate_rewards(self, *args: Any) -> Tensor:
@@ -263,6 +329,11 @@ class SRPOTrainer(SDPOTrainer):
         if not found.isfinite().all():
             raise ValueError("a reward is not a finite number")
         return found
+
+    def _record_reward_diagnostics(self, mode: str, rewards: Tensor, by_function: Tensor, deviations: Tensor) -> None:
+        """TRL takes the deviation of each group to be 1, where advantages are not divided by it."""
+        groups = rewards.view(len(deviations), -1)
+        super()._record_reward_diagnostics(mode, rewards, by_function, groups.std(1, correction=groups.shape[1] > 1))
 
     def _prepare_training_batch(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super()._prepare_training_batch(inputs)
@@ -317,9 +388,13 @@ class SRPOTrainer(SDPOTrainer):
 
     @torch.no_grad()
     def _teacher_logits(self, part: dict[str, Any]) -> Tensor:
+        """Without dropout, which the adapter of TRL's teacher has."""
+        inputs, mask, trains = part["teacher_input_ids"], part["teacher_attention_mask"], self.teacher_model.training
         with self._get_teacher_context_for_self_distillation():
-            inputs, mask = part["teacher_input_ids"], part["teacher_attention_mask"]
-            return self._forward_logits(self.teacher_model, inputs, mask, part["completion_ids"].shape[1])
+            self.teacher_model.eval()
+            logits = self._forward_logits(self.teacher_model, inputs, mask, part["completion_ids"].shape[1])
+            self.teacher_model.train(trains)
+        return logits
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

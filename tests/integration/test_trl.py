@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import os
 import runpy
 import socket
@@ -16,6 +18,7 @@ from paths import ROOT, SUPPORT
 
 pytest.importorskip("trl", reason="needs TRL, which excludes verl: make test-trl")
 
+from peft import LoraConfig
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, TrainerCallback
 from trl_driver import SAMPLES, differences, reward, write_model
 
@@ -28,6 +31,8 @@ from srpo.trl import SDPOConfig, SRPOConfig, SRPOTrainer
 
 NEAR = 1e-6
 """As a share of the largest gradient. Models are float64; the loss has float32 inside."""
+
+ONE = Dataset.from_list([{"prompt": [{"role": "user", "content": "say yes"}]}])
 
 
 @pytest.mark.parametrize(
@@ -80,6 +85,19 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
         ({"method": "srop"}, "no method 'srop'"),
         ({"num_generations": 1}, "num_generations = 1: a group needs at least 2 rollouts"),
         ({"reprompt_template": "{prompt}"}, "reprompt_template has no {solution}"),
+        ({"reprompt_template": "{solution}"}, "reprompt_template has no {prompt}"),
+        ({"reprompt_template": "{prompt}{solution}{answer}"}, "only prompt, solution, feedback are filled in"),
+        ({"solution_template": "{successful_previous_attempt}}"}, "Single '}' encountered"),
+        ({"method": None}, "method = None: give a name, or what srpo.load_method returns"),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size = True: the size of a mini-batch is part of the method"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps = 0: at least 1"),
+        ({"num_iterations": 0}, "num_iterations = 0: at least 1"),
+        ({"max_completion_length": None}, "max_completion_length = None: at least 1"),
+        (
+            {"generation_kwargs": {"temperature": 0.5}},
+            "generation_kwargs has temperature = 0.5: samples are those of the",
+        ),
+        ({"success_reward_threshold": float("nan")}, "success_reward_threshold = nan: give the least reward"),
         ({"teacher_model_kind": "live"}, "teacher_model_kind = 'live': the method has its teacher; leave it at 'ema'"),
         (
             {"gradient_accumulation_steps": 2, "steps_per_generation": 3},
@@ -101,6 +119,7 @@ def test_trls_own_arguments_are_refused() -> None:
 def test_hyperparameters_are_the_methods(tmp_path: Path) -> None:
     args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False)
     assert args._method == srpo.load_method("srpo")
+    assert SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, scale_rewards=False).scale_rewards == "none"
     assert (args.learning_rate, args.epsilon_high, args.distillation_topk) == (5e-6, 0.28, 100)
     args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, epsilon_high=0.3, distillation_topk=20)
     assert (args._method.clip_ratio_high, args._method.distillation_topk) == (0.3, 20)
@@ -121,6 +140,7 @@ def trainer(folder: Path, reward_funcs=reward, dtype=torch.float32, steps: int =
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.1)
+    more = {key: changes.pop(key) for key in ("eval_dataset", "peft_config") if key in changes}
     data = changes.pop("data", Dataset.from_list([{"prompt": [{"role": "user", "content": "say yes"}]}] * 16))
     sizes = {"per_device_train_batch_size": 8, "num_generations": SAMPLES, "max_completion_length": 4}
     where = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "bf16": False, "save_steps": 2}
@@ -131,7 +151,71 @@ def trainer(folder: Path, reward_funcs=reward, dtype=torch.float32, steps: int =
         args=SRPOConfig(str(folder / "out"), **settings),
         train_dataset=data,
         processing_class=PreTrainedTokenizerFast.from_pretrained(folder / "model", padding_side="left"),
+        **more,
     )
+
+
+async def later(completions: list, **_: object) -> list[float]:
+    await asyncio.sleep(0)
+    return reward(completions)
+
+
+def test_an_async_reward_function_gives_the_same_weights(tmp_path: Path) -> None:
+    """Its calls share one event loop."""
+    models = []
+    for function in (reward, later):
+        made = trainer(tmp_path, function)
+        made.train()
+        models.append(made.model)
+    assert distance(*models) == 0
+
+
+def test_call_after_an_interrupted_one_begins_with_new_rollouts(tmp_path: Path) -> None:
+    calls = []
+
+    def interrupted(completions: list, **_: object) -> list[float]:
+        calls.append(len(completions))
+        return reward(completions)
+
+    made = trainer(tmp_path, interrupted, gradient_accumulation_steps=2)
+    compute_loss = made.compute_loss
+    made.compute_loss = lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    made.compute_loss = compute_loss
+    made.train()
+    assert calls == [16, 16, 16]
+
+
+def test_the_teacher_of_an_adapter_has_no_dropout(tmp_path: Path) -> None:
+    """Weights and loss ask it twice."""
+    adapter = LoraConfig(r=2, target_modules=["q_proj"], lora_dropout=0.9, init_lora_weights=False)
+    made = trainer(tmp_path, peft_config=adapter)
+    made.train()
+    part = made._buffered_inputs[0]
+    assert torch.equal(made._teacher_logits(part), made._teacher_logits(part))
+    assert made.model.training
+
+
+def test_logged_deviation_of_groups_is_theirs(tmp_path: Path) -> None:
+    """TRL's is 1 if advantages are not divided by it."""
+    made = trainer(tmp_path, lambda completions, **_: [1.0, 0.0] * (len(completions) // 2), steps=1, logging_steps=1)
+    made.train()
+    logged = made.state.log_history[0]
+    assert logged["self_distillation/group_reward_std_mean"] == pytest.approx(3**-0.5)
+    made = trainer(tmp_path, lambda completions, **_: [1.0] * len(completions), steps=1, logging_steps=1)
+    made.train()
+    assert made.state.log_history[0]["self_distillation/flat_group_fraction"] == 1
+
+
+def test_masked_completions_are_not_trained_on(tmp_path: Path) -> None:
+    """Here all of them, for the end is forbidden: there is nothing to divide by either."""
+    forbidden = {"generation_kwargs": {"suppress_tokens": [0, 1]}}
+    made = trainer(tmp_path, steps=1, mask_truncated_completions=True, **forbidden)
+    before = copy.deepcopy(made.model)
+    made.train()
+    assert made.state.log_history[-1]["train_loss"] == 0
+    assert distance(before, made.model) < 1e-3  # weight decay alone
 
 
 def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
@@ -171,6 +255,7 @@ def test_a_resumed_run_has_the_teacher_of_its_checkpoint(tmp_path: Path) -> None
         (lambda count: [None] * count, "returned None: give a finite number per completion"),
         (lambda count: [float("nan")] * count, "returned nan: give a finite number"),
         (lambda count: [1.0], "returned 1 rewards for 8 completions"),
+        (lambda count: ["1"] * count, "returned '1': give a finite number"),
         (lambda count: [2.0] * count, "a rollout's reward is 2, not 1 or 0: set success_reward_threshold"),
     ],
 )
@@ -188,12 +273,31 @@ def test_with_a_threshold_rewards_are_any_numbers(tmp_path: Path) -> None:
     [
         ({"dtype": torch.bfloat16}, "model is torch.bfloat16: the teacher's average needs float32"),
         ({"data": Dataset.from_list([{"question": "say yes"}])}, "train_dataset has no column prompt, only question"),
-        ({"data": Dataset.from_dict({"prompt": []})}, "train_dataset is empty"),
+        ({"data": Dataset.from_dict({"prompt": []})}, "train_dataset has 0 questions: 2 are generated together"),
+        ({"data": ONE.to_iterable_dataset()}, "train_dataset is a stream: TRL would not repeat its questions"),
+        ({"data": ONE.add_column("completions", ["yes"])}, "train_dataset has a column completions: TRL gives"),
+        ({"eval_dataset": Dataset.from_list([{"question": "say yes"}])}, "eval_dataset has no column prompt, only"),
+        ({"eval_dataset": {"a": ONE.to_iterable_dataset()}}, "eval_dataset is a stream"),
+        (
+            {"eval_dataset": ONE, "per_device_eval_batch_size": 6},
+            "per_device_eval_batch_size = 6: 6 rollouts at a time are not whole groups of 4",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_at_construction(changes, says, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=says):
         trainer(tmp_path, **changes)
+
+
+def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(SRPOConfig, "n_gpu", 2)
+    with pytest.raises(ValueError, match="2 GPUs in one process: TRL would mix up groups; start with accelerate"):
+        trainer(tmp_path)
+
+
+def test_a_prompt_that_trl_cuts_is_named(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"max_prompt_length = 1: a prompt has \d+ tokens, and TRL cuts its beginning"):
+        trainer(tmp_path, steps=1, max_prompt_length=1).train()
 
 
 def test_a_teachers_prompt_that_trl_cuts_is_named(tmp_path: Path) -> None:
