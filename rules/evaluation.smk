@@ -1,4 +1,5 @@
-# avg@k of the checkpoints that the budgets selected, resampled, and of the untrained models.
+# avg@k of the checkpoints that the budgets selected, resampled, and of the untrained models; and, before any training,
+# how much better these are when they are shown a correct rollout.
 
 if not EVALUATES_ITSELF:
 
@@ -58,3 +59,36 @@ rule evaluate_base:
         "Evaluate the base model {wildcards.model} on {wildcards.benchmark}"
     shell:
         "srpo evaluate {params.options} --model {wildcards.model} --benchmark {wildcards.benchmark} > {log} 2>&1"
+
+
+rule gap:
+    input:
+        train=lambda wildcards: LAYOUT.split(data_of(wildcards), "train"),
+        base=rules.base_model.output,
+        lengths=lambda wildcards: LAYOUT.lengths(data_of(wildcards), wildcards.model),
+    output:
+        LAYOUT.gap("{model}", "{benchmark}"),
+    log:
+        LAYOUT.log("gap", "{model}", "{benchmark}"),
+    # before all runs, so that the answer is there before hours are spent
+    priority: 80
+    retries: 2 if workflow.is_main_process and not EVALUATES_ITSELF else 0
+    conda:
+        CONDA
+    threads: DEVICES["threads"]
+    resources:
+        gpu=DEVICES["gpu"],
+        mem_mb=DEVICES["mem_mb"],
+        runtime=60,
+    params:
+        options=EXPERIMENT_OPTIONS,
+        sampling=[
+            EXPERIMENT.training.temperature,
+            EXPERIMENT.training.rollouts_per_question,
+            EXPERIMENT.training.max_response_length,
+            EXPERIMENT.training.max_reprompt_len,
+        ],
+    message:
+        "Measure whether self-distillation would help {wildcards.model} on {wildcards.benchmark}"
+    shell:
+        "srpo gap {params.options} --model {wildcards.model} --benchmark {wildcards.benchmark} > {log} 2>&1"

@@ -5,7 +5,7 @@
 
 from srpo.machine import check_gpus, check_products
 
-COMPUTING = {"train", "evaluate_run", "evaluate_base"}
+COMPUTING = {"train", "evaluate_run", "evaluate_base", "gap"}
 
 
 def check_machine():

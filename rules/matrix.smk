@@ -9,8 +9,9 @@ BASES = EXPERIMENT.base_evaluations()
 DATA_SETS = EXPERIMENT.data_sets()
 ANY_RUN = LAYOUT.any_run  # with wildcards
 ANY_BASE = LAYOUT.base_files("{model}", "{benchmark}")
+GAPS = EXPERIMENT.gaps()
 # The workflow and the report page use the same list.
-TABLES = tables_of(EXPERIMENT)
+TABLES = tables_of(EXPERIMENT, bool(GAPS))
 FIGURES = figures_of(EXPERIMENT)
 STATISTICS = [LAYOUT.statistics(data_set) for data_set in DATA_SETS]
 

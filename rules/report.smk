@@ -5,6 +5,7 @@
 rule write_report:
     input:
         evaluations=[path for model in EXPERIMENT.models for path in evaluations_of(model)],
+        gaps=[LAYOUT.gap(*pair) for pair in GAPS],
         statistics=STATISTICS,
     output:
         report=with_caption(LAYOUT.report, "Report"),

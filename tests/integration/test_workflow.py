@@ -72,6 +72,7 @@ def test_shipped_experiments_plan_their_matrix(path: Path, tmp_path: Path) -> No
             "statistics": len(data_sets),
             **({"evaluate_run": len(experiment.runs())} if experiment.execution.rollout_engine == "sglang" else {}),
             "evaluate_base": len(experiment.base_evaluations()),
+            **({"gap": pairs} if (pairs := len(experiment.gaps())) else {}),
             "write_report": 1,
             "mirror": 1,
         }
@@ -436,6 +437,8 @@ if verb == "data":
     outputs = [layout.split(benchmark, split) if split else layout.statistics(benchmark)]
     if options["lengths"]:
         outputs = [layout.lengths(benchmark, options["lengths"])]
+elif verb == "gap":
+    outputs = [layout.gap(options["model"], options["benchmark"])]
 elif verb == "model":
     outputs = [layout.model(options["model"]) / "base.json"]
 elif verb == "report":

@@ -91,3 +91,10 @@ def write_evaluation(
 def base_identity(model: str, benchmark: str) -> dict[str, Any]:
     """What stands for the run in the evaluation of a base model."""
     return {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
+
+
+def write_gap(folder: Path, **estimates: tuple[float, float | None, float | None]) -> None:
+    """What ``srpo gap`` writes of a base model: its estimates, each with the ends of its interval."""
+    found = {name: {"value": value, "low": low, "high": high} for name, (value, low, high) in estimates.items()}
+    counts = {"questions": 48, "questions_with_sibling": 40, "samples": 8, "slope": 1.5}
+    write_json(folder / "gap.json", {**counts, "estimates": found, "question_scores": {}})

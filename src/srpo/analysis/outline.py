@@ -19,7 +19,7 @@ class Section(Config):
     Attributes:
         block: the claims that the section shows, by their ``block``.
         open: whether the page shows the section; otherwise it is folded.
-        only: the kind of experiment that has it: one with ``tuned`` hyperparameters.
+        only: the kind of experiment that has it: one with ``tuned`` hyperparameters, or with a measured ``gap``.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Section(Config):
     figures: tuple[str, ...] = ()
     block: Block | None = None
     open: bool = False
-    only: Literal["tuned"] | None = None
+    only: Literal["tuned", "gap"] | None = None
 
     @property
     def template(self) -> str | None:
@@ -36,12 +36,15 @@ class Section(Config):
         name = f"sections/{self.id}.html.j2"
         return name if (REPORTS / name).is_file() else None
 
-    def belongs_to(self, experiment: Experiment) -> bool:
-        return self.only is None or experiment.tuned is not None
 
+def sections_of(experiment: Experiment, gaps: bool = True) -> tuple[Section, ...]:
+    """The sections of an experiment's report.
 
-def sections_of(experiment: Experiment) -> tuple[Section, ...]:
-    return tuple(section for section in all_sections() if section.belongs_to(experiment))
+    Args:
+        gaps: whether a gap was, or will be, measured.
+    """
+    there = {None: True, "tuned": experiment.tuned is not None, "gap": gaps}
+    return tuple(section for section in all_sections() if there[section.only])
 
 
 @cache
@@ -54,8 +57,8 @@ COST_TABLES = ("clocks_measured", "cost")
 """Tables of measured seconds, which differ by machine; the section ``cost`` shows them."""
 
 
-def tables_of(experiment: Experiment) -> list[str]:
-    return [table for section in sections_of(experiment) for table in section.tables]
+def tables_of(experiment: Experiment, gaps: bool = True) -> list[str]:
+    return [table for section in sections_of(experiment, gaps) for table in section.tables]
 
 
 def figures_of(experiment: Experiment) -> list[str]:

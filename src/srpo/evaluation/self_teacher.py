@@ -57,7 +57,7 @@ def sample_teacher(experiment: Experiment, model: str, benchmark: str, layout: L
     split = layout.split(experiment.data_set(benchmark, model).data_set, "train")
     known = check_lengths(tokenizer, read_split(split), "train", training).used
     asked = random.Random(derive_seed("gap questions")).sample(known, min(questions, len(known)))
-    log = layout.log("gap", model, benchmark)
+    log = layout.log("gap", model, benchmark, "server")
     with serving(experiment, layout.model(model), log, training.max_reprompt_len) as engine:
         return gap_samples(engine, tokenizer, asked, training)
 

@@ -22,6 +22,9 @@ from srpo.layout import RunId
 from srpo.rewards import REWARDS, is_own
 from srpo.schema import Config, Count, Fraction, Positive, Rate, Title, flattened
 
+REHEARSAL_STEPS = 10
+"""A run of fewer steps shows that the path works and what it takes, not what a method learns."""
+
 # ---------------------------------------------------------------- models
 
 
@@ -729,6 +732,18 @@ class Experiment(Config):
         """The (model, benchmark) pairs whose base models are evaluated, each once."""
         pairs = ((m, short_name(b)) for block in self.matrix for m in block.models for b in block.benchmarks)
         return list(dict.fromkeys(pairs))
+
+    def gaps(self) -> list[tuple[str, str]]:
+        """The (base model, benchmark) pairs whose gap is measured before training: those that runs begin with."""
+        if self.is_rehearsal:
+            return []
+        pairs = ((self.models[run.model].base_model(run.seed).name, run.benchmark) for run in self.runs())
+        return list(dict.fromkeys(pairs))
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether its runs are too short for anything but to see that the path works."""
+        return self.training.max_steps is not None and self.training.max_steps < REHEARSAL_STEPS
 
     @property
     def is_search(self) -> bool:

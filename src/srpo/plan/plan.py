@@ -33,9 +33,6 @@ from srpo.plan.measurements import Measurements, depends_on_products
 from srpo.plan.shortages import shortages
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
-REHEARSAL_STEPS = 10
-"""A run of fewer steps shows that the path works and what it takes, not what a method learns."""
-
 CONCURRENT = 256
 """Requests that an SGLang server works on at once (verl's ``rollout.max_num_seqs``)."""
 
@@ -228,12 +225,6 @@ class Plan:
             if not run.source.startswith("measured") and run.run.method not in methods:
                 methods.append(run.run.method)
         return {model: methods for model, methods in found.items() if methods}
-
-    @property
-    def rehearsal(self) -> bool:
-        """Whether its runs are too short for anything but to see that the path works."""
-        limit = self.experiment.training.max_steps
-        return limit is not None and limit < REHEARSAL_STEPS
 
     @property
     def can_break_at_a_price(self) -> bool:

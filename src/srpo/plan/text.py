@@ -38,6 +38,7 @@ def render(plan: Plan, source: str | None = None) -> str:
     """
     parts = [
         _head(plan),
+        _gap_first(plan, source or plan.experiment.name),
         _table(plan),
         _sums(plan),
         _range(plan),
@@ -102,7 +103,7 @@ def _device(plan: Plan) -> str:
 
 def _digits(plan: Plan) -> int:
     """Digits of a time: a rehearsal is start-up, checkpoints and evaluation, whose times are mostly assumed."""
-    return 2 if plan.rehearsal else 3
+    return 2 if plan.experiment.is_rehearsal else 3
 
 
 def _hours(plan: Plan, seconds: float) -> str:
@@ -147,7 +148,7 @@ def _table(plan: Plan) -> str:
                 str(len(runs)),
                 f"{runs[0].step_seconds:.{_digits(plan)}g}",
                 runs[0].source,
-                *(str(runs[0].steps[label]) for label in (labels[-1:] if plan.rehearsal else labels)),
+                *(str(runs[0].steps[label]) for label in (labels[-1:] if plan.experiment.is_rehearsal else labels)),
                 _from_to(min(times), max(times), _digits(plan)),
                 _hours(plan, sum(times)),
                 gigabytes(max(run.disk_peak for run in runs)),
@@ -155,7 +156,7 @@ def _table(plan: Plan) -> str:
             ]
         )
     at_least = ", at least," if any(run.source == "FLOPs" for run in plan.runs) else ""
-    steps = ["steps"] if plan.rehearsal else [f"steps{at_least} in {label}" for label in labels]
+    steps = ["steps"] if plan.experiment.is_rehearsal else [f"steps{at_least} in {label}" for label in labels]
     header = ["model", "method", "runs", "clock s/step" if at_least else "s/step", "from", *steps, "time/run"]
     return table([*header, f"{_device(plan)} time", "disk/run, GB", *(["GB/GPU"] if plan.gpu else [])], rows)
 
@@ -173,6 +174,22 @@ def _needed(plan: Plan, model: str, teacher: bool) -> str:
     update = memory.update_memory(shape, execution, training, teacher)
     rollout = memory.rollout_memory(shape, execution, plan.gpu.memory, teacher)
     return f"{gigabytes(sum(update.values()))}, {gigabytes(sum(rollout.values()))}"
+
+
+def _gap_first(plan: Plan, source: str) -> str:
+    """What measures before any training whether a shown solution helps: of models that are no toys of ours.
+
+    Nothing if nothing is trained, or if the experiment's own runs were measured.
+    """
+    experiment = plan.experiment
+    begun = experiment.name in {folder.name for folder in plan.measured.folders}
+    if begun or experiment.is_search or not experiment.gaps() or all(map(is_toy, experiment.models.values())):
+        return ""
+    file = source if source.endswith(".yaml") else f"configs/experiments/{source}.yaml"
+    return (
+        f"Before you train: snakemake --configfile {file} --until gap\n"
+        f"Then srpo report results/{experiment.name} --only tables has tables/before_training.md: what a shown solution does."
+    )
 
 
 def _sums(plan: Plan) -> str:
@@ -217,7 +234,7 @@ def _range(plan: Plan) -> str:
 
     With a wall clock the hours are fixed, and the number of steps depends on them.
     """
-    if plan.gpu is None or plan.rehearsal or not plan.computed:
+    if plan.gpu is None or plan.experiment.is_rehearsal or not plan.computed:
         return ""
     wall = isinstance(plan.experiment.training.clock, WallClock)
 
@@ -251,7 +268,7 @@ def _last_steps(plan: Plan) -> int:
 
 def _broken(plan: Plan) -> str:
     """What a run costs that breaks as a published one did, and what ``training.stop_on`` saves of it."""
-    if not plan.can_break_at_a_price or plan.rehearsal:
+    if not plan.can_break_at_a_price or plan.experiment.is_rehearsal:
         return ""
     ranks = plan.experiment.execution.ranks / 3600
     run = max(plan.runs, key=lambda each: each.after_break)
@@ -270,7 +287,7 @@ def _seeds(plan: Plan) -> str:
     """What the planned seeds tell apart, what one more would, and what it takes; trials are not compared."""
     if plan.experiment.is_search:
         return ""
-    if plan.rehearsal:
+    if plan.experiment.is_rehearsal:
         steps = plan.experiment.training.max_steps or 0
         return f"A run ends after {plural(steps, 'step')}: it shows that the path works, and no difference of methods."
     from srpo.analysis.report.power_text import assumed_sentences
@@ -332,7 +349,7 @@ def _measured(plan: Plan, source: str) -> list[str]:
     if not measured.folders:
         later = f"srpo rehearse {source}, then srpo plan {source} --from results/{name}-rehearsal"
         nothing = f"Measured: {'no step' if first else 'nothing'}. {later}."
-        return [*first, *([nothing] if plan.gpu and not plan.rehearsal else [])]
+        return [*first, *([nothing] if plan.gpu and not plan.experiment.is_rehearsal else [])]
     lines = [*first, f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
     for (model, method), phases in measured.phases.items():
         total = sum(phases.values())

@@ -43,6 +43,7 @@ def _places() -> dict[str, Path]:
         "samples": run.samples,
         "base_evaluations": base.evaluation,
         "base_samples": base.samples,
+        "gaps": layout.gap("{model}", "{benchmark}"),
         "models": layout.model_description("{model}"),
         "statistics": layout.statistics("{benchmark}"),
         "lengths": layout.lengths("{benchmark}", "{model}"),
@@ -239,7 +240,8 @@ def unpack(folder: Path, layout: Layout) -> None:
         for stale in layout.found(layout.folder / pattern):
             stale.unlink()
         keys = re.findall(r"{(\w+)}", str(pattern))
-        for values, rows in groupby(read_published(folder, name), itemgetter(*keys)):
+        found = read_published(folder, name) if name != "gaps" or (folder / f"{name}{_END}").exists() else []
+        for values, rows in groupby(found, itemgetter(*keys)):  # older ones measured no gap
             key = dict(zip(keys, values if len(keys) > 1 else [values], strict=True))
             path = layout.folder / str(pattern).format(**key)
             path.parent.mkdir(parents=True, exist_ok=True)

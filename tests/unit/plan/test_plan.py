@@ -202,17 +202,31 @@ def test_on_a_wall_clock_a_broken_run_costs_no_more() -> None:
     assert "breaks" not in plan_text.render(plan.make_plan(EMBEDDED))
 
 
+def test_the_gap_comes_first_where_nobody_knows_it() -> None:
+    """Not of the toys, whose gaps are published, nor where the experiment's own runs were measured."""
+    real = load_experiment(CONFIGS / "experiments" / "real-cpu.yaml")
+    text = plan_text.render(plan.make_plan(real), "real-cpu")
+    command = "Before you train: snakemake --configfile configs/experiments/real-cpu.yaml --until gap"
+    assert text.split("\n\n")[1].splitlines()[0] == command
+    assert "snakemake --configfile lab/mine.yaml --until gap" in plan_text.render(plan.make_plan(real), "lab/mine.yaml")
+    measured = plan.Measurements(folders=(Path("results", "real-cpu"),))
+    search = load_experiment(CONFIGS / "experiments" / "tuning-real.yaml")
+    for known in (plan.make_plan(EMBEDDED), plan.make_plan(real, measured=measured), plan.make_plan(search)):
+        assert "Before you train" not in plan_text.render(known)
+
+
 def test_a_rehearsal_says_no_more_than_it_knows() -> None:
     training = PAPER.training.model_copy(update={"max_steps": 3})
     rehearsal = PAPER.model_copy(update={"training": training})
     text = plan_text.render(plan.make_plan(rehearsal)).partition("\nDisk")[0]
+    assert "Before you train" not in text
     whole = plan_text.render(plan.make_plan(rehearsal))
     assert "A run ends after 3 steps: it shows that the path works, and no difference of methods." in whole
     for noise in ("resolve", "seeds", "longest response of a batch  ", "breaks", "steps in "):
         assert noise not in whole
     assert not re.search(r"\d[\d.]*\d\d+ (hours|minutes)|\d\d\.\d (hours|minutes)", text)  # two digits
-    assert plan.make_plan(rehearsal).rehearsal
-    assert not plan.make_plan(PAPER).rehearsal
+    assert rehearsal.is_rehearsal
+    assert not PAPER.is_rehearsal
 
 
 @pytest.mark.parametrize(
@@ -406,7 +420,8 @@ def test_every_experiment_has_a_plan(
     assert ("Memory of a GPU" in printed.out) == sources["from the data sheet of"]
     file = str(CONFIGS / "experiments" / f"{name}.yaml")
     assert cli.main(["plan", file, "--nodes", "3"]) == 0
-    assert capsys.readouterr().out == re.sub(f"srpo (rehearse|plan) {name}", rf"srpo \1 {file}", printed.out)
+    of_file = re.sub(f"srpo (rehearse|plan) {name}", rf"srpo \1 {file}", printed.out)
+    assert capsys.readouterr().out == of_file.replace(f" configs/experiments/{name}.yaml", f" {file}")
 
 
 def test_a_shortage_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

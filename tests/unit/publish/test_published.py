@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 from command_line import fails
+from run_files import write_gap
 from synthetic import tiny_experiment, write_results
 
 from srpo import cli
@@ -49,7 +50,10 @@ def made(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Path, capsys) -> None:
+@pytest.mark.parametrize("gaps", [True, False])
+def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Path, gaps: bool, capsys) -> None:
+    if gaps:
+        write_gap(results / "base/miniature-small/physics", gap=(50.0, 40.0, 60.0), expected_gain=(50.0, None, None))
     assert cli.main(["publish", str(results)]) == 0
     assert capsys.readouterr().out.startswith("published/tiny: 6 runs, 0.")
     assert cli.main(["report", str(results)]) == 0
@@ -57,9 +61,12 @@ def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Pa
     assert {"tables/table6.csv", "cost/cost.csv", "figures/learning_curves.png", "report.html"} <= expected.keys()
     assert cli.main(["publish", str(results)]) == 0  # now with the differences that other reports show
     assert Path("published/tiny/differences.csv").read_bytes() == expected["tables/differences.csv"]
+    if not gaps:
+        Path("published/tiny/gaps.jsonl.gz").unlink()  # as in what was published before gaps were measured
     results.rename("hidden")
     assert cli.main(["report", "published/tiny"]) == 0
     assert made(Path("results/published/tiny")) == expected
+    assert ("tables/before_training.csv" in expected) == gaps
 
 
 def test_a_run_without_a_record_of_attempts_ended_when_its_summary_was_written(results: Path) -> None:

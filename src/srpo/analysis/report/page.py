@@ -152,7 +152,8 @@ def _shown_sections(
 
     Our questions need methods that few experiments have: they are shown if one is tested.
     """
-    sections, tested = sections_of(results.experiment), {f.claim.block for f in found if f.verdict != "not tested"}
+    sections = sections_of(results.experiment, bool(results.gaps))
+    tested = {f.claim.block for f in found if f.verdict != "not tested"}
     done = len(results.evaluations[RUN_KEY].drop_duplicates()) == len(results.runs)
     done = done and bool((results.runs["status"] == "finished").all())
     kept = []

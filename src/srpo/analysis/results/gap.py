@@ -1,7 +1,7 @@
 """Would self-distillation help? The gap between self-teacher and student before any training, and what it predicts.
 
 "A Predictive Law for On-Policy Self-Distillation" (arXiv 2605.30070): the final gain is linear in the teacher's
-accuracy minus the student's before training. We know its slope second-hand.
+accuracy minus the student's before training. We know its slope, and how its authors measure, second-hand.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def gap_estimates(samples: GapSamples) -> dict[str, Estimate]:
     """All numbers, in percent or in points, by their keys in ``TITLES``, with intervals over other questions.
 
     Teacher and student are compared on the same questions. What needs a question with a correct sibling is absent if
-    there is none.
+    there is none. ``expected_gain`` is over all rollouts, as the law's authors measure: one that is right, or has no
+    sibling, keeps its prompt and so its accuracy. Its interval does not know how far gains are from the law.
     """
     rollouts = samples.rollouts
     right = rollouts.mean(axis=1)
@@ -63,7 +64,9 @@ def gap_estimates(samples: GapSamples) -> dict[str, Estimate]:
         if arm != "masked":
             found[f"answer_copied_{arm}"] = _share(samples.answer_copied[arm].mean(axis=1))
             found[f"response_copied_{arm}"] = _share(samples.response_copied[arm].mean(axis=1))
-    found["expected_gain"] = contrast([[_arm(SLOPE * samples.teacher["sibling"].mean(axis=1)), _arm(-SLOPE * student)]])
+    change = np.zeros(len(rollouts))
+    change[samples.shown] = (1 - right[samples.shown]) * (samples.teacher["sibling"].mean(axis=1) - student)
+    found["expected_gain"] = contrast([[_arm(SLOPE * change)]])
     return {key: found[key] for key in TITLES if key in found}
 
 
@@ -75,17 +78,30 @@ def _share(values: np.ndarray) -> Estimate:
     return contrast([[_arm(values)]], bounds=PERCENT)
 
 
+SENTENCES = {
+    "may help": "May help: the teacher that sees a right sibling is better than the student. In our toys a gap above 0 "
+    "predicted little.",
+    "hurts": "Hurts: a right sibling makes the model worse. In all six pairs of our toys with such a gap SDPO ended below "
+    "the untrained model.",
+    "cannot tell": "Cannot tell: the interval of the gap has 0 in it, or there is none.",
+    "no sibling": "No question has a correct rollout: there is no sibling to show, and GRPO has no advantage either.",
+}
+"""What a gap says of self-distillation, by its :func:`sign`."""
+
+
+def sign(low: float | None, high: float | None) -> str:
+    """What the interval of a gap says, or one without ends: a key of :data:`SENTENCES`."""
+    if low is None or high is None:
+        return "cannot tell"
+    return "may help" if low > 0 else "hurts" if high < 0 else "cannot tell"
+
+
 def verdict(found: dict[str, Estimate]) -> str:
-    """What the gaps say, in one or two sentences: each is judged by its interval against 0."""
+    """What the gaps say, in two or three sentences: each is judged by its interval against 0."""
     if "gap" not in found:
-        return "No question has a correct rollout: there is no sibling to show, and GRPO has no advantage either."
-    gap, masked = found["gap"], found["gap_masked"]
-    if gap.low > 0:
-        start = "By the law self-distillation helps: the teacher that sees a right sibling is better than the student."
-    elif gap.high < 0:
-        start = "By the law self-distillation hurts: a right sibling makes the model worse."
-    else:
-        start = "Cannot tell: the interval of the gap has 0 in it, or there is none."
+        return SENTENCES["no sibling"]
+    start = SENTENCES[sign(found["gap"].low, found["gap"].high)]
+    masked = found["gap_masked"]
     if masked.low > 0:
         return f"{start} With the answer masked it is still better than the student."
     if masked.high < 0:
@@ -97,28 +113,25 @@ def next_command(found: dict[str, Estimate], experiment: str, model: str, benchm
     """What to do next, as a line for a shell, with a comment."""
     if "gap" not in found:
         return "# docs/faq.md: My model is small. Why does it not learn?"
-    gap = found["gap"]
-    if gap.low > 0 or gap.high < 0:
+    if sign(found["gap"].low, found["gap"].high) != "cannot tell":
         return f"srpo plan {experiment}  # hours and memory of the training that decides"
     options = f"--experiment {experiment} --model {model} --benchmark {benchmark}"
     return f"srpo gap {options} --questions {4 * questions}  # half the interval"
 
 
 def gap_text(found: dict[str, Estimate], title: str) -> str:
-    """The numbers as a small table for a terminal, and what routing makes of the law."""
+    """The numbers as a small table for a terminal, and what they rest on."""
     lines = [f"{title}, in %", "", f"{'':38}{'':>8}   95 % interval over questions"]
     for key, estimate in found.items():
         sign = "+" if key.startswith("gap") or key == "expected_gain" else ""
         ends = f"[{estimate.low:{sign}.1f}, {estimate.high:{sign}.1f}]" if estimate.has_interval else estimate.reason
         lines.append(f"{TITLES[key]:38}{estimate.value:{sign or '-'}8.1f}   {ends}")
     if "expected_gain" in found:
-        gain, share = found["expected_gain"].value, found["distilled"].value
-        left, routed = 100 - found["student"].value, gain * share / 100
         lines += [
             "",
-            f"The law is {SLOPE} x gap (arXiv 2605.30070, known second-hand) for a method that distils every rollout;",
-            f"{left:.1f} points are left to gain. SRPO distils {share:.1f} % of the rollouts in its first step:",
-            f"{routed:+.1f} if the gain is in proportion, which nobody has tested.",
+            f"The law (arXiv 2605.30070, known second-hand) is {SLOPE} x the gap over all rollouts: only a wrong one with",
+            f"a sibling is shown something, here {found['distilled'].value:.1f} %. {100 - found['student'].value:.1f} points "
+            "are left to gain.",
         ]
     if "answer_copied_foreign" in found:
         copied = found["answer_copied_foreign"].value

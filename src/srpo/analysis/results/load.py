@@ -58,6 +58,7 @@ class Results:
         samples: the first sample of the first few test questions.
         statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
         lengths: the checked lengths of prompts, by model and benchmark.
+        gaps: ``gap.json`` by model, benchmark and seed, as in ``bases``.
         specs, provenance: the halves of ``run.yaml`` by run.
         trained: the day or days on which runs ended.
         routed_group: the run and the logged group that table 6 shows; None if there is none.
@@ -76,6 +77,7 @@ class Results:
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     lengths: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    gaps: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
     specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     trained: str = ""
@@ -96,7 +98,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
     if experiment is None:
         experiment = load_experiment(layout.experiment)
     rows: dict[str, list] = {name: [] for name in (*_COLUMNS, "bases")}
-    specs, provenance = {}, {}
+    specs, provenance, gaps = {}, {}, {}
     for run in experiment.runs():
         files = layout.run_files(run)
         if files.origin.is_file():
@@ -110,6 +112,8 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
             path = files.evaluation
             rows["bases"] += _evaluation_rows(path, _json_if_there(path), key, ["base"])
             rows["samples"] += _sample_rows(files.samples, key)
+            if gap := _json_if_there(layout.gap(base.name, benchmark)):
+                gaps[model, benchmark, seed] = gap
     logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
     frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()} | logs
     return Results(
@@ -128,6 +132,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
             for model, benchmark in experiment.bases()
             for base in experiment.base_models(model).values()
         },
+        gaps=gaps,
         specs=specs,
         provenance=provenance,
         trained=read_yaml(layout.provenance)["trained"] if layout.provenance.is_file() else days(ends(layout, specs)),

@@ -10,6 +10,7 @@ from srpo.analysis.outline import COST_TABLES, tables_of
 from srpo.analysis.results.load import Results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
+from srpo.analysis.tables.gap_table import before_training_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import splits_table
 from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
@@ -24,6 +25,7 @@ TABLES = {
     "verdicts": verdicts_table,
     "table1": main_table,
     "differences": differences_table,
+    "before_training": before_training_table,
     "table2": ablation_table,
     "table3": settings_table,
     "table4": splits_table,
@@ -45,7 +47,7 @@ MEASURED = {"cost": cost_table, "clocks_measured": measured_clocks_table}
 
 def build_tables(results: Results) -> dict[str, Table]:
     """The tables of the experiment's report except those of measured seconds, by name (:data:`TABLES`)."""
-    return {name: TABLES[name](results) for name in tables_of(results.experiment)}
+    return {name: TABLES[name](results) for name in tables_of(results.experiment, bool(results.gaps))}
 
 
 def write_tables(results: Results, out_dir: Path, cost_dir: Path | None = None) -> list[Path]:

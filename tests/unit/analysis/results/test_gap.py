@@ -47,7 +47,8 @@ def test_hand_worked(samples: GapSamples) -> None:
             "response_copied_sibling": 12.5,
             "answer_copied_foreign": 50,
             "response_copied_foreign": 12.5,
-            "expected_gain": 1.5 * 100 * 9 / 32,
+            # wrong ones of each question times what the teacher gains on it: 3 x 1 + 3 x 2 + 2 x 1 + 2 x 2 + 1 x 2 + 3 x 1
+            "expected_gain": 1.5 * 100 * 20 / 16 / 10,
         }
     )
 
@@ -57,7 +58,9 @@ def test_the_interval_of_a_gap_is_that_of_paired_questions(samples: GapSamples) 
     differences = 25 * (np.array(TEACHER) - np.array(STUDENT))
     known = stats.ttest_1samp(differences, 0).confidence_interval()
     assert (found["gap"].low, found["gap"].high) == pytest.approx((known.low, known.high))
-    assert found["expected_gain"].low == pytest.approx(1.5 * known.low)
+    gained = np.array([0, 0, *((4 - np.array(RIGHT[2:])) * (np.array(TEACHER) - np.array(STUDENT)))]) / 16
+    law = stats.ttest_1samp(150 * gained, 0).confidence_interval()
+    assert (found["expected_gain"].low, found["expected_gain"].high) == pytest.approx((law.low, law.high))
 
 
 def test_the_error_of_a_ratio_is_that_of_leaving_questions_out() -> None:
@@ -78,13 +81,13 @@ def gap_of(value: float) -> Estimate:
 @pytest.mark.parametrize(
     ("gap", "masked", "words"),
     [
-        (30, 10, ("self-distillation helps", "still better")),
-        (30, 1, ("self-distillation helps", "nobody can tell")),
-        (-14, -14, ("self-distillation hurts", "it is worse")),
+        (30, 10, ("May help", "predicted little", "still better")),
+        (30, 1, ("May help", "predicted little", "nobody can tell")),
+        (-14, -14, ("Hurts", "all six pairs", "it is worse")),
         (2, 0, ("Cannot tell", "nobody can tell")),
     ],
 )
-def test_verdict_is_that_of_the_intervals(gap: float, masked: float, words: tuple[str, str]) -> None:
+def test_verdict_is_that_of_the_intervals(gap: float, masked: float, words: tuple[str, ...]) -> None:
     found = {"gap": gap_of(gap), "gap_masked": gap_of(masked)}
     assert all(word in verdict(found) for word in words)
     command = next_command(found, "e.yaml", "m", "b", 48)
@@ -116,7 +119,8 @@ def test_a_student_that_is_always_right_has_no_wrong_rollout() -> None:
     assert "Cannot tell" in verdict(found)
 
 
-def test_text_has_the_numbers_and_what_routing_makes_of_them(samples: GapSamples) -> None:
+def test_text_has_the_numbers_and_what_they_rest_on(samples: GapSamples) -> None:
     text = gap_text(gap_estimates(samples), "tiny on physics")
     assert "gap: teacher - student                   +28.1   [" in text
-    assert "SRPO distils 37.5 % of the rollouts in its first step:\n+15.8 if the gain" in text
+    assert "gain by the published law                +18.8   [" in text
+    assert "a sibling is shown something, here 37.5 %. 57.5 points are left to gain." in text

@@ -1,0 +1,120 @@
+"""The table "before training": gaps beside gains, worked by hand, and no table without a gap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from paths import ROOT
+from report_cases import EXPERIMENT, MODEL
+from run_files import write_evaluation, write_gap
+from synthetic import tiny_of, write_results
+
+from srpo.analysis.report.page import render
+from srpo.analysis.results.before_training import gain, held
+from srpo.analysis.results.load import load_results
+from srpo.analysis.results.scores import Scores
+from srpo.analysis.tables.registry import build_tables, write_tables
+
+MEASURED = {
+    "student": (30.0, 25.0, 35.0),
+    "wrong_with_sibling": (70.0, 60.0, 80.0),
+    "student_same": (35.0, 30.0, 40.0),
+    "teacher_sibling": (85.0, 80.0, 90.0),
+    "teacher_masked": (50.0, 40.0, 60.0),
+    "teacher_foreign": (0.0, None, None),
+    "answer_copied_foreign": (60.0, 50.0, 70.0),
+    "gap": (50.0, 40.0, 60.0),
+    "expected_gain": (52.5, 45.0, 60.0),
+}
+
+
+@pytest.fixture
+def with_gaps(tmp_path: Path) -> Path:
+    write_results(tmp_path, EXPERIMENT)
+    write_gap(tmp_path / f"base/{MODEL}/chemistry", **MEASURED)
+    write_gap(tmp_path / f"base/{MODEL}/physics", **MEASURED | {"gap": (-14.0, -20.0, -8.0)})
+    return tmp_path
+
+
+def test_a_row_has_what_was_measured_and_what_was_gained(with_gaps: Path) -> None:
+    results = load_results(with_gaps)
+    table = build_tables(results)["before_training"]
+    rows = table.frame.set_index("benchmark")
+    assert rows.loc["chemistry", [*MEASURED]].tolist() == [value for value, _, _ in MEASURED.values()]
+    assert rows["says"].to_dict() == {"chemistry": "may help", "physics": "hurts"}
+
+    scores = Scores.of(results)
+    lookup = scores.lookup(MODEL, scores.deciding)
+    runs = np.mean([*lookup("physics", "sdpo", "10h").values()])
+    assert rows.loc["physics", "gain_sdpo"] == pytest.approx(runs - lookup("physics", "base", "base")[0].mean())
+    assert rows.loc["physics", "gain_sdpo_low"] < rows.loc["physics", "gain_sdpo"]
+
+    first, second = ([*map(str, row.cells)] for row in table.grids[0].rows if row.cells)
+    assert first[:2] == ["30.0 [25.0, 35.0]", "70.0 [60.0, 80.0]"]
+    assert (first[-1], second[-1]) == ("+50.0 [+40.0, +60.0]", "-14.0 [-20.0, -8.0]")
+    assert "0.0" in first
+    notes = " ".join(table.notes)
+    assert "May help: the teacher that sees a right sibling is better than the student. " in notes
+    assert "ended below the untrained model. (1 pair here.)" in notes
+    inside = rows["gain_sdpo"].between(45, 60).sum()
+    assert f"SDPO's gain in {inside} of 2" in notes
+
+
+def test_gains_wait_for_the_runs(with_gaps: Path) -> None:
+    for path in with_gaps.glob("runs/**/*.jsonl"):
+        path.unlink()
+    table = build_tables(load_results(with_gaps))["before_training"]
+    assert table.frame["gain_srpo"].isna().all()
+    assert "It holds" not in " ".join(table.notes)
+
+
+def test_a_gain_is_that_of_the_runs_of_one_base_model(tmp_path: Path) -> None:
+    experiment = tiny_of(models=["miniature-large"], benchmarks=["miniature/physics"], methods=["srpo"], seeds=[1, 2])
+    write_results(tmp_path, experiment)
+    for seed, score in ((1, 0.25), (2, 0.75)):
+        run = {"model": "miniature-large", "benchmark": "physics", "method": "base", "seed": 0}
+        scores = {"base": (0, [score] * 31 + [1.0])}
+        write_evaluation(tmp_path / f"base/miniature-large-{seed}/physics", run, 16, scores)
+        write_gap(tmp_path / f"base/miniature-large-{seed}/physics", **MEASURED)
+    results = load_results(tmp_path)
+    lookup = Scores.of(results).lookup("miniature-large", "cross_fitted")("physics", "srpo", "10h")
+    for seed, score in ((1, 25.0), (2, 75.0)):
+        untrained = (31 * score + 100) / 32
+        found = gain(results, "miniature-large", "physics", "srpo", seed)
+        assert found.value == pytest.approx(lookup[seed].mean() - untrained)
+    labels = [row.label for row in build_tables(results)["before_training"].grids[0].rows]
+    assert labels == ["Physics", "Miniature-L, base model 1", "Miniature-L, base model 2"]
+
+
+def test_without_a_gap_there_is_no_table_and_no_section(tmp_path: Path) -> None:
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    write_tables(results, tmp_path / "tables")
+    assert not [*tmp_path.glob("tables/before_training*")]
+    assert "before_training" not in render(results, tmp_path / "figures")
+
+
+def test_the_page_has_a_section_where_a_gap_was_measured(with_gaps: Path) -> None:
+    assert 'id="table-before_training"' in render(load_results(with_gaps), with_gaps / "figures")
+
+
+def test_an_interval_holds_a_gain_or_does_not_count() -> None:
+    pairs = pd.DataFrame(
+        {
+            "expected_gain_low": [10, 10, 10, None, 10],
+            "expected_gain_high": [20, 20, 20, None, 20],
+            "gain_sdpo": [10, 20.1, 15, 15, None],
+        }
+    )
+    assert held(pairs, "sdpo") == (2, 3)
+    assert held(pairs, "srpo") == (0, 0)
+
+
+def test_what_the_sentence_on_a_gap_below_0_says_is_what_was_measured() -> None:
+    pairs = pd.read_csv(ROOT / "bench" / "gap.csv")
+    below = pairs[pairs["gap_high"] < 0]
+    assert len(below) == 6
+    assert (below["gain_sdpo"] < 0).all()
