@@ -188,7 +188,7 @@ def _gap_first(plan: Plan, source: str) -> str:
     file = source if source.endswith(".yaml") else f"configs/experiments/{source}.yaml"
     return (
         f"Before you train: snakemake --configfile {file} --until gap\n"
-        f"Then srpo report results/{experiment.name} --only tables has tables/before_training.md: what a shown solution does."
+        f"Then srpo report results/{experiment.name} --only tables writes tables/before_training.md."
     )
 
 

@@ -587,6 +587,17 @@ def test_a_shared_base_model_serves_all_seeds():
     assert experiment.data_sets() == experiment.benchmarks
 
 
+def test_the_gap_is_measured_of_each_base_model_and_benchmark_that_runs_begin_with():
+    experiment = _with_draws("per_seed", seeds=[1, 2])
+    assert sorted(experiment.gaps()) == sorted(experiment.base_evaluations())
+    untrained = experiment.matrix[0].model_copy(update={"methods": [], "benchmarks": ["miniature/biology"]})
+    more = experiment.model_copy(update={"matrix": [*experiment.matrix, untrained]})
+    assert more.gaps() == experiment.gaps()
+    assert _with_draws("shared", seeds=[1, 2]).gaps() == experiment.bases()
+    training = experiment.training.model_copy(update={"max_steps": 3})
+    assert experiment.model_copy(update={"training": training}).gaps() == []
+
+
 def test_the_base_model_is_part_of_a_runs_identity():
     run = _with_draws("per_seed").runs()[0]
     assert _with_draws("per_seed").run(run).identity() != _with_draws("shared").run(run).identity()

@@ -21,8 +21,8 @@ def gap_frame(results: Results) -> pd.DataFrame:
     """A row per base model and benchmark with a gap.
 
     Returns:
-        Columns: model, base_model, benchmark; ``says`` (:data:`~srpo.analysis.results.gap.SENTENCES`); each estimate of
-        ``gap.json`` in percent or points with ``_low`` and ``_high``; ``gain_grpo`` and so on with the same (:func:`gain`).
+        Columns: model, base_model, benchmark; ``says`` (:data:`~srpo.analysis.results.gap.SENTENCES`); in percent or
+        points, with ``_low`` and ``_high``: each estimate of ``gap.json``, ``gain_grpo`` and so on (:func:`gain`).
     """
     rows = []
     for (model, benchmark, seed), gap in results.gaps.items():

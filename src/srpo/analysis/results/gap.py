@@ -81,8 +81,8 @@ def _share(values: np.ndarray) -> Estimate:
 SENTENCES = {
     "may help": "May help: the teacher that sees a right sibling is better than the student. In our toys a gap above 0 "
     "predicted little.",
-    "hurts": "Hurts: a right sibling makes the model worse. In all six pairs of our toys with such a gap SDPO ended below "
-    "the untrained model.",
+    "hurts": "Hurts: a right sibling makes the model worse. In all six pairs of our toys with such a gap SDPO ended "
+    "below the untrained model.",
     "cannot tell": "Cannot tell: the interval of the gap has 0 in it, or there is none.",
     "no sibling": "No question has a correct rollout: there is no sibling to show, and GRPO has no advantage either.",
 }
@@ -127,11 +127,11 @@ def gap_text(found: dict[str, Estimate], title: str) -> str:
         ends = f"[{estimate.low:{sign}.1f}, {estimate.high:{sign}.1f}]" if estimate.has_interval else estimate.reason
         lines.append(f"{TITLES[key]:38}{estimate.value:{sign or '-'}8.1f}   {ends}")
     if "expected_gain" in found:
+        shown, left = found["distilled"].value, 100 - found["student"].value
         lines += [
             "",
-            f"The law (arXiv 2605.30070, known second-hand) is {SLOPE} x the gap over all rollouts: only a wrong one with",
-            f"a sibling is shown something, here {found['distilled'].value:.1f} %. {100 - found['student'].value:.1f} points "
-            "are left to gain.",
+            f"The law (arXiv 2605.30070, known second-hand): {SLOPE} x the gap over all rollouts. A wrong one with a",
+            f"sibling is shown it, here {shown:.1f} %; no other is. Left to gain: {left:.1f} points.",
         ]
     if "answer_copied_foreign" in found:
         copied = found["answer_copied_foreign"].value

@@ -74,8 +74,8 @@ def _notes(results: Results, frame: pd.DataFrame, methods: list[str]) -> list[st
         "teacher, which is shown that rollout, the same with its answer masked, or another question's. Gap: teacher "
         "minus student on these questions. In brackets 95 % intervals over questions.",
         *said,
-        f"By the law (arXiv 2605.30070) the gain is {SLOPE:g} times the gap over all rollouts, of which only the wrong ones "
-        "with a sibling are shown something; its interval has the questions' noise and no other. "
+        f"By the law (arXiv 2605.30070) the gain is {SLOPE:g} times the gap over all rollouts, of which only the wrong "
+        "ones with a sibling are shown it; its interval has the questions' noise and no other. "
         f"{f'It holds {joined(ended)}. ' * bool(ended)}"
         f"Gains: last budget ({TITLES[Scores.of(results).deciding]}) minus the untrained model.",
     ]

@@ -47,7 +47,7 @@ def test_hand_worked(samples: GapSamples) -> None:
             "response_copied_sibling": 12.5,
             "answer_copied_foreign": 50,
             "response_copied_foreign": 12.5,
-            # wrong ones of each question times what the teacher gains on it: 3 x 1 + 3 x 2 + 2 x 1 + 2 x 2 + 1 x 2 + 3 x 1
+            # wrong ones of a question times what the teacher gains on it: 3 x 1 + 3 x 2 + 2 x 1 + 2 x 2 + 1 x 2 + 3 x 1
             "expected_gain": 1.5 * 100 * 20 / 16 / 10,
         }
     )
@@ -123,4 +123,4 @@ def test_text_has_the_numbers_and_what_they_rest_on(samples: GapSamples) -> None
     text = gap_text(gap_estimates(samples), "tiny on physics")
     assert "gap: teacher - student                   +28.1   [" in text
     assert "gain by the published law                +18.8   [" in text
-    assert "a sibling is shown something, here 37.5 %. 57.5 points are left to gain." in text
+    assert "sibling is shown it, here 37.5 %; no other is. Left to gain: 57.5 points." in text
