@@ -1,5 +1,7 @@
 """Questions that are longer than a model's prompt may be: found before anything is trained, refused or left out.
 
+Lengths with which nothing could be learned are refused, too.
+
 A split does not know the tokenizers of the models that will read it, so lengths belong to a model and a benchmark. A
 run, an evaluation and ``srpo data --lengths`` all ask :func:`check_lengths`, so that they agree on the questions.
 """
@@ -11,10 +13,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from srpo.benchmarks.prompts import prompt_lengths
+from srpo.benchmarks.prompts import prompt_lengths, teacher_prompt_ids
 from srpo.benchmarks.splits import Question
 from srpo.errors import SrpoError
 from srpo.experiment.config import Training
+from srpo.rewards import shortest_answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -45,7 +48,9 @@ def check_lengths(
         split: what to call the questions in a message.
 
     Raises:
-        SrpoError: if a prompt is longer than ``training.max_prompt_length`` and the policy is ``refuse``.
+        SrpoError: if a prompt is longer than ``training.max_prompt_length`` and the policy is ``refuse``; if too few
+            questions are left for a batch, no right response fits into ``training.max_response_length``, or a prompt
+            that shows a solution does not fit into ``training.max_reprompt_len``.
     """
     limit = training.max_prompt_length
     tokens = prompt_lengths(tokenizer, [question.messages for question in questions])
@@ -55,10 +60,34 @@ def check_lengths(
         question, length = max(left_out, key=lambda pair: pair[1])
         more = f", the longest of {len(left_out)} that are too long" if len(left_out) > 1 else ""
         raise SrpoError(
-            f"{question.data_source}, {split}: question {question.index} has {length} tokens{more}; "
-            f"training.max_prompt_length = {limit}: allow as many, or set training.overlong_prompts: leave_out"
+            f"{question.data_source}, {split}: question {question.index} ({question.messages[-1]['content']!r:.60}) "
+            f"has {length} tokens{more}; training.max_prompt_length = {limit}: allow as many, or set "
+            "training.overlong_prompts: leave_out"
         )
-    return CheckedSplit(tokens, [question for question, length in pairs if length <= limit], left_out)
+    used = [(question, length) for question, length in pairs if length <= limit]
+    _check_that_some_learn(tokenizer, used, split, training)
+    return CheckedSplit(tokens, [question for question, _ in used], left_out)
+
+
+def _check_that_some_learn(
+    tokenizer: PreTrainedTokenizerFast, used: Sequence[tuple[Question, int]], split: str, training: Training
+) -> None:
+    needed = training.questions_per_batch if split == "train" else 1
+    if len(used) < needed:
+        what = f"{len(used)} {split} questions are short enough, {needed} are needed"
+        raise SrpoError(f"training.max_prompt_length = {training.max_prompt_length}: {what}")
+    longest, _ = max(used, key=lambda pair: pair[1])
+    answers = [answer for question, _ in used if (answer := shortest_answer(question.reward, question.ground_truth))]
+    if answers:
+        shortest = min(map(len, tokenizer(answers, add_special_tokens=False)["input_ids"]))
+        if shortest > (limit := training.max_response_length):
+            what = f"training.max_response_length = {limit}: the shortest right response has {shortest} tokens"
+            raise SrpoError(f"{longest.data_source}, {split}: {what}")
+    if split == "train":
+        try:
+            teacher_prompt_ids(tokenizer, longest.messages, "", training.max_reprompt_len)
+        except SrpoError as error:
+            raise SrpoError(f"{longest.data_source}, train: question {longest.index}: {error}") from error
 
 
 def describe_lengths(splits: Mapping[str, CheckedSplit], training: Training) -> dict[str, Any]:

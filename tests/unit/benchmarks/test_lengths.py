@@ -1,10 +1,12 @@
 """Prompts that are too long: found by the model's own tokenizer, refused with one line or left out and reported."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 import yaml
+from one_line import refused
 from synthetic import tiny_experiment as reported_experiment
 from synthetic import write_results
 from tiny import prepare, tiny_experiment
@@ -64,11 +66,44 @@ def test_a_question_that_is_too_long_is_refused_by_name(prepared):
     limit = max(lengths) - 1
     named = questions[lengths.index(max(lengths))].index
     line = (
-        rf"^miniature/physics, train: question {named} has {limit + 1} tokens.*"
+        rf"^miniature/physics, train: question {named} \('[^\n]+'?\) has {limit + 1} tokens.*"
         rf"training\.max_prompt_length = {limit}: allow as many, or set training\.overlong_prompts: leave_out$"
     )
     with pytest.raises(SrpoError, match=line):
         check_lengths(tokenizer, questions, "train", limited(spec.training, max_prompt_length=limit))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"max_response_length": 1},
+            "miniature/physics, train: training.max_response_length = 1: the shortest right re",
+        ),
+        (
+            {"max_prompt_length": 5, "overlong_prompts": "leave_out"},
+            "training.max_prompt_length = 5: 0 train questions are short enough, 4 are needed",
+        ),
+        (
+            {"max_reprompt_len": 30},
+            "miniature/physics, train: question 37: training.max_reprompt_len = 30: an enriched",
+        ),
+    ],
+)
+def test_lengths_with_which_nothing_is_learned_are_refused(prepared, changes, line):
+    spec, _, tokenizer, questions = prepared
+    with refused(line):
+        check_lengths(tokenizer, questions, "train", limited(spec.training, **changes))
+
+
+def test_the_shortest_right_response_may_be_all_that_fits(prepared):
+    spec, _, tokenizer, questions = prepared
+    with pytest.raises(SrpoError) as caught:
+        check_lengths(tokenizer, questions, "test", limited(spec.training, max_response_length=1))
+    fits = int(re.findall(r"has (\d+) tokens", str(caught.value))[0])
+    assert check_lengths(tokenizer, questions, "test", limited(spec.training, max_response_length=fits)).used
+    own = [replace(question, reward="some:function") for question in questions]
+    assert check_lengths(tokenizer, own, "test", limited(spec.training, max_response_length=1)).used
 
 
 def test_left_out_questions_keep_the_others_and_their_indices(prepared):
