@@ -24,12 +24,12 @@ PAPER_STAMP := $(PAPER_VENV)/.installed
 # flash-attn has a wheel for this version of Python.
 PAPER_PYTHON := 3.12
 # Snakemake 9 and NumPy 2.4 need 3.11; Ray and verl are tested up to 3.12. The first that runs: a shim of pyenv may not.
-# $(1): what to try first if PYTHON is not given.
-FIND_PYTHON = $$(for python in $(or $(PYTHON),$(1)) python3.11 python3.12 python3 python; do \
+# PYTHON alone if it is given. $(1): what to try first otherwise.
+FIND_PYTHON = $$(for python in $(or $(PYTHON),$(1) python3.11 python3.12 python3 python); do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2> /dev/null && echo "$$python" && break; done || true)
 # $(1): the environment's folder. Made anew if it is half: without pip, where ensurepip was missing.
 MAKE_VENV = $(1)/bin/python -m pip --version > /dev/null 2>&1 || "$$python" -m venv --clear $(1)
-NO_PYTHON = with venv and ensurepip is needed (Debian and Ubuntu: apt install python3-venv; or name one:
+NO_PYTHON = with venv and ensurepip is needed$(PYTHON:%=; PYTHON=% is none) (Debian and Ubuntu: apt install python3-venv; or name one:
 # PyTorch's own index of CPU builds; `make TORCH_CPU= env` leaves it out.
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 CONFIG = $(if $(MIRROR),--config mirror=$(MIRROR))

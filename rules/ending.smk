@@ -17,6 +17,11 @@ def ending():
     ]
 
 
+# If nothing is to be done, Snakemake ends without a word of the results.
+if workflow.is_main_process and LAYOUT.report.exists():
+    print(f"There from an earlier start: {LAYOUT.report}", file=sys.stderr)
+
+
 def stopped():
     """Which runs failed or stopped, and what to do."""
     runs = status.read(EXPERIMENT, LAYOUT)

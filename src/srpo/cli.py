@@ -186,15 +186,16 @@ def plan(
     if (claim is None) != (gpu_hours is None):
         raise SrpoError('--decide and --gpu-hours belong together, e.g. --decide "srpo > grpo" --gpu-hours 500')
     experiment = _load(file)
+    source = experiment.name if file == "-" else file
     folders = [path if path.is_file() else _experiment_folder(path) for path in measured or []]
     if claim is not None and gpu_hours is not None:
         from srpo.plan.decide_text import decision
 
-        print(decision(experiment, claim, gpu_hours, folders, gpu), end="")
+        print(decision(experiment, claim, gpu_hours, folders, gpu, source), end="")
         return
     known = read_measurements(folders, experiment)
     made = make_plan(experiment, nodes, known, gpu, product_rate=product_rate_here(experiment))
-    print(render(made, experiment.name if file == "-" else file), end="")
+    print(render(made, source), end="")
     for line in warnings(made):
         print(f"srpo: warning: {line}", file=sys.stderr)
 
@@ -437,14 +438,11 @@ def report(
 ) -> None:
     """Make a report, or compare experiments. It uses the runs so far."""
     from srpo.layout import Layout
-    from srpo.publish.published import is_published
 
-    published = False
     match results or [], experiment:
         case [], Path():
             file = experiment
         case [folder], None:
-            published = is_published(Path(folder))
             file = Layout(_experiment_folder(Path(folder))).experiment
         case ["compare", a, b], _:
             from srpo.analysis.report.compare import compare
@@ -479,8 +477,7 @@ def report(
         from srpo.analysis.report.page import write_report
 
         write_report(loaded, layout.report)
-        if published:
-            print(layout.report)
+        print(layout.report)
 
 
 @app.command("tune")

@@ -84,6 +84,16 @@ def test_default_is_the_embedded_experiment(tmp_path: Path) -> None:
     assert planned_jobs(tmp_path, "--config", f"mirror={tmp_path}")["train"] == len(experiment.runs())
 
 
+def test_a_report_from_an_earlier_start_is_named(tmp_path: Path) -> None:
+    """Snakemake, if nothing is to be done, says nothing of the results."""
+    report = tmp_path / "results" / "tiny" / "report.html"
+    said = [snakemake(tmp_path, "--dry-run", "--configfile", write_experiment(tmp_path)).stderr]
+    report.parent.mkdir(parents=True)
+    report.touch()
+    said.append(snakemake(tmp_path, "--dry-run", "--configfile", tmp_path / "tiny.yaml").stderr)
+    assert ["earlier start: results/tiny/report.html" in each for each in said] == [False, True]
+
+
 def program(folder: Path, script: str) -> Path:
     """A folder with a program ``srpo`` that does this instead of our verbs."""
     path = folder / "bin" / "srpo"

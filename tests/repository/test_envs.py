@@ -250,8 +250,11 @@ def test_an_index_without_this_torch_is_left_aside(tmp_path: Path, cpu_index: st
     assert len(said.splitlines()) == 1
 
 
-def paper_python(folder: Path, works: Collection[str]) -> tuple[str, str]:
+def paper_python(folder: Path, works: Collection[str], *arguments: str) -> tuple[str, str]:
     """Run ``make env-paper`` where only some of the commands python3.11 and python3.12 run, as with pyenv's shims.
+
+    Args:
+        arguments: more of make's.
 
     Returns:
         The command that made the environment, and what make says.
@@ -276,7 +279,7 @@ def paper_python(folder: Path, works: Collection[str]) -> tuple[str, str]:
         (commands / name).chmod(0o755)
     environment = os.environ | {"PATH": f"{commands}:/usr/bin:/bin"}
     environment.pop("PYTHON", None)
-    command = ["make", "--silent", "env-paper", f"PAPER_VENV={folder}/venv"]
+    command = ["make", "--silent", "env-paper", f"PAPER_VENV={folder}/venv", *arguments]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     made_by = folder / "made_by"
     return made_by.read_text().strip() if made_by.exists() else "", result.stderr
@@ -297,6 +300,12 @@ def test_without_a_python_that_runs_make_names_the_remedy(tmp_path: Path) -> Non
     assert made_by == ""
     assert "make: Python 3.12 or 3.11 with venv and ensurepip is needed (Debian and Ubuntu: apt install" in said
     assert "or name one: make PYTHON=/path/to/python3.12 env-paper)" in said
+
+
+def test_a_python_that_is_named_and_does_not_run_has_no_substitute(tmp_path: Path) -> None:
+    made_by, said = paper_python(tmp_path, ["python3.11", "python3.12"], "PYTHON=/nonexistent")
+    assert made_by == ""
+    assert "with venv and ensurepip is needed; PYTHON=/nonexistent is none (Debian" in said
 
 
 @pytest.mark.parametrize(("pip", "made_by"), [(1, "python3.12"), (0, "")], ids=["without pip", "whole"])

@@ -236,14 +236,16 @@ def test_data_verbs(layout: Layout) -> None:
     assert json.loads(layout.statistics("physics").read_text())["rows"] == {"test": expected}
 
 
-def test_report_verb(layout: Layout) -> None:
+def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(layout.folder, load_experiment(layout.experiment))
     assert cli.main(["report", "--experiment", str(layout.experiment), "--only", "tables", "--only", "html"]) == 0
     assert "<html" in layout.report.read_text()
     assert (layout.tables / "table1.csv").exists()
     assert not layout.figures.exists()
     layout.report.unlink()
+    capsys.readouterr()
     assert cli.main(["report", str(layout.folder), "--only", "html"]) == 0
+    assert capsys.readouterr().out == f"{layout.report}\n"
     assert "<html" in layout.report.read_text()
 
 

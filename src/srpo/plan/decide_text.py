@@ -22,6 +22,7 @@ from srpo.plan.decide import (
 from srpo.plan.measurements import read_measurements
 from srpo.plan.plan import Plan
 from srpo.plan.text import not_measured, table
+from srpo.repository import CONFIGS
 from srpo.text import joined
 
 SHOWN = 2
@@ -29,7 +30,12 @@ SHOWN = 2
 
 
 def decision(
-    experiment: Experiment, claim: str, hours: float, folders: Sequence[Path] = (), gpu: str | None = None
+    experiment: Experiment,
+    claim: str,
+    hours: float,
+    folders: Sequence[Path] = (),
+    gpu: str | None = None,
+    source: str | None = None,
 ) -> str:
     """What ``srpo plan --decide`` prints.
 
@@ -39,6 +45,7 @@ def decision(
         hours: GPU-hours that a matrix may take.
         folders: results folders of finished runs, whose seconds are used.
         gpu: a card, as for :func:`~srpo.plan.plan.make_plan`.
+        source: what ``srpo plan`` was given; None: the experiment's name.
 
     Raises:
         SrpoError: if the claim or the hours are not what they should be, or too few.
@@ -51,8 +58,11 @@ def decision(
     first, second = (two.methods[name].title for name in two.matrix[0].methods)
     plan = [*made.values()][-1]
     head = f"{two.name}: is {first} ahead of {second}? Matrices for {hours:g} GPU-hours; card: {plan.gpu}"
-    parts = [head, _table(found), *(_proposal(options[0], two) for options in found.values())]
-    return "\n\n".join([*parts, "\n".join(_notes(two, plan, found))]) + "\n"
+    source = source or two.name
+    shipped = (CONFIGS / "experiments" / f"{two.name}.yaml").is_file()
+    use = f"for a file that says extends: {two.name}" if shipped else f"instead of the matrix of {source}"
+    parts = [head, _table(found), *(_proposal(options[0], two, use) for options in found.values())]
+    return "\n\n".join([*parts, "\n".join(_notes(two, plan, found, source))]) + "\n"
 
 
 def matrix_yaml(design: Design, experiment: Experiment) -> str:
@@ -88,13 +98,13 @@ def _percent(power: float | None) -> str:
     return "unknown" if power is None else "99%+" if power > 0.99 else f"{power:.0%}"
 
 
-def _proposal(best: Design, experiment: Experiment) -> str:
+def _proposal(best: Design, experiment: Experiment, use: str) -> str:
     (model,) = best.block.models
     least, most = (best.settings[place].finds for place in (0, -1))
     finds = f"a true difference of {least:.1f} to {most:.1f} points with a power of {POWER:.0%}"
     return (
-        f"Proposed with {model}, for a file that says extends: {experiment.name}. It takes {best.gpu_hours:.0f} "
-        f"GPU-hours to {best.budget} and finds {finds}{_too_few(best)}:\n\n{matrix_yaml(best, experiment)}"
+        f"Proposed with {model}, {use}. It takes {best.gpu_hours:.0f} GPU-hours to {best.budget} and finds "
+        f"{finds}{_too_few(best)}:\n\n{matrix_yaml(best, experiment)}"
     )
 
 
@@ -109,7 +119,7 @@ def _too_few(best: Design) -> str:
     return f". These hours are too few: {missed}"
 
 
-def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]]) -> list[str]:
+def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]], source: str) -> list[str]:
     names = experiment.matrix[0].methods
     others = joined([f"{sd} ({source})" for source, sd in PUBLISHED_RUN_SDS.items()])
     lines = [
@@ -133,7 +143,6 @@ def _notes(experiment: Experiment, plan: Plan, found: dict[str, list[Design]]) -
         lines.append(f"- Not measured: {not_measured(plan)}; srpo plan computes their seconds without --from.")
     if not plan.measured.folders:
         lines.append(
-            f"- srpo plan {experiment.name} computes the GPU-hours and shows their range: measure yours in a rehearsal "
-            "first."
+            f"- srpo plan {source} computes the GPU-hours and shows their range: measure yours in a rehearsal first."
         )
     return lines

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -199,6 +200,19 @@ def test_a_proposal_says_if_the_hours_are_too_few(two, planned, hours: float, fe
         missed = 10 * (1 - best.chances[-1])
         sentence = f"at the larger values it misses the paper's lead in about {missed:.0f} of 10 cases"
         assert said[model] == (f". These hours are too few: {sentence}" if model in few else "")
+
+
+def test_a_file_of_ones_own_is_named_as_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No experiment can extend it: only those of ``configs`` have names."""
+    matrix = [{"models": ["qwen3-8b"], "benchmarks": ["sdpo/physics"], "methods": ["srpo", "grpo"]}]
+    mine = {"name": "other", "title": "Mine", "extends": "paper-calibrated", "matrix": matrix}
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(mine))
+    assert cli.main(["plan", str(file), "--gpu", "h100", "--decide", "srpo > grpo", "--gpu-hours", "500"]) == 0
+    said = capsys.readouterr().out
+    assert f"Proposed with qwen3-8b, instead of the matrix of {file}. It takes " in said
+    assert f"- srpo plan {file} computes the GPU-hours" in said
+    assert "extends: other" not in said
 
 
 def test_no_hours_find_a_lead_that_the_paper_does_not_have() -> None:
