@@ -25,6 +25,8 @@ TABLE = {
     "wrong_without_sibling": "grpo",
 }
 METHOD = load_method("advantage_mix", title="SRPO at the sampled tokens", routing=TABLE, mix_lambda=0.0)
+CLIPS = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
+"""verl's defaults; the loss has the method's."""
 
 
 def routed_advantages(
@@ -61,7 +63,7 @@ def srpo_sampled_token(
 
     Raises:
         ValueError: if ``loss_agg_mode`` is not token-mean, the one denominator of section 3.3; the actor does not give
-            the mini-batch's count of tokens; or an advantage is not finite.
+            the mini-batch's count of tokens; it has another clip than the method's; or an advantage is not finite.
     """
     if loss_agg_mode != "token-mean":
         raise ValueError(f"loss_agg_mode = {loss_agg_mode}: srpo_sampled_token has one denominator; use token-mean")
@@ -70,11 +72,17 @@ def srpo_sampled_token(
         raise ValueError(
             "config.global_batch_info has no batch_num_tokens: a micro-batch would be divided by its own tokens"
         )
+    for name, default in CLIPS.items():
+        given, own = getattr(config, name, default), getattr(METHOD, name)
+        if given not in {default, own}:
+            raise ValueError(
+                f"actor.{name} = {given}: srpo_sampled_token has the method's, {own}; leave it at {default}"
+            )
     response_mask = response_mask.bool()
     bad = response_mask & ~advantages.isfinite()
     if bad.any():
         raise ValueError(f"advantages: not finite for a token of rollout {int(bad.nonzero()[0, 0])} of the micro-batch")
-    clips = METHOD.clip_ratio_low, METHOD.clip_ratio_high, METHOD.clip_ratio_c
+    clips = (getattr(METHOD, name) for name in CLIPS)
     new, old, advantage = (x[response_mask] for x in (log_prob, old_log_prob, advantages))
     losses, clipped = policy_loss(new, old, advantage, *clips)
     if rollout_is_weights is not None:

@@ -10,11 +10,13 @@ import pytest
 import torch
 from helpers import slow_surrogate
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.workers.config import ActorConfig
 
-from srpo.policy.registered_loss import METHOD, routed_advantages
+from srpo.policy.registered_loss import CLIPS, METHOD, routed_advantages
 
 REWARDS, GROUPS = [1.0, 0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]
 LENGTHS = [5, 3, 1, 4, 2, 5, 5, 1]
+WHOLE = {"batch_num_tokens": 2, "dp_size": 1}
 
 
 def expected(logits, old, teacher, rollout, ids) -> tuple[torch.Tensor, int]:
@@ -80,6 +82,10 @@ def test_advantages_take_what_verl_has() -> None:
     ("changes", "says"),
     [
         ({"loss_agg_mode": "seq-mean-token-mean"}, r"loss_agg_mode = seq-mean-token-mean: .* use token-mean"),
+        (
+            {"config": types.SimpleNamespace(global_batch_info=WHOLE, clip_ratio_high=0.5)},
+            r"actor.clip_ratio_high = 0.5: srpo_sampled_token has the method's, 0.28; leave it at 0.2",
+        ),
         ({"config": None}, "global_batch_info has no batch_num_tokens"),
         ({"advantages": torch.full((2, 3), math.nan)}, "advantages: not finite for a token of rollout 1 of"),
     ],
@@ -87,6 +93,11 @@ def test_advantages_take_what_verl_has() -> None:
 def test_what_would_be_another_loss_is_refused(changes: dict, says: str) -> None:
     mask = torch.tensor([[0, 0, 0], [0, 1, 1]])
     values = dict.fromkeys(("old_log_prob", "log_prob", "advantages"), torch.zeros(2, 3)) | {"response_mask": mask}
-    config = types.SimpleNamespace(global_batch_info={"batch_num_tokens": 2, "dp_size": 1})
+    config = types.SimpleNamespace(global_batch_info=WHOLE)
     with pytest.raises(ValueError, match=says):
         get_policy_loss_fn("srpo_sampled_token")(**values | {"config": config} | changes)
+
+
+def test_the_clips_that_are_not_refused_are_verls_defaults() -> None:
+    """So that a user who sets none gets the method's."""
+    assert {name: getattr(ActorConfig, name) for name in CLIPS} == CLIPS
