@@ -419,7 +419,7 @@ def publish(
     folder = to / results.name
     check_writable(folder)
     found = published.publish(Layout(_experiment_folder(results)), folder)
-    if str(found["commit"]).endswith("-dirty"):
+    if "-dirty" in str(found["commit"]):
         print(f"srpo: warning: {folder}: of a commit with local changes, which nobody can train again", file=sys.stderr)
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: {found['runs']} runs, {size / 1e6:.2f} MB")

@@ -61,14 +61,20 @@ def is_published(folder: Path) -> bool:
 def publish(layout: Layout, folder: Path) -> dict[str, Any]:
     """Write a finished experiment's numbers to ``folder``. The same results give the same bytes.
 
+    Runs that were published before and are not in the results folder come back into it first: so seeds may be trained
+    on different days and machines.
+
     Returns:
         The provenance.
 
     Raises:
         SrpoError: if a run is not finished, is none of the experiment's or was trained with other settings, if runs
-            are of several commits, or if a file was changed by hand.
+            of a seed are of several commits, or if a file was changed by hand.
     """
     experiment = load_experiment(layout.experiment)
+    if is_published(folder):
+        for run in _restore(folder, layout):
+            RunFiles(run).finished.touch()
     found = _provenance(experiment, layout)
     contents = {
         layout.provenance.name: yaml.safe_dump(found, sort_keys=False, width=120).encode(),
@@ -128,7 +134,7 @@ def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
     for run, record in records.items():
         _check_settings(experiment, run, record["spec"], layout)
     origins = [record["provenance"] for record in records.values()]
-    _check_commits([str(origin.get("commit", "unknown")) for origin in origins], layout)
+    _check_commits({run: str(record["provenance"].get("commit", "unknown")) for run, record in records.items()}, layout)
     data = {(run.benchmark, run.seed): record["provenance"].get("data") for run, record in records.items()}
     return {
         "experiment": experiment.name,
@@ -138,12 +144,18 @@ def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
         **{key: _one_or_all(origin.get(key) for origin in origins) for key in origins[0] if key not in _OF_A_RUN},
         "data": _by_benchmark(data),
         "base_models": {
-            record["spec"]["model"]["name"]: record["provenance"].get("base_model") for record in records.values()
+            name: _one_or_all(each["provenance"].get("base_model") for each in records.values() if _model(each) == name)
+            for name in dict.fromkeys(map(_model, records.values()))
         },
     }
 
 
 _OF_A_RUN = ("data", "base_model")
+
+
+def _model(record: dict[str, Any]) -> str:
+    name: str = record["spec"]["model"]["name"]
+    return name
 
 
 def _check_finished(experiment: Experiment, runs: list[RunId], layout: Layout) -> None:
@@ -178,13 +190,17 @@ def _check_settings(experiment: Experiment, run: RunId, spec: dict[str, Any], la
         )
 
 
-def _check_commits(commits: list[str], layout: Layout) -> None:
-    counts = Counter(commits)
-    if len(counts) > 1:
-        listed = joined([f"{plural(count, 'run')} of {commit}" for commit, count in counts.most_common()])
-        raise SrpoError(f"{layout.folder}: runs of several commits: {listed}; delete the runs of all but one")
-    if "unknown" in counts:
+def _check_commits(commits: dict[RunId, str], layout: Layout) -> None:
+    """Methods are compared within a seed: there nothing but the method may differ."""
+    if "unknown" in commits.values():
         raise SrpoError(f"{layout.folder}: the runs' commit is unknown; train them in a git checkout")
+    for seed in sorted({run.seed for run in commits}):
+        counts = Counter(commit for run, commit in commits.items() if run.seed == seed)
+        if len(counts) > 1:
+            listed = joined([f"{plural(count, 'run')} of {commit}" for commit, count in counts.most_common()])
+            raise SrpoError(
+                f"{layout.folder}: seed {seed} has runs of several commits: {listed}; delete the runs of all but one"
+            )
 
 
 def _one_or_all(values: Iterable[Any]) -> Any:
@@ -236,16 +252,30 @@ def unpack(folder: Path, layout: Layout) -> None:
     Raises:
         SrpoError: if a published file cannot be read.
     """
-    for name, pattern in _places().items():
+    for pattern in _places().values():
         for stale in layout.found(layout.folder / pattern):
             stale.unlink()
+    _restore(folder, layout)
+    for path in (layout.experiment, layout.provenance):
+        path.write_bytes(read_bytes(folder / path.name))
+
+
+def _restore(folder: Path, layout: Layout) -> set[Path]:
+    """Write what a published experiment has and the results folder lacks: whole runs, other files one by one.
+
+    Returns:
+        The folders of the runs that were written.
+    """
+    present = {path.parent for path in layout.found(layout.any_run.origin)}
+    for name, pattern in _places().items():
         keys = re.findall(r"{(\w+)}", str(pattern))
         found = read_published(folder, name) if name != "gaps" or (folder / f"{name}{_END}").exists() else []
         for values, rows in groupby(found, itemgetter(*keys)):  # older ones measured no gap
             key = dict(zip(keys, values if len(keys) > 1 else [values], strict=True))
             path = layout.folder / str(pattern).format(**key)
+            if path.parent in present or path.exists():
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             contents = [{name: value for name, value in row.items() if name not in key} for row in rows]
             path.write_text(_text(path, contents))
-    for path in (layout.experiment, layout.provenance):
-        path.write_bytes(read_bytes(folder / path.name))
+    return {path.parent for path in layout.found(layout.any_run.origin)} - present

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +17,7 @@ from synthetic import tiny_experiment, write_results
 from srpo import cli
 from srpo.experiment.compose import load_experiment
 from srpo.layout import Layout
-from srpo.publish.published import publish
+from srpo.publish.published import publish, read_published
 
 RUN = "runs/miniature-small/physics/srpo/seed1"
 
@@ -128,6 +129,31 @@ def test_each_seed_may_have_its_own_data(results: Path) -> None:
     assert data["chemistry"]["train"] == "cd" * 32
 
 
+def test_seeds_may_be_trained_on_other_machines(results: Path) -> None:
+    """What was published before comes back, byte for byte; each seed is of one commit."""
+    assert cli.main(["publish", str(results)]) == 0
+    before = {path.relative_to(results): path.read_bytes() for path in results.rglob("seed1/*.*")}
+    shutil.rmtree(results)
+    matrix = tiny_experiment()["matrix"]
+    matrix[0]["seeds"] = [1, 2]
+    write_results(results, load_experiment(tiny_experiment(matrix=matrix)))
+    for folder in results.rglob("seed1"):
+        shutil.rmtree(folder)
+    for origin in results.rglob("seed2/run.yaml"):
+        (origin.parent / "finished").touch()
+        change(origin, "13707f0", "24708e1")
+        record = yaml.safe_load(origin.read_text())
+        record["provenance"]["base_model"] = "ef" * 32
+        origin.write_text(yaml.safe_dump(record, sort_keys=False))
+    assert cli.main(["publish", str(results)]) == 0
+    restored = {path: (results / path).read_bytes() for path in before if (results / path).exists()}
+    assert restored == {path: content for path, content in before.items() if path.name != "attempts.jsonl"}
+    found = yaml.safe_load(Path("published/tiny/provenance.yaml").read_text())
+    assert found["runs"] == 12
+    assert len(found["commit"]) == len(found["base_models"]["miniature-small"]) == 2
+    assert {run["seed"] for run in read_published(Path("published/tiny"), "runs")} == {1, 2}
+
+
 # ---------------------------------------------------------------- refused
 
 
@@ -153,7 +179,10 @@ def change_a_setting(results: Path) -> None:
         (lambda r: (r / "base/miniature-small/physics/evaluation.json").unlink(), "is not evaluated on physics"),
         (forget_a_run, "experiment.yaml was changed: 2 runs of the folder not in it, e.g. runs/miniature-small/chem"),
         (change_a_setting, "training.weight_decay = 0.01, now 0.02; snakemake trains it again"),
-        (lambda r: change(r / RUN / "run.yaml", "13707f0", "24708e1"), "runs of several commits: 5 runs of 13707f0"),
+        (
+            lambda r: change(r / RUN / "run.yaml", "13707f0", "24708e1"),
+            "seed 1 has runs of several commits: 5 runs",
+        ),
         (lambda r: change(r / RUN / "validations.jsonl", "{", ""), "physics/srpo/seed1/validations.jsonl, line 1"),
         (lambda r: change(r / RUN / "validations.jsonl", ": ", ":"), "seed1/validations.jsonl: was changed after"),
     ],
