@@ -189,6 +189,9 @@ def _check_dataset(name: str, data: Any, questions: int) -> None:
         raise ValueError(f"{name} has no column prompt, only {', '.join(columns)}")
     for taken in {"prompts", "completions"} & {*columns}:
         raise ValueError(f"{name} has a column {taken}: TRL gives a reward function its own by this name; rename it")
+    for unread in {"image", "images", "tools"} & {*columns}:
+        what = f"{name} has a column {unread}: TRL's trainer does not show it to the model"
+        raise ValueError(f"{what}; rename it if a reward function alone reads it")
     if not hasattr(data, "__len__"):
         raise ValueError(f"{name} is a stream: TRL would not repeat its questions for a group; give a Dataset")
     if (count := len(data)) < questions:

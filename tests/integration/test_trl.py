@@ -276,6 +276,7 @@ def test_with_a_threshold_rewards_are_any_numbers(tmp_path: Path) -> None:
         ({"data": Dataset.from_dict({"prompt": []})}, "train_dataset has 0 questions: 2 are generated together"),
         ({"data": ONE.to_iterable_dataset()}, "train_dataset is a stream: TRL would not repeat its questions"),
         ({"data": ONE.add_column("completions", ["yes"])}, "train_dataset has a column completions: TRL gives"),
+        ({"data": ONE.add_column("tools", ["[]"])}, "train_dataset has a column tools: TRL's trainer does not show it"),
         ({"eval_dataset": Dataset.from_list([{"question": "say yes"}])}, "eval_dataset has no column prompt, only"),
         ({"eval_dataset": {"a": ONE.to_iterable_dataset()}}, "eval_dataset is a stream"),
         (
