@@ -49,8 +49,8 @@ def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFr
     """The claims of a family that were tested, for each model.
 
     ``series`` is ``average`` (over benchmarks, with the 95 % interval), ``benchmark`` (each of several),
-    :data:`OVER` (the average with the interval over other benchmarks) or :data:`PAPER` (the published values). All
-    values are points. One run of a method has no interval.
+    :data:`OVER` (the average with the interval over other benchmarks) or :data:`PAPER` (the published values, if the
+    experiment may be compared with them). All values are points. One run of a method has no interval.
     """
     found = [finding for finding in findings(results) if family(finding.claim)]
     rows: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFr
                 rows.append(
                     names | {"series": OVER, "name": AVERAGE, "value": over.value, "low": over.low, "high": over.high}
                 )
-            if isinstance(claim.paper, dict):
+            if isinstance(claim.paper, dict) and results.experiment.comparable_with_paper:
                 rows += [names | {"series": PAPER, "name": m, "value": v} for m, v in claim.paper.items()]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
@@ -234,7 +234,11 @@ def forest_caption(results: Results, frame: pd.DataFrame) -> str:
     where = f"On average over {several} benchmarks, and on each" if several else "Differences"
     intervals = frame["low"].notna().any()
     dark = " (strong: the interval does not contain 0)" if several and intervals else ""
-    dashed = "The dashed interval decides nothing. " if (frame["series"] == OVER).any() else ""
+    dashed = (
+        "The dashed interval decides nothing; a long one leaves the panel. " if (frame["series"] == OVER).any() else ""
+    )
     corrected = "Verdicts include Holm's correction, intervals do not." if intervals else ""
-    score = TITLES[Scores.of(results).deciding]
-    return f"{where}{dark}, by the score that decides ({score}). {dashed}{corrected}".strip()
+    score = TITLES[deciding := Scores.of(results).deciding]
+    halves = ": half of the test questions selects the checkpoint, the other half measures it"
+    said = f"by the {score} score, which decides{halves if deciding == 'cross_fitted' else ''}"
+    return f"{where}{dark}, {said}. {dashed}{corrected}".strip()

@@ -26,7 +26,6 @@ LONGEST = 240
 PUBLISHED = ROOT / "published" / "registered"
 """The result that was registered before its runs."""
 
-_WORDS = {"holds": "shown", "does not hold": "refuted"}
 _RIVALS = ("grpo", "sdpo")
 _LISTED = 6
 """Methods whose scores are listed in a sentence."""
@@ -72,7 +71,8 @@ def _scores(results: Results, model: str) -> str:
     untrained = f" (untrained {base.value:.1f} %)" if base else ""
     only = benchmark_title(results, benchmarks[0])
     over = f"on average over {len(benchmarks)} benchmarks" if len(benchmarks) > 1 else f"on {only.lower()}"
-    return f"At its best checkpoint, {said}{untrained}, {over}.{_at_the_end(results, model, listed, benchmarks)}"
+    chosen = ", chosen on other questions," if scores.deciding == "cross_fitted" else ","
+    return f"At its best checkpoint{chosen} {said}{untrained}, {over}.{_at_the_end(results, model, listed, benchmarks)}"
 
 
 def _at_the_end(results: Results, model: str, methods: Sequence[str], benchmarks: Sequence[str]) -> str:
@@ -92,26 +92,44 @@ def _leads(results: Results, findings: Sequence[Finding], model: str) -> str:
     for rival, outcome in found.items():
         assert outcome.estimate is not None  # others are left out
         value = outcome.estimate.value
-        far = f"{abs(value):.1f}{' points' if not parts else ''} {'below' if value < 0 else 'above'}"
-        parts.append(f"{far} {method_title(results, rival)}{_support(outcome, bool(parts))}")
+        far = f"{abs(value):.1f}{' points' if not parts else ''} {_side(value)}"
+        parts.append(f"{far} {method_title(results, rival)}{_support(results, outcome, bool(parts))}")
     return f"SRPO's best is {joined(parts)}{_said(results, model, list(found.values()))}."
 
 
-def _support(outcome: Outcome, again: bool) -> str:
-    """The interval of a lead, and on how many benchmarks it holds by itself; one run has no interval."""
+def _side(value: float) -> str:
+    return "below" if value < 0 else "above"
+
+
+def _support(results: Results, outcome: Outcome, again: bool) -> str:
+    """The interval of a lead, on how many benchmarks its sign is shown, and where it is the other one.
+
+    One run has no interval.
+    """
     estimate = outcome.estimate
     assert estimate is not None
     ends = interval(estimate.low, estimate.high) if outcome.several_seeds else ""
-    count, what = (outcome.holding, "shown on") if ends else (outcome.agreeing, "ahead on")
-    share = f"{count} of {outcome.benchmarks}" if again else f"{what} {count} of {outcome.benchmarks} benchmarks"
-    return (f" {ends}" if ends else "") + (f" ({share})" if outcome.benchmarks > 1 else "")
+    if outcome.benchmarks < 2:
+        return f" {ends}" * bool(ends)
+    behind = estimate.value < 0
+    other = [name for name, each in outcome.on_each.items() if (each.value < 0) is not behind]
+    shown = [
+        each for each in outcome.on_each.values() if each.several_seeds and (each.high < 0 if behind else each.low > 0)
+    ]
+    count = len(shown) if ends else outcome.benchmarks - len(other)
+    share = f"{count} of {outcome.benchmarks}"
+    if not again:
+        share = f"{'shown on' if ends else f'{_side(estimate.value)} on'} {share} benchmarks"
+    names = joined([benchmark_title(results, name).lower() for name in other])
+    opposite = f", {_side(-estimate.value)} on {names}" if names else ""
+    return (f" {ends}" if ends else "") + f" ({share}{opposite})"
 
 
 def _said(results: Results, model: str, outcomes: Sequence[Outcome]) -> str:
     """What the verdicts on one or two leads are."""
     if not all(outcome.several_seeds for outcome in outcomes):
         return ""
-    verdicts = [_WORDS.get(outcome.verdict, outcome.verdict) for outcome in outcomes]
+    verdicts = [_verdict(outcome) for outcome in outcomes]
     count = len(results.experiment.base_models(model))
     runs = f"{count} base models" if count > 1 else f"{max(o.estimate.count for o in outcomes if o.estimate)} runs each"
     if len({*verdicts}) > 1:
@@ -119,6 +137,19 @@ def _said(results: Results, model: str, outcomes: Sequence[Outcome]) -> str:
     if len(verdicts) == 1:
         return f": with {runs} this is {verdicts[0]}"
     return f": with {runs} {'neither is decided' if verdicts[0] == 'undecided' else f'both are {verdicts[0]}'}"
+
+
+def _verdict(outcome: Outcome) -> str:
+    """What is known of a lead as it is said: a lead below 0 is shown if the claim of one above 0 is refuted."""
+    estimate = outcome.estimate
+    assert estimate is not None
+    if outcome.verdict in ("holds", "does not hold"):
+        return "shown" if (outcome.verdict == "holds") is (estimate.value > 0) else "refuted"
+    if estimate.low > 0 or estimate.high < 0:
+        return {"undecided": "undecided after correction", "suggestive": "suggestive, not shown after correction"}.get(
+            outcome.verdict, outcome.verdict
+        )
+    return outcome.verdict
 
 
 def _outcome(findings: Sequence[Finding], model: str, rival: str) -> Outcome | None:
@@ -181,9 +212,10 @@ def _decided(findings: Sequence[Finding]) -> str:
     if "one seed" in verdicts and verdicts <= {"one seed", *UNTESTED}:
         return f"One run each: nothing is decided, of {plural(len(primary), 'primary claim')}."
     start = "Interim: of" if any(finding.interim for finding in primary) else "Of"
-    said = f"{start} {plural(len(primary), 'primary claim')} {_counts(primary, named=True)}"
-    decisive = _counts([finding for finding in others if finding.verdict in ("holds", "does not hold")])
-    return f"{said}; of {plural(len(others), 'other')} {decisive}." if others else f"{said}."
+    models = len(primary[0].outcomes)
+    about = f", each about all {models} models," if models > 1 else ""
+    said = f"{start} {plural(len(primary), 'primary claim')}{about} {_counts(primary, named=True)}"
+    return f"{said}; of {plural(len(others), 'other')} {_counts(others)}." if others else f"{said}."
 
 
 def _counts(family: Sequence[Finding], named: bool = False) -> str:

@@ -47,6 +47,9 @@ NO_DATA = "No data (yet)."
 
 _BARE_ANSWERS = "A bare letter, or one with a single tag, counts as an answer too, as in the SDPO repository."
 
+SAME = "same claim"
+"""What the page says instead of a verdict if a claim is another one in this experiment."""
+
 ZERO = 1e-6
 """A figure of smaller numbers only is a sentence on the page."""
 
@@ -199,12 +202,16 @@ def _csv_uri(text: str) -> str:
 
 
 def _block(section: Section, found: list[Finding], results: Results) -> dict[str, Any]:
-    """The claims of a section as rows, without our questions that this experiment does not ask; verdicts, counted."""
+    """The claims of a section as rows, without our questions that this experiment does not ask; all rows, counted."""
     here = [finding for finding in found if finding.claim.block == section.block]
     here = [finding for finding in here if finding.asked or not finding.claim.ours]
-    verdicts = [finding.verdict for finding in here if not finding.claim.check]
-    counts = [(verdict, verdicts.count(verdict)) for verdict in VERDICTS if verdict in verdicts]
+    shown = Counter("checks" if finding.claim.check else _shown(finding) for finding in here)
+    counts = [(name, shown[name]) for name in (*VERDICTS, SAME, "checks") if name in shown]
     return {"rows": [claim_row(finding, results) for finding in here], "counts": counts}
+
+
+def _shown(finding: Finding) -> str:
+    return SAME if finding.same else finding.verdict
 
 
 def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
@@ -217,8 +224,8 @@ def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
         "rule": claim.rule.in_words(claim.unit),
         "paper": _paper(claim),
         "here": _here(finding, results),
-        "verdict": finding.verdict,
-        "kind": claim.kind if claim.primary or claim.check else "",
+        "verdict": _shown(finding),
+        "kind": claim.kind if claim.check or (claim.primary and finding.verdict != "not tested") else "",
         "interim": finding.interim,
         "evidence": f"{'table' if claim.evidence in TABLES else 'figure'}-{claim.evidence}",
         "evidence_name": claim.evidence,
@@ -235,7 +242,9 @@ def _here(finding: Finding, results: Results) -> list[dict[str, str]]:
     """One line per model, or a single line if all models have the same reason for not being tested."""
     reasons = {outcome.reason for outcome in finding.outcomes}
     if finding.verdict in UNTESTED and len(reasons) == 1:
-        return [{"model": "all models", "text": reasons.pop(), "interval": "", "over": "", "verdict": finding.verdict}]
+        models = results.experiment.models.values()
+        who = "all models" if len(models) > 1 else next(iter(models)).title
+        return [{"model": who, "text": reasons.pop(), "interval": "", "over": "", "verdict": finding.verdict}]
     return [_line(outcome, finding.claim, results) for outcome in finding.outcomes]
 
 
@@ -246,7 +255,7 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
     estimate, what = outcome.estimate, ""
     ends = interval_text(estimate.low, estimate.high, claim.digits, claim.signed) if estimate.covers_runs else ""
     one_run = estimate.has_interval and not estimate.covers_runs
-    beside = [] if one_run else _beside(outcome, claim)
+    beside = [] if one_run else _beside(outcome, claim, results.experiment.comparable_with_paper)
     if claim.quantity.kind == "best_on_each":
         rivals = [method_title(results, rival) for _, rival, _ in claim.quantity.terms[1:]]
         what = f"smallest lead over {joined(rivals)}: "
@@ -259,14 +268,14 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
     }
 
 
-def _beside(outcome: Outcome, claim: Claim) -> list[str]:
-    """What decides beside the estimate, whether the interval contains the paper's values, the reason of a verdict."""
+def _beside(outcome: Outcome, claim: Claim, comparable: bool) -> list[str]:
+    """What decides beside the estimate, whether a comparable interval contains the paper's values, the reason."""
     found = []
     if (other := outcome.over_benchmarks) is not None and other.has_interval and outcome.several_seeds:
         found.append(f"over other benchmarks {interval_text(other.low, other.high, claim.digits, claim.signed)}")
     if (clear := outcome.clear) is not None:
         found.append(f"the collapse is clear in {clear.successes}")
-    papers = contains_the_papers(claim, outcome)
+    papers = contains_the_papers(claim, outcome) if comparable else {}
     for inside, verb in ((True, "contains"), (False, "does not contain")):
         if named := [model for model, contained in papers.items() if contained is inside]:
             found.append(f"the interval {verb} the paper's value ({joined(named)})")

@@ -12,7 +12,7 @@ the mean of the last validations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -155,16 +155,20 @@ def _unselected(within: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def score_frame(
-    results: Results, methods: Mapping[str, list[str]], average_over: Mapping[str, list[str]]
+    results: Results,
+    methods: Mapping[str, list[str]],
+    average_over: Mapping[str, list[str]],
+    shown: Sequence[str] = SCORES,
 ) -> pd.DataFrame:
     """Mean over seeds with its interval for every planned score, base models (budget ``base``) first.
 
     Args:
+        shown: which scores: of :data:`SCORES`, and ``end``.
         methods: which methods of each model; :data:`BASE` is one.
         average_over: the benchmarks of each model's rows of benchmark ``average``; none if fewer than two.
 
     Returns:
-        One row per :data:`SCORE_KEY`: each of :data:`SCORES` in percent or points with
+        One row per :data:`SCORE_KEY`: each of ``shown`` in percent or points with
         ``_low``, ``_high``, the ``_unit`` of its interval and the number of its ``_seeds``. An average is missing
         unless all its benchmarks have a score.
     """
@@ -179,15 +183,15 @@ def score_frame(
                     averaged[AVERAGE] = average_over[model]
                 for name, over in averaged.items():
                     row: dict[str, float | str] = dict(zip(SCORE_KEY, (model, method, name, budget), strict=True))
-                    for score in SCORES:
+                    for score in shown:
                         estimate = scores.estimate(model, {(method, budget): 1.0}, over, score)
                         seeds = [scores.seeds(model, b, method, budget, score) for b in over] if estimate else [0]
                         row |= estimate_columns(score, estimate) | {f"{score}_seeds": min(seeds)}
                     rows.append(row)
-    values = [f"{score}{end}" for score in SCORES for end in ("", "_low", "_high", "_unit", "_seeds")]
+    values = [f"{score}{end}" for score in shown for end in ("", "_low", "_high", "_unit", "_seeds")]
     frame = pd.DataFrame(rows, columns=[*SCORE_KEY, *values])
     base = frame["method"] == BASE  # the base score is not a maximum over validations
-    for score in ("in_training", "selection_bias", "cross_fitted", "question_bias"):
+    for score in {*shown} - {"resampled", "end"}:
         frame.loc[base, [score, f"{score}_low", f"{score}_high"]] = np.nan
         frame.loc[base, f"{score}_unit"], frame.loc[base, f"{score}_seeds"] = "", 0
     return frame

@@ -48,6 +48,7 @@ class Outcome:
         several_seeds: whether every compared method has several training seeds.
         reason: why the claim is not tested or not decided.
         clear: the share of runs whose collapse is clear; a claim about collapsed runs is decided by both shares.
+        same_as: the statement of the claim that this one is here; it is not tested twice.
     """
 
     model: str
@@ -65,6 +66,7 @@ class Outcome:
     on_each: Mapping[str, Estimate] = field(default_factory=dict)
     over_benchmarks: Estimate | None = None
     clear: Proportion | None = None
+    same_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ class Finding:
     def asked(self) -> bool:
         """Whether the claim is our question, and the experiment has what it is about."""
         return self.claim.ours and self.verdict != "not tested"
+
+    @property
+    def same(self) -> bool:
+        """Whether the claim is not tested because it is another claim of this experiment."""
+        return self.verdict == "not tested" and any(outcome.same_as for outcome in self.outcomes)
 
 
 def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[Finding]:
@@ -130,12 +137,12 @@ def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[O
     outcomes: list[Outcome] = []
     told: dict[tuple, str] = {}  # from a claim's number to its statement
     for claim in claims:
-        outcome = _measured(claim, results, model)
+        outcome = _at_equal_settings(claim, claims, results, model) or _measured(claim, results, model)
         if outcome.estimate is not None and not claim.ours:
             number = _number(claim.quantity, results)
             if number in told:
                 reason = f'the same number as "{told[number]}" with these budgets'
-                outcome = Outcome(model, "not tested", reason=reason)
+                outcome = Outcome(model, "not tested", reason=reason, same_as=told[number])
             told.setdefault(number, claim.statement)
         outcomes.append(outcome)
     numbered = [(i, claim) for i, claim in enumerate(claims) if outcomes[i].several_seeds]
@@ -203,6 +210,20 @@ def _not_given(given: Given, claim: Claim, results: Results, outcome: Outcome) -
 
 
 # ---------------------------------------------------------------- the numbers
+
+
+def _at_equal_settings(claim: Claim, claims: Sequence[Claim], results: Results, model: str) -> Outcome | None:
+    """The outcome of a claim with a control that the methods do not need here; None for another one."""
+    other = next((each for each in claims if each.id == claim.at_equal_settings), None)
+    plan, methods = planned(results, model), results.experiment.methods
+    if other is None or all(method in plan for _, method, _ in claim.quantity.terms):
+        return None
+    pair = [method for _, method, _ in other.quantity.terms]
+    if not {*pair} <= {*plan} or len({(methods[m].learning_rate, methods[m].mini_batch_questions) for m in pair}) > 1:
+        return None
+    named = joined([method_title(results, method) for method in pair])
+    reason = f'{named} have the same learning rate and updates per batch here: this is "{other.statement}"'
+    return Outcome(model, "not tested", reason=reason, same_as=other.statement)
 
 
 def _measured(claim: Claim, results: Results, model: str) -> Outcome:

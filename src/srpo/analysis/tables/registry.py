@@ -15,7 +15,7 @@ from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import splits_table
 from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
 from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
-from srpo.analysis.tables.score_tables import ablation_table, differences_table, main_table
+from srpo.analysis.tables.score_tables import ablation_table, differences_table, ends_table, main_table
 from srpo.analysis.tables.settings_table import settings_table
 from srpo.analysis.tables.table import Table, write_table
 from srpo.analysis.tables.tuning_table import tuning_table
@@ -24,6 +24,7 @@ from srpo.analysis.tables.verdict_table import verdicts_table
 TABLES = {
     "verdicts": verdicts_table,
     "table1": main_table,
+    "ends": ends_table,
     "differences": differences_table,
     "before_training": before_training_table,
     "table2": ablation_table,

@@ -1,6 +1,7 @@
 """Scores as tables: the main table (1), the ablations (2), and differences between methods."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,10 +46,7 @@ _SCORE_DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", 
 
 def main_table(results: Results) -> Table:
     """Table 1: model x method x benchmark x budget with all scores, their biases, and the base models."""
-    experiment = results.experiment
-    methods = {m: [BASE, *(n for n in main_methods(results) if n in planned(results, m))] for m in experiment.models}
-    over = {model: model_benchmarks(results, model) for model in experiment.models}
-    frame = score_frame(results, methods, over)
+    experiment, frame = results.experiment, _of_main_methods(results, SCORES)
     frame = in_matrix_order(_with_paper(frame, results), results)
     k, again = experiment.training.validation.rollouts, experiment.evaluation.rollouts
     views = {
@@ -74,6 +72,27 @@ def main_table(results: Results) -> Table:
     return Table("table1", "Table 1. Scores within each training budget", notes, frame, _SCORE_DIGITS, grids)
 
 
+def ends_table(results: Results) -> Table:
+    """The mean of the last three validations, which selects nothing: rows and columns as in table 1."""
+    frame = in_matrix_order(_of_main_methods(results, ("end",)), results)
+    notes = [
+        "Mean of the last three validations within each budget, percent. It selects no checkpoint, so it shows a late "
+        f"fall, which the scores of table 1 hide. {intervals_note(frame['end_unit'])}",
+        *comparability(results),
+    ]
+    digits = dict.fromkeys(["end", "end_low", "end_high"], 1)
+    return Table(
+        "ends", "Scores at the end of each budget", notes, frame, digits, [_score_grid(results, frame, "end", "")]
+    )
+
+
+def _of_main_methods(results: Results, scores: Sequence[str]) -> pd.DataFrame:
+    """Scores of the untrained model and of table 1's methods."""
+    models = results.experiment.models
+    methods = {m: [BASE, *(n for n in main_methods(results) if n in planned(results, m))] for m in models}
+    return score_frame(results, methods, {model: model_benchmarks(results, model) for model in models}, scores)
+
+
 def _units(frame: pd.DataFrame) -> list[str]:
     return [unit for score in SCORES for unit in frame[f"{score}_unit"]]
 
@@ -90,7 +109,7 @@ def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -
     best = trained.groupby(["model", *columns])[value].transform(lambda v: pd.Series(mark_best([*v]), v.index))
     cells = grid_of(trained.assign(best=best), keys, columns, value, sign=bias, best=None if bias else "best")
     # Validation never sees the untrained model: its resampled score is shown in both views.
-    base = grid_of(untrained, "model", "benchmark", "paper" if value == "paper" else "resampled")
+    base = grid_of(untrained, "model", "benchmark", value if value in ("paper", "end") else "resampled")
     rows = []
     for model, spec in experiment.models.items():
         rows.append(Row(spec.title, heading=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -38,6 +40,11 @@ def test_each_row_is_the_claims_estimate_with_the_papers_values(results):
         assert dict(zip(paper["name"], paper["value"], strict=True)) == finding.claim.paper
     assert averages.loc["srpo_over_grpo_last", "difference"] == "SRPO − GRPO, 10h"
     assert averages.loc["grpo_overtakes_sdpo", "difference"] == "GRPO − SDPO, 10h"
+
+
+def test_the_papers_values_are_drawn_only_if_they_may_be_compared(results):
+    other = results.experiment.model_copy(update={"comparable_with_paper": False})
+    assert PAPER not in set(primary_differences(replace(results, experiment=other))["series"])
 
 
 def test_there_is_a_mark_for_each_benchmark_and_their_mean_is_the_average(results):

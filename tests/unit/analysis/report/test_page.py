@@ -277,6 +277,24 @@ def test_titles_and_commands_are_not_repeated(tmp_path):
     assert not [caption for caption in captions if caption.removeprefix("<b>").startswith(titles)]  # the picture has it
 
 
+def test_a_control_that_the_methods_do_not_need_is_the_other_claim(tmp_path):
+    """At equal settings a claim about the control is one about the methods: it is named, and counted once."""
+    same = {"learning_rate": 1e-4, "mini_batch_questions": 2}
+    methods = {name: method.model_copy(update=same) for name, method in EXPERIMENT.methods.items()}
+    sentence = 'GRPO and SRPO have the same learning rate and updates per batch here: this is "SRPO ends above GRPO"'
+    for name, experiment in (("differ", EXPERIMENT), ("equal", EXPERIMENT.model_copy(update={"methods": methods}))):
+        page = unescape(make(tmp_path / name, experiment))
+        row = page.split('id="claim-srpo_over_grpo_at_its_settings"')[1].split("</tr>")[0]
+        equal = name == "equal"
+        assert ("same claim" in row) is (sentence.replace("GRPO and SRPO", "SRPO and GRPO") in row) is equal
+        assert ("not run with grpo_at_srpo_settings" in row) is not equal
+        counts = page.split("<h2>Primary claims and scores</h2>")[1].split("</summary>")[0]
+        assert ("same claim: 3" in counts) is equal
+        shown = page.split('<section id="scores">')[1].split("</table>")[0].count('id="claim-')
+        assert sum(map(int, re.findall(r": (\d+)</span>", counts))) == shown
+        assert verdicts(tmp_path / name)["srpo_over_grpo_at_its_settings"] == "not tested"
+
+
 def test_each_claim_stands_in_the_section_of_its_block(tmp_path):
     page = make(tmp_path)
     ids = {"primary": "scores", "mechanism": "mechanism", "time": "time"}

@@ -19,12 +19,14 @@ from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 from srpo import __version__
 from srpo.analysis.figures.curves import clock_curves
 from srpo.analysis.figures.registry import FIGURES, _title
-from srpo.analysis.report.first_look import LONGEST, _published, answers, card, command, listed, what_was_run
+from srpo.analysis.report.first_look import LONGEST, _published, _verdict, answers, card, command, listed, what_was_run
 from srpo.analysis.report.page import render
 from srpo.analysis.report.summary import background, power_sentence, remarks
+from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.verdicts import UNTESTED, findings
+from srpo.analysis.results.verdicts import UNTESTED, Outcome, findings
+from srpo.analysis.tables.registry import build_tables
 from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS
 from srpo.text import duration
@@ -104,9 +106,9 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
     last = [Scores.of(results).estimate("qwen3-8b", term, made.benchmarks, "end").value for term in terms.values()]
     base = 100 * results.bases["avg_at_k"].mean()
     assert scores == (
-        f"At its best checkpoint, GRPO has {ends['grpo']:.1f} % right, SDPO {ends['sdpo']:.1f} % and "
-        f"SRPO {ends['srpo']:.1f} % (untrained {base:.1f} %), on average over 5 benchmarks. "
-        "At the end of training: {:.1f}, {:.1f} and {:.1f} %.".format(*last)
+        f"At its best checkpoint, chosen on other questions, GRPO has {ends['grpo']:.1f} % right, "
+        f"SDPO {ends['sdpo']:.1f} % and SRPO {ends['srpo']:.1f} % (untrained {base:.1f} %), "
+        "on average over 5 benchmarks. At the end of training: {:.1f}, {:.1f} and {:.1f} %.".format(*last)
     )
     outcomes = {f.claim.id: f.outcomes[0] for f in found}
     over = [outcomes[f"srpo_over_{rival}_last"] for rival in ("grpo", "sdpo")]
@@ -116,14 +118,46 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
         assert estimate.value == pytest.approx(ends["srpo"] - ends[rival.lower()])
         side = "above" if estimate.value > 0 else "below"
         assert f"{abs(estimate.value):.1f}{' points' * (rival == 'GRPO')} {side} {rival} [{estimate.low:.1f}, " in leads
-        assert f"{outcome.holding} of 5" in leads
+        shown = [e for e in outcome.on_each.values() if (e.low > 0 if estimate.value > 0 else e.high < 0)]
+        assert f"{len(shown)} of 5" in leads
+        opposite = [name for name, each in outcome.on_each.items() if each.value * estimate.value < 0]
+        assert ("below on " in leads.split(rival)[1].split(")")[0]) is (estimate.value > 0 and bool(opposite))
+        assert all(results.experiment.benchmarks[name].title.lower() in leads for name in opposite)
     assert leads.endswith(f": with 3 runs each the first is shown, the second is {over[1].verdict}.")
     assert "1 does not hold" in decided
+    primary, others = (sum(map(int, re.findall(r"(\d+) (?:hold|do|is|are)", part))) for part in decided.split(";"))
+    assert [primary, others] == [int(n) for n in re.findall(r"(\d+) (?:primary claim|other)", decided)]
     assert all(len(sentence) <= LONGEST for sentence in (scores, leads, decided))
     assert what_was_run(results) == (
         f"Qwen3-8B on {len(made.benchmarks)} benchmarks of invented questions · GRPO, SDPO and SRPO · 3 seeds · "
         "10 h of wall clock"
     )
+
+
+def test_every_score_of_the_first_sentence_stands_in_a_table(tmp_path):
+    results = results_of(tmp_path, tiny_of(seeds=[1, 2]))
+    tables = build_tables(results)
+    numbers = {}
+    for name, score in (("table1", "cross_fitted"), ("ends", "end")):
+        frame = tables[name].frame
+        numbers[name] = frame[(frame["benchmark"] == "average") & (frame["budget"] == "10h")][score]
+    best, end = answers(results, findings(results))[0].split(" At the end of training: ")
+    assert re.findall(r"([\d.]+) %", best.split("(untrained")[0]) == [f"{value:.1f}" for value in numbers["table1"]]
+    assert re.findall(r"\d+\.\d", end) == [f"{value:.1f}" for value in numbers["ends"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict", "said"),
+    [
+        (5.0, "holds", "shown"),
+        (-5.0, "does not hold", "shown"),  # the sentence says that it is below
+        (5.0, "suggestive", "suggestive, not shown after correction"),
+        (-5.0, "undecided", "undecided after correction"),
+        (0.5, "undecided", "undecided"),
+    ],
+)
+def test_a_verdict_is_about_the_side_that_the_sentence_names(value, verdict, said):
+    assert _verdict(Outcome("m", verdict, Estimate(value, error=1.0, dof=20.0))) == said
 
 
 def test_one_seed_has_no_interval_and_decides_nothing(tmp_path):
@@ -154,7 +188,7 @@ def test_the_sentences_of_each_model_and_of_many_methods(tmp_path):
 def test_nothing_to_compare_is_no_sentence(tmp_path):
     results = results_of(tmp_path, tiny_of(methods=["sdpo"]))
     scores, decided = answers(results, findings(results))
-    assert scores.startswith("At its best checkpoint, SDPO has ")
+    assert scores.startswith("At its best checkpoint, chosen on other questions, SDPO has ")
     assert decided == "No primary claim is tested here (yet)."
 
 
