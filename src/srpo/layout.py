@@ -85,7 +85,7 @@ class RunFiles:
         return self.checkpoints / f"step{step}"
 
     def checkpoint_name(self, step: int) -> str:
-        """The same, relative to the run's folder, as the summary has it."""
+        """The checkpoint's path relative to the run's folder, as the summary has it."""
         return str(self.checkpoint(step).relative_to(self.folder))
 
     superseded = _Place("superseded")

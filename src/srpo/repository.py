@@ -9,7 +9,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 
 DATA_FOLDERS = ("configs", "reports")
-"""What a built package carries along; ``setup.py`` lists the same."""
+"""What a built package carries along; ``setup.py`` lists the same folders."""
 
 ROOT = _PACKAGE if all((_PACKAGE / name).is_dir() for name in DATA_FOLDERS) else _PACKAGE.parents[1]
 """The folder that holds :data:`DATA_FOLDERS`: the checkout's top or the installed package."""

@@ -336,7 +336,7 @@ def _has_calls(response: str) -> bool:
 
 
 def _has_calls_as_reference(response: str) -> bool:
-    """The same as the reference reads it: it skips malformed inputs."""
+    """Whether actions and inputs are there as the reference reads them: it skips malformed inputs."""
     return bool(_WORD_NAME.search(response) and _INPUT.search(response))
 
 

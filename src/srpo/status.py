@@ -99,7 +99,7 @@ def table(name: str, statuses: Sequence[RunStatus], now: float | None = None) ->
 
 
 def as_json(name: str, statuses: Iterable[RunStatus]) -> str:
-    """The same for scripts: one object, with every field of every run."""
+    """The runs for scripts: one JSON object, with every field of every run."""
     return json.dumps({"experiment": name, "time": time.time(), "runs": [asdict(status) for status in statuses]})
 
 

@@ -112,7 +112,7 @@ class Routes:
 def has_loss(
     branch: Integer[Tensor, " tokens"], loss: Literal["policy_gradient", "distillation"]
 ) -> Bool[Tensor, " tokens"]:
-    """Whether tokens or rollouts, each given by its branch's index in ``BRANCHES``, enter a loss."""
+    """Whether tokens or rollouts enter a loss; each is given by the index of its branch in ``BRANCHES``."""
     enters = torch.tensor([other.loss == loss for other in BRANCHES.values()], device=branch.device)
     return enters[branch.long()]
 

@@ -111,5 +111,5 @@ def foreign_question(asked: list[Question], own: int) -> int:
 
 
 def _same_answer(response: str, shown: str) -> bool:
-    """Whether both have an answer, and the same."""
+    """Whether both texts have an answer, and it is one and the same."""
     return bool(answer := shown_answer(shown)) and shown_answer(response) == answer

@@ -519,7 +519,7 @@ def _check_warm_starts(experiment: Experiment, where: str) -> None:
 
 
 def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
-    """Say how many questions are repeated, and how many of the test are trained on; not all of them may be."""
+    """Warn of repeated questions and of test questions that are trained on; refuse a test of trained questions only."""
     asked = {split: [json.dumps(row.messages) for row in of_split] for split, of_split in rows.items()}
     known = {*asked["train"]}
     if known.issuperset(asked["test"]):

@@ -26,7 +26,7 @@ def jagged(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def jagged_of_parts(rows: Sequence[Sequence[Tensor]], dtype: torch.dtype | None = None) -> Tensor:
-    """The same for rows that consist of several tensors.
+    """A jagged nested tensor of rows that consist of several tensors.
 
     Args:
         dtype: of the result if no row has a part.

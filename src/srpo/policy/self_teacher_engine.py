@@ -229,7 +229,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         return inputs, output_args
 
     def _packed_rows(self, micro_batch: TensorDict) -> tuple[dict, dict]:
-        """The same without padding, for rows of several responses; the attention tells the rows apart."""
+        """Inputs without padding, for rows of several responses; the attention tells the rows apart."""
         rows = PackedRows.of(
             micro_batch["prompt_lengths"],
             micro_batch["response_lengths"].offsets().diff(),

@@ -180,7 +180,7 @@ _QUIET_SECONDS = 0.02
 """Seconds without a new request after which a complete batch is decoded."""
 
 _PATIENCE_SECONDS = 5.0
-"""The same for a smaller batch, which occurs if requests were not balanced."""
+"""Seconds of quiet before a smaller batch is decoded, which occurs if requests were not balanced."""
 
 _Waiting = tuple[list[int], dict, asyncio.Future]  # prompt, sampling parameters
 

@@ -247,7 +247,7 @@ def unpacked(folder: Path) -> Path:
 
 
 def unpack(folder: Path, layout: Layout) -> None:
-    """Write the files of a published experiment as its results folder had them, for all commands that read one.
+    """Write the files of a published experiment as they were in its results folder, for all commands that read one.
 
     Raises:
         SrpoError: if a published file cannot be read.

@@ -41,7 +41,7 @@ def primary_differences(results: Results) -> pd.DataFrame:
 
 
 def our_differences(results: Results) -> pd.DataFrame:
-    """The same of our questions."""
+    """Our questions that were tested, for each model, as :func:`_differences` has them."""
     return _differences(results, lambda claim: claim.ours)
 
 

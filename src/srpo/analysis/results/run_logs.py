@@ -21,7 +21,7 @@ LOSS_BY_TOKEN = {
     "rest of the answer": "distillation_share/answer_rest",
     "format": "distillation_share/format",
 }
-"""What figures and tables call the shares of a step's distillation loss, and the names in the log."""
+"""What tables call the shares of a step's distillation loss, and the names in the log."""
 LOSS_BY_POSITION = {
     f"{name} quarter": f"distillation_share/quarter_{i}"
     for i, name in enumerate(("first", "second", "third", "last"), 1)
@@ -32,7 +32,7 @@ WEIGHTS = {
     "90 % quantile": "weights/p90",
     "largest": "weights/max",
 }
-"""The same for the quantiles of the dynamic weights."""
+"""What tables call the quantiles of the dynamic weights, and the names in the log."""
 
 
 class RunLogs:

@@ -15,7 +15,7 @@ def clocks_table(results: Results) -> Table:
 
 
 def measured_clocks_table(results: Results) -> Table:
-    """The same in measured seconds, which differ by machine."""
+    """Differences of methods in measured seconds, which differ by machine."""
     return _table("clocks_measured", "The same runs in measured seconds", results, measured=True)
 
 
