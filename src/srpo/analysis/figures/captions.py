@@ -1,7 +1,5 @@
 """Captions of figures: what is shown, how many seeds it comes from, and what the bands are."""
 
-from collections.abc import Iterable
-
 import pandas as pd
 
 from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS
@@ -11,17 +9,8 @@ from srpo.analysis.results.titles import budgets_listed, count_range, seconds_pe
 _SMOOTHED = "Lines: centred rolling means over a tenth of the steps. Faint: single steps."
 
 
-_COVERED = {
-    "seed and question": "training seeds and test questions",
-    "base model and question": "base models, training runs and test questions",
-    "seed": "training seeds",
-}
-
-
-def covered(sampling_units: Iterable[str]) -> str:
-    """What the intervals of a figure cover, by their sampling units; empty if there are none."""
-    there = set(sampling_units)
-    return " or ".join(text for unit, text in _COVERED.items() if unit in there)
+_COVERED = {"seed and question": "training seeds and test questions", "seed": "training seeds"}
+"""What an interval of a figure covers, by its sampling unit."""
 
 
 def _bands(frame: pd.DataFrame) -> str:
@@ -30,7 +19,7 @@ def _bands(frame: pd.DataFrame) -> str:
         return ""
     seeds = count_range(frame["seeds"])
     lines = "One seed per line" if seeds == "1" else f"Lines are means over {seeds} seeds"
-    over = covered(frame["unit"])
+    over = " or ".join(text for unit, text in _COVERED.items() if unit in set(frame["unit"]))
     return f"{lines}; bands are pointwise 95 % intervals over {over}." if over else f"{lines}, no intervals."
 
 

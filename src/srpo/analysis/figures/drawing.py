@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.curves import ALARM, Series, score_lines, untrained_scores
-from srpo.analysis.figures.panels import Against, Panels, clock_unit, name_row, plot, wrapped
+from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import planned
 from srpo.analysis.results.titles import budget_title, method_title, seconds_per_step
@@ -52,7 +52,7 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         handles.append(Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base"))
     if (frame["series"] == ALARM).any():
         handles.append(Line2D([], [], color="#555555", label=ALARM, **_ALARM_STYLE))
-    panels.legend(handles)
+    legend(panels.figure, handles)
     return panels.figure
 
 
@@ -79,7 +79,7 @@ class LinesByMethod:
                 plot(axes, line, line[self.against] / unit, **panels.styles[method] | {"marker": ""})
         panels.share_y(self.label)
         panels.time_axis(self.against)
-        panels.legend(panels.method_handles())
+        legend(panels.figure, panels.method_handles())
         return panels.figure
 
 
@@ -107,7 +107,7 @@ class LinesBySeries:
             axes.set_ylim(*self.limits)
         panels.share_y(self.label)
         panels.label_x("training step")
-        panels.legend([Line2D([], [], label=name, **options) for name, options in styles.items()])
+        legend(panels.figure, [Line2D([], [], label=name, **options) for name, options in styles.items()])
         return panels.figure
 
 

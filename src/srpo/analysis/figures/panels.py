@@ -103,10 +103,6 @@ class Panels:
             handles.append(Line2D([], [], label=method_title(self.results, method), **options))
         return handles
 
-    def legend(self, handles: list[Line2D]) -> None:
-        """One legend for the figure, below the panels."""
-        legend(self.figure, handles)
-
 
 def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, **options: Any) -> None:
     """Draw a line with the band of its interval, and faintly the values before smoothing."""

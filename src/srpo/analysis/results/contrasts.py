@@ -106,9 +106,9 @@ def contrast(
     if reason := _too_little(by_question) if questions > 1 else "":
         return Estimate(value, over, count, reason=reason, paired=paired)
     variance = _variance(strata, known, bounds)
-    found, errors = [variance], None
+    found = [variance]
     if paired:
-        found, errors = _with_base_models(variance, [arms[0].values.mean(axis=1) for arms in strata])
+        found = _with_base_models(variance, [arms[0].values.mean(axis=1) for arms in strata])
         variance = found[0]
     (error, dof), *others = [each.error() for each in found]
     if error == 0:
@@ -117,9 +117,7 @@ def contrast(
         return Estimate(value, over, count, reason="every score is 0 or 100 %", paired=paired)
     parts = variance if several and spread is None else None
     further = tuple(each for each in others if each[0])
-    return Estimate(
-        value, over, count, error, dof, further, bounds, spread, paired=paired, errors=errors, variance=parts
-    )
+    return Estimate(value, over, count, error, dof, further, bounds, spread, paired=paired, variance=parts)
 
 
 def over_benchmarks(values: Sequence[float]) -> Estimate | None:
@@ -189,8 +187,8 @@ def _variance(strata: Sequence[Sequence[Arm]], use_spread: bool, bounds: tuple[f
     return Variance(questions, runs, both, added)
 
 
-def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> tuple[list[Variance], tuple[float, float]]:
-    """The three variances, the one with the widest 95 % interval first, and the standard errors of the first two.
+def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> list[Variance]:
+    """The three variances, the one with the widest 95 % interval first.
 
     By benchmark: ``variance``, as if base models moved each benchmark independently. By base model: the variance of one
     number per base model, with as many degrees of freedom as base models, minus one. It does not know other questions,
@@ -204,8 +202,7 @@ def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> tuple[
     between = float(by_model.var(ddof=1)) / len(by_model)
     shared = Variance([], [(between, len(by_model))], 0.0)
     three = [variance, shared, replace(variance, runs=shared.runs)]
-    errors = variance.error()[0], shared.error()[0]
-    return sorted(three, key=lambda each: each.half_width(), reverse=True), errors
+    return sorted(three, key=lambda each: each.half_width(), reverse=True)
 
 
 def _question_variance(scores: np.ndarray, bounds: tuple[float, float] | None) -> float:

@@ -86,8 +86,7 @@ class Estimate:
 
     Attributes:
         sampling_unit: what the interval generalises over; tables have it in the columns ``_unit``. ``run``: a share of
-            runs. ``benchmark``: numbers without questions, from one run each. The differences between benchmarks
-            include those between runs, so the interval is too wide, not too narrow.
+            runs. ``benchmark``: one number per benchmark.
         count: runs of the method with the fewest, or base models, or questions, or benchmarks.
         error, dof: standard error and its degrees of freedom; NaN without an interval.
         others: further estimates of the two. The largest p-value of all counts, and so the widest interval.
@@ -95,7 +94,6 @@ class Estimate:
         spread: the spread between runs that was measured on other methods, if it is used.
         reason: why there is no interval.
         paired: whether the sampling unit of the runs is the base model, which every method starts from.
-        errors: if paired, the standard error with independent benchmarks, and with one number per base model.
         variance: the parts of ``error`` squared, if methods have several runs.
     """
 
@@ -109,7 +107,6 @@ class Estimate:
     spread: Spread | None = None
     reason: str = ""
     paired: bool = False
-    errors: tuple[float, float] | None = None
     variance: Variance | None = None
 
     @property

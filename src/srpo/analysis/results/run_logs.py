@@ -15,25 +15,6 @@ from srpo.analysis.results.load import RUN_KEY, Results, RunKey, by_run
 from srpo.analysis.results.lookups import Lookup
 from srpo.analysis.results.matrix import repeated_runs
 
-LOSS_BY_TOKEN = {
-    "reasoning": "distillation_share/reasoning",
-    "first answer token": "distillation_share/answer_start",
-    "rest of the answer": "distillation_share/answer_rest",
-    "format": "distillation_share/format",
-}
-"""What tables call the shares of a step's distillation loss, and the names in the log."""
-LOSS_BY_POSITION = {
-    f"{name} quarter": f"distillation_share/quarter_{i}"
-    for i, name in enumerate(("first", "second", "third", "last"), 1)
-}
-WEIGHTS = {
-    "10 % quantile": "weights/p10",
-    "median": "weights/median",
-    "90 % quantile": "weights/p90",
-    "largest": "weights/max",
-}
-"""What tables call the quantiles of the dynamic weights, and the names in the log."""
-
 
 class RunLogs:
     """The logs of an experiment by run; each method with a model's name gives a :data:`Lookup` for it.

@@ -9,7 +9,7 @@ from srpo.analysis.results.estimates import PERCENT, Estimate
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import is_paired, planned
-from srpo.analysis.results.run_logs import LOSS_BY_POSITION, LOSS_BY_TOKEN, WEIGHTS, RunLogs
+from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import method_title
 from srpo.analysis.tables.grid import Grid, Row
 from srpo.analysis.tables.table import Table, estimate_cell, intervals_note
@@ -47,17 +47,24 @@ _DIAGNOSTICS = {
         *(_Diagnostic(f"{branch.title} branch", f"grad_norm/{branch.name}") for branch in comparable_branches()),
     ],
     "Distillation loss by kind of token, %": [
-        _Diagnostic(label, metric, "%", 1) for label, metric in LOSS_BY_TOKEN.items()
+        _Diagnostic("reasoning", "distillation_share/reasoning", "%", 1),
+        _Diagnostic("first answer token", "distillation_share/answer_start", "%", 1),
+        _Diagnostic("rest of the answer", "distillation_share/answer_rest", "%", 1),
+        _Diagnostic("format", "distillation_share/format", "%", 1),
     ],
     "Distillation loss by position in the response, %": [
-        _Diagnostic(label, metric, "%", 1) for label, metric in LOSS_BY_POSITION.items()
+        _Diagnostic(f"{name} quarter", f"distillation_share/quarter_{i}", "%", 1)
+        for i, name in enumerate(("first", "second", "third", "last"), 1)
     ],
     "Most likely first answer token is that of the shown sibling, % of distilled rollouts with another one": [
         _Diagnostic("student", "copying/student", "%", 1),
         _Diagnostic("self-teacher", "copying/teacher", "%", 1),
     ],
     "Dynamic weights": [
-        *(_Diagnostic(label, metric) for label, metric in WEIGHTS.items()),
+        _Diagnostic("10 % quantile", "weights/p10"),
+        _Diagnostic("median", "weights/median"),
+        _Diagnostic("90 % quantile", "weights/p90"),
+        _Diagnostic("largest", "weights/max"),
         _Diagnostic("effective share of tokens, %", "weights/effective_fraction", "%", 1),
         _Diagnostic("weighted loss, % of unweighted", "weights/loss_scale", "%", 1, share=False),
     ],

@@ -123,7 +123,6 @@ _UNITS = {
     "question, run SD": "over test questions, widened by the spread between training seeds of the methods with several "
     "(another run, other questions and samples)",
     "question": "over test questions (other questions and samples, the same training run)",
-    "benchmark": "over benchmarks (of one run each)",
 }
 
 
