@@ -132,22 +132,6 @@ def test_entropy_of_a_uniform_distribution_is_the_logarithm_of_its_size():
     np.testing.assert_allclose(entropy(torch.zeros(1, 151_936)).item(), math.log(151_936), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["usual", "sharp"])
-def test_gradient_of_the_restriction(kind):
-    logits = LOGITS[kind].clone().requires_grad_()
-    ids = top_k_ids(logits, K)
-    upstream = random_logits(1.0, seed=3, vocabulary=K + 1)
-    top_k_with_tail(logits, ids).backward(upstream)
-    p, outcomes = np.exp(enumerate_log_probs(logits.detach())), np.exp(enumerate_top_k_with_tail(logits.detach(), ids))
-    expected = np.zeros((TOKENS, VOCABULARY))
-    for t in range(TOKENS):
-        for v in range(VOCABULARY):
-            chosen = ids[t].tolist()
-            own = upstream[t, chosen.index(v)] if v in chosen else upstream[t, K] * p[t, v] / outcomes[t, K]
-            expected[t, v] = own - p[t, v] * upstream[t].double().sum()
-    np.testing.assert_allclose(logits.grad.numpy(), expected, atol=3e-6)
-
-
 SOME = torch.arange(TOKENS) % 3 == 1
 ROWS = {"none": torch.zeros_like(SOME), "some": SOME, "all": torch.ones_like(SOME)}
 

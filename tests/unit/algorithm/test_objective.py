@@ -16,7 +16,7 @@ from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 from srpo.algorithm.branches import index_of
 from srpo.algorithm.distribution import top_k_with_tail
 from srpo.algorithm.importance import truncated_ratio
-from srpo.algorithm.objective import Losses, branch_losses, objective, policy_loss
+from srpo.algorithm.objective import branch_losses, objective, policy_loss
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.kept_log_probs import KEPT
@@ -118,12 +118,6 @@ def test_fillers_alone_are_an_exact_zero_that_can_be_differentiated(name):
     loss = objective(losses, 8)
     loss.backward()
     assert (loss.item(), log_prob.grad.tolist()) == (0, [0])
-
-
-def test_the_objective_is_the_sum_over_branches_divided_once():
-    sums = {"grpo": torch.tensor(3.0), "sdpo": torch.tensor(-1.0)}
-    none = torch.zeros(0)
-    assert objective(Losses(sums, none, none, none, none, torch.tensor(0), torch.tensor(0)), 8).item() == 0.25
 
 
 def test_distilled_tokens_have_no_policy_gradient():

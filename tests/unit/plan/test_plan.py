@@ -237,15 +237,13 @@ def test_a_method_that_is_not_in_the_figure(method: str, like: str) -> None:
     assert plan.timed_like(PAPER.methods[method]) == like
 
 
-def test_a_card_that_is_not_known_is_one_line(capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["plan", "one-gpu", "--gpu", "gtx480"]) == 2
-    assert "--gpu gtx480: unknown; there is a10g" in capsys.readouterr().err
+def test_a_card_of_one_s_own_and_one_that_is_too_small(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["plan", "one-gpu", "--gpu", "8000:2250:192"]) == 0
     assert "card: 8000:2250:192, 192 GB" in capsys.readouterr().out
     assert cli.main(["plan", "one-gpu", "--gpu", "a10g"]) == 0
     assert "warning" not in capsys.readouterr().err
     assert cli.main(["plan", "one-gpu-48gb", "--gpu", "a10g"]) == 0
-    assert "qwen3-1.7b: an update needs about" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("srpo: warning: qwen3-1.7b: an update needs about ")
 
 
 def test_hours_add_up() -> None:
@@ -422,11 +420,6 @@ def test_every_experiment_has_a_plan(
     assert cli.main(["plan", file, "--nodes", "3"]) == 0
     of_file = re.sub(f"srpo (rehearse|plan) {name}", rf"srpo \1 {file}", printed.out)
     assert capsys.readouterr().out == of_file.replace(f" configs/experiments/{name}.yaml", f" {file}")
-
-
-def test_a_shortage_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["plan", "paper", "--gpu", "l40s"]) == 0
-    assert capsys.readouterr().err.startswith("srpo: warning: qwen3-8b: an update needs about ")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from one_step import (
     draw_rollouts,
     kept,
     largest_difference,
+    local,
     record_updates,
     update,
     update_with,
@@ -148,13 +149,19 @@ def test_the_average_moves_once_per_batch_or_once_per_update(base, tmp_path, mov
     engine, rollouts = engine_of(run), draw_rollouts(run)
     expected = {name: tensor.double() for name, tensor in weights(engine.teacher).items()}
     students, _ = record_updates(engine)
-    update_with(run, before_update(run, rollouts))
-    assert len(students) == 4
-    for student in students if moves_after == "update" else students[-1:]:
-        expected = {name: 0.7 * slow + 0.3 * student[name].double() for name, slow in expected.items()}
-    found = {name: tensor.double() for name, tensor in weights(engine.teacher).items()}
-    assert largest_difference(found, expected) < 5e-7  # float32
-    assert engine.moves == (4 if moves_after == "update" else 1)
+    for batch in (1, 2):
+        prepared, before = before_update(run, rollouts), weights(engine.teacher)
+        students.clear()
+        update_with(run, prepared)
+        assert len(students) == 4
+        assert largest_difference(before, expected) < 5e-7  # only updates move it
+        for student in students if moves_after == "update" else students[-1:]:
+            expected = {name: 0.7 * slow + 0.3 * student[name].double() for name, slow in expected.items()}
+        assert largest_difference(weights(engine.teacher), expected) < 5e-7  # float32
+        assert engine.moves == (4 * batch if moves_after == "update" else batch)
+    # the shards, which a state dict shows, have followed; not only what a forward pass left gathered
+    state = {name: local(tensor) for name, tensor in engine.teacher.state_dict().items()}
+    assert all(torch.equal(state[name], tensor) for name, tensor in weights(engine.teacher).items())
 
 
 def test_with_one_update_per_batch_both_clocks_are_the_same_run_bit_for_bit(base, tmp_path):

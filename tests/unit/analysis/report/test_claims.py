@@ -5,14 +5,13 @@ import re
 from dataclasses import replace
 
 import null_experiment
-import pandas as pd
 import paper_truth
 import pytest
 import yaml
 
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.report.page import claim_row
-from srpo.analysis.results.claims import CLAIMS, Claim, Rule, load_claims
+from srpo.analysis.results.claims import Claim, Rule, load_claims
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.verdicts import findings, overall
@@ -321,12 +320,6 @@ def test_a_budget_with_few_validations_tests_nothing(paper, kept, verdict):
 
 def test_our_questions_are_marked():
     assert {claim.id for claim in load_claims() if claim.ours} == OURS
-
-
-def test_no_verdict_is_typed():
-    text = CLAIMS.read_text()
-    assert "verdict:" not in text
-    assert pd.Series([claim.id for claim in load_claims()]).is_unique
 
 
 def test_of_one_run_each_nothing_is_said_about_an_interval(tmp_path):
