@@ -26,7 +26,7 @@ TABLE = {
 }
 METHOD = load_method("advantage_mix", title="SRPO at the sampled tokens", routing=TABLE, mix_lambda=0.0)
 CLIPS = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0}
-"""verl's defaults; the loss has the method's."""
+"""verl's defaults; the loss takes these settings from the method instead."""
 
 
 def routed_advantages(
@@ -76,7 +76,7 @@ def srpo_sampled_token(
         given, own = getattr(config, name, default), getattr(METHOD, name)
         if given not in {default, own}:
             raise ValueError(
-                f"actor.{name} = {given}: srpo_sampled_token has the method's, {own}; leave it at {default}"
+                f"actor.{name} = {given}: srpo_sampled_token takes {own} from the method; leave it at {default}"
             )
     response_mask = response_mask.bool()
     bad = response_mask & ~advantages.isfinite()

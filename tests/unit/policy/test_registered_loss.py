@@ -84,7 +84,7 @@ def test_advantages_take_what_verl_has() -> None:
         ({"loss_agg_mode": "seq-mean-token-mean"}, r"loss_agg_mode = seq-mean-token-mean: .* use token-mean"),
         (
             {"config": types.SimpleNamespace(global_batch_info=WHOLE, clip_ratio_high=0.5)},
-            r"actor.clip_ratio_high = 0.5: srpo_sampled_token has the method's, 0.28; leave it at 0.2",
+            r"actor.clip_ratio_high = 0.5: srpo_sampled_token takes 0.28 from the method; leave it at 0.2",
         ),
         ({"config": None}, "global_batch_info has no batch_num_tokens"),
         ({"advantages": torch.full((2, 3), math.nan)}, "advantages: not finite for a token of rollout 1 of"),
