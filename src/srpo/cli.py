@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -695,10 +696,11 @@ def _load(experiment: str) -> config.Experiment:
     """The experiment of a name, of a file, or of standard input."""
     from srpo.experiment.compose import experiment_file, load_experiment, parse_mapping
 
-    if experiment == "-":
-        loaded = load_experiment(parse_mapping(sys.stdin.read(), "standard input"), where="standard input")
-    else:
-        loaded = load_experiment(experiment_file(experiment))
+    with redirect_stdout(sys.stderr):  # what modules of rewards and branches print is not what a verb prints
+        if experiment == "-":
+            loaded = load_experiment(parse_mapping(sys.stdin.read(), "standard input"), where="standard input")
+        else:
+            loaded = load_experiment(experiment_file(experiment))
     if loaded.execution.verl_overrides and find_spec("verl"):
         with gc_paused():
             from srpo.policy.verl_config import check_overrides

@@ -24,6 +24,7 @@ from pydantic import Field, FiniteFloat, ValidationError
 from srpo.algorithm.method import Method, patched
 from srpo.errors import SrpoError
 from srpo.experiment.config import (
+    REPOSITORY,
     Block,
     Execution,
     Experiment,
@@ -230,11 +231,12 @@ def _extended(
     return merged
 
 
-def _of_parents(method: str, changed: dict[str, Any], config_root: Path) -> dict[str, Any]:
+def _of_parents(method: str, changed: dict[str, Any], config_root: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     """What an experiment changes of a method, and of those that it extends."""
     path = method_files(config_root).get(method)
-    parent = _read_yaml(path).get("extends") if path else None
-    return (_of_parents(parent, changed, config_root) if parent else {}) | changed.get(method, {})
+    parent = _read_yaml(path).get("extends") if path and method not in seen else None
+    of_parent = _of_parents(str(parent), changed, config_root, (*seen, method)) if parent else {}
+    return of_parent | changed.get(method, {})
 
 
 def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[str, str]) -> dict[str, Any]:
@@ -435,10 +437,11 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
         )
     if content.get("kind") == "local" and isinstance(content.get("path"), str):
         checkpoint = Path(content["path"]).expanduser()
-        if not checkpoint.is_dir():
-            raise SrpoError(f"{path}: path = {content['path']}: no such folder")
+        if not (checkpoint / "config.json").is_file():
+            what = "no config.json in it" if checkpoint.is_dir() else "no such folder"
+            raise SrpoError(f"{path}: path = {content['path']}: {what}; give a checkpoint in Hugging Face format")
     if kind == "methods":
-        return patched(content, lambda parent: _load_named("methods", parent, config_root, str(path)))
+        return patched(content, lambda parent: _load_named("methods", parent, config_root, str(path), (*seen, name)))
     if kind == "models" and (parent := content.pop("extends", None)) is not None:
         return _other_model(content, _load_named("models", str(parent), config_root, str(path), (*seen, name)))
     return _with_own_data(content, path) if kind == "benchmarks" else content
@@ -686,6 +689,7 @@ _PATTERNS = {
     r"^[a-z0-9][a-z0-9_-]*$": "give small letters, digits, hyphens and underscores; a letter or digit is first",
     r"^[0-9a-f]{64}$": "give the 64 digits of a SHA-256",
     r"^[0-9a-f]{40}$": "give the 40 digits of a commit",
+    REPOSITORY: "give OWNER/NAME",
 }
 """What a pattern of a configuration class asks for."""
 

@@ -29,6 +29,8 @@ REHEARSAL_STEPS = 10
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+REPOSITORY = r"^[\w.-]*\w[\w.-]*/[\w.-]*\w[\w.-]*$"
+"""On GitHub or the Hugging Face hub; neither name has points only."""
 
 
 class Architecture(Config):
@@ -151,7 +153,7 @@ class HubModel(_Model):
     """
 
     kind: Literal["hub"]
-    repository: str
+    repository: Annotated[str, Field(pattern=REPOSITORY)]
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     shape: TransformerShape | None = None
 
@@ -212,7 +214,7 @@ class SourceFile(Config):
 class Source(Config):
     """Where real splits come from."""
 
-    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    repository: Annotated[str, Field(pattern=REPOSITORY)]
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     train: SourceFile
     test: SourceFile
@@ -350,11 +352,17 @@ Benchmark = Annotated[
 # ---------------------------------------------------------------- training
 
 
+Temperature = Annotated[float, Field(ge=0.01, le=10)]
+"""Below, float32 has no room for logits; above, samples are noise."""
+FlopsPerSecond = Annotated[float, Field(ge=1e6, le=1e18)]
+"""From below any machine to above all: with more a run would not end."""
+
+
 class Sampling(Config):
     """How validation and evaluation sample."""
 
     rollouts: Count = 16
-    temperature: Positive = 0.6
+    temperature: Temperature = 0.6
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
 
 
@@ -368,8 +376,8 @@ class ModelledClock(Config):
     """It counts the FLOPs of a step's phases at nominal rates, so that results do not depend on the machine."""
 
     kind: Literal["modelled"]
-    decode_flops_per_second: Positive = 1e10
-    dense_flops_per_second: Positive = 3e10
+    decode_flops_per_second: FlopsPerSecond = 1e10
+    dense_flops_per_second: FlopsPerSecond = 3e10
 
 
 class CalibratedClock(Config):
@@ -415,8 +423,8 @@ class Training(Config):
     # what becomes of a question whose prompt is longer (benchmarks/lengths.py)
     overlong_prompts: Literal["refuse", "leave_out"] = "refuse"
     max_reprompt_len: Count = 10240
-    temperature: Positive = 1.0
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    temperature: Temperature = 1.0
+    weight_decay: Fraction = 0.01
     warmup_steps: Annotated[int, Field(ge=0)] = 10
     clip_grad: Positive = 1.0
     micro_batch_size: Count = 64

@@ -14,7 +14,7 @@ from srpo.errors import SrpoError
 from srpo.files import is_lfs_pointer, read_bytes
 from srpo.schema import Config
 
-_PARQUET = b"PAR1"
+_PARQUET, _GZIP = b"PAR1", b"\x1f\x8b"
 _FROM_CSV = 'write it as parquet first: pandas.read_csv(FILE, dtype="string").to_parquet("train.parquet")'
 
 
@@ -83,11 +83,13 @@ def read_file(path: Path) -> bytes:
     """Read a file of questions.
 
     Raises:
-        SrpoError: if it cannot be read, or is a pointer of Git LFS.
+        SrpoError: if it cannot be read, is compressed or a pointer of Git LFS.
     """
     content = read_bytes(path)
     if is_lfs_pointer(content):
         raise SrpoError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull in the repository")
+    if content.startswith(_GZIP):
+        raise SrpoError(f"{path}: compressed; unpack it")
     return content
 
 

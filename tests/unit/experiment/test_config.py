@@ -272,6 +272,15 @@ def test_run_outside_the_matrix() -> None:
             {"training": {**SHARED, "clock": {"flops": 1}}},
             ["training.clock = {'flops': 1}: the key kind is missing; give one of 'wall', 'modelled', 'calibrated'"],
         ),
+        (
+            {"training": {**SHARED, "weight_decay": 2}},
+            ["training.weight_decay = 2: input should be less than or equal to 1"],
+        ),
+        ({"training": {**SHARED, "temperature": 1e-9}}, ["temperature = 1e-09", "greater than or equal to 0.01"]),
+        (
+            {"training": {**SHARED, "clock": {"kind": "modelled", "decode_flops_per_second": 1e300}}},
+            ["training.clock.decode_flops_per_second = 1e+300", "less than or equal to 1000000000000000000"],
+        ),
         ({"training": {**SHARED, "max_steps": 0}}, ["max_steps = 0", "than or equal to 1, or null"]),
         ({"training": {**SHARED, "stop_on": "warn"}}, ["stop_on = 'warn': input should be 'alarm' or 'cost', or null"]),
         (
@@ -436,13 +445,20 @@ def test_a_model_extends_another(own: Path) -> None:
     assert child == parent | {"name": "less", "title": "Less", "stored": {}, "warm_start": warm_start}
 
 
-def test_a_model_that_extends_itself_is_refused(own: Path) -> None:
+@pytest.mark.parametrize("kind", ["models", "methods"])
+def test_what_extends_itself_is_refused(own: Path, kind: str) -> None:
     with refused("extends: mine -> mine is a circle"):
-        load_with(own, "models", "mine", {"title": "Mine", "extends": "mine"})
+        load_with(own, kind, "mine", {"title": "Mine", "extends": "mine"})
+
+
+def test_a_list_of_parents_is_refused(own: Path) -> None:
+    with refused("""method "['srpo']": a name has letters"""):
+        load_with(own, "methods", "mine", {"title": "Mine", "extends": ["srpo"]})
 
 
 GRPO = yaml.safe_load(method_files()["grpo"].read_text())
 MODEL = yaml.safe_load((CONFIGS / "models" / "miniature-tiny.yaml").read_text())
+HUB = yaml.safe_load((CONFIGS / "models" / "qwen3-0.6b.yaml").read_text())
 CALLS = yaml.safe_load((CONFIGS / "benchmarks" / "miniature" / "tooluse.yaml").read_text()) | {"title": "Calls"}
 SUMS = {
     "kind": "sourced",
@@ -473,6 +489,8 @@ SUMS = {
             {"kind": "local", "title": "Mine", "path": "/nope"},
             ["mine.yaml: path = /nope: no such folder"],
         ),
+        ("models", "mine", {"kind": "local", "title": "Mine", "path": "."}, ["path = .: no config.json in it; give a"]),
+        ("models", "mine", {**HUB, "title": "Mine", "repository": "../.."}, ["repository = '../..': give OWNER/NAME"]),
         ("benchmarks", "own/a b", SUMS, ["benchmark 'own/a b'", "letters"]),
         (
             "methods",
@@ -480,8 +498,8 @@ SUMS = {
             {**GRPO, "title": "Mine", "name": "grpo"},
             ["mine.yaml: name = 'grpo'", "leave the key out"],
         ),
-        ("methods", "mine", GRPO, ["methods.mine.title = 'GRPO'", "also that of grpo"]),
-        ("benchmarks", "own/sums", {**SUMS, "title": "Physics"}, ["benchmarks.sums.title", "also that of physics"]),
+        ("methods", "mine", GRPO, ["methods.mine.title = 'GRPO'", "grpo has it, too"]),
+        ("benchmarks", "own/sums", {**SUMS, "title": "Physics"}, ["benchmarks.sums.title", "physics has it, too"]),
         ("benchmarks", "own/sums", {**SUMS, "reward": "guess"}, ["benchmarks.sums.reward = 'guess'", "answer_match"]),
         ("benchmarks", "own/sums", {**SUMS, "kind": "source"}, ["benchmarks.sums", "kind = source", "'sourced'"]),
         ("benchmarks", "own/sums", {k: v for k, v in SUMS.items() if k != "kind"}, ["sums", "the key kind is missing"]),

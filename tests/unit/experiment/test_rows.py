@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -76,6 +77,12 @@ def test_what_is_no_question_is_located(content: bytes, words: str):
         parse_rows(content, "x")
     assert str(caught.value).startswith(words)
     assert "\n" not in str(caught.value)
+
+
+def test_a_compressed_file_is_named(tmp_path: Path):
+    (tmp_path / "q.jsonl.gz").write_bytes(gzip.compress(json_lines(RECORDS)))
+    with pytest.raises(SrpoError, match=r"/q\.jsonl\.gz: compressed; unpack it$"):
+        read_file(tmp_path / "q.jsonl.gz")
 
 
 def test_a_csv_file_is_told_how_to_become_one_that_is_read():
