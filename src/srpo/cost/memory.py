@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from srpo.algorithm import LOGITS_CHUNK
 from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, GgufModel, LocalModel, MiniatureModel, Model, Training, TransformerShape
-from srpo.repository import CONFIGS
 
 FLOAT32, BFLOAT16 = 4, 2
 
@@ -65,7 +64,7 @@ def shape_of(model: Model) -> TransformerShape:
             raise SrpoError(line) from error
     if model.shape is None:
         keys = ", ".join(TransformerShape.model_fields)
-        raise SrpoError(f"model {model.name}: shape is missing in {CONFIGS.name}/models/; give {keys}")
+        raise SrpoError(f"model {model.name}: its file has no shape; give {keys}")
     return model.shape
 
 

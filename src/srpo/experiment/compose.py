@@ -662,8 +662,9 @@ def _also_valid(model: type[Config], path: Sequence[int | str], error: Mapping[s
         for kind in get_args(field.annotation)
     ]
     listed = {"union_tag_not_found": "; give one of ", "model_attributes_type": ": one of "}.get(error["type"])
-    # the file's own rules (value_error) are about more than one key
-    null = error["type"] != "value_error" and any(NoneType in get_args(each) for each in annotations)
+    # the file's own rules (value_error) are about more than one key; another kind of model or benchmark may allow null
+    no_null = error["type"] in ("value_error", "missing") or error["input"] is None
+    null = not no_null and any(NoneType in get_args(each) for each in annotations)
     return (f"{listed}{', '.join(kinds)}" if listed else "") + (", or null" if null else "")
 
 

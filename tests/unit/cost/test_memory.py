@@ -86,7 +86,7 @@ def test_a_local_checkpoint_is_read(tmp_path: Path) -> None:
 
 def test_a_hub_model_without_a_shape_is_one_line() -> None:
     model = PAPER.models["qwen3-4b"].model_copy(update={"shape": None})
-    with pytest.raises(SrpoError, match=r"model qwen3-4b: shape is missing"):
+    with pytest.raises(SrpoError, match=r"model qwen3-4b: its file has no shape"):
         memory.shape_of(model)
 
 

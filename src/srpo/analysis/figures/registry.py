@@ -36,6 +36,7 @@ from srpo.analysis.figures.forest import (
     primary_differences,
 )
 from srpo.analysis.outline import figures_of
+from srpo.errors import SrpoError
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
@@ -72,6 +73,8 @@ def figure_data(results: Results) -> dict[str, FigureData]:
     """The frames and captions of the experiment's figures."""
     made = {}
     for name in figures_of(results.experiment):
+        if name not in FIGURES:
+            raise SrpoError(f"reports/outline.yaml: {name}: no figure of analysis/figures/registry.py")
         spec = FIGURES[name]
         frame = spec.data(results)
         made[name] = FigureData(spec, frame, spec.caption(results, frame))

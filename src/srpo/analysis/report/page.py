@@ -150,8 +150,8 @@ def render(results: Results, figures_dir: Path) -> str:
 def _shown_sections(
     results: Results, found: list[Finding], tables: dict[str, Table], pictures: dict[str, Picture]
 ) -> list[Section]:
-    """The sections; when all runs are finished and evaluated, without what is still empty: tables, figures, and claims
-    that are beside no other in their section and not tested.
+    """The sections; when all runs are finished and evaluated, without what is still empty: tables, figures, and the
+    claims of a section of which none is tested.
 
     Our questions need methods that few experiments have: they are shown if one is tested.
     """
@@ -161,13 +161,15 @@ def _shown_sections(
     done = done and bool((results.runs["status"] == "finished").all())
     kept = []
     for section in sections:
-        if section.block not in (None, "primary", *tested) and (done or section.block == "questions"):
+        untested = section.block not in (None, "primary", *tested)
+        if untested and section.block == "questions":
             continue
         filled = {
+            "block": None if untested and done else section.block,
             "tables": tuple(name for name in section.tables if tables[name].grids or not done),
             "figures": tuple(name for name in section.figures if pictures[name].missing != NO_DATA or not done),
         }
-        if not done or section.block or section.template or filled["tables"] or filled["figures"]:
+        if not done or section.template or any(filled.values()):
             kept.append(section.model_copy(update=filled))
     return kept
 

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from srpo.analysis.outline import Block
+from srpo.analysis.outline import COST_TABLES, Block, all_sections
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.multiple_testing import equivalence_p
@@ -144,6 +144,14 @@ class Claim(Config):
     kind: Literal["primary", "exploratory", "check"] = "exploratory"
     given: Given | None = None
     at_equal_settings: str | None = None
+
+    @field_validator("evidence")
+    @classmethod
+    def _in_the_report(cls, name: str) -> str:
+        shown = {*COST_TABLES, *(each for section in all_sections() for each in section.tables + section.figures)}
+        if name not in shown:
+            raise ValueError(f"{name} is no table or figure of reports/outline.yaml")
+        return name
 
     @property
     def primary(self) -> bool:

@@ -7,6 +7,7 @@ the same bytes. Those that depend on the machine (wall time, memory) are in ``co
 from pathlib import Path
 
 from srpo.analysis.outline import COST_TABLES, tables_of
+from srpo.errors import SrpoError
 from srpo.analysis.results.load import Results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
@@ -48,7 +49,10 @@ MEASURED = {"cost": cost_table, "clocks_measured": measured_clocks_table}
 
 def build_tables(results: Results) -> dict[str, Table]:
     """The tables of the experiment's report except those of measured seconds, by name (:data:`TABLES`)."""
-    return {name: TABLES[name](results) for name in tables_of(results.experiment, bool(results.gaps))}
+    names = tables_of(results.experiment, bool(results.gaps))
+    if unknown := [name for name in names if name not in TABLES]:
+        raise SrpoError(f"reports/outline.yaml: {unknown[0]}: no table of analysis/tables/registry.py")
+    return {name: TABLES[name](results) for name in names}
 
 
 def write_tables(results: Results, out_dir: Path, cost_dir: Path | None = None) -> list[Path]:

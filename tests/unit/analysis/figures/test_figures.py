@@ -23,7 +23,7 @@ from srpo.repository import CONFIGS, ROOT
 
 def test_the_example_of_the_documentation_is_drawn(tmp_path):
     section = (ROOT / "docs" / "extending.md").read_text().split("\n## A figure of a metric\n")[1]
-    (spec,) = eval(section.split("```python\n")[1].split("```")[0], vars(registry))
+    (spec,) = eval(f"[{section.split('```python')[1].split('```')[0]}]", vars(registry))
     results = results_of(tmp_path)
     frame = spec.data(results)
     assert spec.draw("", results, frame).axes[0].get_lines()
