@@ -16,13 +16,11 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
+from srpo.analysis.results.before_training import METHODS, gain
 from srpo.analysis.results.gap import as_json, gap_estimates
 from srpo.analysis.results.load import load_results
-from srpo.analysis.results.matrix import BASE
-from srpo.analysis.results.scores import Scores
 from srpo.benchmarks.splits import write_split
 from srpo.evaluation.self_teacher import sample_teacher
 from srpo.experiment.compose import load_experiment
@@ -34,7 +32,6 @@ from srpo.publish.published import unpacked
 from srpo.sources.build import build_split
 
 CSV = Path(__file__).with_suffix(".csv")
-METHODS = ("grpo", "sdpo", "srpo")
 QUESTIONS = 48
 
 Row = dict[str, str | float]
@@ -54,17 +51,14 @@ def main() -> None:
 def pairs(folder: Path) -> Iterator[Row]:
     """A row per base model and benchmark of a published experiment."""
     results = load_results(unpacked(folder))
-    experiment, scores = results.experiment, Scores.of(results)
-    layout, last = Layout(Path("results", "gap", folder.name)), list(experiment.training.budget_seconds)[-1]
+    experiment = results.experiment
+    layout = Layout(results.root if results.gaps else Path("results", "gap", folder.name))
     for model, benchmark in experiment.bases():
-        lookup = scores.lookup(model, "cross_fitted")
-        untrained = lookup(benchmark, BASE, BASE)
         for seed, base in experiment.base_models(model).items():
             row = measured(experiment, base.name, benchmark, layout)
             for method in METHODS:
-                if runs := lookup(benchmark, method, last):
-                    of_base = [runs[seed]] if experiment.draws_per_seed(model) else [*runs.values()]
-                    row[f"gain_{method}"] = np.mean(of_base) - untrained[seed].mean()
+                if gained := gain(results, model, benchmark, method, seed):
+                    row[f"gain_{method}"] = gained.value
             print(base.name, benchmark, flush=True)
             yield row
 
@@ -89,8 +83,9 @@ def measured(experiment: Experiment, model: str, benchmark: str, layout: Layout)
     found = read_json(path)["estimates"]
     row: Row = {"experiment": experiment.name, "model": model, "benchmark": benchmark}
     row["dose"] = 100 * base.warm_start.informed_fraction
-    row |= {key: estimate["value"] for key, estimate in found.items() if key != "expected_gain"}
-    return row | {f"gap_{end}": found["gap"][end] for end in ("low", "high") if "gap" in found}
+    row |= {key: estimate["value"] for key, estimate in found.items()}
+    ends = [(key, end) for key in ("gap", "expected_gain") if key in found for end in ("low", "high")]
+    return row | {f"{key}_{end}": found[key][end] for key, end in ends}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What bench/gap.csv shows: slopes of the gain on the gap before training, and their picture.
+"""What bench/gap.csv shows: how well the gap before training predicts the gain, and slopes with their picture.
 
-    python scripts/gaps.py    # prints means and slopes; scripts/published.py draws docs/gap.svg
+    python scripts/gaps.py    # prints means, scores and slopes; scripts/published.py draws docs/gap.svg
 
 A row is a base model and a benchmark (bench/gap.py).
 """
@@ -14,11 +14,12 @@ from scipy.stats import linregress
 from scipy.stats import t as student_t
 
 from srpo.analysis.figures import style
+from srpo.analysis.results.before_training import held
 from srpo.analysis.results.gap import SLOPE
 from srpo.repository import ROOT
 
 METHODS = {"grpo": "GRPO", "sdpo": "SDPO", "srpo": "SRPO"}
-PREDICTORS = ("gap", "gap_masked", "student")
+PREDICTORS = ("gap", "gap_masked", "student", "expected_gain")
 DOSED, SEEDS = ("physics", "tooluse"), ("9", "10", "11")
 """Benchmarks and base models of `doses`; `registered` has the same with the dose 60."""
 
@@ -33,6 +34,17 @@ def main() -> None:
     print(rows.groupby(["experiment", "benchmark"]).mean(numeric_only=True).round(1).T.to_string(), "\n")
     low, gain = rows["gap_low"], rows["gain_sdpo"]
     print(f"{len(rows)} pairs: gap above 0 in {(low > 0).sum()}, SDPO's gain above 0 in {(gain > 0).sum()}", "\n")
+    for method, title in METHODS.items():
+        (inside, pairs), (ours, of, width), (alone, _, wide) = (
+            held(rows, method),
+            left_out(rows, method),
+            left_out(rows, method, by_gap=False),
+        )
+        print(
+            f"{title}: the law's interval holds {inside} of {pairs} gains; one from the other base models {ours} of {of}, "
+            f"with a half width of {width:.0f} points (without the gap {alone}, {wide:.0f})"
+        )
+    print()
     one_dose = rows[rows["experiment"].isin(["ablations", "registered"])]
     for name, part, by in (
         ("one dose", one_dose, ["experiment", "benchmark"]),
@@ -48,6 +60,31 @@ def dosed(rows: pd.DataFrame, doses: str = "doses") -> pd.DataFrame:
     """
     of_doses = rows["experiment"].isin([doses, "registered"]) & rows["benchmark"].isin(DOSED)
     return rows[of_doses & rows["model"].str.rsplit("-", n=1).str[-1].isin(SEEDS)]
+
+
+def left_out(rows: pd.DataFrame, method: str, by_gap: bool = True) -> tuple[int, int, float]:
+    """How 95 % prediction intervals do that come from the pairs of all other base models.
+
+    Args:
+        by_gap: the gain is linear in the gap (least squares); otherwise it is their mean.
+
+    Returns:
+        How many of the intervals hold the gain, of how many pairs, and their mean half width in points.
+    """
+    known = rows.dropna(subset=["gap", f"gain_{method}"])
+    known = known.assign(base=known["model"].str.rsplit("-", n=1).str[-1])
+    inside, widths = 0, []
+    for base in known["base"].unique():
+        others, left = known[known["base"] != base], known[known["base"] == base]
+        x, ahead = (np.vander(part["gap"].to_numpy(), 1 + by_gap) for part in (others, left))
+        y, dof = others[f"gain_{method}"].to_numpy(), len(others) - 1 - by_gap
+        fit = np.linalg.lstsq(x, y)[0]
+        variance = ((y - x @ fit) ** 2).sum() / dof
+        far = np.einsum("ij,jk,ik->i", ahead, np.linalg.inv(x.T @ x), ahead)
+        half = student_t.ppf(0.975, dof) * np.sqrt(variance * (1 + far))
+        inside += int((np.abs(left[f"gain_{method}"] - ahead @ fit) <= half).sum())
+        widths += [*half]
+    return inside, len(known), float(np.mean(widths))
 
 
 def slopes(rows: pd.DataFrame, groups: list[str]) -> pd.DataFrame:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gaps
+import numpy as np
 import pandas as pd
 import pytest
+from paths import ROOT
+from scipy.stats import t as student_t
+
+from srpo.analysis.results.before_training import held
 
 
 def test_the_doses_have_the_same_base_models_and_benchmarks() -> None:
@@ -22,10 +27,27 @@ def test_slopes_are_of_all_pairs_and_within_groups() -> None:
     """The gain is 2 x gap in both groups, and 10 more in one, whose gaps are larger by 10: 3 x gap over the means."""
     rows = pd.DataFrame(
         {"benchmark": list("aaabbb"), "gap": [-1, 0, 1, 9, 10, 11], "gain_sdpo": [-2, 0, 2, 28, 30, 32]}
-    ).assign(gap_masked=[0, 1, 0, 0, 1, 0], student=[1, 0, 0, 1, 0, 0])
+    ).assign(gap_masked=[0, 1, 0, 0, 1, 0], student=[1, 0, 0, 1, 0, 0], expected_gain=range(6))
     found = gaps.slopes(rows, ["benchmark"]).set_index(["of", "pairs"])["slope"]
     assert found["gap", "within groups"] == found["gap", "a"] == found["gap", "b"] == pytest.approx(2)
     assert 2 < found["gap", "all pairs"] < 3
+
+
+def test_an_interval_is_of_the_other_base_models() -> None:
+    """Base model 1 has the mean 2 and the variance .5, base model 2 the mean 5.5 and the variance 24.5."""
+    rows = pd.DataFrame({"model": ["m-1"] * 5 + ["m-2"] * 2, "gap": range(7), "gain_sdpo": [1, 2, 3, 2, 2, 2, 9]})
+    inside, of, width = gaps.left_out(rows, "sdpo", by_gap=False)
+    assert (inside, of) == (6, 7)  # 9 is too far from 2
+    halves = student_t.ppf(0.975, 4) * np.sqrt(0.5 * 6 / 5), student_t.ppf(0.975, 1) * np.sqrt(24.5 * 3 / 2)
+    assert width == pytest.approx((2 * halves[0] + 5 * halves[1]) / 7)
+
+
+def test_a_line_through_all_pairs_leaves_no_width() -> None:
+    rows = pd.DataFrame({"model": [f"m-{base}" for base in "abcdef"], "gap": [-3.0, 0, 1, 4, 5, 9]})
+    inside, of, width = gaps.left_out(rows.assign(gain_sdpo=2 * rows["gap"] + 1 + [0, 1e-9, 0, 0, -1e-9, 0]), "sdpo")
+    assert of == 6
+    assert width == pytest.approx(0, abs=1e-6)
+    assert gaps.left_out(rows.assign(gain_sdpo=2 * rows["gap"] + 1), "sdpo", by_gap=False)[2] > 10
 
 
 def test_every_pair_is_a_point_of_the_picture() -> None:
@@ -34,3 +56,13 @@ def test_every_pair_is_a_point_of_the_picture() -> None:
     points = [line for line in axes.lines if len(line.get_xdata()) == len(rows)]
     assert [list(line.get_xdata()) for line in points] == [list(rows["gap"])] * len(gaps.METHODS)
     assert [list(line.get_ydata()) for line in points] == [list(rows[f"gain_{method}"]) for method in gaps.METHODS]
+
+
+def test_the_page_says_how_often_the_laws_interval_holds_the_gain() -> None:
+    page, rows = (ROOT / "docs" / "faq.md").read_text().replace("\n", " "), gaps.read()
+    counts = {method: held(rows, method) for method in gaps.METHODS}
+    assert f"SDPO's gain in {counts['sdpo'][0]} of {counts['sdpo'][1]} pairs" in page
+    assert f"SRPO's in {counts['srpo'][0]}, GRPO's in {counts['grpo'][0]} of {counts['grpo'][1]}" in page
+    inside, of, width = gaps.left_out(rows, "sdpo")
+    alone = gaps.left_out(rows, "sdpo", by_gap=False)[2]
+    assert f"holds {inside} of {of}, but is {width:.0f} points wide to each side ({alone:.0f} without the gap)" in page
