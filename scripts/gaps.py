@@ -41,8 +41,8 @@ def main() -> None:
             left_out(rows, method, by_gap=False),
         )
         print(
-            f"{title}: the law's interval holds {inside} of {pairs} gains; one from the other base models {ours} of {of}, "
-            f"with a half width of {width:.0f} points (without the gap {alone}, {wide:.0f})"
+            f"{title}: the law's interval holds {inside} of {pairs} gains; one from the other base models {ours} of "
+            f"{of}, with a half width of {width:.0f} points (without the gap {alone}, {wide:.0f})"
         )
     print()
     one_dose = rows[rows["experiment"].isin(["ablations", "registered"])]
