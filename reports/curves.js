@@ -81,7 +81,7 @@ for (const place of document.querySelectorAll(".plot")) {
         x: {time: false, range: [0, end]},
         y: {range: [Math.max(-3, Math.min(...values) - 3), Math.min(103, Math.max(...values) + 3)]},
       },
-      axes: [{stroke: ink, grid, size: 28}, {stroke: ink, grid, size: 40}],
+      axes: [{stroke: ink, grid, size: 28}, {stroke: ink, grid, size: 40, space: 20}],
       series: [{label: `clock, ${unit}`, value: (chart, value) => value == null ? "–" : value.toFixed(1)}, ...lines],
       hooks: {drawAxes: [(chart) => below(chart, panel)], draw: [(chart) => above(chart, panel)]},
     };

@@ -233,12 +233,10 @@ def forest_caption(results: Results, frame: pd.DataFrame) -> str:
     several = frame.loc[frame["series"] == "benchmark", "name"].nunique()
     where = f"On average over {several} benchmarks, and on each" if several else "Differences"
     intervals = frame["low"].notna().any()
-    dark = " (strong: the interval does not contain 0)" if several and intervals else ""
-    dashed = (
-        "The dashed interval decides nothing; a long one leaves the panel. " if (frame["series"] == OVER).any() else ""
-    )
-    corrected = "Verdicts include Holm's correction, intervals do not." if intervals else ""
+    dark = " (strong: 0 lies outside)" if several and intervals else ""
+    dashed = "The dashed interval decides nothing and may leave the panel. " if (frame["series"] == OVER).any() else ""
+    corrected = "Holm's correction is in the verdicts alone." if intervals else ""
     score = TITLES[deciding := Scores.of(results).deciding]
     halves = ": half of the test questions selects the checkpoint, the other half measures it"
-    said = f"by the {score} score, which decides{halves if deciding == 'cross_fitted' else ''}"
+    said = f"by the {score} score{halves if deciding == 'cross_fitted' else ''}"
     return f"{where}{dark}, {said}. {dashed}{corrected}".strip()

@@ -17,6 +17,7 @@ from srpo.analysis.tables.grid import interval, number
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.files import read_yaml
+from srpo.layout import Layout
 from srpo.repository import CONFIGS, ROOT
 from srpo.text import duration, joined, plural, span
 
@@ -278,15 +279,21 @@ def card(results: Results) -> list[tuple[str, str]]:
 
 
 def command(results: Results) -> str:
-    """The command that makes the results again: with the shipped file if it says the same, or else the stored one."""
+    """The command that trains the runs again: with the shipped file if it says the same, or else the stored one."""
     name, but_models = results.experiment.name, {"models"}  # more base models may be stored today
     try:
         today = load_experiment(CONFIGS / "experiments" / f"{name}.yaml").model_dump(exclude=but_models)
         shipped = today == results.experiment.model_dump(exclude=but_models)
     except SrpoError:
         shipped = False
-    file = f"configs/experiments/{name}.yaml" if shipped else f"results/{name}/experiment.yaml"
+    file = f"configs/experiments/{name}.yaml" if shipped else f"{stored(results)}/experiment.yaml"
     return f"snakemake --configfile {file}"
+
+
+def stored(results: Results) -> str:
+    """The folder of the logs, seen from a clone: that of a published experiment, or else of the runs."""
+    published = Layout(results.root).provenance.is_file()
+    return f"{'published' if published else 'results'}/{results.experiment.name}"
 
 
 def what_was_run(results: Results) -> str:

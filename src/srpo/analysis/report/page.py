@@ -21,7 +21,7 @@ from srpo.analysis.figures.panels import budget_marks, clock_unit
 from srpo.analysis.figures.registry import FigureData, figure_csv, figure_data
 from srpo.analysis.figures.style import method_styles
 from srpo.analysis.outline import Section, sections_of
-from srpo.analysis.report.first_look import answers, card, command, what_was_run
+from srpo.analysis.report.first_look import answers, card, command, stored, what_was_run
 from srpo.analysis.report.summary import background, interim, remarks
 from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.estimates import Estimate
@@ -134,6 +134,7 @@ def render(results: Results, figures_dir: Path) -> str:
             tables=tables,
             pictures=pictures,
             command=command(results),
+            stored=stored(results),
             cost=cost,
             clocks_measured=measured_clocks_table(results),
             cost_total=_cost_total(results),

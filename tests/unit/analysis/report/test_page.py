@@ -270,7 +270,7 @@ def test_titles_and_commands_are_not_repeated(tmp_path):
     write_results(tmp_path, EXPERIMENT)
     write_figures(load_results(tmp_path), tmp_path / "figures")
     page = report(tmp_path)
-    assert page.count("srpo report --experiment") == 1
+    assert page.count("srpo report results/tiny</pre>") == 1
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, flags=re.S)
     titles = tuple(f"{spec.title}{end}" for spec in FIGURES.values() for end in (".", "</b>"))
     assert captions

@@ -19,7 +19,17 @@ from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 from srpo import __version__
 from srpo.analysis.figures.curves import clock_curves
 from srpo.analysis.figures.registry import FIGURES, _title
-from srpo.analysis.report.first_look import LONGEST, _published, _verdict, answers, card, command, listed, what_was_run
+from srpo.analysis.report.first_look import (
+    LONGEST,
+    _published,
+    _verdict,
+    answers,
+    card,
+    command,
+    listed,
+    stored,
+    what_was_run,
+)
 from srpo.analysis.report.page import render
 from srpo.analysis.report.summary import background, power_sentence, remarks
 from srpo.analysis.results.estimates import Estimate
@@ -260,6 +270,9 @@ def test_the_command_names_a_shipped_file_only_if_that_says_the_same(tmp_path):
     assert command(load_results(tmp_path, smoke)) == "snakemake --configfile configs/experiments/smoke.yaml"
     mine = smoke.model_copy(update={"title": "Mine"})
     assert command(load_results(tmp_path, mine)) == "snakemake --configfile results/smoke/experiment.yaml"
+    (tmp_path / "provenance.yaml").write_text("trained: 2026-11-25\n")  # as in a published experiment
+    assert command(load_results(tmp_path, mine)) == "snakemake --configfile published/smoke/experiment.yaml"
+    assert stored(load_results(tmp_path, smoke)) == "published/smoke"
 
 
 def test_the_checks_are_one_line_beside_the_verdicts_and_not_counted_with_one_seed(tmp_path):
