@@ -36,13 +36,13 @@ from srpo.analysis.figures.forest import (
     primary_differences,
 )
 from srpo.analysis.outline import figures_of
-from srpo.errors import SrpoError
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import main_methods
 from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.results.titles import is_toy
+from srpo.errors import SrpoError
 from srpo.files import write_text
 
 Methods = Callable[[Results], list[str]]

@@ -7,7 +7,6 @@ the same bytes. Those that depend on the machine (wall time, memory) are in ``co
 from pathlib import Path
 
 from srpo.analysis.outline import COST_TABLES, tables_of
-from srpo.errors import SrpoError
 from srpo.analysis.results.load import Results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
@@ -21,6 +20,7 @@ from srpo.analysis.tables.settings_table import settings_table
 from srpo.analysis.tables.table import Table, write_table
 from srpo.analysis.tables.tuning_table import tuning_table
 from srpo.analysis.tables.verdict_table import verdicts_table
+from srpo.errors import SrpoError
 
 TABLES = {
     "verdicts": verdicts_table,
