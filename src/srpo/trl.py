@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import load_model, save_model
@@ -137,6 +137,8 @@ class SRPOConfig(SDPOConfig):
         elif not math.isfinite(self.success_reward_threshold):
             what = f"success_reward_threshold = {self.success_reward_threshold}"
             raise ValueError(f"{what}: give the least reward of a correct rollout")
+        # rewards are float32: TRL would find the reward 0.7 less than 0.7, and show no solution
+        self.success_reward_threshold = torch.tensor(self.success_reward_threshold, dtype=torch.float32).item()
         for theirs, ours in HYPERPARAMETERS.items():
             setattr(self, theirs, getattr(method, ours))
         super().__post_init__()
@@ -222,6 +224,19 @@ def _checked(name: str, reward: Callable[..., Any]) -> Callable[..., list[float]
     return call
 
 
+PAPER = {
+    "title": "Unifying Group-Relative and Self-Distillation Policy Optimization via Sample Routing",
+    "id": "2604.02288",
+    "citation": """\
+@article{li2026srpo,
+    title   = {Unifying Group-Relative and Self-Distillation Policy Optimization via Sample Routing},
+    author  = {Li, Gengsheng and Yang, Tianyu and others},
+    journal = {arXiv preprint arXiv:2604.02288},
+    year    = {2026}
+}""",
+}
+"""Of the card that TRL writes beside the weights; it would name SDPO's."""
+
 TEACHER_FILE = "teacher.safetensors"
 """The teacher's weights, in a checkpoint's folder."""
 
@@ -241,16 +256,15 @@ class SRPOTrainer(SDPOTrainer):
     A rollout is correct if its reward is at least ``args.success_reward_threshold``.
     """
 
-    _name = "SRPO"
+    _tag_names: ClassVar = ["trl", "srpo"]
+    _paper = PAPER
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: SRPOConfig | None = None, **kwargs: Any) -> None:
         if not isinstance(args, SRPOConfig):
             raise ValueError(f"args is a {type(args).__name__}: give an SRPOConfig")
-        if args.n_gpu > 1:
-            what = f"{args.n_gpu} GPUs in one process"
-            raise ValueError(
-                f"{what}: TRL would mix up groups; start with accelerate launch, or set CUDA_VISIBLE_DEVICES"
-            )
+        self.method, self._name = args._method, args._method.title
+        if not self.method.name.startswith("srpo"):
+            self._paper = {}
         if (data := kwargs.get("train_dataset")) is not None:
             _check_dataset("train_dataset", data, args.generation_batch_size // args.num_generations)
         other = kwargs.get("eval_dataset")
@@ -261,12 +275,14 @@ class SRPOTrainer(SDPOTrainer):
                 what = f"per_device_eval_batch_size = {args.per_device_eval_batch_size}: {at_once} rollouts at a time"
                 raise ValueError(f"{what} are not whole groups of {samples} (num_generations_eval)")
         super().__init__(model, reward_funcs, args, **kwargs)
+        if args.n_gpu > 1:  # 1 if the model's layers are on several GPUs
+            what = f"{args.n_gpu} GPUs in one process: TRL would mix up groups"
+            raise ValueError(f"{what}; start with accelerate launch, or set CUDA_VISIBLE_DEVICES")
         functions: list[Any] = vars(self)["reward_funcs"]  # TRL has no types
         self.reward_funcs: list[Any] = [
             each if isinstance(each, nn.Module) else _checked(name, each)
             for name, each in zip(self.reward_func_names, functions, strict=True)
         ]
-        self.method = args._method
         self._rewards: dict[bool, Tensor] = {}  # of all processes, by whether the model trains
         self._left = 0  # micro-batches of this update
         self._of_all = Totals()

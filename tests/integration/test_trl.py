@@ -268,6 +268,25 @@ def test_with_a_threshold_rewards_are_any_numbers(tmp_path: Path) -> None:
     trainer(tmp_path, lambda completions, **_: [2.0] * len(completions), steps=1, success_reward_threshold=2).train()
 
 
+@pytest.mark.parametrize(("method", "title", "cited"), [("srpo", "SRPO", True), ("grpo", "GRPO", False)])
+def test_the_card_names_the_method(method, title, cited, tmp_path: Path) -> None:
+    """TRL's own would be SDPO's."""
+    made = trainer(tmp_path, method=method)
+    made.create_model_card()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"trained with {title}" in card
+    assert ("2604.02288" in card) == cited
+    assert "2601.20802" not in card
+
+
+def test_the_threshold_itself_is_correct(tmp_path: Path) -> None:
+    """0.7 is more than its float32."""
+    rewards = lambda completions, **_: [0.7, 0.0] * (len(completions) // 2)  # noqa: E731
+    made = trainer(tmp_path, rewards, steps=1, success_reward_threshold=0.7)
+    made.train()
+    assert made._buffered_inputs[0]["self_distillation_mask"].all()
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
