@@ -7,7 +7,8 @@ for (const place of document.querySelectorAll(".plot")) {
   const faint = () => getComputedStyle(place).borderTopColor;
   const grid = {stroke: faint, width: 1};
   const room = place.parentElement.clientWidth;
-  const across = room < 600 ? 1 : Math.min(panels.length, Math.floor(room / 180));
+  const fit = room < 600 ? 1 : Math.floor(room / 180);
+  const across = Math.ceil(panels.length / Math.ceil(panels.length / fit));  // rows of about the same length
   const latest = (chart, value, series, index) => {
     while (index > 0 && chart.data[series][index] == null) index--;
     const found = index == null ? null : chart.data[series][index];
