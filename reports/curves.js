@@ -57,6 +57,7 @@ for (const place of document.querySelectorAll(".plot")) {
   const above = (chart, panel) => drawn(chart, (ctx, box, scale) => {  // crosses, also one at the edge
     const arm = 4 * scale;
     ctx.lineWidth = 2 * scale;
+    ctx.setLineDash([]);
     panel.lines.forEach((line, i) => {
       if (!chart.series[i + 1].show) return;
       ctx.strokeStyle = line.colour;
