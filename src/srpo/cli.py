@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = str(error) if isinstance(error, SrpoError) else " ".join(error.format_message().split())
         print(f"srpo: error: {message}", file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk or a folder that nobody may write, of what the verbs do not expect
+        print(f"srpo: error: {error}", file=sys.stderr)
+        return 2
     except Interrupted as reason:
         print(f"srpo: {reason}", file=sys.stderr)
         return os.EX_TEMPFAIL

@@ -149,6 +149,8 @@ def totals(
     own = _rows(rows, len(rewards))
     routes = _routes(method, right, groups, earlier, feedback).of(own)
     lengths = _of_rollouts("lengths", lengths, len(own))
+    if lengths.is_floating_point() or (lengths < 0).any():
+        raise ValueError(f"lengths = {lengths.tolist()}: give whole numbers from 0")
     distilled = int(lengths[routes.distilled].sum())
     weight = float(distilled)
     if method.weights_tokens:
@@ -157,13 +159,13 @@ def totals(
         spread, weight = group_spread(right, groups)[own], 0.0
         for row in routes.distilled.nonzero().flatten().tolist():
             nats = entropies[row]
-            if nats is None or len(nats) != lengths[row]:
-                found = "none" if nats is None else len(nats)
+            if nats is None or nats.shape != (lengths[row],):
+                found = "none" if nats is None else "x".join(map(str, nats.shape))
                 raise ValueError(
                     f"entropies: {found} for the {int(lengths[row])} tokens of rollout {row}; give no padding"
                 )
-            if not nats.isfinite().all():
-                raise ValueError(f"entropies: not finite for a token of rollout {row}")
+            if not nats.isfinite().all() or (nats < -1e-3).any():
+                raise ValueError(f"entropies: not finite or below 0 for a token of rollout {row}")
             of_group = spread[row].expand(len(nats)).to(nats.device) if method.group_weight == "spread" else None
             weight += unscaled_weights(nats, method.entropy_beta, of_group).sum().item()
     return Totals(int(lengths[~routes.dropped].sum()), distilled, weight)
@@ -276,8 +278,9 @@ def loss(
             # of probability 0 a token may be: the divergence is bounded
             _check_finite("teacher_logits", teacher_log_prob[asked].clamp(min=LOWEST), places[asked])
             nats = entropy(teacher[distilled[asked]])
-    old = log_prob.detach() if old_log_probs is None else _flat(old_log_probs, response_mask, every).float()
-    sampled = old if rollout_log_probs is None else _flat(rollout_log_probs, response_mask, every).float()
+    # without gradients, whatever they were computed with: those of pi_old would cancel those of the ratio
+    old = log_prob.detach() if old_log_probs is None else _flat(old_log_probs, response_mask, every).detach().float()
+    sampled = old if rollout_log_probs is None else _flat(rollout_log_probs, response_mask, every).detach().float()
     for name, given, values in (
         ("old_log_probs", old_log_probs, old),
         ("rollout_log_probs", rollout_log_probs, sampled),

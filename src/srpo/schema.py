@@ -5,7 +5,10 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, lt=1e30)]
+"""With room for what float32 makes of it, as for the next two."""
+NotNegative = Annotated[float, Field(ge=0, lt=1e30)]
+AtLeastOne = Annotated[float, Field(ge=1, lt=1e30)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, le=1)]

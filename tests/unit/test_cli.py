@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -104,6 +105,16 @@ def test_a_mistake_in_the_command_is_one_line(
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").touch()
     assert message in fails(capsys, *arguments)
+
+
+def test_what_the_system_refuses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli, "_load", refuse)
+    assert "No space left on device" in fails(capsys, "plan", "smoke")
 
 
 def test_an_interrupted_verb_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -323,6 +323,29 @@ def test_other_rewards_say_which_rollouts_are_correct(correct) -> None:
     assert srpo.route(2 * REWARDS, GROUPS, correct=correct).branch.equal(srpo.route(REWARDS, GROUPS).branch)
 
 
+def test_the_gradients_of_old_log_probs_do_not_count() -> None:
+    """With them, the log-probs of now that somebody forgot to detach would take the policy gradient away."""
+    world = World(load_method("grpo"), several_updates=True)
+    found = []
+    for detached in (True, False):
+        logits = world.logits.detach().requires_grad_()
+        now = logits.log_softmax(-1).gather(-1, world.ids[..., None])[..., 0]
+        more = (
+            {"old_log_probs": now.detach(), "rollout_log_probs": now.detach()} if detached else {"old_log_probs": now}
+        )
+        loss, _ = srpo.loss(logits, None, world.ids, MASK, REWARDS, GROUPS, "grpo", **more)
+        loss.backward()
+        found.append(logits.grad[MASK])
+    assert found[0].abs().max() > 0.001
+    assert found[0].equal(found[1])
+
+
+@pytest.mark.parametrize("lengths", [[-1, 2, 2], [1.5, 2, 2]])
+def test_lengths_are_whole_numbers(lengths) -> None:
+    with pytest.raises(ValueError, match=r"lengths = \[.*: give whole numbers from 0"):
+        srpo.totals(lengths, [torch.ones(2)] * 3, [1.0, 0.0, 0.0], [0, 0, 0])
+
+
 def test_the_weight_of_a_group_counts_correct_rollouts() -> None:
     """Not the mean reward, whose spread of -1 and 1 is NaN."""
     name = "sc_sdpo"
@@ -440,11 +463,14 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
         ([{"role": "user"}], "x"),
         ([{"role": "user", "content": [{"type": "text", "text": "q"}]}], "x"),
         ([{"role": "user", "content": "q"}], None),
+        ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}], "x"),
     ],
 )
 def test_messages_without_text_are_refused(messages, response) -> None:
     """Parts of a message would stand in the teacher's prompt as Python writes them."""
-    with pytest.raises(ValueError, match="give chat messages, the last with text as its content, and a response"):
+    with pytest.raises(
+        ValueError, match="give chat messages, the last a user's with text as its content, and a response"
+    ):
         srpo.teacher_messages(messages, response)
 
 
@@ -461,7 +487,9 @@ def test_groups_are_ids_of_any_kind(groups) -> None:
     ("nats", "says"),
     [
         (torch.zeros(3), "entropies: 3 for the 5 tokens of rollout 1; give no padding"),
-        (torch.full((5,), math.nan), "entropies: not finite for a token of rollout 1"),
+        (torch.full((5,), math.nan), "entropies: not finite or below 0 for a token of rollout 1"),
+        (torch.full((5,), -1.0), "entropies: not finite or below 0 for a token of rollout 1"),
+        (torch.ones(5, 1), "entropies: 5x1 for the 5 tokens of rollout 1; give no padding"),
     ],
 )
 def test_entropies_are_those_of_the_tokens(nats, says) -> None:

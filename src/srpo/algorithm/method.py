@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from srpo.algorithm.branches import BRANCHES, trained_branches
 from srpo.algorithm.teacher import SIBLING_ONLY, Ema, Teacher, TeacherContext
-from srpo.schema import Config, Count, Fraction, Positive, Rate, Title
+from srpo.schema import AtLeastOne, Config, Count, Fraction, NotNegative, Positive, Rate, Title
 
 
 def _registered(name: str) -> str:
@@ -96,7 +96,7 @@ class Method(Config):
     """epsilon_high of the clipped ratio (table 3)."""
     clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0
     """Dual clip: the largest loss of a token with a negative advantage (verl's default)."""
-    rollout_is_threshold: Positive = 2.0
+    rollout_is_threshold: AtLeastOne = 2.0
     """Truncation of the importance ratio of trainer to rollout engine; both losses (table 3)."""
 
     # the distillation loss (section 2.2)
@@ -104,7 +104,7 @@ class Method(Config):
     """K: tokens of the student's distribution that are compared one by one; the rest is one tail (table 3)."""
     distillation_alpha: Fraction = 0.5
     """alpha of the generalised Jensen-Shannon divergence: 0 forward KL, 1 reverse KL, 0.5 Jensen-Shannon (table 3)."""
-    distillation_is_clip: Positive = 2.0
+    distillation_is_clip: AtLeastOne = 2.0
     """Truncation of the importance ratio of the distillation loss (table 3)."""
 
     # the self-teacher (section 2.2)
@@ -120,7 +120,7 @@ class Method(Config):
     """Which groups a step drops, and how often it generates others instead; None: it trains on all of them."""
 
     # the weighting of distilled tokens (section 3.2)
-    entropy_beta: Annotated[float, Field(ge=0)] = 0.0
+    entropy_beta: NotNegative = 0.0
     """beta of the weight exp(-beta H) by the teacher's entropy; 0: no weighting."""
     group_weight: Literal["none", "spread"] = "none"
     """A factor of the weight by the rollout's group: ``spread``, sqrt(p (1 - p)) with p its share of correct ones."""
@@ -130,7 +130,7 @@ class Method(Config):
     # branches outside SRPO
     mix_lambda: Fraction = 0.9
     """lambda of the advantage mix: the share of the group-relative advantage (section 4.3)."""
-    kl_coef: Annotated[float, Field(ge=0)] = 0.1
+    kl_coef: NotNegative = 0.1
     """Coefficient of the anchored branch's KL penalty (a control; not in the paper)."""
     rlsd_lambda: Fraction = 0.5
     """Share of the teacher's weight in an advantage of RLSD; 0 is GRPO."""

@@ -70,11 +70,11 @@ def teacher_messages(messages: Messages, solution: str | None, feedback: str | N
         ValueError: if there is no last message with text, or nothing to show.
     """
     last = messages[-1] if isinstance(messages, list) and messages else None
-    content = last.get("content") if isinstance(last, dict) else None
+    content = last.get("content") if isinstance(last, dict) and last.get("role") != "assistant" else None
     shown = [text for text in (solution, feedback) if text is not None]
     if not isinstance(content, str) or not shown or not all(isinstance(text, str) for text in shown):
         what = repr(messages)[:80]
-        raise ValueError(f"{what}: give chat messages, the last with text as its content, and a response")
+        raise ValueError(f"{what}: give chat messages, the last a user's with text as its content, and a response")
     return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
 
 

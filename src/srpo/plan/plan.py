@@ -513,7 +513,8 @@ def _rates(training: Training) -> ModelledClock:
 
 def _makespan(durations: Iterable[float], nodes: int) -> float:
     """When the last job ends if the first free node takes the longest job left."""
-    free = [0.0] * nodes
+    durations = [*durations]
+    free = [0.0] * min(nodes, len(durations) or 1)
     for duration in sorted(durations, reverse=True):
         heapq.heapreplace(free, free[0] + duration)
     return max(free)

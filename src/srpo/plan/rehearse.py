@@ -26,8 +26,10 @@ def rehearsal(experiment: Experiment) -> Experiment:
     untrained model's responses, and the third those after one update at the method's own rate.
 
     Raises:
-        SrpoError: if the experiment has no run.
+        SrpoError: if the experiment has no run, or is a rehearsal.
     """
+    if CHECK in experiment.methods:
+        raise SrpoError(f"{experiment.name} is a rehearsal already: it has a method {CHECK}")
     blocks, methods = [], dict(experiment.methods)
     check = {"name": CHECK, "title": "Check of changed weights", "learning_rate": CHECK_RATE}
     for model in dict.fromkeys(model for block in experiment.matrix for model in block.models if block.methods):

@@ -109,5 +109,5 @@ def test_nothing_else_changes_by_step() -> None:
     ],
 )
 def test_only_a_first_phase_with_a_lambda_has_its_decay(name: str, changes: dict) -> None:
-    with pytest.raises(ValueError, match="rlsd_decay = linear: it is of a first phase with a branch rlsd"):
+    with pytest.raises(ValueError, match="rlsd_decay = linear: only a first phase has it, with a branch rlsd"):
         load_method(name, rlsd_decay="linear", **changes)

@@ -62,6 +62,12 @@ def test_the_verb_writes_a_file_that_an_experiment_is_read_from(
     assert not nowhere.exists()
 
 
+def test_a_rehearsal_is_not_rehearsed() -> None:
+    once = rehearsal(load_experiment(CONFIGS / "experiments" / "one-gpu.yaml"))
+    with pytest.raises(SrpoError, match=r"^one-gpu-rehearsal is a rehearsal already: it has a method weights_check$"):
+        rehearsal(once)
+
+
 def test_an_experiment_without_runs_is_one_line() -> None:
     whole = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
     matrix = [block.model_copy(update={"methods": []}) for block in whole.matrix]
