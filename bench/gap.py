@@ -7,7 +7,8 @@
 One row per base model and benchmark: what `srpo gap` measures, in percent or points, and for every method the final
 gain: its cross-fitted score in the last budget minus the untrained model's score, on test questions. One run per gain;
 of a base model that all runs share, their mean. `dose` is the percentage of the warm start's examples that show a
-solution.
+solution. The gain by the law came later, on another processor: it is known of stored base models only. The others,
+built there again, had other weights, and gaps that differ by up to 12 points.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from srpo.analysis.results.before_training import METHODS, gain
 from srpo.analysis.results.gap import as_json, gap_estimates
-from srpo.analysis.results.load import load_results
+from srpo.analysis.results.load import Results, load_results
 from srpo.benchmarks.splits import write_split
 from srpo.evaluation.self_teacher import sample_teacher
 from srpo.experiment.compose import load_experiment
@@ -56,11 +58,21 @@ def pairs(folder: Path) -> Iterator[Row]:
     for model, benchmark in experiment.bases():
         for seed, base in experiment.base_models(model).items():
             row = measured(experiment, base.name, benchmark, layout)
+            _check_weights(read_json(layout.model_description(base.name)), results, base.name)
             for method in METHODS:
                 if gained := gain(results, model, benchmark, method, seed):
                     row[f"gain_{method}"] = gained.value
             print(base.name, benchmark, flush=True)
             yield row
+
+
+def _check_weights(built: dict[str, Any], results: Results, base: str) -> None:
+    """A model that is not stored, built again on another processor, is not the one that the runs began with."""
+    runs = results.experiment.runs()
+    begun = [run for run in runs if results.experiment.models[run.model].base_model(run.seed).name == base]
+    trained = {results.provenance[run]["base_model"] for run in begun}
+    if trained != {built["sha256"]}:
+        raise SystemExit(f"{base}: built here it has other weights than its runs began with; measure where they ran")
 
 
 def alone(path: Path) -> Row:
