@@ -5,6 +5,9 @@ for (const place of document.querySelectorAll(".plot")) {
   const {panels, unit, budgets, end} = JSON.parse(place.dataset.curves);
   const ink = () => getComputedStyle(place).color;
   const faint = () => getComputedStyle(place).borderTopColor;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const lit = (part) => Math.round(dark.matches ? .6 * parseInt(part, 16) + .4 * 255 : parseInt(part, 16));
+  const shade = (colour) => `rgb(${colour.match(/[0-9A-Fa-f]{2}/g).map(lit)})`;  // lighter on a dark page
   const grid = {stroke: faint, width: 1};
   const room = place.parentElement.clientWidth;
   const fit = room < 600 ? 1 : Math.floor(room / 180);
@@ -48,7 +51,7 @@ for (const place of document.querySelectorAll(".plot")) {
     panel.lines.forEach((line, i) => {
       if (!line.low || !chart.series[i + 1].show) return;
       const ends = (values) => line.x.map((x, j) => [x, values[j]]).filter(([, y]) => y != null);
-      ctx.fillStyle = line.colour;
+      ctx.fillStyle = shade(line.colour);
       ctx.beginPath();
       traced(chart, [...ends(line.low), ...ends(line.high).reverse()]);
       ctx.fill();
@@ -60,7 +63,7 @@ for (const place of document.querySelectorAll(".plot")) {
     ctx.setLineDash([]);
     panel.lines.forEach((line, i) => {
       if (!chart.series[i + 1].show) return;
-      ctx.strokeStyle = line.colour;
+      ctx.strokeStyle = shade(line.colour);
       ctx.beginPath();
       for (const [x, y] of line.alarms || []) {
         const [left, top] = [chart.valToPos(x, "x", true), chart.valToPos(y, "y", true)];
@@ -70,7 +73,7 @@ for (const place of document.querySelectorAll(".plot")) {
     });
   });
   const charts = panels.map((panel) => {
-    const lines = panel.lines.map(({name, colour, dash}) => ({label: name, stroke: colour, dash, width: 2, spanGaps: true, value: latest}));
+    const lines = panel.lines.map(({name, colour, dash}) => ({label: name, stroke: () => shade(colour), dash, width: 2, spanGaps: true, value: latest}));
     const shown = panel.lines.flatMap(({y, low = [], high = [], alarms = []}) => [...y, ...low, ...high, ...alarms.map((cross) => cross[1])]);
     const values = [...shown, panel.base].filter((value) => value != null);
     const options = {
@@ -90,5 +93,5 @@ for (const place of document.querySelectorAll(".plot")) {
     return new uPlot(options, uPlot.join(panel.lines.map((line) => [line.x, line.y])), place);
   });
   place.closest("figure").classList.add("live");
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.redraw()));
+  dark.addEventListener("change", () => charts.forEach((chart) => chart.redraw()));
 }
