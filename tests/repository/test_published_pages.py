@@ -75,9 +75,11 @@ def test_an_interval_is_found() -> None:
 
 @pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)
 def test_published_experiments_can_be_trained_again(folder: Path) -> None:
-    """Their commit is one of this repository's, without local changes."""
+    """Their commits are this repository's, without local changes."""
     provenance = yaml.safe_load((folder / "provenance.yaml").read_text())
-    assert re.fullmatch("[0-9a-f]{40}", provenance["commit"])
+    commits = provenance["commit"]
+    for commit in commits if isinstance(commits, list) else [commits]:
+        assert re.fullmatch("[0-9a-f]{40}", commit)
     assert provenance["experiment"] == folder.name
 
 
