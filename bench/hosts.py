@@ -10,8 +10,7 @@ reads the top K from the student of each update, ours from that before the batch
 
 Writes ``bench/hosts.csv``: the mean reward of each training step, and of the test questions in the line of step
 ``test``, in percent. Prints, of each side, means over runs, and the standard deviation between runs that differ by the
-seed of their samples only. The table's four steps of ``smollm2`` are the beginning of a run on a busy machine: they say
-no more than that prompts, rewards and precision are set up alike.
+seed of their samples only.
 """
 
 from __future__ import annotations

@@ -241,6 +241,8 @@ def _counted(verdict: str, count: int) -> str:
 
 def _of_questions(questions: Sequence[Finding]) -> str:
     """Which of our questions hold, by name, and what the others do."""
+    if len(questions) == 1:
+        return f"Our question: {questions[0].claim.statement}; {questions[0].verdict}."
     holding = [finding.claim.statement for finding in questions if finding.verdict == "holds"]
     start = "Interim: of" if any(finding.interim for finding in questions) else "Of"
     said = f"{start} our {plural(len(questions), 'question')} {_counts(questions, named=True)}"
