@@ -57,7 +57,8 @@ def main_table(results: Results) -> Table:
         "question_bias": "Question bias: resampled minus cross-fitted, points",
         "paper": "Published numbers, percent",
     }
-    grids = [_score_grid(results, frame, value, title) for value, title in views.items() if value in frame]
+    shown = [value for value in views if value in frame]
+    grids = [_score_grid(results, frame, value, views[value]) for value in shown]
     notes = [
         "In-training: the highest validation whose training clock is within the budget. As a maximum of noisy scores "
         "it is too high on average. Resampled: that checkpoint on the same questions with new samples. Cross-fitted: "
@@ -69,7 +70,8 @@ def main_table(results: Results) -> Table:
         + " An interval of an in-training maximum takes the selected validation as given.",
         *comparability(results),
     ]
-    return Table("table1", "Table 1. Scores within each training budget", notes, frame, _SCORE_DIGITS, grids)
+    first = shown.index(Scores.of(results).deciding)
+    return Table("table1", "Table 1. Scores within each training budget", notes, frame, _SCORE_DIGITS, grids, first)
 
 
 def ends_table(results: Results) -> Table:

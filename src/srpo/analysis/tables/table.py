@@ -19,7 +19,10 @@ NOT_COMPARABLE = "Models, questions or budgets are not the paper's: the numbers 
 
 @dataclass(frozen=True)
 class Table:
-    """One table: ``frame`` is written as CSV with ``digits`` decimals by column, ``grids`` for reading."""
+    """One table: ``frame`` is written as CSV with ``digits`` decimals by column, ``grids`` for reading.
+
+    The page opens with the grid of number ``first``.
+    """
 
     name: str
     title: str
@@ -27,6 +30,7 @@ class Table:
     frame: pd.DataFrame
     digits: dict[str, int]
     grids: list[Grid]
+    first: int = 0
 
     @property
     def nothing(self) -> str:

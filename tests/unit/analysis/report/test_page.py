@@ -254,6 +254,12 @@ def test_a_figure_of_zeros_is_a_sentence(tmp_path):
     assert not [a["alt"] for tag, a in parsed(page) if tag == "img" and a["alt"].startswith("Uncertainty")]
 
 
+def test_table_1_opens_with_the_score_that_decides(tmp_path):
+    checked = [a["id"] for tag, a in parsed(make(tmp_path)) if tag == "input" and "checked" in a]
+    assert "table1-3" in checked
+    assert build_tables(load_results(tmp_path))["table1"].grids[2].title.startswith("Cross-fitted")
+
+
 def test_each_block_begins_with_its_figure_and_differences_precede_scores(tmp_path):
     page = make(tmp_path)
     for block, figure in (("mechanism", "routing"), ("time", "step_seconds")):
