@@ -4,7 +4,7 @@ from snakemake.common.configfile import load_configfile
 
 from srpo.plan.measurements import product_rate_here
 from srpo.plan.plan import make_plan
-from srpo.plan.text import headline
+from srpo.plan.text import headline, warnings
 
 
 def known_as():
@@ -22,7 +22,9 @@ def estimate():
     jobs = workflow.resource_settings.nodes or (workflow.resource_settings.cores or 1) // DEVICES["threads"] or 1
     try:
         rate = product_rate_here(EXPERIMENT)
-        return headline(make_plan(EXPERIMENT, 1 if ON_GPUS else jobs, product_rate=rate), known_as())
+        plan = make_plan(EXPERIMENT, 1 if ON_GPUS else jobs, product_rate=rate)
+        said = [f"warning: {line}" for line in warnings(plan)]
+        return "\n".join([headline(plan, known_as()), *said])
     except SrpoError as error:  # a model whose shape is not known yet
         return f"{EXPERIMENT.name}: no estimate, {error}"
 

@@ -246,6 +246,17 @@ def test_a_card_of_one_s_own_and_one_that_is_too_small(capsys: pytest.CaptureFix
     assert capsys.readouterr().err.startswith("srpo: warning: qwen3-1.7b: an update needs about ")
 
 
+def test_a_toy_with_questions_that_it_does_not_know_is_named() -> None:
+    for name in ("embedded", "smoke", "rehearsal"):
+        assert not plan_text.warnings(plan.make_plan(load_experiment(CONFIGS / "experiments" / f"{name}.yaml")))
+    block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics", "sdpo/chemistry"], "methods": ["srpo"]}
+    mine = load_experiment(
+        {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [{**block, "seeds": [1]}]}
+    )
+    (line,) = plan_text.warnings(plan.make_plan(mine))
+    assert line.startswith("miniature-large knows the toys' questions only and learns nothing on chemistry; ")
+
+
 def test_hours_add_up() -> None:
     planned = plan.make_plan(PAPER)
     assert len(planned.runs) == len(PAPER.runs()) == 42
