@@ -328,7 +328,7 @@ def _training_spec(options: Options, method: str) -> RunSpec:
     changed = raw.get("overrides", {}).get(method, {})
     raw["training"] = raw.get("training", {}) | {"clock": {"kind": "wall"}, "budget_seconds": {"1h": 1e9}}
     if options.small:
-        raw["training"] |= {"questions_per_batch": 2, "max_response_length": 8, "validation": {"rollouts": 1}}
+        raw["training"] |= {"questions_per_batch": 2, "max_response_length": 24, "validation": {"rollouts": 1}}
         changed = changed | {"mini_batch_questions": 2}
     raw |= {
         "matrix": [block | {"methods": [method]} for block in raw["matrix"]],

@@ -78,6 +78,10 @@ def assert_same_run(run: Path, expected: Path, exactly: bool) -> None:
             metrics, reference_metrics = event.pop("metrics", {}), reference.pop("metrics", {})
             assert event == reference
             tolerance = {"rel": 0, "abs": 0} if exactly else {"rel": 1e-5, "abs": 1e-7}
+            # differences of log-probs are themselves rounding: they depend on the processor's order of summation
+            rounding = {name for name in metrics if name.startswith("rollout_corr/log_prob") and not exactly}
+            for name in rounding:
+                assert metrics.pop(name) == pytest.approx(reference_metrics.pop(name), abs=1e-6)
             assert metrics == pytest.approx(reference_metrics, **tolerance)
     ours, theirs = final_weights(run), final_weights(expected)
     assert ours.keys() == theirs.keys()

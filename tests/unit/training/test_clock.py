@@ -15,11 +15,11 @@ CALIBRATED = CalibratedClock(kind="calibrated")
 
 
 def test_modelled_seconds_of_the_phases():
-    clock = ModelledClock(kind="modelled", decode_flops_per_second=10, dense_flops_per_second=100)
+    clock = ModelledClock(kind="modelled", decode_flops_per_second=10e6, dense_flops_per_second=100e6)
     phases = PhaseTimer()
-    phases.count("generate", tokens=3, dense_flops=200, decode_flops=50)
-    phases.count("update", tokens=4, dense_flops=100)
-    phases.count("update", tokens=5, dense_flops=500)
+    phases.count("generate", tokens=3, dense_flops=200e6, decode_flops=50e6)
+    phases.count("update", tokens=4, dense_flops=100e6)
+    phases.count("update", tokens=5, dense_flops=500e6)
     with phases.measure("reward"):
         pass
     assert phases.seconds(clock) == {"generate": 7.0, "reward": 0.0, "log_prob": 0.0, "teacher": 0.0, "update": 6.0}

@@ -6,13 +6,15 @@ accuracy minus the student's before training. We know its slope, and how its aut
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import PERCENT, Estimate
-from srpo.evaluation.self_teacher import GapSamples
+
+if TYPE_CHECKING:  # tables need no torch
+    from srpo.evaluation.self_teacher import GapSamples
 
 SLOPE = 1.5
 """Points of final gain per point of gap: Qwen3 from 0.6B to 8B; .66 for Olmo-3-7B."""
