@@ -35,6 +35,8 @@ Values: TypeAlias = Tensor | Sequence[Tensor | None]
 def load_method(name: str = "srpo", **changes: Any) -> Method:
     """A method of ``configs/methods``, with the paper's hyperparameters (tables 3 and 7) except for ``changes``.
 
+    A change of a routing table needs only the cases that differ: ``routing={"wrong_with_sibling": "grpo"}``.
+
     Raises:
         ValueError: if there is no such method or setting, or a change is impossible.
     """
@@ -45,8 +47,10 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     def read(wanted: str) -> dict[str, Any]:
         return patched(yaml.safe_load(files[wanted].read_bytes()), read)
 
+    if "extends" in changes:
+        raise ValueError(f"extends = {changes['extends']!r}: give the method's name first, then its changes")
     try:
-        return Method.model_validate({**read(name), "name": name, **changes})
+        return Method.model_validate(patched({**changes, "extends": name}, read) | {"name": name})
     except ValidationError as error:
         raise ValueError(f"method {name}: {_first_mistake(error)}") from error
 
@@ -58,6 +62,8 @@ def _first_mistake(error: ValidationError) -> str:
         near = difflib.get_close_matches(key, Method.model_fields, n=1)
         return f"{key}: no such setting{f'; did you mean {near[0]}?' if near else ''}"
     reason = first["msg"].removeprefix("Value error, ")
+    if key == "teacher" and isinstance(first["input"], str):
+        reason = f"give {{'kind': {first['input']!r}}}"
     return f"{key} = {first['input']!r:.80}: {reason}" if key else reason
 
 
@@ -156,9 +162,13 @@ def totals(
     if method.weights_tokens:
         if entropies is None:
             raise ValueError(f"method {method.name}: its weights need the teacher's entropies")
+        given = _listed("entropies", [*entropies] if isinstance(entropies, Tensor) else entropies)
+        if len(given) != len(own):
+            what = f"entropies has {len(given)} rollouts"
+            raise ValueError(f"{what}: give one for each of {len(own)}, None where not distilled")
         spread, weight = group_spread(right, groups)[own], 0.0
         for row in routes.distilled.nonzero().flatten().tolist():
-            nats = entropies[row]
+            nats = given[row]
             if nats is None or nats.shape != (lengths[row],):
                 found = "none" if nats is None else "x".join(map(str, nats.shape))
                 raise ValueError(
@@ -218,7 +228,8 @@ def loss(
             the batch; None if this is its only update. The top K are the student's at this update.
         rollout_log_probs: likewise from the rollout engine, for the rollout correction; None: no correction.
         step, earlier, feedback, correct: as in :func:`route`. Advantages are of the rewards, routing and
-            ``group_weight`` of ``correct``.
+            ``group_weight`` of ``correct``. If it is a number that no reward reaches, all rollouts are wrong ones
+            without a sibling, without an error: SRPO is GRPO then.
         rows: int64, which rollouts the values by token are of, in their order; None: of all.
         of_all: :func:`totals` of the mini-batch, which ``rows`` are a part of.
 
@@ -247,7 +258,8 @@ def loss(
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(own), dtype=torch.bool)
-    student, ids = _flat(logits, response_mask, every), _flat(response_ids, response_mask, every)
+    student = _flat("logits", logits, response_mask, every)
+    ids = _flat("response_ids", response_ids, response_mask, every)
     if response_mask is not None and ((response_mask != 0) & (response_mask != 1)).any():
         raise ValueError("response_mask: give 0 and 1, or true and false")
     if response_mask is None:
@@ -270,7 +282,7 @@ def loss(
     teacher_top, nats = student_top.detach(), student_top.new_zeros(0)
     if teacher_logits is not None and routes.uses_teacher.any():
         with torch.no_grad():
-            teacher = _flat(teacher_logits, response_mask, routes.uses_teacher)
+            teacher = _flat("teacher_logits", teacher_logits, response_mask, routes.uses_teacher)
             if teacher.shape[-1] != vocabulary:
                 what = f"teacher_logits has a vocabulary of {teacher.shape[-1]}"
                 raise ValueError(f"{what}, logits one of {vocabulary}: teacher and student share their tokens")
@@ -279,8 +291,12 @@ def loss(
             _check_finite("teacher_logits", teacher_log_prob[asked].clamp(min=LOWEST), places[asked])
             nats = entropy(teacher[distilled[asked]])
     # without gradients, whatever they were computed with: those of pi_old would cancel those of the ratio
-    old = log_prob.detach() if old_log_probs is None else _flat(old_log_probs, response_mask, every).detach().float()
-    sampled = old if rollout_log_probs is None else _flat(rollout_log_probs, response_mask, every).detach().float()
+    old = log_prob.detach()
+    if old_log_probs is not None:
+        old = _flat("old_log_probs", old_log_probs, response_mask, every).detach().float()
+    sampled = old
+    if rollout_log_probs is not None:
+        sampled = _flat("rollout_log_probs", rollout_log_probs, response_mask, every).detach().float()
     for name, given, values in (
         ("old_log_probs", old_log_probs, old),
         ("rollout_log_probs", rollout_log_probs, sampled),
@@ -497,7 +513,7 @@ def _lengths(values: Values) -> list[int | None]:
     return [None if row is None else len(row) for row in values]
 
 
-def _flat(values: Values, mask: Tensor | None, rollouts: Tensor) -> Tensor:
+def _flat(name: str, values: Values, mask: Tensor | None, rollouts: Tensor) -> Tensor:
     """[tokens, ...] of these rollouts, one after another."""
     if isinstance(values, Tensor):
         if mask is None:
@@ -506,8 +522,9 @@ def _flat(values: Values, mask: Tensor | None, rollouts: Tensor) -> Tensor:
     chosen = rollouts.nonzero().flatten().tolist()
     for row in chosen:
         if values[row] is None:
-            raise ValueError(f"rollout {row} has no logits")
+            why = ", and route(...).uses_teacher has it" if name == "teacher_logits" else ""
+            raise ValueError(f"{name}: rollout {row} has none{why}")
     rows = [values[row] for row in chosen]
     if len({row.shape[1:] for row in rows}) > 1:
-        raise ValueError(f"logits have vocabularies of {', '.join(str(n) for n in {row.shape[-1]: 0 for row in rows})}")
+        raise ValueError(f"{name} have vocabularies of {', '.join(str(n) for n in {row.shape[-1]: 0 for row in rows})}")
     return torch.cat(rows)

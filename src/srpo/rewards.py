@@ -110,7 +110,8 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
         1.0 if right, otherwise 0.0, whatever the response and the truth are.
 
     Raises:
-        SrpoError: if there is no such kind, or its function fails or gives something else.
+        SrpoError: if there is no such kind, the response or the truth is no text, or the function fails or gives
+            something else.
     """
     return _score(kind, response, ground_truth)[0]
 
@@ -134,6 +135,9 @@ def judge(kind: str, response: str, ground_truth: str) -> tuple[float, str | Non
 def _score(kind: str, response: str, ground_truth: str) -> tuple[float, str | None]:
     """The reward, and what its function has said."""
     is_correct, text = find_reward(kind).is_correct, None
+    for name, given in (("truth", ground_truth), ("response", response)):
+        if not isinstance(given, str):
+            raise SrpoError(f"{name} = {given!r:.80}: must be text")
     try:
         reward = is_correct(response, ground_truth)
     except (ValueError, RecursionError):

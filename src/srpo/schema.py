@@ -1,7 +1,7 @@
 """What typed YAML files are made of: a frozen base class that refuses unknown keys, bounded numbers; dotted keys."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NoReturn, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
@@ -44,6 +44,11 @@ class Config(BaseModel):
             if _true_became_a_number(value, getattr(made, key)):
                 raise ValueError(f"{key} = {str(value).lower()}: give a number")
         return made
+
+    def __setattr__(self, key: str, value: object) -> NoReturn:
+        """In one line, which pydantic's own refusal is not."""
+        what = f"a loaded {type(self).__name__} cannot change"
+        raise AttributeError(f"{key} = {value!r:.80}: {what}; load another with {key}={value!r:.80}")
 
 
 def _true_became_a_number(given: Any, made: Any) -> bool:

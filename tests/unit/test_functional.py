@@ -361,8 +361,14 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="method srpo: the teacher's logits are missing"):
         srpo.loss(world.logits, None, world.ids, MASK, REWARDS, GROUPS)
     ragged = [list(x) for x in (world.logits.nan_to_num(), world.ids)]
-    with pytest.raises(ValueError, match="rollout 0 has no logits"):
+    with pytest.raises(
+        ValueError, match=r"^teacher_logits: rollout 0 has none, and route\(\.\.\.\)\.uses_teacher has it$"
+    ):
         srpo.loss(ragged[0], [None] * ROLLOUTS, ragged[1], None, REWARDS, GROUPS)
+    with pytest.raises(ValueError, match=r"^old_log_probs: rollout 0 has none$"):
+        srpo.loss(
+            ragged[0], [*world.teacher.nan_to_num()], ragged[1], None, REWARDS, GROUPS, old_log_probs=[None] * ROLLOUTS
+        )
     with pytest.raises(ValueError, match="padded values need response_mask"):
         srpo.loss(world.logits, world.teacher, world.ids, None, REWARDS, GROUPS)
     with pytest.raises(ValueError, match="a group of one rollout"):
@@ -377,6 +383,14 @@ def test_what_is_refused() -> None:
         srpo.load_method(entropy_beta=-1)
     with pytest.raises(ValueError, match=r"^method grpo: entropy_beta = 1.0: no branch of the method distils$"):
         srpo.load_method("grpo", entropy_beta=1)
+    with pytest.raises(ValueError, match=r"^method srpo: teacher = 'frozen': give \{'kind': 'frozen'\}$"):
+        srpo.load_method(teacher="frozen")
+    with pytest.raises(ValueError, match=r"^extends = 'grpo': give the method's name first, then its changes$"):
+        srpo.load_method(extends="grpo")
+    with pytest.raises(
+        AttributeError, match=r"^entropy_beta = 0: a loaded Method cannot change; load another with entropy_beta=0$"
+    ):
+        load_method("srpo").entropy_beta = 0
     with pytest.raises(AttributeError, match="no attribute 'losses'"):
         _ = srpo.losses
 
@@ -384,6 +398,9 @@ def test_what_is_refused() -> None:
 def test_methods_are_those_of_the_repository() -> None:
     assert srpo.load_method("grpo") == load_method("grpo")
     assert srpo.load_method(entropy_beta=2.0).entropy_beta == 2
+    changed = srpo.load_method(routing={"correct_with_sibling": "sdpo"})
+    assert changed.routing.branches == ("sdpo", "grpo", "sdpo", "grpo")
+    assert changed.model_copy(update={"routing": load_method("srpo").routing}) == load_method("srpo")
     assert srpo.teacher_messages is prompts.teacher_messages
 
 
@@ -474,6 +491,18 @@ def test_messages_without_text_are_refused(messages, response) -> None:
         srpo.teacher_messages(messages, response)
 
 
+@pytest.mark.parametrize(
+    ("shown", "says"),
+    [
+        ({"solution": [{"content": "r"}]}, r"solution = \[\{'content': 'r'\}\]: give the response's text"),
+        ({"solution": None, "feedback": 1}, "feedback = 1: give the reward function's text"),
+    ],
+)
+def test_what_is_shown_is_text(shown, says) -> None:
+    with pytest.raises(ValueError, match=f"^{says}$"):
+        srpo.teacher_messages([{"role": "user", "content": "q"}], **shown)
+
+
 WORDS = [f"question {group}" for group in GROUPS.tolist()]
 
 
@@ -495,3 +524,17 @@ def test_groups_are_ids_of_any_kind(groups) -> None:
 def test_entropies_are_those_of_the_tokens(nats, says) -> None:
     with pytest.raises(ValueError, match=says):
         srpo.totals([5, 5], [None, nats], [1.0, 0.0], [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([torch.ones(3)] * 2, "entropies has 2 rollouts: give one for each of 4, None where not distilled"),
+        ([[1.0] * 3] * 4, "entropies is a list: give a tensor, or a list with a tensor for each rollout"),
+        ([torch.ones(3)] * 4, "entropies has 4 rollouts: give one for each of 2, None where not distilled"),
+    ],
+)
+def test_entropies_are_those_of_the_rollouts(given, says) -> None:
+    rows = [2, 3] if "of 2" in says else None
+    with pytest.raises(ValueError, match=f"^{says}$"):
+        srpo.totals([3] * (2 if rows else 4), given, [1, 0, 1, 0], [0, 0, 1, 1], rows=rows)

@@ -155,6 +155,15 @@ def test_an_unknown_kind_is_a_mistake_and_not_a_zero():
         compute_reward("judge", "", "")
 
 
+@pytest.mark.parametrize("kind", rewards.REWARDS)
+@pytest.mark.parametrize("score", [compute_reward, rewards.judge])
+def test_what_is_no_text_is_a_mistake_and_not_a_zero(kind, score):
+    with pytest.raises(SrpoError, match=r"^response = None: must be text$"):
+        score(kind, None, "B")
+    with pytest.raises(SrpoError, match=r"^truth = 5: must be text$"):
+        score(kind, "<answer>5</answer>", 5)
+
+
 MEGABYTE = 1_000_000
 NASTIES = {
     "opening tags": "<answer>" * (MEGABYTE // 8),

@@ -67,12 +67,15 @@ def teacher_messages(messages: Messages, solution: str | None, feedback: str | N
         feedback: what the reward function says of the student's own, wrong response; None to show none.
 
     Raises:
-        ValueError: if there is no last message with text, or nothing to show.
+        ValueError: if there is no last message with text, or nothing to show, or what is shown is no text.
     """
+    for name, given in (("solution", solution), ("feedback", feedback)):
+        if given is not None and not isinstance(given, str):
+            whose = "response" if name == "solution" else "reward function"
+            raise ValueError(f"{name} = {given!r:.80}: give the {whose}'s text")
     last = messages[-1] if isinstance(messages, list) and messages else None
     content = last.get("content") if isinstance(last, dict) and last.get("role") != "assistant" else None
-    shown = [text for text in (solution, feedback) if text is not None]
-    if not isinstance(content, str) or not shown or not all(isinstance(text, str) for text in shown):
+    if not isinstance(content, str) or (solution is None and feedback is None):
         what = repr(messages)[:80]
         raise ValueError(f"{what}: give chat messages, the last a user's with text as its content, and a response")
     return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
