@@ -240,8 +240,6 @@ def report(task: str) -> None:
     runs = [*dict.fromkeys((row["base_model"], row["seed"]) for row in rows)]
     print(f"{task}: {len(runs)} runs of {steps} steps a side, in percent")
     for name, wanted in parts.items():
-        if not any(row["step"] in wanted for row in rows):  # stopped before its last step
-            continue
         by_base: dict[str, dict[str, list[float]]] = {}
         for base, seed in runs:
             own = [row for row in rows if (row["base_model"], row["seed"]) == (base, seed) and row["step"] in wanted]
@@ -267,7 +265,6 @@ def main() -> None:
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--trl", type=Path, help="a folder with TRL (pip install --no-deps --target)")
     parser.add_argument("--run", type=Path, help="of the task's base model: it stands for training here")
-    parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, default=3, help="of the samples, for each base model")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -288,7 +285,7 @@ def main() -> None:
         _, _, _, bases, steps, _ = TASKS[options.task]
         for base in bases:
             with tempfile.TemporaryDirectory() as name:
-                prepare(options.task, base, options.steps or steps, Path(name))
+                prepare(options.task, base, steps, Path(name))
                 for seed in range(1, options.seeds + 1):
                     found = measure(options.task, base, seed, Path(name), options.trl, options.run)
                     curves = zip(*(found[side][0] for side in SIDES), strict=True)

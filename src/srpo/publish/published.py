@@ -61,8 +61,8 @@ def is_published(folder: Path) -> bool:
 def publish(layout: Layout, folder: Path) -> dict[str, Any]:
     """Write a finished experiment's numbers to ``folder``. The same results give the same bytes.
 
-    Runs that were published before and are not in the results folder come back into it first: so seeds may be trained
-    on different days and machines.
+    Seeds that were published before and of which the results folder has no run come back into it first: so seeds may
+    be trained on different days and machines.
 
     Returns:
         The provenance.
@@ -261,19 +261,22 @@ def unpack(folder: Path, layout: Layout) -> None:
 
 
 def _restore(folder: Path, layout: Layout) -> set[Path]:
-    """Write what a published experiment has and the results folder lacks: whole runs, other files one by one.
+    """Write what a published experiment has and the results folder lacks: whole seeds, other files one by one.
+
+    A single run does not come back: who deleted it wants it trained again.
 
     Returns:
         The folders of the runs that were written.
     """
     present = {path.parent for path in layout.found(layout.any_run.origin)}
+    seeds = {run.name for run in present}
     for name, pattern in _places().items():
         keys = re.findall(r"{(\w+)}", str(pattern))
         found = read_published(folder, name) if name != "gaps" or (folder / f"{name}{_END}").exists() else []
         for values, rows in groupby(found, itemgetter(*keys)):  # older ones measured no gap
             key = dict(zip(keys, values if len(keys) > 1 else [values], strict=True))
             path = layout.folder / str(pattern).format(**key)
-            if path.parent in present or path.exists():
+            if path.parent.name in seeds or path.exists():
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             contents = [{name: value for name, value in row.items() if name not in key} for row in rows]

@@ -156,6 +156,13 @@ def test_seeds_may_be_trained_on_other_machines(results: Path) -> None:
     assert {run["seed"] for run in read_published(Path("published/tiny"), "runs")} == {1, 2}
 
 
+def test_a_deleted_run_of_a_seed_does_not_come_back(results: Path, capsys) -> None:
+    assert cli.main(["publish", str(results)]) == 0
+    shutil.rmtree(results / RUN)
+    assert "1 of 6 runs not finished and evaluated" in fails(capsys, "publish", results)
+    assert not (results / RUN).exists()
+
+
 # ---------------------------------------------------------------- refused
 
 
