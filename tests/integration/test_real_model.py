@@ -30,6 +30,7 @@ def test_a_real_model_makes_two_steps(tmp_path: Path) -> None:
     experiment["models"]["smollm2-135m-format"]["warm_start"] |= {"steps": 4, "batch_size": 2, "informed_fraction": 0.5}
     experiment["training"] |= {"questions_per_batch": 2, "rollouts_per_question": 4, "max_steps": 2}
     experiment["evaluation"] |= {"rollouts": 1}
+    experiment["execution"] = {"precision": "float32"}
     file = tmp_path / "real-cpu.yaml"
     file.write_text(yaml.safe_dump(experiment, sort_keys=False))
     result = snakemake(tmp_path, "--cores", 1, "--configfile", file)

@@ -25,6 +25,9 @@ STOP_SECONDS = 30.0
 KILL_SECONDS = 30.0
 """Seconds to wait for the processes after SIGKILL: the driver first frees the memory of their GPU."""
 
+PORTS = 3
+"""Ports to try: another program may take one while the model is loaded."""
+
 POLL_SECONDS = 0.5
 """Seconds between checks of a server."""
 
@@ -45,6 +48,10 @@ _GAVE_UP = ("Received sigquit from a child process", "Traceback (most recent cal
 """Text in the log that SGLang writes before it kills its own process group."""
 
 
+class PortTakenError(SrpoError):
+    """Another program listens on the port that was free when the server started."""
+
+
 class ServerProcess:
     """One SGLang server, from its start to its end.
 
@@ -55,7 +62,7 @@ class ServerProcess:
         command: what starts the server, before its arguments.
 
     Raises:
-        SrpoError: if the server ends while it starts, is not healthy in time, or another program takes its port.
+        SrpoError: if the server ends while it starts, is not healthy in time, or other programs take its ports.
     """
 
     def __init__(self, checkpoint: Path, log: Path, options: ServerOptions, command: Sequence[str] = COMMAND) -> None:
@@ -64,12 +71,18 @@ class ServerProcess:
         self._options = options
         self._command = command
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._launch()
-        try:
-            self._wait_until_healthy()
-        except BaseException:
-            self.stop()
-            raise
+        for ports_left in reversed(range(PORTS)):
+            self._launch()
+            try:
+                self._wait_until_healthy()
+                break
+            except PortTakenError:
+                self.stop()
+                if not ports_left:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
         self._workers = [each for each in _members(self.process.pid) if _name(each).startswith(_WORKER)]
 
     @property
@@ -142,7 +155,7 @@ class ServerProcess:
                 # The port was free before the model was loaded; another program may have taken it since. SGLang would
                 # only log this and wait.
                 if _others_listen(self._port, self.process.pid):
-                    raise SrpoError(f"sglang server: another program took its port {self._port}; start again")
+                    raise PortTakenError(f"sglang server: another program took its port {self._port}; start again")
                 if (served := _served_model(client, deadline)) is not None:
                     break
                 if time.monotonic() > deadline:

@@ -16,6 +16,7 @@ from srpo import cli
 from srpo.cost import memory
 from srpo.cost.flops import model_cost
 from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Execution
 from srpo.plan import gpus, plan
 from srpo.plan import text as plan_text
 from srpo.plan.measurements import product_rate_here
@@ -76,6 +77,7 @@ def test_a_budget_of_hours_is_as_many_steps_as_the_card_makes(gpu: str) -> None:
 def test_a_real_model_takes_what_its_flops_take_here() -> None:
     """At 100 GFLOP/s a FLOP takes 10 + 4 ps, so a second of dense FLOPs at 3e11 per second takes 4.2 s."""
     experiment = load_experiment(CONFIGS / "experiments" / "real-cpu.yaml")
+    experiment = experiment.model_copy(update={"execution": Execution(precision="float32")})
     nominal, here = plan.make_plan(experiment), plan.make_plan(experiment, product_rate=1e11)
     for before, after in zip(nominal.runs, here.runs, strict=True):
         assert after.steps == before.steps

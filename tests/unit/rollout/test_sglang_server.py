@@ -390,11 +390,16 @@ def test_a_server_that_does_not_start_says_why(serve, faults, options, line):
 
 
 def test_a_port_with_a_silent_listener_is_one_line(serve, monkeypatch):
+    free = sglang_process.free_port()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setattr(sglang_process, "free_port", lambda: port)
         with pytest.raises(SrpoError, match=rf"another program took its port {port}; start again"), serve():
             pass
+        ports = iter([port, port, free])
+        monkeypatch.setattr(sglang_process, "free_port", lambda: next(ports))
+        with serve() as engine:  # on the third port
+            assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(engine._checkpoint)
 
 
 def test_sglang_is_not_installed(checkpoint, tmp_path):
