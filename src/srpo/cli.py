@@ -142,12 +142,17 @@ def resolve_experiment(
 ) -> None:
     """Check an experiment, and print or write it. Every name is resolved and every default filled in."""
     from srpo.experiment.compose import resolved_text, write_resolved
+    from srpo.files import read_yaml
 
-    text = resolved_text(_load(file))
+    experiment = _load(file)
+    text = resolved_text(experiment)
     if output is None:
         print(text, end="")
         return
     _check_output(output)
+    there = read_yaml(output) if output.is_file() else None
+    if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
+        raise SrpoError(f"{output} has the experiment {there['name']}; choose another folder")
     write_resolved(text, output)
 
 
@@ -367,6 +372,8 @@ def evaluate(
     resolved: Resolved = None,
 ) -> None:
     """Evaluate a run's checkpoints, or a base model. Without --method it is the base model."""
+    if method == "base":
+        raise SrpoError("--method base: leave --method out for the base model")
     opened = _open(experiment, resolved)
     run = opened.trained(model, benchmark, method, seed)
 
@@ -455,6 +462,8 @@ def report(
             return
         case ["compare", *_], _:
             raise SrpoError("report compare needs two folders: srpo report compare results/A results/B")
+        case [a, b], None:
+            raise SrpoError(f"report needs one folder; to compare: srpo report compare {a} {b}")
         case _:
             raise SrpoError("report needs one folder: srpo report results/NAME")
     opened, parts = _open(file, resolved), only or list(Part)

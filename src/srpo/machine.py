@@ -26,7 +26,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ) -> int:
     """Number of GPUs that a program here sees, without loading CUDA; 0 without a driver."""
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is not None:  # CUDA reads it up to the first entry that names none
-        return len([*takewhile(lambda part: part not in {"", "-1"}, map(str.strip, named.split(",")))])
+        return len([*takewhile(re.compile(r"\d+|(GPU|MIG)-.+").fullmatch, map(str.strip, named.split(",")))])
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -53,7 +53,8 @@ def check_gpus(ranks: int, environment: Mapping[str, str] = os.environ) -> None:
     """
     found = visible_gpus(environment)
     if found != ranks:
-        remedy = f"let CUDA_VISIBLE_DEVICES name {ranks}" if found > ranks else "use a machine that has them"
+        named = environment.get("CUDA_VISIBLE_DEVICES")
+        remedy = f"let CUDA_VISIBLE_DEVICES name {ranks}" if found > ranks or named else "use a machine that has them"
         raise SrpoError(f"execution.ranks = {ranks}: {found} GPUs are visible here; {remedy}")
 
 

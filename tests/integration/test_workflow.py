@@ -116,6 +116,12 @@ TYPO = "actor_rollout_ref.rollout.quantisation"
     ("execution", "settings", "says"),
     [
         ({}, ["--config", "mirror=/data/NOPE"], "mirror=/data/NOPE: no such folder"),
+        ({}, ["--config", "nope"], "--config nope: give NAME=VALUE"),
+        (
+            {},
+            ["--config", "training.max_steps=2"],
+            "--config training.max_steps=2: give NAME=VALUE, nested as training='{max_steps: 2}'",
+        ),
         ({"ranks": 16}, [], "execution.ranks = 16: a run has one node, and a node 8 GPUs (resources: gpu)"),
         (
             {"verl_overrides": {TYPO: "fp8"}},

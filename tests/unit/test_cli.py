@@ -92,6 +92,14 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
         (["plan", "mine"], "unknown experiment 'mine'; did you mean mine.yaml?"),
         (["experiment", "a" * 5000], "unknown experiment 'aaa"),
         (["attempt", "--folder", "x", "--log", "y", "--", "no-such-program"], "no-such-program: no such command"),
+        (
+            ["evaluate", "--experiment", "x", "--model", "m", "--benchmark", "b", "--method", "base"],
+            "--method base: leave --method out for the base model",
+        ),
+        (
+            ["experiment", "smoke", "--output", "other.yaml"],
+            "other.yaml has the experiment demo; choose another folder",
+        ),
         (["report", "--only", "pictures"], "'pictures' is not one of 'tables', 'figures', 'html'"),
     ],
 )
@@ -104,6 +112,7 @@ def test_a_mistake_in_the_command_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").touch()
+    Path("other.yaml").write_text("name: demo")
     assert message in fails(capsys, *arguments)
 
 
@@ -265,7 +274,7 @@ def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None
     [
         ([], "report needs one folder: srpo report results/NAME"),
         (["nowhere"], "nowhere: no experiment.yaml here; give results/NAME"),
-        (["a", "b"], "report needs one folder"),
+        (["a", "b"], "report needs one folder; to compare: srpo report compare a b"),
         (["a", "--experiment", "b/experiment.yaml"], "report needs one folder"),
         (["compare", "a"], "report compare needs two folders"),
     ],

@@ -41,7 +41,10 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("named", "number"),
-    [("0,1,5", 3), ("3", 1), ("", 0), ("-1", 0), (" 0, 1 ", 2), ("0,-1,1", 1), ("-1,0", 0), ("0,1,,2", 2)],
+    [
+        *[("0,1,5", 3), ("3", 1), ("", 0), ("-1", 0), (" 0, 1 ", 2), ("0,-1,1", 1), ("-1,0", 0), ("0,1,,2", 2)],
+        *[("GPU-1a,MIG-2b", 2), ("MIG-GPU-1a/7/0", 1), ("cuda:0", 0), ("all", 0), ("none", 0), ("0,cuda:1", 1)],
+    ],
 )
 def test_named_gpus(named: str, number: int) -> None:
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == number
@@ -62,6 +65,8 @@ def test_another_number_than_the_ranks(nvidia_smi: None) -> None:
         check_gpus(8, {})
     with pytest.raises(SrpoError, match=r"^execution.ranks = 1: 2 GPUs are visible here; .* name 1$"):
         check_gpus(1, {})
+    with pytest.raises(SrpoError, match=r"^execution.ranks = 1: 0 GPUs are visible here; .* name 1$"):
+        check_gpus(1, {"CUDA_VISIBLE_DEVICES": "cuda:0"})
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ _ALIASES = {
     "alpha": "distillation_alpha",
     "batch_size": "questions_per_batch",
     "budgets": "budget_seconds",
+    "ema_decay": "teacher_update_rate",
     "ema_rate": "teacher_update_rate",
     "gpu_memory_utilization": "rollout_memory_fraction",
     "gpus": "ranks",
@@ -77,6 +78,9 @@ _ALIASES = {
     "train_batch_size": "questions_per_batch",
 }
 """Names of verl, TRL and papers, and what they are called here; only messages use them."""
+
+_CONVERSIONS = {"ema_decay": " = 1 - ema_decay"}
+"""How the value here follows from that of another name."""
 
 
 def load_experiment(
@@ -428,7 +432,8 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
         raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{hint}; {folder} has {', '.join(known)}")
     if own_file and not path.exists():
         beside = Path(where.rsplit(" and ")[-1]).parent / path  # of the experiment's file
-        hint = f"; did you mean {os.path.relpath(beside)}?" if beside.is_file() else ""
+        shipped_name = name.removesuffix(".yaml") if (folder / name).is_file() else None
+        hint = _hint(os.path.relpath(beside) if beside.is_file() else shipped_name)
         raise SrpoError(f"{where}: benchmarks: {name}: no such file; the path is relative to {Path.cwd()}{hint}")
     content = _read_yaml(path)
     if content.setdefault("name", short_name(name)) != short_name(name):
@@ -585,7 +590,8 @@ def _validate(
             # rather a key that is not given yet: wrong_no_sibling beside wrong_with_sibling
             near = _meant(str(path[-1]), [key for key in known if key not in given]) or _meant(str(path[-1]), known)
             explained.add(".".join(map(str, (*path[:-1], near))))
-            what = f"unknown key{_hint(near) or _section(str(path[-1]))}"
+            meant = near and near + _CONVERSIONS.get(str(path[-1]), "")
+            what = f"unknown key{_hint(meant) or _section(str(path[-1]))}"
         elif key and each["type"] != "missing" and len(value) < 200:
             key = f"{key} = {value}"
         line = ": ".join(filter(None, [where, key, what or _reason(each) + _also_valid(model, path, each)]))
@@ -636,7 +642,7 @@ def _section(key: str) -> str:
     }
     named = key if any(key in each.model_fields for each in places.values()) else _ALIASES.get(key.casefold(), key)
     found = [place for place, each in places.items() if named in each.model_fields]
-    return f"; {named} belongs into {found[0]}" if found else ""
+    return f"; {named}{_CONVERSIONS.get(key, '')} belongs into {found[0]}" if found else ""
 
 
 def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> list[str]:
@@ -695,6 +701,13 @@ _PATTERNS = {
 """What a pattern of a configuration class asks for."""
 
 
+def _listed(given: str | float) -> str:
+    """What is given for a list as its items: all numbers of 1-5."""
+    span = re.fullmatch(r"(\d{1,3})-(\d{1,3})", str(given))
+    numbers = range(int(span[1]), int(span[2]) + 1) if span else range(0)
+    return ", ".join(map(str, numbers)) if 0 < len(numbers) <= 10 else str(given)
+
+
 def _reason(error: Mapping[str, Any]) -> str:
     """pydantic's error as one short sentence."""
     if error["type"] == "union_tag_invalid":
@@ -707,7 +720,8 @@ def _reason(error: Mapping[str, Any]) -> str:
         "model_type": "give a mapping",
         "too_short": f"give at least {context.get('min_length')}",
         "path_type": "give a path",
-        "list_type": f"give a list{f', such as [{given}]' if isinstance(given, str | int | float) else ''}",
+        "list_type": f"give a list{f', such as [{_listed(given)}]' if isinstance(given, str | int | float) else ''}",
+        "dict_type": f"give a mapping{', such as {1h: 3600}' if 'budget_seconds' in error['loc'][-1:] else ''}",
         **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "give a whole number"),
         **dict.fromkeys(("float_type", "float_parsing"), "give a number"),
         **({"string_pattern_mismatch": words} if (words := _PATTERNS.get(context.get("pattern", ""))) else {}),

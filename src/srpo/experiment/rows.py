@@ -14,7 +14,7 @@ from srpo.errors import SrpoError
 from srpo.files import is_lfs_pointer, read_bytes
 from srpo.schema import Config
 
-_PARQUET, _GZIP = b"PAR1", b"\x1f\x8b"
+_PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _FROM_CSV = 'write it as parquet first: pandas.read_csv(FILE, dtype="string").to_parquet("train.parquet")'
 
 
@@ -83,13 +83,15 @@ def read_file(path: Path) -> bytes:
     """Read a file of questions.
 
     Raises:
-        SrpoError: if it cannot be read, is compressed or a pointer of Git LFS.
+        SrpoError: if it cannot be read, is compressed, an Excel file or a pointer of Git LFS.
     """
     content = read_bytes(path)
     if is_lfs_pointer(content):
         raise SrpoError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull in the repository")
     if content.startswith(_GZIP):
         raise SrpoError(f"{path}: compressed; unpack it")
+    if content.startswith(_ZIP):
+        raise SrpoError(f"{path}: an Excel or zip file; save as parquet or JSON lines")
     return content
 
 

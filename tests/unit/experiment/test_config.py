@@ -302,6 +302,19 @@ def test_run_outside_the_matrix() -> None:
         ({"lr": 1.0e-4}, ["experiment: lr: unknown key; learning_rate belongs into overrides, below a method"]),
         ({"training": {**SHARED, "ranks": 2}}, ["training.ranks: unknown key; ranks belongs into execution"]),
         ({"matrix": [PHYSICS | {"seeds": 3}]}, ["matrix.0.seeds = 3: give a list, such as [3]"]),
+        ({"matrix": [PHYSICS | {"seeds": "1-3"}]}, ["matrix.0.seeds = '1-3': give a list, such as [1, 2, 3]"]),
+        (
+            {"training": {**SHARED, "budget_seconds": 3600}},
+            ["training.budget_seconds = 3600: give a mapping, such as {1h: 3600}"],
+        ),
+        (
+            {"overrides": {"srpo": {"ema_decay": 0.95}}},
+            ["methods.srpo.ema_decay: unknown key; did you mean teacher_update_rate = 1 - ema_decay?"],
+        ),
+        (
+            {"matrix": [BARE | {"benchmarks": ["miniature/materials.yaml"]}]},
+            ["miniature/materials.yaml: no such file", "did you mean miniature/materials?"],
+        ),
         ({"matrix": []}, ["matrix", "at least 1"]),
         ({"matrix": "grpo"}, ["matrix = 'grpo'", "list of blocks"]),
         ({"matrix": [PHYSICS | {"seeds": [1, 2, 1]}]}, ["matrix.0.seeds = [1, 2, 1]: 1 is given twice"]),

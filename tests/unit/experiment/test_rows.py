@@ -83,6 +83,9 @@ def test_a_compressed_file_is_named(tmp_path: Path):
     (tmp_path / "q.jsonl.gz").write_bytes(gzip.compress(json_lines(RECORDS)))
     with pytest.raises(SrpoError, match=r"/q\.jsonl\.gz: compressed; unpack it$"):
         read_file(tmp_path / "q.jsonl.gz")
+    (tmp_path / "q.xlsx").write_bytes(b"PK\x03\x04\x14\x00")
+    with pytest.raises(SrpoError, match=r"/q\.xlsx: an Excel or zip file; save as parquet or JSON lines$"):
+        read_file(tmp_path / "q.xlsx")
 
 
 def test_a_csv_file_is_told_how_to_become_one_that_is_read():
