@@ -160,6 +160,8 @@ def test_what_will_not_be_over_in_time_is_not_begun():
 def test_the_end_of_a_slurm_job(value, end):
     assert job_end({"SLURM_JOB_END_TIME": value}) == end
     assert job_end({}) is None
+    with pytest.raises(SrpoError, match=r"^SLURM_JOB_END_TIME = 2026-11-25T17:00:00: give seconds since the epoch$"):
+        job_end({"SLURM_JOB_END_TIME": "2026-11-25T17:00:00"})
 
 
 def test_a_run_that_stops_early_has_an_exit_status_of_its_own(monkeypatch, capsys):

@@ -53,13 +53,13 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     Returns:
         The trainer's exit status (128 + n if signal n killed it); 1 instead of 75 if there was no progress.
     """
-    before = newest_step(folder)
+    before, end = newest_step(folder), end_of_job()
     record = RunFiles(folder).attempts
     number = 1 + max((event["attempt"] for event in read_events(record)), default=0)
     job = {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
     append_event(record, {"attempt": number, "event": "start", "time": time.time(), "step": before, **job})
 
-    status, told_to_stop = _supervise(command, _fresh_log(log, number))
+    status, told_to_stop = _supervise(command, _fresh_log(log, number), end)
     step = newest_step(folder)
     append_event(record, {"attempt": number, "event": "end", "time": time.time(), "step": step, "status": status})
     if status != UNFINISHED or told_to_stop:
@@ -93,9 +93,8 @@ def end_of_job(environment: Mapping[str, str] = os.environ) -> str | None:
     return seconds if seconds.isdecimal() else None
 
 
-def _supervise(command: Sequence[str], log: Path) -> tuple[int, bool]:
+def _supervise(command: Sequence[str], log: Path, end: str | None) -> tuple[int, bool]:
     """Run the trainer; return its status, and whether this job received a signal to stop."""
-    end = end_of_job()
     environment = {**os.environ, **({"SLURM_JOB_END_TIME": end} if end else {})}
     told: list[int] = []
 
