@@ -4,7 +4,8 @@ from snakemake.common.configfile import load_configfile
 
 from srpo.plan.measurements import product_rate_here
 from srpo.plan.plan import make_plan
-from srpo.plan.text import headline, warnings
+from srpo.plan.text import headline
+from srpo.plan.warnings import warnings
 
 
 def known_as():

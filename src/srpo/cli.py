@@ -188,7 +188,8 @@ def plan(
     """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
     from srpo.plan.measurements import product_rate_here, read_measurements
     from srpo.plan.plan import make_plan
-    from srpo.plan.text import render, warnings
+    from srpo.plan.text import render
+    from srpo.plan.warnings import warnings
 
     if nodes < 1:
         raise SrpoError(f"--nodes {nodes}: at least 1")
@@ -706,7 +707,8 @@ def _require(path: Path, remedy: str) -> None:
 
 def _load(experiment: str) -> config.Experiment:
     """The experiment of a name, of a file, or of standard input."""
-    from srpo.experiment.compose import experiment_file, load_experiment, parse_mapping
+    from srpo.experiment.compose import experiment_file, load_experiment
+    from srpo.files import parse_mapping
 
     with redirect_stdout(sys.stderr):  # what modules of rewards and branches print is not what a verb prints
         if experiment == "-":

@@ -16,6 +16,9 @@ from srpo.errors import SrpoError
 LARGEST_YAML = 1_000_000
 """The most values of a YAML file: a few lines of aliases of aliases can stand for billions."""
 
+_DATA = {".jsonl", ".parquet", ".csv", ".tsv", ".xlsx", ".safetensors", ".gguf", ".bin", ".pt"}
+"""Ends of names of files that are no YAML, whatever YAML makes of them."""
+
 _PARTIAL = ".partial"
 """End of the name of a file that is being written."""
 
@@ -94,6 +97,30 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        SrpoError: if it cannot be read, or has anything else.
+    """
+    return parse_mapping(read_bytes(path), str(path))
+
+
+def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
+    """A mapping from its YAML; ``where`` names it in the error.
+
+    Raises:
+        SrpoError: if it is no YAML, or something else.
+    """
+    if Path(where).suffix in _DATA or text[:4] in (b"PAR1", b"PK\x03\x04"):
+        raise SrpoError(f"{where}: a file of data; give one of YAML")
+    content = parse_yaml(text, where)
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else type(content).__name__
+        raise SrpoError(f"{where}: a mapping of keys to values is expected, found {found}")
+    return content
 
 
 class _Loader(yaml.SafeLoader):

@@ -331,8 +331,10 @@ def loss(
         targets = replace(targets, divergence_weight=weights)
         losses = branch_losses(method, targets, log_prob, student_top)
     trained = by_token(~routes.dropped)
-    if of_all is not None and of_all.tokens < int(trained.sum()):
-        raise ValueError(f"of_all has {of_all.tokens} tokens, rows {int(trained.sum())}: give totals of the mini-batch")
+    if of_all is not None:
+        weight = float(unscaled_weights(nats, method.entropy_beta, spread).sum()) if len(nats) else 0.0
+        part = Totals(int(trained.sum()), int(distilled.sum()), weight)
+        _check_part(part, of_all)
     denominator = max(1, int(trained.sum()) if of_all is None else of_all.tokens)
     metrics = {f"loss/{name}": (value.detach() / denominator).item() for name, value in losses.by_branch.items()}
     logged = logged_branches(method.branches)
@@ -473,6 +475,19 @@ def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:
     bad = ~log_probs.detach().isfinite()
     if bad.any():
         raise ValueError(f"{name}: no finite log-prob for a sampled token of rollout {int(rows[bad][0])}")
+
+
+def _check_part(part: Totals, of_all: Totals) -> None:
+    """Check that totals can be those of a mini-batch with this part: sums of no fewer, and weights of at most 1.
+
+    Entropies of two passes of a teacher may differ a little.
+    """
+    for name, room in (("tokens", 1.0), ("distilled", 1.0), ("weight", 1.01)):
+        own, total = getattr(part, name), getattr(of_all, name)
+        if not own <= room * total:
+            raise ValueError(f"of_all.{name} = {total:g}: these rows alone have {own:g}; add the totals of all parts")
+    if not of_all.weight <= 1.01 * of_all.distilled <= 1.01 * of_all.tokens:
+        raise ValueError(f"of_all = {of_all}: weight <= distilled <= tokens; add the totals of all parts")
 
 
 def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values | None]) -> None:

@@ -217,6 +217,8 @@ def check_writable(folder: Path) -> None:
     Raises:
         SrpoError: naming the part of the path that prevents it.
     """
+    if "~" in folder.parts:
+        raise SrpoError(f"{folder}: this would make a folder ~; write $HOME or the whole path")
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent

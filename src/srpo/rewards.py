@@ -45,6 +45,7 @@ class Reward:
         reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
             its reading does not differ.
         answer: the right answer in a ground truth.
+        form: what a response must have around its answer, which its prompt should name; empty if nobody knows.
         has_format: whether a response has an answer that the reward can read, right or wrong; a ValueError counts as
             no. None if nobody can know, as of a function of one's own.
         feedback: from a wrong response and the ground truth, what is wrong with it.
@@ -56,6 +57,7 @@ class Reward:
     truth_format: str = "text"
     reference_scores: Callable[[str], bool] | None = None
     answer: Callable[[str], str] = str
+    form: str = ""
     has_format: Callable[[str], bool] | None = None
     feedback: Callable[[str, str], str] | None = None
     solution: Callable[[str], str] = str
@@ -407,13 +409,20 @@ def _read_inputs_as_reference(response: str) -> dict[str, Any]:
 
 
 _ANSWERS = Reward(
-    _matches_answer, _check_answer, _ANSWER, has_format=_has_answer, feedback=_what_is_wrong, solution=_as_answer
+    _matches_answer,
+    _check_answer,
+    _ANSWER,
+    form="<answer>",
+    has_format=_has_answer,
+    feedback=_what_is_wrong,
+    solution=_as_answer,
 )
 _CALLS = Reward(
     _matches_calls,
     render_tool_calls,
     "list of calls",
     _reference_scores,
+    form="Action Input:",
     has_format=_has_calls,
     feedback=_what_is_wrong_in_calls,
     solution=render_tool_calls,
@@ -421,7 +430,7 @@ _CALLS = Reward(
 
 REWARDS = {
     "answer_match": _ANSWERS,
-    "answer_match_reference": replace(_ANSWERS, is_correct=_matches_answer_as_reference),
+    "answer_match_reference": replace(_ANSWERS, is_correct=_matches_answer_as_reference, form=""),
     "tool_use": _CALLS,
     "tool_use_reference": replace(_CALLS, is_correct=_matches_calls_as_reference, has_format=_has_calls_as_reference),
     "reasoning_gym": Reward(

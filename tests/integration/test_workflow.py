@@ -116,6 +116,7 @@ TYPO = "actor_rollout_ref.rollout.quantisation"
     ("execution", "settings", "says"),
     [
         ({}, ["--config", "mirror=/data/NOPE"], "mirror=/data/NOPE: no such folder"),
+        ({}, ["--config", "results=~/out"], "~/out/mine: this would make a folder ~; write $HOME or the whole path"),
         ({}, ["--config", "nope"], "--config nope: give NAME=VALUE"),
         (
             {},

@@ -100,6 +100,7 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
             ["experiment", "smoke", "--output", "other.yaml"],
             "other.yaml has the experiment demo; choose another folder",
         ),
+        (["experiment", "smoke", "--output", "~/mine.yaml"], "~: this would make a folder ~; write $HOME or the whole"),
         (["report", "--only", "pictures"], "'pictures' is not one of 'tables', 'figures', 'html'"),
     ],
 )
@@ -150,7 +151,7 @@ def test_experiment_resolves(
 
 
 @pytest.mark.parametrize(
-    ("text", "word"), [("name: [", "not valid YAML"), ("3", "a mapping is expected"), ("name: x", "matrix")]
+    ("text", "word"), [("name: [", "not valid YAML"), ("3", "a mapping of keys"), ("name: x", "matrix")]
 )
 def test_experiment_from_bad_input(
     text: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -288,7 +288,10 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ),
         ({"rows": lambda _: [0, 0], "of_all": lambda _: NONE}, r"rows = \[0, 0\]: give places of rollouts, each once"),
         ({"rows": lambda _: [0, 16], "of_all": lambda _: NONE}, "rows are 0 to 16: there are 16 rewards"),
-        ({"rows": lambda _: [*range(16)], "of_all": lambda _: NONE}, r"of_all has 0 tokens, rows \d+: give totals of"),
+        (
+            {"rows": lambda _: [*range(16)], "of_all": lambda _: NONE},
+            r"of_all.tokens = 0: these rows alone have \d+; add",
+        ),
         ({"rows": lambda _: [*range(16)], "of_all": lambda _: {}}, "rows and of_all go together"),
     ],
 )
@@ -461,6 +464,11 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
         entropies = [nats[row][MASK[row]] for row in rows.tolist()]
         known.append(srpo.totals(MASK[rows].sum(1), entropies, REWARDS, GROUPS, method, rows=rows))
     of_all = sum(known, start=srpo.functional.Totals())
+    values = [part[parts[0]], world.teacher[parts[0]], world.ids[parts[0]], MASK[parts[0]]]
+    count = of_all.tokens
+    for wrong in ((1, 0, 0.0), (count, count + 1, 0.0), (count, count, 2.0 * count)):
+        with pytest.raises(ValueError, match=r"^of_all.*; add the totals of all parts$"):
+            srpo.loss(*values, REWARDS, GROUPS, method, rows=parts[0], of_all=srpo.functional.Totals(*wrong))
     found = 0.0
     for rows in parts:
         values = [part[rows], world.teacher[rows], world.ids[rows], MASK[rows]]

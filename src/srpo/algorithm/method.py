@@ -233,6 +233,14 @@ class Method(Config):
         return self
 
     @model_validator(mode="after")
+    def _clips_are_no_bounds(self) -> Method:
+        low, high = self.clip_ratio_low, self.clip_ratio_high
+        if low > 0.5 and 1 < high < 2:
+            what = f"clip_ratio_low = {low:g}, clip_ratio_high = {high:g}"
+            raise ValueError(f"{what}: give distances from 1, {1 - low:.3g} and {high - 1:.3g}")
+        return self
+
+    @model_validator(mode="after")
     def _teacher_has_something_to_show(self) -> Method:
         context = self.teacher_context
         for table in filter(None, (self.routing, self.second_routing)):

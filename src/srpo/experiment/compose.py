@@ -36,8 +36,8 @@ from srpo.experiment.config import (
     Tuned,
     short_name,
 )
-from srpo.experiment.rows import Row, parse_rows, read_file
-from srpo.files import parse_yaml, read_bytes, write_text
+from srpo.experiment.rows import Row, doubts, parse_rows, read_file
+from srpo.files import read_mapping, write_text
 from srpo.repository import CONFIGS, method_files
 from srpo.rewards import check_truths, compute_reward, find_reward, is_own, taken_for_right
 from srpo.schema import Config, Count, flattened
@@ -112,7 +112,8 @@ def load_experiment(
     """
     from_files = where is not None or isinstance(source, Path)
     where = where or (str(source) if isinstance(source, Path) else "experiment")
-    raw = _read_yaml(source) if isinstance(source, Path) else dict(source)
+    raw = read_mapping(source) if isinstance(source, Path) else dict(source)
+    _check_is_experiment(raw, where)
     problems: dict[str, str] = {}
     if raw.keys() & {"extends", "overrides"} or not {*_NAMED} <= raw.keys():
         if from_files:
@@ -159,6 +160,19 @@ def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
     raise SrpoError(f"{what}{hint}; give a file or one of {', '.join(known)}")
 
 
+def _check_is_experiment(raw: dict[str, Any], where: str) -> None:
+    """Check that a mapping is not that of another kind of file, which would be one mistake for each of its keys."""
+    keys = {
+        "a method": {"routing", "mini_batch_questions"},
+        "a model": {"architecture", "repository", "shape", "warm_start"},
+        "a benchmark": {"reward", "train_file", "family", "source", "task"},
+        "a search": {"search", "trials"},
+    }
+    found = next((what for what, of_kind in keys.items() if of_kind & raw.keys()), None)
+    if found and not {"matrix", "extends", "name"} & raw.keys():
+        raise SrpoError(f"{where}: the file of {found}; give an experiment, which has name, title and matrix")
+
+
 def _check_name(raw: dict[str, Any], where: str, config_root: Path) -> None:
     """Check that an experiment of one's own does not take the results folder of one that is in ``configs``."""
     shipped = config_root / "experiments" / f"{raw.get('name')}.yaml"
@@ -167,7 +181,7 @@ def _check_name(raw: dict[str, Any], where: str, config_root: Path) -> None:
         _NAME.fullmatch(str(raw.get("name")))
         and shipped.is_file()
         and shipped.resolve() not in own
-        and raw != _read_yaml(shipped)
+        and raw != read_mapping(shipped)
     ):
         raise SrpoError(f"{where}: name = {raw['name']}: {shipped} has this name, and its results; choose another")
 
@@ -211,7 +225,7 @@ def _extended(
             known = sorted(file.stem for file in folder.glob("*.yaml"))
             hint = _hint(_meant(Path(str(base_name)).stem, known)) or f"; there is {', '.join(known)}"
             raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {folder}{hint}")
-        base = _extended(_read_yaml(path), str(path), config_root, problems, seen=(*seen, base_name))
+        base = _extended(read_mapping(path), str(path), config_root, problems, seen=(*seen, base_name))
     merged = {key: base[key] for key in _INHERITED if key in base} | raw
     for key in ("training", "execution", "evaluation"):
         if isinstance(raw.get(key), dict) and isinstance(base.get(key), dict):
@@ -238,7 +252,7 @@ def _extended(
 def _of_parents(method: str, changed: dict[str, Any], config_root: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     """What an experiment changes of a method, and of those that it extends."""
     path = method_files(config_root).get(method)
-    parent = _read_yaml(path).get("extends") if path and method not in seen else None
+    parent = read_mapping(path).get("extends") if path and method not in seen else None
     of_parent = _of_parents(str(parent), changed, config_root, (*seen, method)) if parent else {}
     return of_parent | changed.get(method, {})
 
@@ -324,7 +338,7 @@ def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
     if not path.is_file() or "/" in name:
         known = ", ".join(sorted(file.stem for file in (config_root / "tuned").glob("*.yaml"))) or "no file"
         raise SrpoError(f"{where}: tuned = {name!r}: unknown; {config_root / 'tuned'} has {known}")
-    return _validate(Tuned, _read_yaml(path), str(path))
+    return _validate(Tuned, read_mapping(path), str(path))
 
 
 def _expand_variants(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
@@ -435,7 +449,7 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
         shipped_name = name.removesuffix(".yaml") if (folder / name).is_file() else None
         hint = _hint(os.path.relpath(beside) if beside.is_file() else shipped_name)
         raise SrpoError(f"{where}: benchmarks: {name}: no such file; the path is relative to {Path.cwd()}{hint}")
-    content = _read_yaml(path)
+    content = read_mapping(path)
     if content.setdefault("name", short_name(name)) != short_name(name):
         raise SrpoError(
             f"{path}: name = {content['name']!r}: a {kind[:-1]} has the name of its file; leave the key out"
@@ -487,6 +501,8 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
             for of_split in rows.values():
                 check_truths(reward, {row.where: row.ground_truth for row in of_split})
                 _check_responses(reward, of_split)
+            for line in (line for split, of_split in rows.items() for line in doubts(reward, of_split, split)):
+                _log.warning("%s: %s", path, line)
             if is_own(reward) and rows:
                 _check_tells_apart(reward, rows["train"], path)
         except SrpoError as error:
@@ -535,24 +551,14 @@ def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
     for split, of_split in asked.items():
         if again := len(of_split) - len({*of_split}):
             _log.warning("%s: %d of %d %s questions are repeated", path, again, len(of_split), split)
+    systems = [
+        {row.messages[0]["content"] if row.messages[1:] else "" for row in of_split} for of_split in rows.values()
+    ]
+    if {*map(len, systems)} == {1} and systems[0] != systems[1]:
+        shown = " and ".join(f"{next(iter(each))!r:.60}" for each in systems)
+        _log.warning("%s: the system messages of train and test differ: %s; is that meant?", path, shown)
     if both := sum(question in known for question in asked["test"]):
         _log.warning("%s: %d of %d test questions are train questions", path, both, len(asked["test"]))
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    return parse_mapping(read_bytes(path), str(path))
-
-
-def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
-    """A mapping from its YAML.
-
-    Raises:
-        SrpoError: if it is no YAML or no mapping; ``where`` names the text.
-    """
-    content = parse_yaml(text, where)
-    if not isinstance(content, dict):
-        raise SrpoError(f"{where}: a mapping is expected, found {type(content).__name__}")
-    return content
 
 
 def _validate(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from srpo.errors import SrpoError
 from srpo.files import is_lfs_pointer, read_bytes
+from srpo.rewards import find_reward
 from srpo.schema import Config
 
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
@@ -111,6 +112,24 @@ def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> li
     if not rows:
         raise SrpoError(f"{where}: no questions")
     return rows
+
+
+def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
+    """What may keep every reward at 0, whatever a model knows: one line for each; none of a function of one's own.
+
+    A row with a response, which a warm start learns, need not say how to answer.
+
+    Raises:
+        SrpoError: if there is no such reward.
+    """
+    form = find_reward(reward).form
+    unsaid = [row for row in rows if row.response is None and form not in "".join(m["content"] for m in row.messages)]
+    long = [row for row in rows if form == "<answer>" and len(row.ground_truth.splitlines()) > 1]
+    lines = {
+        f"questions do not say {form}, without which reward = {reward} is 0; name it in the prompt": unsaid,
+        f"answers have several lines, all of which reward = {reward} compares; is that meant?": long,
+    }
+    return [f"{len(concerned)} of {len(rows)} {split} {what}" for what, concerned in lines.items() if concerned]
 
 
 def _json_lines(content: bytes, where: str) -> Iterable[tuple[int, dict[str, Any]]]:

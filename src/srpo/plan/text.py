@@ -6,7 +6,7 @@ from dataclasses import replace
 from tabulate import tabulate
 
 from srpo.cost import memory
-from srpo.experiment.config import BUDGET_IS, Experiment, MiniatureModel, WallClock
+from srpo.experiment.config import BUDGET_IS, WallClock
 from srpo.plan.gpus import BANDWIDTH_SHARE, GPUS, MEAN_PROMPT, TRAINING_SHARES, USUAL, lengths_of, mean_context
 from srpo.plan.plan import (
     BROKEN_PACE,
@@ -25,7 +25,7 @@ from srpo.plan.plan import (
     is_toy,
     make_plan,
 )
-from srpo.plan.shortages import gigabytes, shortages, some_teacher_has_weights
+from srpo.plan.shortages import gigabytes, some_teacher_has_weights
 from srpo.text import duration, joined, plural
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
@@ -70,31 +70,6 @@ def headline(plan: Plan, source: str) -> str:
         f"{plan.experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
         f"An estimate from {from_what}; srpo plan {source} says more."
     )
-
-
-def warnings(plan: Plan) -> list[str]:
-    """One line for each toy that cannot learn a benchmark, or of what does not fit the card."""
-    if plan.gpu is None:
-        return _strange_questions(plan.experiment)
-    experiment, lines = plan.experiment, shortages(plan.experiment, plan.gpu.memory)
-    if isinstance(experiment.training.clock, WallClock) and experiment.comparable_with_paper and plan.gpu.name != "h20":
-        lines.append(
-            f"training.clock.kind = wall: an hour of {plan.gpu.name} is not an hour of the paper's H20; to compare "
-            "with its scores take kind: calibrated, as in paper-calibrated"
-        )
-    return lines
-
-
-def _strange_questions(experiment: Experiment) -> list[str]:
-    """Toys that were warmed up on the toys' questions, and are asked others."""
-    pairs = dict.fromkeys((run.model, run.benchmark) for run in experiment.runs() if not experiment.is_rehearsal)
-    return [
-        f"{model} knows the toys' questions only and learns nothing on {benchmark}; take a model with a warm start on "
-        "your data (docs/small-scale.md)"
-        for model, benchmark in pairs
-        if isinstance(toy := experiment.models[model], MiniatureModel) and toy.warm_start.corpus == "families"
-        if experiment.benchmarks[benchmark].kind != "miniature"
-    ]
 
 
 def not_measured(plan: Plan) -> str:

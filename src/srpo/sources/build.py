@@ -1,6 +1,7 @@
 """How a benchmark's splits are built: drawn, read or fetched, and verified."""
 
 import hashlib
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,11 +17,13 @@ from srpo.experiment.config import (
     MiniatureBenchmark,
     ReasoningGymBenchmark,
 )
-from srpo.experiment.rows import Row, parse_rows, read_file
+from srpo.experiment.rows import Row, doubts, parse_rows, read_file
 from srpo.files import default_cache
 from srpo.miniature import families
 from srpo.seeds import derive_seed
 from srpo.sources import github, reasoning_gym
+
+_log = logging.getLogger(__name__)
 
 
 def build_split(
@@ -118,7 +121,10 @@ def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
     content = read_file(path)
     if hashlib.sha256(content).hexdigest() != benchmark.contents[split].sha256:
         raise SrpoError(f"{path}: it has changed since the experiment was read; start again")
-    return parse_rows(content, str(path), benchmark.columns)
+    rows = parse_rows(content, str(path), benchmark.columns)
+    for line in doubts(benchmark.reward, rows, split):
+        _log.warning("%s: %s", path, line)
+    return rows
 
 
 def _questions(benchmark: Benchmark, rows: Sequence[Row], place: str) -> list[Question]:

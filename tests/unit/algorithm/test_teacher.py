@@ -51,6 +51,11 @@ def test_only_a_live_teacher_has_no_weights_and_only_a_trust_region_has_two_pass
     ]
 
 
+def test_bounds_of_the_ratio_are_no_distances() -> None:
+    with pytest.raises(ValueError, match=r"clip_ratio_low = 0\.8, clip_ratio_high = 1\.28: .* 1, 0\.2 and 0\.28$"):
+        load_method("grpo", clip_ratio_low=0.8, clip_ratio_high=1.28)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [

@@ -414,7 +414,24 @@ def test_impossible_routing(routing: tuple[str, ...], word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "word"), [("- a\n", "a mapping is expected"), ("a: [\n", "not valid YAML"), (None, "cannot be read")]
+    ("content", "word"),
+    [
+        ("- a\n", "a mapping of keys to values is expected, found list"),
+        ("# nothing\n", "a mapping of keys to values is expected, found nothing"),
+        ("PAR1", "a file of data; give one of YAML"),
+        ("a: [\n", "not valid YAML"),
+        (None, "cannot be read"),
+        *(
+            (next((CONFIGS / kind).rglob(f"{name}.yaml")).read_text(), f"the file of {what}; give an experiment")
+            for kind, name, what in (
+                ("methods", "srpo", "a method"),
+                ("models", "miniature-large", "a model"),
+                ("models", "qwen3-4b", "a model"),
+                ("benchmarks", "physics", "a benchmark"),
+                ("tuned", "miniature", "a search"),
+            )
+        ),
+    ],
 )
 def test_unreadable_file(tmp_path: Path, content: str | None, word: str) -> None:
     path = tmp_path / "broken.yaml"

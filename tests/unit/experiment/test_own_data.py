@@ -52,7 +52,7 @@ number = 7
 
 def lines(count: int, first: int = 0) -> str:
     numbers = range(first, first + count)
-    return "".join(json.dumps({"prompt": f"{i}+{i}?", "answer": str(2 * i)}) + "\n" for i in numbers)
+    return "".join(json.dumps({"prompt": f"{i}+{i}? <answer>", "answer": str(2 * i)}) + "\n" for i in numbers)
 
 
 TEST = lines(6, first=100)
@@ -69,8 +69,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "modules" / "own_broken.py").write_text("1 / 0")
     (tmp_path / "modules" / "own_exit.py").write_text("import sys; sys.exit(3)")
     (tmp_path / "data" / "twice.jsonl").write_text(TEST.replace('"202"', '"202", "answer": "7"'))
-    (tmp_path / "data" / "no_question.jsonl").write_text(lines(40).replace("0+0?", "  ", 1))
-    (tmp_path / "data" / "surrogate.jsonl").write_text(lines(40).replace("0+0?", "\\ud800+0?", 1))
+    (tmp_path / "data" / "no_question.jsonl").write_text(lines(40).replace("0+0? <answer>", "  ", 1))
+    (tmp_path / "data" / "surrogate.jsonl").write_text(lines(40).replace("0+0? <answer>", "\\ud800+0?", 1))
     (tmp_path / "data" / "blanks.jsonl").write_text(TEST.replace('"202"', '"2\\n"'))
     (tmp_path / "data" / "empty.jsonl").write_text("\n\n\n" + TEST.replace('"200"', '""'))
     monkeypatch.syspath_prepend(tmp_path / "modules")
@@ -105,6 +105,9 @@ def test_a_batch_needs_enough_questions(folder: Path):
 
 
 def test_splits_are_written_and_read(folder: Path):
+    for name in ("train.jsonl", "t.jsonl"):
+        file = folder / "data" / name
+        file.write_text(file.read_text().replace(" <answer>", ""))
     found = sums(columns={"prompt": "answer", "answer": "prompt"})
     for split, numbers in (("train", range(40)), ("test", range(100, 106))):
         questions = build_split(found, split)
@@ -212,6 +215,34 @@ def test_repeated_questions_and_those_in_both_files_are_counted(folder: Path, ca
         "data/sums.yaml: 3 of 43 train questions are repeated",
         "data/sums.yaml: 2 of 8 test questions are train questions",
     ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            " <answer>",
+            "",
+            ["{} questions do not say <answer>, without which reward = answer_match is 0; name "],
+        ),
+        (' <answer>"', '", "response": "<answer>ANSWER</answer>"', []),
+        (' <answer>"', '", "system": "Write <answer>."', ["the system messages of train and test differ: 'W"]),
+        ('"answer": "', '"answer": "so\\n', ["{} answers have several lines, all of which reward = answer_match comp"]),
+    ],
+)
+def test_what_may_keep_all_rewards_at_0_is_said(
+    folder: Path, caplog: pytest.LogCaptureFixture, old: str, new: str, said: list[str]
+):
+    train = [line.replace(old, new) for line in lines(40).splitlines()]
+    train = [line.replace("ANSWER", json.loads(line)["answer"]) for line in train]
+    (folder / "data" / "train.jsonl").write_text("\n".join(train))
+    found = sums()
+    messages = [record.getMessage() for record in caplog.records]
+    wanted = [f"data/sums.yaml: {each.format('40 of 40 train')}" for each in said]
+    assert [message[: len(each)] for message, each in zip(messages, wanted, strict=True)] == wanted
+    caplog.clear()
+    build_split(found, "train")
+    assert len(caplog.records) == sum("{}" in each for each in said)
 
 
 def test_a_reward_that_does_not_look_at_the_answer_is_named(folder: Path, caplog: pytest.LogCaptureFixture):

