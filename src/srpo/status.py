@@ -88,9 +88,9 @@ def mixed_versions(statuses: Iterable[RunStatus]) -> str | None:
     return f"different versions of srpo made the runs: {made}" if len(counts) > 1 else None
 
 
-def table(name: str, statuses: Sequence[RunStatus], now: float | None = None) -> str:
-    """One line about the experiment ``name``, then one row per run; ``now``: seconds since the epoch."""
-    now = time.time() if now is None else now
+def table(name: str, statuses: Sequence[RunStatus]) -> str:
+    """One line about the experiment ``name``, then one row per run."""
+    now = time.time()
     lines = [f"{name}: {_summary(statuses)}"]
     if mixed := mixed_versions(statuses):
         lines.append(mixed)

@@ -31,6 +31,8 @@ MAIN = ("grpo", "sdpo", "srpo")
 ABLATIONS = {"srpo_without_weighting": "srpo_no_dynamic_weighting", "advantage_mix": "advantage_mix"}
 BUDGETS = {"1h": 3600.0, "5h": 18000.0, "10h": 36000.0}
 K, SEEDS = 16, (1, 2, 3)
+STEPS = 48
+"""Of a run, each with a validation."""
 SELECTION_BIAS = 0.5
 """Points by which every resampled score is lower than the maximum that selected it."""
 
@@ -101,8 +103,8 @@ REVERSED = Truth(
 )
 
 
-def experiment(methods_of_4b: tuple[str, ...] = MAIN) -> Experiment:
-    """The paper's matrix: all five methods at 8B, ``methods_of_4b`` at 4B, three seeds."""
+def experiment() -> Experiment:
+    """The paper's matrix: all five methods at 8B, the main ones at 4B, three seeds."""
     tiny = load_experiment(
         tiny_experiment(
             matrix=[
@@ -116,12 +118,12 @@ def experiment(methods_of_4b: tuple[str, ...] = MAIN) -> Experiment:
         )
     )
     models = {n: LocalModel(kind="local", name=n, title=t, path=Path("/nowhere")) for n, t in MODELS.items()}
-    methods = {"qwen3-8b": [*MAIN, *ABLATIONS], "qwen3-4b": [*methods_of_4b]}
+    methods = {"qwen3-8b": [*MAIN, *ABLATIONS], "qwen3-4b": [*MAIN]}
     blocks = [Block(models=[m], benchmarks=[*QUESTIONS], methods=methods[m], seeds=[*SEEDS]) for m in models]
     return tiny.model_copy(update={"name": "truth", "comparable_with_paper": True, "models": models, "matrix": blocks})
 
 
-def write(root: Path, truth: Truth, experiment: Experiment, steps: int = 48, validations: int = 48) -> None:
+def write(root: Path, truth: Truth, experiment: Experiment) -> None:
     """Write the logs of every run."""
     write_text(root / "experiment.yaml", yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
     for model, benchmark in experiment.bases():
@@ -129,14 +131,13 @@ def write(root: Path, truth: Truth, experiment: Experiment, steps: int = 48, val
         identity = base_identity(model, benchmark)
         write_evaluation(root / "base" / model / benchmark, identity, K, {"base": (0, scores)})
     for run in experiment.runs():
-        _write_run(root / "runs" / run.path, truth, run, experiment.methods[run.method], steps, validations)
+        _write_run(root / "runs" / run.path, truth, run, experiment.methods[run.method])
 
 
-def _write_run(folder: Path, truth: Truth, run: RunId, method: Method, steps: int, count: int) -> None:
-    logged = [step(truth, run, method, number, steps) for number in range(1, steps + 1)]
+def _write_run(folder: Path, truth: Truth, run: RunId, method: Method) -> None:
+    logged = [step(truth, run, method, number, STEPS) for number in range(1, STEPS + 1)]
     validations = [
-        validation((i + 1) * steps // count, (i + 1) * BUDGETS["10h"] / count, scores, K)
-        for i, scores in enumerate(_curve(truth, run, count))
+        validation(i, i * BUDGETS["10h"] / STEPS, scores, K) for i, scores in enumerate(_curve(truth, run, STEPS), 1)
     ]
     selected = write_run(folder, run, logged, validations, BUDGETS)
     dropped = {}

@@ -166,7 +166,6 @@ def _warm_start(
     settings: WarmStart,
     pretrained: bool,
 ) -> dict[str, Any]:
-    """Train a model in place, measure what it has learnt, and describe both."""
     from srpo.miniature import warm_start as training
 
     start = time.perf_counter()
@@ -203,7 +202,6 @@ def _save(
 
 
 def _link_checkpoint(model: HubModel | LocalModel, folder: Path) -> dict[str, Any]:
-    """Copy a checkpoint's small files and link its weights."""
     source = resolve_hub(model) if isinstance(model, HubModel) else resolve_local(model)
     for path in checkpoint_files(source):
         if path.suffix == ".safetensors":

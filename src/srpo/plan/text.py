@@ -98,7 +98,6 @@ def _hours(plan: Plan, seconds: float) -> str:
 
 
 def _duration(plan: Plan) -> str:
-    """How long the experiment takes with this number of runs at a time."""
     days = plan.wall_seconds / 86400
     takes = f"{days:.1f} days" if days > 2 else duration(plan.wall_seconds, digits=_digits(plan))
     return f"{takes} with {plural(plan.nodes, 'run')} at a time"

@@ -418,7 +418,6 @@ class EmbeddedEngine:
             yield chunk
 
     def _sample(self, rows: list[_Row], params: SamplingParams) -> list[Completion]:
-        """Decode one chunk to its end."""
         prompt_columns = len(rows[-1].prompt)
         cache = _Cache.empty(
             self._shape, len(rows), prompt_columns, prompt_columns + params.max_new_tokens, self._dtype

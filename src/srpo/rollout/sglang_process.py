@@ -211,7 +211,6 @@ def _members(group: int) -> list[psutil.Process]:
 
 
 def _group(pid: int) -> int | None:
-    """The group of a process; None if it is gone."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:

@@ -91,7 +91,6 @@ def _connect(uri: str) -> MlflowClient:
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
-    """The id of an experiment in MLflow, which is made if there is none."""
     if (experiment := client.get_experiment_by_name(name)) is not None:
         return experiment.experiment_id
     made = client.create_experiment(name)
@@ -171,7 +170,6 @@ def _tags(spec: dict[str, Any], provenance: dict[str, Any], files: RunFiles) -> 
 
 
 def _numbers_by_step(files: RunFiles, steps: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, float]]]:
-    """The numbers of the logs, then of the summary and of the evaluation."""
     for event in steps:
         yield event["step"], step_values(event)
     for event in read_events(files.validations):

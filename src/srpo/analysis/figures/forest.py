@@ -188,7 +188,6 @@ def _rounded(value: float, sign: str = "") -> str:
 
 
 def _handles(frame: pd.DataFrame) -> list[Line2D]:
-    """What the marks mean."""
     one: dict[str, Any] = {"marker": "o", "markeredgecolor": "white"}
     several = frame["low"].notna().any()
     name = "average, 95 % interval" if several else "average (one run each: no interval)"

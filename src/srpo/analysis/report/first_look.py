@@ -195,7 +195,6 @@ def _lead(results: Results, model: str, rival: str, benchmarks: Sequence[str]) -
 
 
 def _claim_over(findings: Sequence[Finding], rival: str) -> Claim | None:
-    """The claim that SRPO ends above ``rival``."""
     terms = [(1.0, "srpo", "last"), (-1.0, rival, "last")]
     claims = [finding.claim for finding in findings]
     scores = [c for c in claims if c.quantity.kind == "score" and c.quantity.score in (None, "cross_fitted")]
@@ -269,9 +268,9 @@ def card(results: Results) -> list[tuple[str, str]]:
     made = [f"srpo {record.get('srpo')}, commit {_short(str(record.get('commit')))}" for record in origins]
     facts = [
         ("date", results.trained),
-        ("code", _distinct(made)),
-        ("processor", _distinct(record.get("processor") for record in origins)),
-        ("cores", _distinct(record.get("cores") for record in origins)),
+        ("code", distinct(made)),
+        ("processor", distinct(record.get("processor") for record in origins)),
+        ("cores", distinct(record.get("cores") for record in origins)),
         ("training", training),
         ("model", _base_models(results)),
         ("questions", _questions(results)),
@@ -325,7 +324,6 @@ def _models(results: Results) -> str:
 
 
 def _base_models(results: Results) -> str:
-    """The models, and the number of base models if each seed has its own."""
     bases, models = len(results.experiment.every_base_model()), len(results.experiment.models)
     return f"{_models(results)}, {bases} base models" if bases > models else _models(results)
 
@@ -338,7 +336,6 @@ def _benchmarks(results: Results) -> str:
 
 
 def _questions(results: Results) -> str:
-    """How many questions a benchmark has to train and to test."""
     rows = [results.statistics.get(name, {}).get("rows", {}) for name in _trained_on(results)]
     counts = {split: sorted(row[split] for row in rows if split in row) for split in ("train", "test")}
     if not all(counts.values()):
@@ -348,20 +345,17 @@ def _questions(results: Results) -> str:
 
 
 def _trained_on(results: Results) -> list[str]:
-    """The benchmarks with training runs, or all of an experiment without any."""
     trained = dict.fromkeys(run.benchmark for run in results.experiment.runs())
     return list(trained) or list(results.experiment.benchmarks)
 
 
 def _few(titles: Sequence[str], noun: str) -> str:
-    """The titles, or their number if they are many."""
     return joined(titles) if len(", ".join(titles)) <= 50 else plural(len(titles), noun)
 
 
 def _short(commit: str) -> str:
-    """Seven letters of a commit, and whether its code was changed."""
     return commit.replace("-dirty", "")[:7] + ("-dirty" if commit.endswith("-dirty") else "")
 
 
-def _distinct(values: Iterable[object]) -> str:
+def distinct(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))

@@ -5,7 +5,6 @@ import hashlib
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,7 @@ from srpo.analysis.figures.panels import budget_marks, clock_unit
 from srpo.analysis.figures.registry import FigureData, figure_csv, figure_data
 from srpo.analysis.figures.style import method_styles
 from srpo.analysis.outline import Section, sections_of
-from srpo.analysis.report.first_look import answers, card, command, stored, what_was_run
+from srpo.analysis.report.first_look import answers, card, command, distinct, stored, what_was_run
 from srpo.analysis.report.summary import background, interim, remarks
 from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.estimates import Estimate
@@ -287,7 +286,6 @@ def _beside(outcome: Outcome, claim: Claim, comparable: bool) -> list[str]:
 
 
 def _over(estimate: Estimate) -> str:
-    """What an interval covers, in a few words."""
     if not estimate.has_interval:
         return "no interval"
     if not estimate.covers_runs:
@@ -497,9 +495,9 @@ def _provenance(results: Results) -> list[tuple[str, str]]:
     if not records:
         return registered
     named = {"commit": "Commit", "srpo": "srpo", "python": "Python", "machine": "Machine", "processor": "Processor"}
-    facts = [(title, _distinct(record.get(key) for record in records)) for key, title in named.items()]
+    facts = [(title, distinct(record.get(key) for record in records)) for key, title in named.items()]
     packages = sorted({name for record in records for name in record.get("packages") or {}})
-    facts += [(name, _distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
+    facts += [(name, distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
     facts.append(("Driver", _driver(results)))
     facts.append(("Budgets", budgets_listed(results)))
     return [(title, value) for title, value in facts + registered if value not in ("", "None")]
@@ -522,7 +520,3 @@ def _driver(results: Results) -> str:
     execution = results.experiment.execution
     ranks = f"{execution.ranks} {'rank' if execution.ranks == 1 else 'ranks'}"
     return f"{execution.driver}, {ranks}, {execution.precision}, rollouts by {execution.rollout_engine}"
-
-
-def _distinct(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))

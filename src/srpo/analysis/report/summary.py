@@ -171,7 +171,6 @@ def _first(names: list[str], shown: int = 3) -> str:
 
 
 def _place(run: dict[str, Any]) -> str:
-    """The place of a frame's run below ``runs``."""
     return RUN_PATH.format(**run)
 
 

@@ -36,7 +36,7 @@ def selected_scores(scores: np.ndarray) -> np.ndarray:
     return _cross_fitted(scores, lambda chosen_by, measured_on: measured_on[chosen_by.mean(axis=1).argmax()])
 
 
-def late_drop(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:
+def late_drop(scores: np.ndarray) -> np.ndarray:
     """How far the last validations are below the best window, which the other half of the questions selects.
 
     Args:
@@ -48,7 +48,7 @@ def late_drop(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:
         windows the latest counts). A run's own slow ups and downs are real and remain: compare methods, whose ups and
         downs cancel on average.
     """
-    windows = np.lib.stride_tricks.sliding_window_view(scores, window, axis=0).mean(axis=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(scores, WINDOW, axis=0).mean(axis=-1)
 
     def drop(chosen_by: np.ndarray, measured_on: np.ndarray) -> np.ndarray:
         means = chosen_by.mean(axis=1)
@@ -58,9 +58,9 @@ def late_drop(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:
     return _cross_fitted(windows, drop)
 
 
-def end_score(scores: np.ndarray, window: int = WINDOW) -> np.ndarray:
+def end_score(scores: np.ndarray) -> np.ndarray:
     """The mean of the last validations (validations x questions), one per question."""
-    return scores[-window:].mean(axis=0)
+    return scores[-WINDOW:].mean(axis=0)
 
 
 def _cross_fitted(scores: np.ndarray, measure: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:

@@ -53,16 +53,16 @@ def half_width(variance: Variance, seeds: int, level: float = LEVEL) -> float:
     return variance.with_runs(seeds).half_width(level)
 
 
-def power(variance: Variance, effect: float, seeds: int, level: float = LEVEL) -> float:
+def power(variance: Variance, effect: float, seeds: int) -> float:
     """The probability that the interval lies above 0 if the true difference is ``effect`` (noncentral t)."""
     if seeds < 2:
         return 0.0
     error, dof = variance.with_runs(seeds).error()
-    return float(stats.nct.sf(special.stdtrit(dof, (1 + level) / 2), dof, effect / error)) if error else 1.0
+    return float(stats.nct.sf(special.stdtrit(dof, (1 + LEVEL) / 2), dof, effect / error)) if error else 1.0
 
 
-def seeds_needed(variance: Variance, effect: float, wanted: float = POWER) -> int | None:
-    """The fewest seeds that find ``effect`` with the power ``wanted``; None above :data:`MAX_SEEDS`."""
+def seeds_needed(variance: Variance, effect: float) -> int | None:
+    """The fewest seeds that find ``effect`` with :data:`POWER`; None above :data:`MAX_SEEDS`."""
     seeds = range(2, MAX_SEEDS + 1)
-    place = bisect.bisect_left(seeds, True, key=lambda number: power(variance, effect, number) >= wanted)
+    place = bisect.bisect_left(seeds, True, key=lambda number: power(variance, effect, number) >= POWER)
     return seeds[place] if place < len(seeds) else None

@@ -55,13 +55,12 @@ def build_tables(results: Results) -> dict[str, Table]:
     return {name: TABLES[name](results) for name in names}
 
 
-def write_tables(results: Results, out_dir: Path, cost_dir: Path | None = None) -> list[Path]:
+def write_tables(results: Results, out_dir: Path) -> list[Path]:
     """Write every table as ``<name>.csv``, ``.md`` and its caption ``.rst``; return the paths.
 
-    Args:
-        cost_dir: where the tables of measured seconds go; by default ``cost/`` beside ``out_dir``.
+    The tables of measured seconds go to ``cost/`` beside ``out_dir``.
     """
     out_dir = Path(out_dir)
     written = [path for table in build_tables(results).values() for path in write_table(table, out_dir)]
     costs = [MEASURED[name](results) for name in COST_TABLES]
-    return written + [path for table in costs for path in write_table(table, cost_dir or out_dir.parent / "cost")]
+    return written + [path for table in costs for path in write_table(table, out_dir.parent / "cost")]

@@ -80,7 +80,6 @@ def _why_no_group(results: Results) -> str:
 
 
 def _why_routed(row: dict[str, Any], rollout: dict[str, Any]) -> str:
-    """The routing decision in words, from the record of the rollout."""
     shown = []
     if "earlier_step" in rollout:
         shown.append(f"a correct response of step {rollout['earlier_step']}")

@@ -89,7 +89,6 @@ def ends_table(results: Results) -> Table:
 
 
 def _of_main_methods(results: Results, scores: Sequence[str]) -> pd.DataFrame:
-    """Scores of the untrained model and of table 1's methods."""
     models = results.experiment.models
     methods = {m: [BASE, *(n for n in main_methods(results) if n in planned(results, m))] for m in models}
     return score_frame(results, methods, {model: model_benchmarks(results, model) for model in models}, scores)
@@ -278,7 +277,6 @@ def _near_ceiling(results: Results) -> list[str]:
 
 
 def _with_paper(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """Add the published numbers in the column ``paper``, if the experiment may be compared with the paper."""
     if not results.experiment.comparable_with_paper:
         return frame
     return frame.merge(paper_scores(results.experiment), how="left", on=SCORE_KEY)
