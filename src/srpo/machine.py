@@ -1,4 +1,4 @@
-"""The machine that a program runs on: its processor and GPUs, which products it computes itself, memory in use."""
+"""The machine that a program runs on: its processor and GPUs, which number formats are native, memory in use."""
 
 import ctypes
 import functools
@@ -67,10 +67,10 @@ def processor() -> str:
 
 
 def check_products(precision: str) -> None:
-    """Check that this processor computes the products of a precision itself.
+    """Check that this processor multiplies in a precision without emulating it.
 
     Raises:
-        SrpoError: if it would emulate them.
+        SrpoError: if it would emulate the products.
     """
     if precision == "bfloat16" and not _computes_bfloat16():
         raise SrpoError(
@@ -85,7 +85,7 @@ def _computes_bfloat16() -> bool:
 
 
 def product_rate(precision: str) -> float | None:
-    """FLOP/s of one core in large matrix products of a precision, measured now; None if it would emulate them."""
+    """FLOP/s of one core in large matrix products of a precision, measured now; None if the processor would emulate them."""
     if precision == "bfloat16" and not _computes_bfloat16():
         return None
     import torch

@@ -180,7 +180,7 @@ class Method(Config):
 
     @property
     def generation_batches(self) -> int:
-        """Generation batches of a step at most."""
+        """The most batches that a step may generate; 1 for a method that drops no group."""
         return self.filter_groups.max_num_gen_batches if self.filter_groups else 1
 
     @property

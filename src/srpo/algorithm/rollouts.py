@@ -45,7 +45,7 @@ class Rollouts:
 
     @property
     def correct(self) -> Bool[Tensor, " rollouts"]:
-        """c_i."""
+        """c_i: which rollouts are correct."""
         return self.rewards == 1
 
 

@@ -356,7 +356,7 @@ class Biology(Family):
 
 
 class Materials(Family):
-    """A metal's hardness depends on its phase; the answer is the hardest or softest of three with its value, or all."""
+    """A metal's hardness depends on its phase. The answer: the hardest or softest of three, or the value of each."""
 
     name = "materials"
     worlds = ("alpha", "beta", "delta", "gamma")

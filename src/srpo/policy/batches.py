@@ -114,7 +114,7 @@ def split_row(row: Tensor, lengths: Mapping[int, int]) -> dict[int, Tensor]:
     """A row of a pass's output as tensors by rollout.
 
     Args:
-        lengths: tokens of the response of each rollout that the row has numbers of, equally many a token.
+        lengths: by rollout of the row, the tokens of its response; each token has the same number of values.
     """
     if not lengths:
         return {}

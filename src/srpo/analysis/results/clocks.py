@@ -82,7 +82,7 @@ def clock_frame(results: Results, measured: bool = False) -> pd.DataFrame:
     Returns:
         One row per model, clock and pair: ``difference`` in points with its interval, averaged over ``benchmarks``.
         A score is the mean of the last validations within the budget
-        (:data:`~srpo.analysis.results.cross_fit.WINDOW` of them), which selects nothing.
+        (:data:`~srpo.analysis.results.cross_fit.WINDOW` of them), without any selection.
     """
     rows, modelled = [], results.experiment.training.clock.kind == "modelled"
     for model in results.experiment.models:

@@ -111,7 +111,7 @@ def by_base_model(results: Results, model: str, ends: Iterable[Mapping[int, RunE
 
 
 def share_of(units: Sequence[Sequence[RunEnd]], name: str) -> Proportion:
-    """The share of runs that have ``name`` (an attribute of :class:`RunEnd`)."""
+    """The share of runs for which the attribute ``name`` of :class:`RunEnd` is true."""
     return Proportion.of([[getattr(run, name) for run in unit] for unit in units])
 
 

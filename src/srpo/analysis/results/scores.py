@@ -6,8 +6,8 @@ difference is the ``selection_bias``.
 
 The checkpoint was still selected on the reported questions. ``cross_fitted`` selects it on one half of the test
 questions and measures it on the other half, in training (:mod:`~srpo.analysis.results.cross_fit`); ``resampled``
-minus ``cross_fitted`` is the ``question_bias``. It decides: comparisons and verdicts use it. ``end`` selects nothing:
-the mean of the last validations.
+minus ``cross_fitted`` is the ``question_bias``. It decides: comparisons and verdicts use it. ``end`` is
+the mean of the last validations, without any selection.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def main_table(results: Results) -> Table:
 
 
 def ends_table(results: Results) -> Table:
-    """The mean of the last three validations, which selects nothing: rows and columns as in table 1."""
+    """The mean of the last three validations, without any selection: rows and columns as in table 1."""
     frame = in_matrix_order(_of_main_methods(results, ("end",)), results)
     notes = [
         "Mean of the last three validations within each budget, percent. It selects no checkpoint, so it shows a late "
