@@ -85,7 +85,7 @@ def _computes_bfloat16() -> bool:
 
 
 def product_rate(precision: str) -> float | None:
-    """FLOP/s of one core in large matrix products of a precision, measured now; None if the processor would emulate them."""
+    """FLOP/s of one core in large matrix products of a precision, measured now; None if they would be emulated."""
     if precision == "bfloat16" and not _computes_bfloat16():
         return None
     import torch

@@ -373,7 +373,7 @@ class WallClock(Config):
 
 
 class ModelledClock(Config):
-    """It counts the FLOPs of a step's phases at nominal rates, so that results do not depend on the machine."""
+    """The training clock counts the FLOPs of a step's phases at nominal rates: results do not depend on the machine."""
 
     kind: Literal["modelled"]
     decode_flops_per_second: FlopsPerSecond = 1e10
@@ -381,7 +381,7 @@ class ModelledClock(Config):
 
 
 class CalibratedClock(Config):
-    """It counts, for each step, the seconds that such a step took in the paper: budgets have equal steps on any GPU.
+    """The training clock counts, for each step, the seconds that it took in the paper: the same steps on any GPU.
 
     ``step_seconds`` has, by method of figure 4b and hours of training, the mean seconds per step up to then; other
     methods count like the one whose passes they share (``step_times.timed_like``).

@@ -67,7 +67,7 @@ class KeptLogProbs:
 
 
 def kept_lengths(data: TensorDict) -> list[dict[int, int]]:
-    """For each row of a batch, its rollouts of which something is kept, and the tokens of their responses."""
+    """For each row of a batch: tokens of the response, by rollout, of the rollouts whose log-probs are kept."""
     return [
         {rollout: length for rollout, length in zip(own.tolist(), lengths.tolist(), strict=True) if rollout != NOT_KEPT}
         for own, lengths in zip(data["kept"].unbind(), data["response_lengths"].unbind(), strict=True)

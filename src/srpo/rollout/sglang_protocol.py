@@ -179,8 +179,8 @@ def read_completion(answer: Any, max_new_tokens: int, stops: Collection[int]) ->
     Args:
         answer: the decoded JSON.
         max_new_tokens: what the request allowed.
-        stops: the tokens that end a response. SGLang looks at the length first, and calls a response
-            whose stop token is the last one allowed cut off.
+        stops: the tokens that end a response. SGLang looks at the length first: if the last token
+            that is allowed is a stop token, it says that the response was cut off.
 
     Raises:
         ValueError: if the sample is not complete: aborted, short, or a log-prob is missing or not finite.
