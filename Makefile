@@ -32,6 +32,9 @@ MAKE_VENV = $(1)/bin/python -m pip --version > /dev/null 2>&1 || "$$python" -m v
 NO_PYTHON = with venv and ensurepip is needed$(PYTHON:%=; PYTHON=% is none) (Debian and Ubuntu: apt install python3-venv; or name one:
 # PyTorch's own index of CPU builds; `make TORCH_CPU= env` leaves it out.
 TORCH_CPU := https://download.pytorch.org/whl/cpu
+# What pip says, as a line for every 25 packages.
+PROGRESS = awk -v all="$$(grep -c == envs/embedded.txt)" '/^Collecting / && ++n % 25 == 0 { print "make: " n " of " all " packages found"; fflush() } \
+	/^Installing/ { print "make: copying all into $(VENV), the longest part"; fflush() }'
 CONFIG = $(if $(MIRROR),--config mirror=$(MIRROR))
 
 help: ## list the targets
@@ -159,7 +162,7 @@ $(STAMP): envs/embedded.txt pyproject.toml
 		echo "make: no CPU build of torch from $(TORCH_CPU); the package index may send 2.7 GB of CUDA libraries with it" >&2; \
 		$(BIN)/python -m pip install --quiet "$$torch"; \
 	fi
-	@$(BIN)/python -m pip install --quiet -r envs/embedded.txt
+	@$(BIN)/python -m pip install -r envs/embedded.txt | $(PROGRESS)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 

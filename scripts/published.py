@@ -56,7 +56,6 @@ from srpo.analysis.report.first_look import what_was_run
 from srpo.analysis.report.page import claim_row
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.load import Results, load_results
-from srpo.analysis.results.titles import is_toy
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.grid import Grid, markdown
 from srpo.analysis.tables.registry import MEASURED, TABLES
@@ -206,7 +205,7 @@ def figure(name: str, figure: str) -> str:
         frame = pd.concat([frame, clock_frame(results, measured=True)], ignore_index=True)
     if frame.empty:
         raise SrpoError(f"nothing to draw: {name} has no runs for it")
-    title = spec.title + " · toy" * is_toy(results)  # a picture travels without its page
+    title = spec.title + " · toy" * results.experiment.is_toy  # a picture travels without its page
     return picture(spec.title, f"{name}-{figure}", figure_csv(frame), partial(spec.draw, title, results, frame))
 
 

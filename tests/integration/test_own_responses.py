@@ -1,4 +1,4 @@
-"""Own questions with responses: the page's example, with a tiny model in the place of SmolLM2."""
+"""Own questions with responses: examples/own-questions, with a tiny model in the place of SmolLM2."""
 
 from __future__ import annotations
 
@@ -24,12 +24,8 @@ from srpo.repository import CONFIGS
 from srpo.sources.build import build_split
 from srpo.training.loop import train
 
-DOCS = ROOT / "docs"
-SECTION = (DOCS / "small-scale.md").read_text().split("## Your questions")[1].split("\n## ")[0]
-LINES, EXPERIMENT = re.findall(r"```(?:json|yaml)\n(.*?)```", SECTION, re.DOTALL)
-BENCHMARK = re.search(
-    r"# configs/(benchmarks/lab/sums.yaml)\n.*?(?=```)", (DOCS / "extending.md").read_text(), re.DOTALL
-)
+OWN = Path("examples", "own-questions")
+FILE = OWN / "experiment.yaml"
 TINY = {
     "kind": "miniature",
     "title": "Tiny",
@@ -39,11 +35,14 @@ TINY = {
 
 
 def sums(pairs, responses: bool) -> list[dict[str, str]]:
-    """Rows like those of the page."""
-    rows = [{"prompt": f"What is {a} + {b}?", "answer": str(a + b)} for a, b in pairs]
+    """Rows like those of the example."""
+    rows = [
+        {"prompt": f"What is {a} + {b}? Write the result between <answer> and </answer>.", "answer": str(a + b)}
+        for a, b in pairs
+    ]
     if responses:
         rows = [
-            row | {"response": f"{row['prompt'][8:-1]} = {row['answer']}\n<answer>{row['answer']}</answer>"}
+            row | {"response": f"{row['prompt'].split('?')[0][8:]} = {row['answer']}\n<answer>{row['answer']}</answer>"}
             for row in rows
         ]
     return rows
@@ -51,26 +50,30 @@ def sums(pairs, responses: bool) -> list[dict[str, str]]:
 
 @pytest.fixture
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    """The page's experiment in the working directory; half of the train questions have responses."""
+    """The example in the working directory, with easier sums; half of the train questions have responses."""
     monkeypatch.chdir(tmp_path)
-    with_response, without = map(json.loads, LINES.splitlines())
-    assert with_response == sums([(17, 25)], responses=True)[0]
-    assert without == sums([(31, 8)], responses=False)[0]
+    shutil.copytree(ROOT / OWN, OWN)
+    FILE.write_text(FILE.read_text().replace("max_steps: 12", "max_steps: 2"))
     pairs = [*itertools.product(range(1, 10), repeat=2)]
     splits = {"train": sums(pairs[0:60:2], True) + sums(pairs[1:60:2], False), "test": sums(pairs[60:], False)}
-    Path("mine.yaml").write_text(EXPERIMENT.replace("max_steps: 12", "max_steps: 2"))
-    shutil.copytree(CONFIGS, "configs", ignore=shutil.ignore_patterns("stored"))
-    benchmark = Path("configs", BENCHMARK[1])
-    benchmark.parent.mkdir()
-    benchmark.write_text(BENCHMARK[0])
     for name, rows in splits.items():
-        benchmark.with_name(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (OWN / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shutil.copytree(CONFIGS, "configs", ignore=shutil.ignore_patterns("stored"))
     Path("configs/models/smollm2-135m-files.yaml").write_text(yaml.safe_dump(TINY))
-    return load_experiment(Path("mine.yaml"), Path("configs"))
+    return load_experiment(FILE, Path("configs"))
 
 
-def test_the_page_of_own_questions_runs_with_a_tiny_model(opened: Experiment) -> None:
-    layout = Layout(Path("results/mine"))
+def test_the_shipped_questions_are_right_and_new_in_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    experiment = load_experiment(FILE)
+    train, test = (build_split(experiment.benchmarks["sums"], split) for split in ("train", "test"))
+    sums = [tuple(map(int, re.findall(r"\d+", question.messages[0]["content"]))) for question in (*train, *test)]
+    assert len(set(sums)) == len(sums) == 264
+    assert [str(a + b) for a, b in sums] == [question.ground_truth for question in (*train, *test)]
+
+
+def test_the_example_of_own_questions_runs_with_a_tiny_model(opened: Experiment) -> None:
+    layout = Layout(Path("results/own-questions"))
     for split in ("train", "test"):
         write_split(layout.split("sums", split), build_split(opened.benchmarks["sums"], split), split)
     assert sum(question.response is not None for question in read_split(layout.split("sums", "train"))) == 30
@@ -93,20 +96,22 @@ def test_the_page_of_own_questions_runs_with_a_tiny_model(opened: Experiment) ->
     ],
 )
 def test_a_response_that_is_not_right_is_refused(opened: Experiment, response: object, says: str) -> None:
-    file = Path("configs/benchmarks/lab/train.jsonl")
+    file = OWN / "train.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows[0]["response"] = response
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(SrpoError, match=re.escape(says)):
-        load_experiment(Path("mine.yaml"), Path("configs"))
+        load_experiment(FILE, Path("configs"))
 
 
 def test_that_no_question_has_a_response_is_said_before_anything_runs(opened: Experiment) -> None:
-    file = Path("configs/benchmarks/lab/train.jsonl")
+    file = OWN / "train.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     file.write_text("".join(json.dumps(row | {"response": None}) + "\n" for row in rows))
-    with refused("mine.yaml: model smollm2-135m-files: warm_start.corpus = files: no question", "lab/train.jsonl"):
-        load_experiment(Path("mine.yaml"), Path("configs"))
+    with refused(
+        "experiment.yaml: model smollm2-135m-files: warm_start.corpus = files: no question", "own-questions/train.jsonl"
+    ):
+        load_experiment(FILE, Path("configs"))
 
 
 def test_without_any_response_there_is_no_warm_start(opened: Experiment, tmp_path: Path) -> None:

@@ -208,17 +208,19 @@ def installed_by_make(folder: Path, index: str, broken: str = "nothing is") -> t
     python.parent.mkdir(parents=True)
     python.write_text(
         f'#!/bin/bash\n[ "$1" = -c ] && exec {sys.executable} "$@"\n'
-        f'echo "$@" >> {folder}/log\n[[ "$*" != *"{broken}"* ]]\n'
+        f'echo "$@" >> {folder}/log\n[[ "$*" == *"-r "* ]] && printf "Collecting %s\\n" {{1..60}}\n'
+        f'[[ "$*" != *"{broken}"* ]]\n'
     )
     python.chmod(0o755)
     command = ["make", "--silent", "env", f"VENV={folder}/venv", f"PYTHON={sys.executable}", f"TORCH_CPU={index}"]
     environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
+    assert re.findall(r"make: (\d+) of \d+ packages found", result.stdout) == ["25", "50"]
     # the first asks whether the environment has pip
     asked, *commands = (folder / "log").read_text().splitlines()
     assert asked == "-m pip --version"
-    return [line.removeprefix("-m pip install --quiet ") for line in commands], result.stderr
+    return [re.sub("-m pip install (--quiet )?", "", line) for line in commands], result.stderr
 
 
 TORCH = f"torch=={lock('embedded')['torch']}"

@@ -749,6 +749,18 @@ class Experiment(Config):
         return list(dict.fromkeys(pairs))
 
     @property
+    def is_toy(self) -> bool:
+        """Whether every model is a miniature: a toy, trained from scratch on invented questions."""
+        return all(model.kind == "miniature" for model in self.models.values())
+
+    def budget_title(self, name: str) -> str:
+        """A budget's title: ``budget 1`` of a toy on a modelled clock, whose seconds are no hours; else its name."""
+        budgets = [*self.training.budget_seconds]
+        if name not in budgets or not (self.is_toy and self.training.clock.kind == "modelled"):
+            return name
+        return f"budget {budgets.index(name) + 1}"
+
+    @property
     def is_rehearsal(self) -> bool:
         """Whether its runs are too short for anything but to see that the path works."""
         return self.training.max_steps is not None and self.training.max_steps < REHEARSAL_STEPS

@@ -141,8 +141,10 @@ def _table(plan: Plan) -> str:
                 *([_needed(plan, model, of_method)] if plan.gpu else []),
             ]
         )
-    at_least = ", at least," if any(run.source == "FLOPs" for run in plan.runs) else ""
-    steps = ["steps"] if plan.experiment.is_rehearsal else [f"steps{at_least} in {label}" for label in labels]
+    at_least = any(run.source == "FLOPs" for run in plan.runs)
+    titles = [plan.experiment.budget_title(label) for label in labels]
+    steps = [f"steps{' >=' * at_least} in {title}" for title in titles]
+    steps = ["steps"] if plan.experiment.is_rehearsal else steps
     header = ["model", "method", "runs", "clock s/step" if at_least else "s/step", "from", *steps, "time/run"]
     return table([*header, f"{_device(plan)} time", "disk/run, GB", *(["GB/GPU"] if plan.gpu else [])], rows)
 

@@ -365,7 +365,7 @@ def test_jobs_of_a_minute_are_not_printed_as_parts_of_an_hour() -> None:
 
 
 def test_only_estimated_steps_are_printed_without_at_least() -> None:
-    assert "  steps, at least, in 10h  " in plan_text.render(plan.make_plan(EMBEDDED))
+    assert "  steps >= in budget 3  " in plan_text.render(plan.make_plan(EMBEDDED))
     assert "  steps in 10h  " in plan_text.render(plan.make_plan(PAPER))
 
 

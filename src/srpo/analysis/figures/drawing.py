@@ -16,7 +16,7 @@ from srpo.analysis.figures.curves import ALARM, Series, score_lines, untrained_s
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import planned
-from srpo.analysis.results.titles import budget_title, method_title, seconds_per_step
+from srpo.analysis.results.titles import method_title, seconds_per_step
 from srpo.training.clock import PHASES
 
 
@@ -133,7 +133,7 @@ def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figu
             axes.grid(axis="x", visible=False)
             sns.despine(ax=axes)
             if row == 0:
-                axes.set_title(f"up to {budget_title(results, budget)}")
+                axes.set_title(f"up to {results.experiment.budget_title(budget)}")
         grid[row][0].set_ylabel("\n".join(textwrap.wrap(seconds_per_step(results).lower(), 24)))
         if len(models) > 1:
             name_row(grid[row][-1], results.experiment.models[model].title)

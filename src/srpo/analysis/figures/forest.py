@@ -16,7 +16,7 @@ from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE
 from srpo.analysis.results.scores import TITLES, Scores
-from srpo.analysis.results.titles import benchmark_title, budget_title, method_title
+from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.results.verdicts import budget_of, findings
 
 PAPER = "paper"
@@ -83,7 +83,7 @@ def _difference(claim: Claim, results: Results) -> str:
     ordered = sorted(claim.quantity.terms, key=lambda term: -term[0])
     methods = " − ".join(method_title(results, method) for _, method, _ in ordered)
     budget = budget_of(ordered[0][2], results)
-    return f"{methods}, {budget_title(results, budget)}" if budget else methods
+    return f"{methods}, {results.experiment.budget_title(budget)}" if budget else methods
 
 
 # ---------------------------------------------------------------- drawing

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from srpo.analysis.figures import style
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import ABLATIONS, planned
-from srpo.analysis.results.titles import benchmark_title, budget_title, method_title
+from srpo.analysis.results.titles import benchmark_title, method_title
 
 Against = Literal["clock", "step"]
 """What time on the x axis is."""
@@ -134,7 +134,7 @@ def clock_unit(results: Results) -> tuple[float, str]:
 def budget_marks(results: Results) -> tuple[list[tuple[str, float]], float]:
     """The short names of the budgets with their places on an axis of the clock (:func:`clock_unit`), and its end."""
     (unit, _), budgets = clock_unit(results), results.experiment.training.budget_seconds
-    marks = [(budget_title(results, name).removeprefix("budget "), s / unit) for name, s in budgets.items()]
+    marks = [(results.experiment.budget_title(name).removeprefix("budget "), s / unit) for name, s in budgets.items()]
     return marks, 1.03 * max(budgets.values()) / unit
 
 

@@ -41,7 +41,6 @@ from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import main_methods
 from srpo.analysis.results.step_seconds import step_seconds
-from srpo.analysis.results.titles import is_toy
 from srpo.errors import SrpoError
 from srpo.files import write_text
 
@@ -107,7 +106,7 @@ def figure_csv(frame: pd.DataFrame) -> str:
 
 def _title(spec: FigureSpec, results: Results) -> str:
     """The figure's title; a toy's figure says so, because a picture travels without its page."""
-    return f"{spec.title} · toy" if is_toy(results) else spec.title
+    return f"{spec.title} · toy" if results.experiment.is_toy else spec.title
 
 
 # ---------------------------------------------------------------- which methods

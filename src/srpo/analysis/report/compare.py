@@ -12,7 +12,7 @@ from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.matrix import BASE, planned, recorded_tests
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import MISSING, benchmark_title, budget_title, method_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, method_title
 from srpo.analysis.results.verdicts import Finding, findings
 from srpo.analysis.tables.grid import Cell, Grid, Row, markdown
 from srpo.analysis.tables.table import estimate_cell
@@ -101,7 +101,7 @@ def _scores(sides: list[Results], labels: list[str]) -> Iterator[Grid]:
                 ]
                 change = _change(runs, paired, method == BASE) if all(runs) else None
                 marked = estimate_cell(change, sign=True, best=change is not None and change.low > 0)
-                label = method_title(a, method) + (f", {budget_title(a, budget)}" if method != BASE else "")
+                label = method_title(a, method) + (f", {a.experiment.budget_title(budget)}" if method != BASE else "")
                 rows.append(Row(label, [*map(estimate_cell, estimates), marked]))
         if rows:
             heads = [("", f"A: {labels[0]}"), ("", f"B: {labels[1]}"), ("", "B minus A")]

@@ -11,7 +11,7 @@ from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, main_methods, model_benchmarks, planned
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import benchmark_title, is_toy, method_title
+from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome
 from srpo.analysis.tables.grid import interval, number
 from srpo.errors import SrpoError
@@ -316,7 +316,7 @@ def what_was_run(results: Results) -> str:
 
 def _models(results: Results) -> str:
     models = results.experiment.models
-    if not is_toy(results):
+    if not results.experiment.is_toy:
         return _few([model.title for model in models.values()], "model")
     sizes = sorted({base["parameters"] for base in results.models.values() if base.get("parameters")})
     said = f" of {' or '.join(f'{size / 1e6:.2f}' for size in sizes)} M parameters" if sizes else ""

@@ -17,23 +17,10 @@ def benchmark_title(results: Results, name: str) -> str:
     return "Average" if name == AVERAGE else results.experiment.benchmarks[name].title
 
 
-def is_toy(results: Results) -> bool:
-    """Whether every model is a miniature: a toy, trained from scratch on invented questions."""
-    return all(model.kind == "miniature" for model in results.experiment.models.values())
-
-
-def budget_title(results: Results, name: str) -> str:
-    """A budget's title: ``budget 1`` of a toy with a modelled clock, whose seconds are no hours; or else its name."""
-    training = results.experiment.training
-    if name not in training.budget_seconds or not (is_toy(results) and training.clock.kind == "modelled"):
-        return name
-    return f"budget {[*training.budget_seconds].index(name) + 1}"
-
-
 def budgets_listed(results: Results) -> str:
     training = results.experiment.training
     return (
-        ", ".join(f"{budget_title(results, name)} = {s:g} s" for name, s in training.budget_seconds.items())
+        ", ".join(f"{results.experiment.budget_title(name)} = {s:g} s" for name, s in training.budget_seconds.items())
         + f" of the {training.clock.kind} clock"
     )
 

@@ -19,7 +19,7 @@ from srpo.analysis.results.multiple_testing import ALPHA, holm
 from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.run_logs import RunLogs, logarithms
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import benchmark_title, budget_title, method_title
+from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.text import joined, plural
 
 Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
@@ -324,7 +324,7 @@ class _Comparison:
             ended = (of_method["stopped_by"] == "alarm") & (of_method["clock"] < budgets.get(budget, 0.0))
             if ended.any():
                 said = f"{ended.sum()} of {plural(len(of_method), 'run')} of {method_title(self.results, method)}"
-                found.append(f"{said} ended at an alarm before {budget_title(self.results, budget)}")
+                found.append(f"{said} ended at an alarm before {self.results.experiment.budget_title(budget)}")
         return joined(found)
 
     def too_few_validations(self, benchmarks: Sequence[str]) -> str:
@@ -336,7 +336,7 @@ class _Comparison:
                 counts = [n[0] for b in benchmarks for n in lookup(b, method, budget).values()]
                 if counts and min(counts) < MIN_VALIDATIONS:
                     said = plural(int(min(counts)), "validation")
-                    title = budget_title(self.results, budget)
+                    title = self.results.experiment.budget_title(budget)
                     found.append(f"{title} holds only {said} of a run of {method_title(self.results, method)}")
         return joined(list(dict.fromkeys(found)))
 

@@ -9,7 +9,6 @@ from srpo.analysis.results.step_seconds import SECONDS, step_seconds
 from srpo.analysis.results.titles import (
     MISSING,
     benchmark_title,
-    budget_title,
     count_range,
     method_title,
     seconds_per_step,
@@ -36,7 +35,9 @@ def step_seconds_table(results: Results) -> Table:
             key = (model, method)
             cells = [cell for view in grids for cell in cells_at(view, key, budgets)]
             rows.append(Row(method_title(results, method), [Cell(counts.get(key, MISSING)), *cells]))
-    heads = [(head, f"up to {budget_title(results, budget)}") for head in views.values() for budget in budgets]
+    heads = [
+        (head, f"up to {results.experiment.budget_title(budget)}") for head in views.values() for budget in budgets
+    ]
     grid = Grid("Method", [("", "Benchmarks"), *heads], rows)
     notes = [
         f"{seconds_per_step(results)}, averaged over the benchmarks on "

@@ -7,7 +7,7 @@ from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import RUN_KEY, Results
 from srpo.analysis.results.matrix import AVERAGE, in_matrix_order, planned
 from srpo.analysis.results.run_logs import RunLogs
-from srpo.analysis.results.titles import MISSING, benchmark_title, budget_title, budgets_listed, method_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, interval
 from srpo.analysis.tables.table import Table
 from srpo.watch import RULES, reference_steps
@@ -27,7 +27,7 @@ def budgets_table(results: Results) -> Table:
             found = [records.get((model, method, budget)) for budget in budgets]
             cells = [Cell(_range(row, name)) for name in COUNTS for row in found]
             body.append(Row(method_title(results, method), cells))
-    heads = [(title, budget_title(results, budget)) for title in COUNTS.values() for budget in budgets]
+    heads = [(title, results.experiment.budget_title(budget)) for title in COUNTS.values() for budget in budgets]
     notes = [
         f"The fewest and the most of a method's runs that have reached the budget. Budgets: {budgets_listed(results)}. "
         "A step or a validation counts if it has ended by then. One of these validations "

@@ -25,7 +25,6 @@ from srpo.analysis.results.scores import SCORES, TITLES, Scores, score_frame
 from srpo.analysis.results.titles import (
     MISSING,
     benchmark_title,
-    budget_title,
     budgets_listed,
     count_range,
     listed,
@@ -103,7 +102,9 @@ def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -
     budgets = list(experiment.training.budget_seconds)
     # the average comes first: it is the most important, and the last columns may not fit on a screen
     shown = [b for b in (AVERAGE, *experiment.benchmarks) if b in set(frame["benchmark"])]
-    heads = [(benchmark_title(results, b), budget_title(results, budget)) for b in shown for budget in budgets]
+    heads = [
+        (benchmark_title(results, b), results.experiment.budget_title(budget)) for b in shown for budget in budgets
+    ]
     places = [(b, budget) for b in shown for budget in budgets]
     keys, columns, bias = ["model", "method"], ["benchmark", "budget"], value in _BIASES
     trained, untrained = frame[frame["method"] != BASE], frame[frame["method"] == BASE]
@@ -209,8 +210,8 @@ def _ablation_grid(results: Results, frame: pd.DataFrame, methods: dict, value: 
             rows.append(Row(method_title(results, method), cells))
     heads = [
         ("", "Seeds"),
-        *(("Average", budget_title(results, b)) for b in budgets),
-        *(("Difference to the row above", budget_title(results, b)) for b in budgets),
+        *(("Average", results.experiment.budget_title(b)) for b in budgets),
+        *(("Difference to the row above", results.experiment.budget_title(b)) for b in budgets),
     ]
     return Grid("Variant", heads, rows, title=title)
 
@@ -241,7 +242,11 @@ def differences_table(results: Results) -> Table:
                     cells.append(record_cell(rows[-1], "difference", sign=True, sided=True))
             body.append(Row(f"SRPO minus {method_title(results, other)}", cells))
         if body:
-            heads = [(benchmark_title(results, b), budget_title(results, budget)) for b in places for budget in budgets]
+            heads = [
+                (benchmark_title(results, b), results.experiment.budget_title(budget))
+                for b in places
+                for budget in budgets
+            ]
             grids.append(Grid("", heads, body, title=spec.title))
     names = [*SCORE_KEY, "benchmarks", *estimate_columns("difference", None)]
     frame = in_matrix_order(pd.DataFrame(rows, columns=names), results)

@@ -13,7 +13,6 @@ from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.cross_fit import selected_scores
 from srpo.analysis.results.load import load_results
-from srpo.analysis.results.titles import budget_title
 from srpo.analysis.tables.grid import number
 from srpo.analysis.tables.registry import write_tables
 from srpo.analysis.tables.score_tables import differences_table, main_table
@@ -214,7 +213,7 @@ def test_the_average_comes_first_in_tables_of_scores_and_of_differences(finished
     }
     for row in table.frame.to_dict("records"):
         title = {"average": "Average", "chemistry": "Chemistry", "physics": "Physics"}[row["benchmark"]]
-        text = shown[f"SRPO minus {row['method'].upper()}", title, budget_title(results, row["budget"])]
+        text = shown[f"SRPO minus {row['method'].upper()}", title, results.experiment.budget_title(row["budget"])]
         assert text == number(row["difference"], sign=True)
 
 
