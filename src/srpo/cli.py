@@ -277,7 +277,7 @@ def make_data(
     if lengths:
         opened.require_base_model(lengths)
 
-        from srpo.benchmarks.lengths import check_lengths, describe_lengths
+        from srpo.evaluation.lengths import check_lengths, describe_lengths
         from srpo.models.tokenizer import open_tokenizer
 
         tokenizer, training = open_tokenizer(layout.model(lengths)), opened.experiment.training

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.splits import read_split
 from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
+from srpo.evaluation.lengths import check_lengths
 from srpo.experiment.config import Experiment
 from srpo.files import read_json, write_events, write_json
 from srpo.layout import WEIGHTS, Layout, RunFiles, RunId

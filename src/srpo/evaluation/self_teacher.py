@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.prompts import strip_thinking, student_prompts, teacher_prompt_ids
 from srpo.benchmarks.response_parts import shown_answer, with_masked_answer
 from srpo.benchmarks.splits import Question, read_split
 from srpo.evaluation.evaluate_run import serving
+from srpo.evaluation.lengths import check_lengths
 from srpo.experiment.config import Experiment, Training
 from srpo.layout import Layout
 from srpo.rewards import compute_reward

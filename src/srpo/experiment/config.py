@@ -19,7 +19,7 @@ from srpo.errors import SrpoError
 from srpo.experiment.rows import Columns
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
 from srpo.layout import RunId
-from srpo.rewards import REWARDS, is_own
+from srpo.rewards import REASONING_GYM, REWARDS, is_own
 from srpo.schema import Config, Count, Fraction, Positive, Rate, Title, flattened
 
 REHEARSAL_STEPS = 10
@@ -74,10 +74,17 @@ class WarmStart(Config):
     seed: int = 0
 
 
-class _Model(Config):
+class _Named(Config):
     name: str
     title: Title
 
+    @property
+    def packages(self) -> Mapping[str, str]:
+        """Optional packages that reading it needs, with the file of ``envs/`` that installs each."""
+        return {}
+
+
+class _Model(_Named):
     @property
     def facts(self) -> int:
         """The table of facts that the model knows; 0 of a model that knows no toy."""
@@ -165,6 +172,10 @@ class LocalModel(_Model):
     path: Path
 
 
+GGUF_READER = "gguf==0.19.0"
+"""The package with which transformers reads GGUF files."""
+
+
 class GgufModel(_Model):
     """A model in one GGUF file, in a folder or in an installed Python package; a warm start is optional.
 
@@ -178,6 +189,10 @@ class GgufModel(_Model):
     sha256: Sha256
     shape: TransformerShape
     warm_start: WarmStart | None = None
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        return dict.fromkeys(filter(None, (self.package, GGUF_READER)), "envs/real-model.txt")
 
 
 Model = Annotated[MiniatureModel | HubModel | LocalModel | GgufModel, Field(discriminator="kind")]
@@ -220,9 +235,7 @@ class Source(Config):
     test: SourceFile
 
 
-class _Benchmark(Config):
-    name: str
-    title: Title
+class _Benchmark(_Named):
     reward: RewardName
     held_out_questions: Annotated[int, Field(ge=0)] = 0
     """A search of hyperparameters sets it: this number of questions of the train split is held out and takes the
@@ -342,6 +355,10 @@ class ReasoningGymBenchmark(_DrawnBenchmark):
     task: str
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
+    @property
+    def packages(self) -> Mapping[str, str]:
+        return dict([REASONING_GYM])
+
 
 Benchmark = Annotated[
     MiniatureBenchmark | SourcedBenchmark | FilesBenchmark | ReasoningGymBenchmark,
@@ -420,7 +437,7 @@ class Training(Config):
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
     max_prompt_length: Count = 2048
     max_response_length: Count = 8192
-    # what becomes of a question whose prompt is longer (benchmarks/lengths.py)
+    # what becomes of a question whose prompt is longer (evaluation/lengths.py)
     overlong_prompts: Literal["refuse", "leave_out"] = "refuse"
     max_reprompt_len: Count = 10240
     temperature: Temperature = 1.0

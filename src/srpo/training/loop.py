@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from srpo.benchmarks.lengths import check_lengths
 from srpo.benchmarks.splits import Question, read_split
 from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
+from srpo.evaluation.lengths import check_lengths
 from srpo.experiment.config import ModelledClock, RunSpec, Training
 from srpo.files import append_event, exclusive_access, flush_to_disk, read_events, rewind, write_events, write_json
 from srpo.imports import gc_paused

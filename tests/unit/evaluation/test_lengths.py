@@ -14,10 +14,10 @@ from tiny import prepare, tiny_experiment
 from srpo import cli
 from srpo.analysis.report.page import write_report
 from srpo.analysis.results.load import load_results
-from srpo.benchmarks.lengths import check_lengths, describe_lengths
 from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.splits import read_split, write_split
 from srpo.errors import SrpoError
+from srpo.evaluation.lengths import check_lengths, describe_lengths
 from srpo.experiment.compose import load_experiment
 from srpo.files import write_json
 from srpo.layout import Layout
