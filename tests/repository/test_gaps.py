@@ -10,6 +10,7 @@ from paths import ROOT
 from scipy.stats import t as student_t
 
 from srpo.analysis.results.before_training import held
+from srpo.analysis.results.gap import MISS, forecast
 
 
 def test_the_doses_have_the_same_base_models_and_benchmarks() -> None:
@@ -66,3 +67,17 @@ def test_the_page_says_how_often_the_laws_interval_holds_the_gain() -> None:
     inside, of, width = gaps.left_out(rows, "sdpo")
     alone = gaps.left_out(rows, "sdpo", by_gap=False)[2]
     assert f"holds {inside} of {of}, but is {width:.0f} points wide to each side ({alone:.0f} without the gap)" in page
+
+
+def test_the_forecast_is_as_wide_as_gains_are_far_from_the_law() -> None:
+    """Also without the pairs of the base model that is forecast."""
+    rows = gaps.read().dropna(subset=["expected_gain", "gain_sdpo"])
+    miss, base = rows["gain_sdpo"] - rows["expected_gain"], rows["model"].str.rsplit("-", n=1).str[-1]
+    half = {name: 1.96 * np.sqrt((miss[base != name] ** 2).mean()) for name in base.unique()}
+    assert len(rows) == 64
+    assert student_t.ppf(0.975, 64) * np.sqrt((miss**2).mean()) == pytest.approx(MISS, abs=0.5)
+    assert (miss.abs() <= base.map(half)).mean() >= 0.9
+    for row in rows.itertuples():
+        low, high = forecast(row.expected_gain, row.student)
+        assert max(low, row.expected_gain - MISS) == low >= -row.student
+        assert min(high, row.expected_gain + MISS) == high <= 100 - row.student

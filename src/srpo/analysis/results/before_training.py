@@ -7,7 +7,7 @@ import pandas as pd
 
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.gap import sign
+from srpo.analysis.results.gap import forecast, sign
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import estimate_columns
 from srpo.analysis.results.matrix import BASE
@@ -23,6 +23,7 @@ def gap_frame(results: Results) -> pd.DataFrame:
     Returns:
         Columns: model, base_model, benchmark; ``says`` (:data:`~srpo.analysis.results.gap.SENTENCES`); in percent or
         points, with ``_low`` and ``_high``: each estimate of ``gap.json``, ``gain_grpo`` and so on (:func:`gain`).
+        ``expected_gain`` has a prediction interval (:func:`~srpo.analysis.results.gap.forecast`).
     """
     rows = []
     for (model, benchmark, seed), gap in results.gaps.items():
@@ -33,6 +34,9 @@ def gap_frame(results: Results) -> pd.DataFrame:
         row["says"] = sign(shown["low"], shown["high"]) if shown else "no sibling"
         for name, estimate in estimates.items():
             row |= {name: estimate["value"], f"{name}_low": estimate["low"], f"{name}_high": estimate["high"]}
+        if "expected_gain" in row:
+            ends = forecast(row["expected_gain"], row["student"])
+            row |= dict(zip(("expected_gain_low", "expected_gain_high"), ends, strict=True))
         for method in METHODS:
             row |= estimate_columns(f"gain_{method}", gain(results, model, benchmark, method, seed))
         rows.append(row)
