@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SOME_DAY = 1e9
+"""In 2001, in seconds since the epoch: what is less is no time at which a run may stop."""
+
 # A verb imports what it needs itself: torch and verl take seconds, `srpo --help` should not.
 
 
@@ -330,6 +333,8 @@ def train(
     resolved: Resolved = None,
 ) -> None:
     """Train one run; an interrupted run continues."""
+    if stop_at is not None and not stop_at > _SOME_DAY:
+        raise SrpoError(f"--stop-at {stop_at:g}: give seconds since the epoch, such as $(date -d '+2 hours' +%s)")
     opened = _open(experiment, resolved)
     run = opened.run(model, benchmark, method, seed)
     spec = opened.experiment.run(run)
@@ -456,6 +461,8 @@ def report(
             file = experiment
         case [folder], None:
             file = Layout(_experiment_folder(Path(folder))).experiment
+        case ["compare", a, b], _ if Path(a).resolve() == Path(b).resolve():
+            raise SrpoError(f"report compare {a} {b}: one folder twice; give two")
         case ["compare", a, b], _:
             from srpo.analysis.report.compare import compare
 
@@ -630,6 +637,8 @@ def _open(file: Path, resolved: Path | None) -> _Opened:
 
     layout = Layout(file.parent)
     if file != layout.experiment:
+        if Layout(file).experiment.is_file():
+            raise SrpoError(f"--experiment {file}: a folder; give {Layout(file).experiment}")
         wanted = layout.experiment.name
         raise SrpoError(f"{file}: give a resolved {wanted}; srpo experiment {file} --output ... writes one")
     check_writable(layout.folder)

@@ -12,6 +12,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from srpo.errors import SrpoError
+from srpo.layout import RECORDS
 
 LARGEST_YAML = 1_000_000
 """The most values of a YAML file: a few lines of aliases of aliases can stand for billions."""
@@ -51,10 +52,10 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         SrpoError: if it cannot be read, or has anything else.
     """
-    return _json_object(read_bytes(path), str(path))
+    return _json_object(read_bytes(path), str(path), path.name)
 
 
-def _json_object(content: bytes, where: str) -> dict[str, Any]:
+def _json_object(content: bytes, where: str, name: str) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except UnicodeDecodeError as error:
@@ -63,7 +64,16 @@ def _json_object(content: bytes, where: str) -> dict[str, Any]:
         raise SrpoError(f"{where}: not JSON: {error.msg}") from error
     if not isinstance(value, dict):
         raise SrpoError(f"{where}: not a JSON object")
-    return value
+    return _complete(value, where, name)
+
+
+def _complete(record: dict[str, Any], where: str, name: str) -> dict[str, Any]:
+    """A record of a file, if it has what those of files with this name have."""
+    for key, kind in RECORDS.get(name, {}).items():
+        if not isinstance(record.get(key), kind) or isinstance(record[key], bool):
+            what = f"{key} = {record[key]!r:.80}" if key in record else f"no {key}"
+            raise SrpoError(f"{where}: damaged, {what}; restore the file, or delete its folder")
+    return record
 
 
 def read_yaml(path: Path) -> Any:
@@ -105,7 +115,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     Raises:
         SrpoError: if it cannot be read, or has anything else.
     """
-    return parse_mapping(read_bytes(path), str(path))
+    return _complete(parse_mapping(read_bytes(path), str(path)), str(path), path.name)
 
 
 def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
@@ -243,7 +253,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(log, 1):
             if not line.endswith(b"\n"):
                 return
-            yield _json_object(line, f"{path}, line {number}")
+            yield _json_object(line, f"{path}, line {number}", path.name)
 
 
 def write_events(path: Path, events: Iterable[dict[str, Any]]) -> None:
@@ -275,7 +285,7 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
             # the first line is complete only if this is the start of the file, the last one only if it was not cut off
             lines = log.read(size).split(b"\n")[0 if size >= total else 1 : -1]
             if lines or size >= total:
-                return [_json_object(line, f"{path}, one of the last lines") for line in lines]
+                return [_json_object(line, f"{path}, one of the last lines", path.name) for line in lines]
             size *= 2
 
 

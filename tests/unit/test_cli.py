@@ -20,6 +20,7 @@ from srpo.experiment.compose import load_experiment
 from srpo.layout import Layout
 from srpo.repository import CONFIGS
 
+OF_A_RUN = ["--experiment", "x", "--model", "m", "--benchmark", "b"]
 RUN = ["--model", "miniature-small", "--benchmark", "physics", "--method", "srpo"]
 
 
@@ -93,7 +94,7 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
         (["experiment", "a" * 5000], "unknown experiment 'aaa"),
         (["attempt", "--folder", "x", "--log", "y", "--", "no-such-program"], "no-such-program: no such command"),
         (
-            ["evaluate", "--experiment", "x", "--model", "m", "--benchmark", "b", "--method", "base"],
+            ["evaluate", *OF_A_RUN, "--method", "base"],
             "--method base: leave --method out for the base model",
         ),
         (
@@ -101,6 +102,14 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
             "other.yaml has the experiment demo; choose another folder",
         ),
         (["experiment", "smoke", "--output", "~/mine.yaml"], "~: this would make a folder ~; write $HOME or the whole"),
+        (["report", "compare", "a", "./a"], "report compare a ./a: one folder twice; give two"),
+        (["plan", "paper", "--gpu", "80:8000:2250"], "--gpu 80:8000:2250: unknown; there is"),
+        (["train", *OF_A_RUN, "--method", "x", "--stop-at", "3600"], "--stop-at 3600: give seconds since the epoch"),
+        (["train", *OF_A_RUN, "--method", "x", "--stop-at", "nan"], "--stop-at nan: give seconds since the epoch"),
+        (
+            ["train", *("results" if word == "x" else word for word in OF_A_RUN), "--method", "x"],
+            "--experiment results: a folder; give results/experiment.yaml",
+        ),
         (["report", "--only", "pictures"], "'pictures' is not one of 'tables', 'figures', 'html'"),
     ],
 )
@@ -113,6 +122,8 @@ def test_a_mistake_in_the_command_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").touch()
+    Path("results").mkdir()
+    Path("results/experiment.yaml").touch()
     Path("other.yaml").write_text("name: demo")
     assert message in fails(capsys, *arguments)
 

@@ -1,11 +1,13 @@
 """Files that survive a kill, and folders that one process writes."""
 
 import errno
+import json
 
 import pytest
 
 from srpo.errors import SrpoError
-from srpo.files import append_event, exclusive_access, read_events, read_last_events, write_text
+from srpo.files import append_event, exclusive_access, read_events, read_last_events, read_mapping, write_text
+from srpo.layout import RECORDS
 
 pytestmark = pytest.mark.fault
 
@@ -57,6 +59,15 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
         write_text(path, "after")
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_without_its_parts_is_named(name, tmp_path):
+    path, key = tmp_path / name, next(iter(RECORDS[name]))
+    for record, reason in (({}, f"no {key}"), ({key: True}, f"{key} = True")):
+        path.write_text(json.dumps(record) + "\n")
+        with pytest.raises(SrpoError, match=rf"{name}.*: damaged, {reason}; restore the file, or delete its folder$"):
+            list(read_events(path)) if path.suffix == ".jsonl" else read_mapping(path)
 
 
 @pytest.mark.parametrize(("line", "reason"), [(b"{", "not JSON"), (b"\xff", "not UTF-8"), (b"3", "not a JSON object")])

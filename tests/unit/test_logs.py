@@ -10,7 +10,7 @@ pytestmark = pytest.mark.fault
 
 
 def test_a_log_is_cut_back_to_a_step_and_goes_on(tmp_path):
-    log = tmp_path / "steps.jsonl"
+    log = tmp_path / "events.jsonl"
     for step in range(1, 6):
         append_event(log, {"step": step, "value": step / 3})
     with log.open("a") as file:
@@ -28,14 +28,14 @@ def test_a_log_is_cut_back_to_a_step_and_goes_on(tmp_path):
 
 
 def test_a_last_line_without_its_newline_is_not_trusted(tmp_path):
-    log = tmp_path / "steps.jsonl"
+    log = tmp_path / "events.jsonl"
     log.write_text('{"step": 1}\n{"step": 2}')
     assert rewind(log, 2) == [{"step": 1}]
     assert log.read_text() == '{"step": 1}\n'
 
 
 def test_rewinding_changes_no_byte_of_the_rest(tmp_path):
-    log = tmp_path / "steps.jsonl"
+    log = tmp_path / "events.jsonl"
     append_event(log, {"step": 1, "value": 0.1 + 0.2, "name": "Ωmega", "tiny": 5e-324})
     before = log.read_bytes()
     rewind(log, 1)
@@ -43,5 +43,5 @@ def test_rewinding_changes_no_byte_of_the_rest(tmp_path):
 
 
 def test_without_a_log_there_is_an_empty_one(tmp_path):
-    assert rewind(tmp_path / "steps.jsonl", 3) == []
-    assert list(read_events(tmp_path / "steps.jsonl")) == []
+    assert rewind(tmp_path / "events.jsonl", 3) == []
+    assert list(read_events(tmp_path / "events.jsonl")) == []

@@ -114,7 +114,7 @@ def find_gpu(name: str) -> Gpu:
     """
     if re.fullmatch(r"\d+(\.\d+)?(:\d+(\.\d+)?){2}", name):
         bandwidth, flops, size = map(float, name.split(":"))
-        if min(bandwidth, flops, size) > 0:
+        if min(bandwidth, flops, size) > 0 and bandwidth > size < 2000:
             return Gpu(name, size * 1e9, bandwidth * 1e9, flops * 1e12)
     if name.lower() not in GPUS:
         own = "or give GB/s, dense bfloat16 TFLOP/s and GB of your card, e.g. 8000:2250:192"

@@ -12,6 +12,7 @@ def warnings(plan: Plan) -> list[str]:
     return [
         *_of_the_card(plan),
         *_strange_questions(plan.experiment),
+        *_too_late(plan),
         *_searched_for_others(plan.experiment),
         *_other_scales(plan.experiment),
         *(_not_installed(plan.experiment) if plan.gpu is None else []),  # GPUs are often those of another machine
@@ -21,6 +22,8 @@ def warnings(plan: Plan) -> list[str]:
 def _of_the_card(plan: Plan) -> list[str]:
     if plan.gpu is None:
         return []
+    if plan.experiment.execution.rollout_engine != "sglang":
+        return [f"--gpu {plan.gpu.name}: execution.rollout_engine = embedded computes on CPUs, not on this card"]
     experiment, lines = plan.experiment, shortages(plan.experiment, plan.gpu.memory)
     if isinstance(experiment.training.clock, WallClock) and experiment.comparable_with_paper and plan.gpu.name != "h20":
         lines.append(
@@ -39,6 +42,21 @@ def _strange_questions(experiment: Experiment) -> list[str]:
         for model, benchmark in pairs
         if isinstance(toy := experiment.models[model], MiniatureModel) and toy.warm_start.corpus == "families"
         if experiment.benchmarks[benchmark].kind != "miniature"
+    ]
+
+
+def _too_late(plan: Plan) -> list[str]:
+    """What only comes after a run's end; computed numbers of steps may be ten times too low."""
+    training = plan.experiment.training
+    last = max((max(run.steps.values()) for run in plan.runs), default=0)
+    limit = training.max_steps or 10 * last
+    late = {"warmup_steps": "the learning rate never gets to its value"}
+    if len(training.budget_seconds) > 1:
+        late["validate_every"] = "only the end of a run is validated, no earlier budget"
+    return [
+        f"training.{key} = {getattr(training, key)}: runs end at about step {last}; {what}"
+        for key, what in late.items()
+        if not plan.experiment.is_rehearsal and last and getattr(training, key) > limit
     ]
 
 

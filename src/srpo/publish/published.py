@@ -21,7 +21,7 @@ from srpo.analysis.results.load import days, ends
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, filled_in, identity_of
-from srpo.files import read_bytes, read_events, read_json, read_yaml, write_bytes
+from srpo.files import read_bytes, read_events, read_json, read_mapping, write_bytes
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.text import joined, plural
 
@@ -106,7 +106,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     """The events of a log, or a document under the key ``content``."""
     if path.suffix == ".jsonl":
         return list(read_events(path))
-    return [{"content": read_yaml(path) if path.suffix == ".yaml" else read_json(path)}]
+    return [{"content": read_mapping(path) if path.suffix == ".yaml" else read_json(path)}]
 
 
 def _text(path: Path, contents: Iterable[dict[str, Any]]) -> str:
@@ -130,7 +130,7 @@ def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
     """
     runs = experiment.runs()
     _check_finished(experiment, runs, layout)
-    records = {run: read_yaml(layout.run_files(run).origin) for run in runs}
+    records = {run: read_mapping(layout.run_files(run).origin) for run in runs}
     for run, record in records.items():
         _check_settings(experiment, run, record["spec"], layout)
     origins = [record["provenance"] for record in records.values()]

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from srpo.errors import SrpoError
-from srpo.files import read_events
+from srpo.files import read_events, read_mapping
 from srpo.layout import Layout, RunFiles
 from srpo.tracking.mirror import numbers, step_values
 
@@ -37,13 +35,15 @@ def copy_runs(folder: Path, logger: str) -> Iterator[str]:
     if not runs:
         raise SrpoError(f"{folder}: no training run yet")
     for files in runs:
-        spec = yaml.safe_load(files.origin.read_text())["spec"]
+        spec = read_mapping(files.origin)["spec"]
         name = "{method}-seed{seed}-{benchmark}-{model}".format(**spec["id"])
         try:
             # its Weights & Biases reads the key trainer
             tracking = Tracking(layout.folder.name, name, logger, config={"trainer": {}, **spec})
         except ModuleNotFoundError as error:
             raise SrpoError(f"--to {logger}: package {error.name} is missing; install it beside srpo") from None
+        except Exception as error:  # of a package that is not ours: no key, no network
+            raise SrpoError(f"--to {logger}: {' '.join(str(error).split()) or repr(error)}") from error
         for step, metrics in _metrics_by_step(files).items():
             tracking.log(metrics, step)
         tracking.finish()

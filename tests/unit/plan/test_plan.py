@@ -260,6 +260,25 @@ def test_a_toy_with_questions_that_it_does_not_know_is_named() -> None:
     assert line.startswith("miniature-large knows the toys' questions only and learns nothing on chemistry; ")
 
 
+def test_what_only_comes_after_the_end_of_a_run_is_named() -> None:
+    block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
+    common = {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block]}
+    late = load_experiment(common | {"training": {"warmup_steps": 1000, "validate_every": 1000}})
+    assert [line.split(": ")[0] for line in warnings(plan.make_plan(late))] == [
+        "training.warmup_steps = 1000",
+        "training.validate_every = 1000",
+    ]
+    for experiment in (CONFIGS / "experiments").glob("*.yaml"):
+        said = warnings(plan.make_plan(load_experiment(experiment)))
+        assert not [line for line in said if line.startswith(("training.warmup", "training.validate"))]
+
+
+def test_a_card_for_an_experiment_without_gpus_is_named() -> None:
+    smoke = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
+    (line,) = warnings(plan.make_plan(smoke, gpu="h100"))
+    assert line == "--gpu h100: execution.rollout_engine = embedded computes on CPUs, not on this card"
+
+
 @pytest.mark.parametrize(
     ("overrides", "tuned", "says"),
     [

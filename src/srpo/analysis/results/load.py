@@ -17,7 +17,7 @@ from srpo.algorithm.branches import trained_branches
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.files import read_events, read_json, read_yaml
+from srpo.files import read_events, read_json, read_mapping, read_yaml
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.training.clock import PHASES
 from srpo.watch import signals_of
@@ -102,8 +102,8 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
     for run in experiment.runs():
         files = layout.run_files(run)
         if files.origin.is_file():
-            record = read_yaml(files.origin) or {}
-            specs[run], provenance[run] = record.get("spec") or {}, record.get("provenance") or {}
+            record = read_mapping(files.origin)
+            specs[run], provenance[run] = record["spec"], record["provenance"]
         _read_run(files, run.model_dump(), experiment, rows)
     for model, benchmark in experiment.bases():
         for seed, base in experiment.base_models(model).items():
@@ -149,6 +149,11 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
     validations = _read_log(files.validations)
     summary = _json_if_there(files.summary)
     evaluation = _json_if_there(files.evaluation)
+    for path, record in ((files.summary, summary), (files.evaluation, evaluation)):
+        if record and record["run"] != key:
+            raise SrpoError(f"{path}: of another run, {record['run']}; restore it, or delete its folder")
+    if summary and not events:
+        raise SrpoError(f"{files.steps}: no steps, but the run is finished; restore it, or delete its folder")
     # One frame per run: as dictionaries, the steps of the paper's full matrix would take gigabytes.
     rows["steps"].append(tidy([key | step for step in steps], _COLUMNS["steps"]))
     rows["validations"].append(

@@ -50,6 +50,17 @@ def test_steps_repeated_after_a_resume_replace_the_lost_ones(tmp_path):
     assert list(steps["clock"] > 100) == [False, False, True, True, True]
 
 
+def test_files_of_another_run_or_of_no_step_are_named(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    folder = tmp_path / "runs/miniature-small/physics"
+    (folder / "sdpo/seed1/evaluation.json").write_bytes((folder / "grpo/seed1/evaluation.json").read_bytes())
+    with pytest.raises(SrpoError, match=r"sdpo/seed1/evaluation\.json: of another run, .*'method': 'grpo'"):
+        load_results(tmp_path)
+    (folder / "grpo/seed1/steps.jsonl").unlink()
+    with pytest.raises(SrpoError, match=r"grpo/seed1/steps\.jsonl: no steps, but the run is finished; restore it"):
+        load_results(tmp_path)
+
+
 def test_budgets_may_be_null(tmp_path):
     write_results(tmp_path, EXPERIMENT)
     folder = tmp_path / "runs/miniature-small/physics/sdpo/seed1"
