@@ -24,3 +24,18 @@ settings.load_profile("srpo")
 def any_processor(monkeypatch):
     """Emulated bfloat16 is slow, and has the same numbers."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory):
+    """The folder of a random tiny Qwen3 and its splits, from which :func:`start` makes a step of a run."""
+    from one_step import build_base  # slow to import
+
+    return build_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture
+def start(base, tmp_path):
+    from one_step import build_run
+
+    return lambda name, folder="run", **options: build_run(base, tmp_path / folder, name, **options)

@@ -12,8 +12,6 @@ from one_step import (
     Reference,
     before_update,
     branch_gradients,
-    build_base,
-    build_run,
     draw_rollouts,
     local,
     update,
@@ -32,7 +30,6 @@ from srpo.algorithm.diagnostics import (
 from srpo.benchmarks.response_parts import response_parts, token_parts
 from srpo.experiment.config import WarmStart
 from srpo.files import read_events
-from srpo.layout import Layout
 from srpo.miniature.corpus import FamiliesCorpus, corpus_texts
 from srpo.miniature.families import FAMILIES
 from srpo.miniature.tokenizer import symbol_tokenizer
@@ -71,16 +68,6 @@ R, A, B, F = range(4)  # reasoning, answer's start and rest, format
 )
 def test_parts(pieces, parts):
     assert token_parts(pieces, [piece == "<end>" for piece in pieces]) == parts
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Layout:
-    return build_base(tmp_path_factory.mktemp("diagnostics"))
-
-
-@pytest.fixture
-def start(base, tmp_path):
-    return lambda name, folder="run", **options: build_run(base, tmp_path / folder, name, **options)
 
 
 def test_parts_of_tokenized_responses_make_up_their_text(start):

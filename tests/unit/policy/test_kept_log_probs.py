@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import METHODS
-from one_step import before_update, build_base, build_run, draw_rollouts, update_with
+from one_step import before_update, build_run, draw_rollouts, update_with
 from tensordict import TensorDict
 from torch import Tensor
 
 from srpo.algorithm.targets import Targets
-from srpo.layout import Layout
 from srpo.policy.batches import NOT_KEPT, jagged, kept_entry, sequence_batch
 from srpo.policy.kept_log_probs import KEPT, KeptLogProbs
 from srpo.policy.placement import RowOrder
@@ -85,11 +84,6 @@ def test_a_step_finds_nothing_of_another():
 
 
 # ---------------------------------------------------------------- a step of training
-
-
-@pytest.fixture(scope="session")
-def base(tmp_path_factory) -> Layout:
-    return build_base(tmp_path_factory.mktemp("kept"))
 
 
 @pytest.mark.parametrize("questions", [2, 4])

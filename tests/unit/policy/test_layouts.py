@@ -7,18 +7,11 @@ from itertools import accumulate
 
 import pytest
 import torch
-from one_step import Reference, before_update, build_base, build_run, draw_rollouts, numbers, relative_differences
+from one_step import Reference, before_update, build_run, draw_rollouts, numbers, relative_differences
 from transformers import AttentionInterface, AutoModelForCausalLM
-
-from srpo.layout import Layout
 
 FOUR = ["grpo", "sdpo", "srpo", "advantage_mix"]
 BUDGET = 120  # tokens; the rows have 24 to 35, those of the teacher 84 to 94
-
-
-@pytest.fixture(scope="session")
-def base(tmp_path_factory) -> Layout:
-    return build_base(tmp_path_factory.mktemp("layouts"))
 
 
 @pytest.fixture

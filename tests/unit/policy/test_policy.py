@@ -14,8 +14,6 @@ from one_step import (
     Reference,
     assert_same_weights,
     before_update,
-    build_base,
-    build_run,
     draw_rollouts,
     kept,
     largest_difference,
@@ -28,22 +26,12 @@ from one_step import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from srpo.layout import WEIGHTS, Layout
+from srpo.layout import WEIGHTS
 from srpo.policy.placement import RowOrder, order_rows
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.training.metrics import teacher_metrics
 
 pytestmark = pytest.mark.fault
-
-
-@pytest.fixture(scope="session")
-def base(tmp_path_factory) -> Layout:
-    return build_base(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture
-def start(base, tmp_path):
-    return lambda name, folder="run", **options: build_run(base, tmp_path / folder, name, **options)
 
 
 # ---------------------------------------------------------------- passes

@@ -14,7 +14,6 @@ from helpers import TEACHERS
 from one_step import (
     Reference,
     before_update,
-    build_base,
     build_run,
     draw_rollouts,
     kept,
@@ -29,7 +28,6 @@ from tiny import hash_reward
 
 from srpo.evaluation import avg_at_k
 from srpo.experiment.config import ModelledClock
-from srpo.layout import Layout
 from srpo.policy.trust_region import TrustRegionModel
 
 FROZEN, LIVE = {"teacher": {"kind": "frozen"}}, {"teacher": {"kind": "live"}}
@@ -45,11 +43,6 @@ def snapshot(every: int) -> dict:
 
 def trust_region(share: float) -> dict:
     return {"teacher": {"kind": "trust_region"}, "teacher_update_rate": share}
-
-
-@pytest.fixture(scope="session")
-def base(tmp_path_factory) -> Layout:
-    return build_base(tmp_path_factory.mktemp("teachers"))
 
 
 @pytest.fixture
