@@ -170,8 +170,10 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Replace ``path`` atomically, creating its folder.
 
     Raises:
-        SrpoError: if it cannot be written, on a full disk for example.
+        SrpoError: if it cannot be written, on a full disk for example, or is a device: it would be a file afterwards.
     """
+    if path.absolute().parent == Path("/dev") or (path.exists() and not path.is_file()):
+        raise SrpoError(f"{path}: not a file, so it is not replaced; give another path")
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     with _intact(path):
         try:

@@ -122,6 +122,9 @@ class Totals:
     def __add__(self, other: Totals) -> Totals:
         return Totals(self.tokens + other.tokens, self.distilled + other.distilled, self.weight + other.weight)
 
+    def __radd__(self, other: int) -> Totals:
+        return self if other == 0 else NotImplemented  # what sum() begins with
+
     @property
     def scale(self) -> float:
         """What gives the weights the mean 1."""
@@ -255,6 +258,8 @@ def loss(
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
     _check_shapes(len(own), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
     routes = _routes(method, right, groups, earlier, feedback).of(own)
+    if teacher_logits is logits:
+        raise ValueError("teacher_logits is logits: give those of the teacher, after a prompt that shows a solution")
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(own), dtype=torch.bool)
@@ -303,6 +308,8 @@ def loss(
     ):
         if given is not None:
             _check_finite(name, values, places)
+            if len(values) > 1 and not values.any():
+                raise ValueError(f"{name}: all are 0, as an engine gives that was not asked for them")
             if (above := values > 1e-3).any():
                 row, value = int(places[above][0]), values[above][0].item()
                 raise ValueError(f"{name}: rollout {row} has {value:g}: a log-prob is at most 0")
@@ -497,10 +504,11 @@ def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values 
         if given is None and name not in {"response_ids", "logits"}:
             continue
         rows = [given] if isinstance(given, Tensor) else [row for row in _listed(name, given) if row is not None]
-        kind = "whole" if name == "response_ids" else "real"
+        kind = "int64" if name == "response_ids" else "real numbers"
         for row in rows:
-            if row.is_complex() or (name != "response_mask" and row.is_floating_point() == (kind == "whole")):
-                raise ValueError(f"{name} has the dtype {row.dtype}: give {kind} numbers")
+            right = row.dtype in (torch.int64, torch.int32) if kind == "int64" else row.is_floating_point()
+            if row.is_complex() or not (right or name == "response_mask"):
+                raise ValueError(f"{name} has the dtype {row.dtype}: give {kind}")
         wanted = ["rollouts", "tokens", "vocabulary"][not isinstance(given, Tensor) : 3 if "logits" in name else 2]
         for row in rows:
             if row.dim() != len(wanted):

@@ -36,16 +36,15 @@ WEIGHTS = "huggingface"
 """Folder of a checkpoint that holds the weights in Hugging Face format; all that evaluation needs."""
 
 
-_NUMBER = (int, float)
 RECORDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "run.yaml": {"spec": dict, "provenance": dict},
-    "steps.jsonl": {"step": int, "clock": _NUMBER},
-    "validations.jsonl": {"step": int, "clock": _NUMBER, "avg_at_k": _NUMBER},
-    "groups.jsonl": {"step": int, "rollouts": list},
+    "steps.jsonl": {"step": int},
+    "validations.jsonl": {"step": int},
+    "groups.jsonl": {"step": int},
     "watch.jsonl": {"step": int, "rule": str, "level": str},
-    "attempts.jsonl": {"attempt": int, "event": str, "time": _NUMBER, "step": int},
+    "attempts.jsonl": {"attempt": int, "event": str, "time": (int, float), "step": int},
     "samples.jsonl": {"question": int, "sample": int, "response": str},
-    "summary.json": {"run": dict, "steps": int, "budgets": dict},
+    "summary.json": {"budgets": dict},
     "evaluation.json": {"run": dict, "k": int, "budgets": dict},
 }
 """What each record in a file of a run has at least, by the file's name: without it the file is damaged."""

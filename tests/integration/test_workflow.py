@@ -117,6 +117,11 @@ TYPO = "actor_rollout_ref.rollout.quantisation"
     [
         ({}, ["--config", "mirror=/data/NOPE"], "mirror=/data/NOPE: no such folder"),
         ({}, ["--config", "results=~/out"], "~/out/mine: this would make a folder ~; write $HOME or the whole path"),
+        (
+            {},
+            ["--configfile", *(str(ROOT / f"configs/experiments/{name}.yaml") for name in ("smoke", "demo"))],
+            "configs/experiments/demo.yaml: each is an experiment, and they would be mixed; give one",
+        ),
         ({}, ["--config", "nope"], "--config nope: give NAME=VALUE"),
         (
             {},

@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +61,15 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
         write_text(path, "after")
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path in (pipe, tmp_path, Path("/dev/srpo-test")):
+        with pytest.raises(SrpoError, match=rf"^{path}: not a file, so it is not replaced; give another path$"):
+            write_text(path, "x")
+    assert pipe.is_fifo()
+    assert tmp_path.is_dir()
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -260,7 +260,9 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ({"rollout_log_probs": lambda _: changed(MASK * -1.0, 5, -math.inf)}, "rollout_log_probs: no finite log-prob"),
         ({"step": lambda _: -5}, "step = -5: steps are counted from 1"),
         ({"earlier": lambda _: MASK[:, 0]}, "method srpo: success_buffer = 0, so it shows no earlier response; drop"),
-        ({"response_ids": Tensor.float}, "response_ids has the dtype torch.float32: give whole numbers"),
+        ({"response_ids": Tensor.float}, "response_ids has the dtype torch.float32: give int64"),
+        ({"response_ids": Tensor.bool}, "response_ids has the dtype torch.bool: give int64"),
+        ({"rollout_log_probs": lambda _: MASK * 0.0}, "rollout_log_probs: all are 0, as an engine gives that was not"),
         ({"response_ids": Tensor.tolist}, "response_ids is a list: give a tensor, or a list with a tensor for each"),
         ({"logits": lambda x: x.detach().long()}, "logits has the dtype torch.int64: give real numbers"),
         ({"logits": lambda x: x.detach().numpy()}, "logits is a ndarray: give a tensor"),
@@ -463,7 +465,8 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
     for rows in parts:
         entropies = [nats[row][MASK[row]] for row in rows.tolist()]
         known.append(srpo.totals(MASK[rows].sum(1), entropies, REWARDS, GROUPS, method, rows=rows))
-    of_all = sum(known, start=srpo.functional.Totals())
+    of_all = sum(known)
+    assert of_all == sum(known, start=srpo.functional.Totals())
     values = [part[parts[0]], world.teacher[parts[0]], world.ids[parts[0]], MASK[parts[0]]]
     count = of_all.tokens
     for wrong in ((1, 0, 0.0), (count, count + 1, 0.0), (count, count, 2.0 * count)):
@@ -546,3 +549,9 @@ def test_entropies_are_those_of_the_rollouts(given, says) -> None:
     rows = [2, 3] if "of 2" in says else None
     with pytest.raises(ValueError, match=f"^{says}$"):
         srpo.totals([3] * (2 if rows else 4), given, [1, 0, 1, 0], [0, 0, 1, 1], rows=rows)
+
+
+def test_the_students_logits_are_not_the_teachers() -> None:
+    world = World(load_method("srpo"), several_updates=False)
+    with pytest.raises(ValueError, match=r"^teacher_logits is logits: give those of the teacher"):
+        srpo.loss(world.logits, world.logits, world.ids, MASK, REWARDS, GROUPS)

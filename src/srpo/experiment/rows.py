@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from srpo.schema import Config
 
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _FROM_CSV = 'write it as parquet first: pandas.read_csv(FILE, dtype="string").to_parquet("train.parquet")'
+
+_TEMPLATE = re.compile(r"<\|(im_start|start_header_id|user)\|>|\[INST\]")
 
 
 class Columns(Config):
@@ -125,9 +128,13 @@ def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
     form = find_reward(reward).form
     unsaid = [row for row in rows if row.response is None and form not in "".join(m["content"] for m in row.messages)]
     long = [row for row in rows if form == "<answer>" and len(row.ground_truth.splitlines()) > 1]
+    marked = [row for row in rows if _TEMPLATE.search("".join(m["content"] for m in row.messages))]
+    same = rows if len(rows) > 1 and len({row.ground_truth for row in rows}) == 1 else []
     lines = {
         f"questions do not say {form}, without which reward = {reward} is 0; name it in the prompt": unsaid,
         f"answers have several lines, all of which reward = {reward} compares; is that meant?": long,
+        "questions have marks of a chat template, which is put around them once more; leave the marks out": marked,
+        f"answers are {rows[0].ground_truth!r:.40}; is that meant?": same,
     }
     return [f"{len(concerned)} of {len(rows)} {split} {what}" for what, concerned in lines.items() if concerned]
 
@@ -144,6 +151,7 @@ def _json_lines(content: bytes, where: str) -> Iterable[tuple[int, dict[str, Any
             record = json.loads(line, object_pairs_hook=_each_key_once)
         except (ValueError, RecursionError) as error:
             how = _FROM_CSV if Path(where).suffix in (".csv", ".tsv") else "give JSON lines or parquet"
+            how = "the file is a list; give one JSON object per line" if content.lstrip()[:1] == b"[" else how
             raise SrpoError(f"{where}:{number}: not JSON ({error}); {how}") from error
         if not isinstance(record, dict):
             raise SrpoError(f"{where}:{number}: not a JSON object; give one per line")

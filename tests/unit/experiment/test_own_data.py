@@ -227,6 +227,8 @@ def test_repeated_questions_and_those_in_both_files_are_counted(folder: Path, ca
         ),
         (' <answer>"', '", "response": "<answer>ANSWER</answer>"', []),
         (' <answer>"', '", "system": "Write <answer>."', ["the system messages of train and test differ: 'W"]),
+        ("? <answer>", "? [INST] <answer>", ["{} questions have marks of a chat template, which is put around them o"]),
+        ("{", '{"system": "", ', []),
         ('"answer": "', '"answer": "so\\n', ["{} answers have several lines, all of which reward = answer_match comp"]),
     ],
 )

@@ -88,6 +88,11 @@ def test_a_compressed_file_is_named(tmp_path: Path):
         read_file(tmp_path / "q.xlsx")
 
 
+def test_a_json_list_is_told_how_to_become_lines():
+    with pytest.raises(SrpoError, match=r"^q\.json:1: not JSON .*; the file is a list; give one JSON object per line$"):
+        parse_rows(json.dumps(RECORDS, indent=1).encode(), "q.json")
+
+
 def test_a_csv_file_is_told_how_to_become_one_that_is_read():
     with pytest.raises(SrpoError, match=r"^q\.csv:1: not JSON .*; write it as parquet first: pandas\.read_csv\(FILE"):
         parse_rows(b"prompt,answer\na,b\n", "q.csv")

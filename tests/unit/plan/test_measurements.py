@@ -46,7 +46,7 @@ def rehearse(folder: Path, experiment: Experiment = REHEARSAL, without: str = ""
             phases, metrics = dict(zip(PHASES, seconds, strict=True)), {"response_length/max": 1000 * step}
             append_event(files.steps, {"step": step, "phase_seconds": phases, "metrics": metrics})
         if run.method != without:
-            write_json(files.summary, {"validation_seconds": 40.0, "checkpoint_seconds": 50.0})
+            write_json(files.summary, {"validation_seconds": 40.0, "checkpoint_seconds": 50.0, "budgets": {}})
     return folder
 
 

@@ -150,7 +150,7 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
     summary = _json_if_there(files.summary)
     evaluation = _json_if_there(files.evaluation)
     for path, record in ((files.summary, summary), (files.evaluation, evaluation)):
-        if record and record["run"] != key:
+        if record.get("run", key) != key:
             raise SrpoError(f"{path}: of another run, {record['run']}; restore it, or delete its folder")
     if summary and not events:
         raise SrpoError(f"{files.steps}: no steps, but the run is finished; restore it, or delete its folder")
