@@ -13,6 +13,7 @@ def warnings(plan: Plan) -> list[str]:
         *_of_the_card(plan),
         *_strange_questions(plan.experiment),
         *_too_late(plan),
+        *_no_room(plan.experiment),
         *_searched_for_others(plan.experiment),
         *_other_scales(plan.experiment),
         *(_not_installed(plan.experiment) if plan.gpu is None else []),  # GPUs are often those of another machine
@@ -57,6 +58,16 @@ def _too_late(plan: Plan) -> list[str]:
         f"training.{key} = {getattr(training, key)}: runs end at about step {last}; {what}"
         for key, what in late.items()
         if not plan.experiment.is_rehearsal and last and getattr(training, key) > limit
+    ]
+
+
+def _no_room(experiment: Experiment) -> list[str]:
+    """Toys that have no position left for a prompt if a response is as long as it may be: their runs will fail."""
+    response = experiment.training.max_response_length
+    return [
+        f"training.max_response_length = {response}: {name} has {positions} positions for prompt and response"
+        for name, model in experiment.models.items()
+        if isinstance(model, MiniatureModel) and (positions := model.architecture.max_position_embeddings) <= response
     ]
 
 

@@ -18,7 +18,7 @@ import yaml
 import srpo
 from srpo.errors import SrpoError
 from srpo.experiment.config import filled_in, identity_of
-from srpo.files import read_events, read_json, write_text
+from srpo.files import read_events, read_json, read_mapping, write_text
 from srpo.imports import is_installed
 from srpo.layout import RunFiles, model_description
 from srpo.machine import processor
@@ -80,7 +80,7 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
             without ``run.yaml``.
     """
     files = RunFiles(run_folder)
-    before = yaml.safe_load(files.origin.read_text()) if files.origin.exists() else None
+    before = read_mapping(files.origin) if files.origin.exists() else None
     last = next(iter(deque(read_events(files.steps), maxlen=1)), None)
     if last and not before:
         raise SrpoError(

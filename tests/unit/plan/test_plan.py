@@ -273,6 +273,13 @@ def test_what_only_comes_after_the_end_of_a_run_is_named() -> None:
         assert not [line for line in said if line.startswith(("training.warmup", "training.validate"))]
 
 
+def test_a_response_longer_than_a_toy_has_positions_is_named() -> None:
+    block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
+    common = {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block]}
+    (line,) = warnings(plan.make_plan(load_experiment(common | {"training": {"max_response_length": 512}})))
+    assert line == "training.max_response_length = 512: miniature-large has 512 positions for prompt and response"
+
+
 def test_a_card_for_an_experiment_without_gpus_is_named() -> None:
     smoke = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
     (line,) = warnings(plan.make_plan(smoke, gpu="h100"))
