@@ -20,8 +20,8 @@ from srpo.repository import ROOT
 
 METHODS = {"grpo": "GRPO", "sdpo": "SDPO", "srpo": "SRPO"}
 PREDICTORS = ("gap", "gap_masked", "student", "expected_gain")
-DOSED, SEEDS = ("physics", "tooluse"), ("9", "10", "11")
-"""Benchmarks and base models of `doses`; `registered` has the same with the dose 60."""
+ANOTHER_DOSE = {"doses": "registered", "real-doses": "real-cpu-spelling"}
+"""Experiments whose models differ in the dose alone, and the one that has the same with another dose."""
 
 
 def read() -> pd.DataFrame:
@@ -30,7 +30,7 @@ def read() -> pd.DataFrame:
 
 
 def main() -> None:
-    rows = read()
+    rows = toys(read())
     print(rows.groupby(["experiment", "benchmark"]).mean(numeric_only=True).round(1).T.to_string(), "\n")
     low, gain = rows["gap_low"], rows["gain_sdpo"]
     print(f"{len(rows)} pairs: gap above 0 in {(low > 0).sum()}, SDPO's gain above 0 in {(gain > 0).sum()}", "\n")
@@ -53,13 +53,19 @@ def main() -> None:
         print(name, slopes(part, by).to_string(index=False, float_format="{:.2f}".format), "", sep="\n")
 
 
-def dosed(rows: pd.DataFrame, doses: str = "doses") -> pd.DataFrame:
-    """The pairs of all doses, those of the experiment ``doses`` and of `registered`, which has the dose 60.
+def toys(rows: pd.DataFrame) -> pd.DataFrame:
+    """The pairs of toys: the others are single models, and too few for a count."""
+    return rows[rows["model"].str.startswith("miniature")]
 
-    They have the same tables of facts, questions and settings.
+
+def dosed(rows: pd.DataFrame, doses: str = "doses") -> pd.DataFrame:
+    """The pairs of all doses: those of the experiment ``doses`` and, with the same questions, settings and (of toys)
+    tables of facts, of ``ANOTHER_DOSE``.
     """
-    of_doses = rows["experiment"].isin([doses, "registered"]) & rows["benchmark"].isin(DOSED)
-    return rows[of_doses & rows["model"].str.rsplit("-", n=1).str[-1].isin(SEEDS)]
+    mine, others = (rows[rows["experiment"] == name] for name in (doses, ANOTHER_DOSE[doses]))
+    seed, seeds = (part["model"].str.extract(r"^miniature-.*-(\d+)$")[0] for part in (others, mine))
+    same = others["benchmark"].isin(mine["benchmark"]) & (seed.isna() | seed.isin(seeds))
+    return pd.concat([mine, others[same]])
 
 
 def left_out(rows: pd.DataFrame, method: str, by_gap: bool = True) -> tuple[int, int, float]:

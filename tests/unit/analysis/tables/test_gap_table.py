@@ -117,6 +117,6 @@ def test_an_interval_holds_a_gain_or_does_not_count() -> None:
 
 def test_what_the_sentence_on_a_gap_below_0_says_is_what_was_measured() -> None:
     pairs = pd.read_csv(ROOT / "bench" / "gap.csv")
-    below = pairs[pairs["gap_high"] < 0]
+    below = pairs[(pairs["gap_high"] < 0) & pairs["model"].str.startswith("miniature")]
     assert len(below) == 6
     assert (below["gain_sdpo"] < 0).all()
