@@ -72,10 +72,11 @@ for (const place of document.querySelectorAll(".plot")) {
       ctx.stroke();
     });
   });
+  const shown = (panel) => [panel.base, ...panel.lines.flatMap(({y, low = [], high = [], alarms = []}) => [...y, ...low, ...high, ...alarms.map((cross) => cross[1])])];
+  const values = panels.flatMap(shown).filter((value) => value != null);
+  const range = [Math.max(-3, Math.min(...values) - 3), Math.min(103, Math.max(...values) + 3)];  // the same in all panels
   const charts = panels.map((panel) => {
     const lines = panel.lines.map(({name, colour, dash}) => ({label: name, stroke: () => shade(colour), dash, width: 2, spanGaps: true, value: latest}));
-    const shown = panel.lines.flatMap(({y, low = [], high = [], alarms = []}) => [...y, ...low, ...high, ...alarms.map((cross) => cross[1])]);
-    const values = [...shown, panel.base].filter((value) => value != null);
     const options = {
       title: panel.title,
       width: Math.min(Math.floor(room / across) - 8, 420),
@@ -84,9 +85,9 @@ for (const place of document.querySelectorAll(".plot")) {
       legend: {markers: {width: 0, fill: (chart, series) => chart.series[series].stroke()}},
       scales: {
         x: {time: false, range: [0, end]},
-        y: {range: [Math.max(-3, Math.min(...values) - 3), Math.min(103, Math.max(...values) + 3)]},
+        y: {range},
       },
-      axes: [{stroke: ink, grid, size: 28}, {stroke: ink, grid, size: 40, space: 20}],
+      axes: [{stroke: ink, grid, size: 28, incrs: [.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]}, {stroke: ink, grid, size: 40, space: 20}],
       series: [{label: `clock, ${unit}`, value: (chart, value) => value == null ? "–" : value.toFixed(1)}, ...lines],
       hooks: {drawAxes: [(chart) => below(chart, panel)], draw: [(chart) => above(chart, panel)]},
     };

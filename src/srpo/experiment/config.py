@@ -771,11 +771,12 @@ class Experiment(Config):
         return all(model.kind == "miniature" for model in self.models.values())
 
     def budget_title(self, name: str) -> str:
-        """A budget's title: ``budget 1`` of a toy on a modelled clock, whose seconds are no hours; else its name."""
-        budgets = [*self.training.budget_seconds]
-        if name not in budgets or not (self.is_toy and self.training.clock.kind == "modelled"):
+        """A budget's title: ``budget 1`` if it is named after hours that it does not last; else its name."""
+        budgets = self.training.budget_seconds
+        hours = re.fullmatch(r"(\d+)h", name)
+        if name not in budgets or not hours or budgets[name] == 3600 * int(hours[1]):
             return name
-        return f"budget {budgets.index(name) + 1}"
+        return f"budget {[*budgets].index(name) + 1}"
 
     @property
     def is_rehearsal(self) -> bool:

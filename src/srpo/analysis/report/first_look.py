@@ -8,6 +8,7 @@ import pandas as pd
 
 from srpo.analysis.report.summary import registered
 from srpo.analysis.results.claims import Claim
+from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, main_methods, model_benchmarks, planned
 from srpo.analysis.results.scores import Scores
@@ -81,7 +82,7 @@ def _at_the_end(results: Results, model: str, methods: Sequence[str], benchmarks
     scores, (*_, budget) = Scores.of(results), results.experiment.training.budget_seconds
     ends = [scores.estimate(model, {(method, budget): 1.0}, benchmarks, "end") for method in methods]
     said = [f"{end.value:.1f}" for end in ends if end is not None]
-    return f" At the end of training: {joined(said)} %." if len(said) == len(methods) else ""
+    return f" Mean of their last three validations: {joined(said)} %." if len(said) == len(methods) else ""
 
 
 def _leads(results: Results, findings: Sequence[Finding], model: str) -> str:
@@ -102,28 +103,33 @@ def _side(value: float) -> str:
     return "below" if value < 0 else "above"
 
 
-def _support(results: Results, outcome: Outcome, again: bool) -> str:
-    """The interval of a lead, on how many benchmarks its sign is shown, and where it is the other one.
+def _shown_side(estimate: Estimate) -> str:
+    """The side of 0 on which an interval is; empty if 0 is in it, or if there is none over runs."""
+    if not estimate.several_seeds:
+        return ""
+    return "above" if estimate.low > 0 else "below" if estimate.high < 0 else ""
 
-    One run has no interval.
+
+def _support(results: Results, outcome: Outcome, again: bool) -> str:
+    """The interval of a lead, on how many benchmarks its sign is shown and where the other one is, and whether it is
+    shown for other benchmarks. One run has no interval: then signs alone count.
     """
     estimate = outcome.estimate
     assert estimate is not None
     ends = interval(estimate.low, estimate.high) if outcome.several_seeds else ""
     if outcome.benchmarks < 2:
         return f" {ends}" * bool(ends)
-    behind = estimate.value < 0
-    other = [name for name, each in outcome.on_each.items() if (each.value < 0) is not behind]
-    shown = [
-        each for each in outcome.on_each.values() if each.several_seeds and (each.high < 0 if behind else each.low > 0)
-    ]
-    count = len(shown) if ends else outcome.benchmarks - len(other)
+    sides = {name: _shown_side(each) if ends else _side(each.value) for name, each in outcome.on_each.items()}
+    other = [name for name, side in sides.items() if side == _side(-estimate.value)]
+    count = list(sides.values()).count(_side(estimate.value))
     share = f"{count} of {outcome.benchmarks}"
     if not again:
         share = f"{'shown on' if ends else f'{_side(estimate.value)} on'} {share} benchmarks"
     names = joined([benchmark_title(results, name).lower() for name in other])
     opposite = f", {_side(-estimate.value)} on {names}" if names else ""
-    return (f" {ends}" if ends else "") + f" ({share}{opposite})"
+    beyond = outcome.over_benchmarks if ends else None
+    general = "; not shown for other benchmarks" if beyond is not None and beyond.low <= 0 <= beyond.high else ""
+    return (f" {ends}" if ends else "") + f" ({share}{opposite}{general})"
 
 
 def _said(results: Results, model: str, outcomes: Sequence[Outcome]) -> str:
@@ -264,7 +270,7 @@ def card(results: Results) -> list[tuple[str, str]]:
     """Date, code, machine, time, model, questions and command, a line for each that is known."""
     origins = list(results.provenance.values())
     runs = results.runs[results.runs["wall_seconds"].notna()]
-    training = f"{plural(len(runs), 'run')}, {duration(runs['wall_seconds'].sum())} added up" if len(runs) else ""
+    training = f"{plural(len(runs), 'run')}, {duration(runs['wall_seconds'].sum())} of wall time" if len(runs) else ""
     made = [f"srpo {record.get('srpo')}, commit {_short(str(record.get('commit')))}" for record in origins]
     facts = [
         ("date", results.trained),

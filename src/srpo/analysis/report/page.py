@@ -277,7 +277,7 @@ def _beside(outcome: Outcome, claim: Claim, comparable: bool) -> list[str]:
         found.append(f"over other benchmarks {interval_text(other.low, other.high, claim.digits, claim.signed)}")
     if (clear := outcome.clear) is not None:
         ends = interval_text(*clear.interval(), claim.digits)
-        found.append(f"the collapse is clear in {clear.successes} of {clear.runs}, percent {ends}")
+        found.append(f"{clear.successes} of {clear.runs} collapsed clearly, percent {ends}")
     papers = contains_the_papers(claim, outcome) if comparable else {}
     for inside, verb in ((True, "contains"), (False, "does not contain")):
         if named := [model for model, contained in papers.items() if contained is inside]:

@@ -194,7 +194,7 @@ def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
         together = "our questions" if claim.ours else "the primary claims"
         reason = f"it would hold as a single claim, but not after Holm's correction for {together}"
         if outcome.clear is not None:
-            reason = "all runs that collapsed show it, those whose collapse is clear do not"
+            reason = "all runs that collapsed show it, those that collapsed clearly do not"
         return replace(outcome, verdict="suggestive", reason=reason)
     if claim.rule.p_violated(estimate) < ALPHA:
         corrected = "if only clear collapses count" if outcome.clear is not None else "after correction"

@@ -30,7 +30,8 @@ def _table(name: str, title: str, results: Results, measured: bool) -> Table:
         heads = [("", " minus ".join(method_title(results, method) for method in pair)) for pair in pairs]
         grids.append(Grid("Clock", heads, body, title=spec.title))
     notes = [
-        "Points. Each benchmark is judged at the largest budget that all its runs reach on the clock, by the mean of "
-        f"the last three validations. {intervals_note(frame['difference_unit'])}"
+        "Points. Each benchmark is judged at the largest budget that all its runs reach on the clock (on the training "
+        "clock, a little more than the last budget of the other tables), by the mean of the last three validations. "
+        f" {intervals_note(frame['difference_unit'])}"
     ]
     return Table(name, title, notes if grids else [], frame, _DIGITS, grids)

@@ -19,6 +19,7 @@ from srpo.analysis.results.multiple_testing import holm
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.verdicts import UNTESTED, findings
 from srpo.analysis.tables.score_tables import differences_table, main_table
+from srpo.files import read_json, write_json
 
 PRIMARY = [
     claim.id
@@ -296,7 +297,9 @@ def test_seeds_with_the_same_logs_are_one_run_and_are_named(tmp_path):
     for run in made.runs():
         if run.method == "srpo" and run.seed > 1:
             first = run.model_copy(update={"seed": 1})
-            shutil.copytree(tmp_path / "runs" / first.path, tmp_path / "runs" / run.path, dirs_exist_ok=True)
+            copy = shutil.copytree(tmp_path / "runs" / first.path, tmp_path / "runs" / run.path, dirs_exist_ok=True)
+            for path in copy.glob("*.json"):  # these name their run, the logs do not
+                write_json(path, read_json(path) | {"run": run.model_dump()})
     results = load_results(tmp_path)
     found = verdicts(results)
     assert found["srpo_over_grpo_last"] == "one seed"

@@ -118,7 +118,7 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
     assert scores == (
         f"At its best checkpoint, chosen on other questions, GRPO has {ends['grpo']:.1f} % right, "
         f"SDPO {ends['sdpo']:.1f} % and SRPO {ends['srpo']:.1f} % (untrained {base:.1f} %), "
-        "on average over 5 benchmarks. At the end of training: {:.1f}, {:.1f} and {:.1f} %.".format(*last)
+        "on average over 5 benchmarks. Mean of their last three validations: {:.1f}, {:.1f} and {:.1f} %.".format(*last)
     )
     outcomes = {f.claim.id: f.outcomes[0] for f in found}
     over = [outcomes[f"srpo_over_{rival}_last"] for rival in ("grpo", "sdpo")]
@@ -130,9 +130,11 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
         assert f"{abs(estimate.value):.1f}{' points' * (rival == 'GRPO')} {side} {rival} [{estimate.low:.1f}, " in leads
         shown = [e for e in outcome.on_each.values() if (e.low > 0 if estimate.value > 0 else e.high < 0)]
         assert f"{len(shown)} of 5" in leads
-        opposite = [name for name, each in outcome.on_each.items() if each.value * estimate.value < 0]
+        opposite = [n for n, e in outcome.on_each.items() if (e.high < 0 if estimate.value > 0 else e.low > 0)]
         assert ("below on " in leads.split(rival)[1].split(")")[0]) is (estimate.value > 0 and bool(opposite))
         assert all(results.experiment.benchmarks[name].title.lower() in leads for name in opposite)
+        beyond = outcome.over_benchmarks.low <= 0 <= outcome.over_benchmarks.high
+        assert ("not shown for other benchmarks" in leads.split(rival)[1].split(")")[0]) is beyond
     assert leads.endswith(f": with 3 runs each the first is shown, the second is {over[1].verdict}.")
     assert "1 does not hold" in decided
     primary, others = (sum(map(int, re.findall(r"(\d+) (?:hold|do|is|are)", part))) for part in decided.split(";"))
@@ -151,7 +153,7 @@ def test_every_score_of_the_first_sentence_stands_in_a_table(tmp_path):
     for name, score in (("table1", "cross_fitted"), ("ends", "end")):
         frame = tables[name].frame
         numbers[name] = frame[(frame["benchmark"] == "average") & (frame["budget"] == "10h")][score]
-    best, end = answers(results, findings(results))[0].split(" At the end of training: ")
+    best, end = answers(results, findings(results))[0].split(" Mean of their last three validations: ")
     assert re.findall(r"([\d.]+) %", best.split("(untrained")[0]) == [f"{value:.1f}" for value in numbers["table1"]]
     assert re.findall(r"\d+\.\d", end) == [f"{value:.1f}" for value in numbers["ends"]]
 
@@ -260,7 +262,7 @@ def test_the_card_has_a_line_for_what_is_known(tmp_path):
     assert found["date"] == "2026-11-25"
     assert found["code"] == f"srpo {__version__}, commit 13707f0"
     seconds = sum(json.loads(path.read_text())["wall_seconds"] for path in (tmp_path / "runs").rglob("summary.json"))
-    assert found["training"] == f"{len(EXPERIMENT.runs())} runs, {duration(seconds)} added up"
+    assert found["training"] == f"{len(EXPERIMENT.runs())} runs, {duration(seconds)} of wall time"
     assert found["model"] == "A toy model of 0.10 M parameters"
     assert found["questions"].startswith("2 benchmarks of invented questions, each ")
 

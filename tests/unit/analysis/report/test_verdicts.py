@@ -42,4 +42,4 @@ def test_no_clear_collapse_has_an_interval_that_says_why_it_decides_nothing():
     claim = next(claim for claim in load_claims() if claim.id == "srpo_is_stable")
     none = Proportion.of([[False] * 5] * 8)
     (said,) = _beside(Outcome("m", "suggestive", none, clear=none, reason="R"), claim, comparable=False)[:-1]
-    assert said == "the collapse is clear in 0 of 40, percent [0.0, 36.9]"
+    assert said == "0 of 40 collapsed clearly, percent [0.0, 36.9]"

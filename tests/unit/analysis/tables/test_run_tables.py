@@ -132,7 +132,7 @@ def test_noise_alone_neither_shows_a_collapse_nor_refutes_that_there_is_none(sta
     (shown,), (refuted,) = findings(standing_still, (above,)), findings(standing_still, (below,))
     assert shown.outcomes[0].estimate.low > 2 > shown.outcomes[0].clear.low
     assert (shown.verdict, refuted.verdict) == ("suggestive", "undecided")
-    assert "whose collapse is clear do not" in shown.outcomes[0].reason
+    assert "that collapsed clearly do not" in shown.outcomes[0].reason
     assert "if only clear collapses count" in refuted.outcomes[0].reason
     sdpo = claims["sdpo_collapses"].model_copy(update={"rule": Rule(above=2)})
     assert findings(standing_still, (sdpo,))[0].outcomes[0].clear.successes >= 3
