@@ -66,7 +66,7 @@ def test_a_row_has_what_was_measured_and_what_was_gained(with_gaps: Path) -> Non
 
 
 def test_gains_wait_for_the_runs(with_gaps: Path) -> None:
-    for path in with_gaps.glob("runs/**/*.jsonl"):
+    for path in with_gaps.glob("runs/**/*.json*"):
         path.unlink()
     table = build_tables(load_results(with_gaps))["before_training"]
     assert table.frame["gain_srpo"].isna().all()
