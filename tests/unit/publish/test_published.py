@@ -54,7 +54,12 @@ def made(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("gaps", [True, False])
 def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Path, gaps: bool, capsys) -> None:
     if gaps:
-        write_gap(results / "base/miniature-small/physics", gap=(50.0, 40.0, 60.0), expected_gain=(50.0, None, None))
+        write_gap(
+            results / "base/miniature-small/physics",
+            student=(30.0, 20.0, 40.0),
+            gap=(50.0, 40.0, 60.0),
+            expected_gain=(50.0, None, None),
+        )
     assert cli.main(["publish", str(results)]) == 0
     assert capsys.readouterr().out.startswith("published/tiny: 6 runs, 0.")
     assert cli.main(["report", str(results)]) == 0
