@@ -219,7 +219,7 @@ def test_a_stop_token_in_the_last_place_is_a_stop(serve, checkpoint):
 
 
 def test_samples_do_not_depend_on_concurrency_or_company(serve, checkpoint, tmp_path):
-    with serve("--answer-seconds", 0.02, concurrency=7) as engine:
+    with serve("--answer-seconds", 0.3, concurrency=7) as engine:
         assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
         assert engine.generate(PROMPTS[2:3], PARAMS, [SEEDS[2][3:4]]) == [[expect(checkpoint)[2][3]]]
     assert max(entry["in_flight"] for entry in journal(tmp_path, "generate")) == 7
