@@ -144,19 +144,7 @@ def resolve_experiment(
     ] = None,
 ) -> None:
     """Check an experiment, and print or write it. Every name is resolved and every default filled in."""
-    from srpo.experiment.compose import resolved_text, write_resolved
-    from srpo.files import read_yaml
-
-    experiment = _load(file)
-    text = resolved_text(experiment)
-    if output is None:
-        print(text, end="")
-        return
-    _check_output(output)
-    there = read_yaml(output) if output.is_file() else None
-    if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
-        raise SrpoError(f"{output} has the experiment {there['name']}; choose another folder")
-    write_resolved(text, output)
+    _resolved(_load(file), output)
 
 
 @app.command("plan")
@@ -222,18 +210,13 @@ def rehearse(
 
     It takes three steps of every method and model; srpo plan --from reads it.
     """
-    from srpo.experiment.compose import resolved_text, write_resolved
     from srpo.plan.rehearse import rehearsal
 
-    text = resolved_text(rehearsal(_load(file)))
-    if output is None:
-        print(text, end="")
-        return
-    if not output.parent.is_dir():
+    if output is not None and not output.parent.is_dir():
         raise SrpoError(f"--output {output}: no folder {output.parent}")
-    _check_output(output)
-    write_resolved(text, output)
-    print(f"snakemake --configfile {output}")
+    _resolved(rehearsal(_load(file)), output)
+    if output is not None:
+        print(f"snakemake --configfile {output}")
 
 
 @app.command("data")
@@ -699,6 +682,24 @@ def _experiments(results: Path) -> list[Path]:
     if not experiments:
         raise _no_experiment(results, " or one folder below")
     return experiments
+
+
+def _resolved(experiment: config.Experiment, output: Path | None) -> None:
+    """Print the resolved experiment, or write it where nothing is, or an older form of it."""
+    from srpo.experiment.compose import resolved_text, write_resolved
+    from srpo.files import read_yaml
+
+    text = resolved_text(experiment)
+    if output is None:
+        print(text, end="")
+        return
+    _check_output(output)
+    there = read_yaml(output) if output.is_file() else None
+    if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
+        raise SrpoError(f"{output} has the experiment {there['name']}; choose another folder")
+    if there is not None and not (isinstance(there, dict) and "methods" in there):
+        raise SrpoError(f"{output} is there, and no resolved experiment; choose another file")
+    write_resolved(text, output)
 
 
 def _check_output(file: Path) -> None:

@@ -395,6 +395,8 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
             numbers = {group: number for number, group in enumerate(dict.fromkeys(ids))}
             groups = torch.tensor([numbers[group] for group in ids])
         elif groups.is_floating_point():
+            if groups.isnan().any():
+                raise ValueError(f"groups: rollout {int(groups.isnan().nonzero()[0][0])} has nan: give an id for each")
             groups = groups.unique(return_inverse=True)[1]
         numbers = torch.as_tensor(rewards).detach().float().cpu()
     except (TypeError, ValueError, RuntimeError) as error:

@@ -101,6 +101,9 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
             ["experiment", "smoke", "--output", "other.yaml"],
             "other.yaml has the experiment demo; choose another folder",
         ),
+        (["rehearse", "smoke", "--output", "other.yaml"], "other.yaml has the experiment demo; choose another"),
+        (["experiment", "smoke", "--output", "notes.md"], "notes.md is there, and no resolved experiment; choose"),
+        (["experiment", "own.yaml", "--output", "own.yaml"], "own.yaml is there, and no resolved experiment; choose"),
         (["experiment", "smoke", "--output", "~/mine.yaml"], "~: this would make a folder ~; write $HOME or the whole"),
         (["report", "compare", "a", "./a"], "report compare a ./a: one folder twice; give two"),
         (["plan", "paper", "--gpu", "80:8000:2250"], "--gpu 80:8000:2250: unknown; there is"),
@@ -125,6 +128,9 @@ def test_a_mistake_in_the_command_is_one_line(
     Path("results").mkdir()
     Path("results/experiment.yaml").touch()
     Path("other.yaml").write_text("name: demo")
+    Path("notes.md").write_text("to do")
+    block = "{models: [miniature-tiny], benchmarks: [miniature/materials], methods: [srpo]}"
+    Path("own.yaml").write_text(f"{{name: own, title: Own, extends: smoke, matrix: [{block}]}}")
     assert message in fails(capsys, *arguments)
 
 

@@ -270,6 +270,7 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ({"response_mask": lambda x: 0.5 * x}, "response_mask: give 0 and 1, or true and false"),
         ({"rewards": lambda _: None}, "rewards and groups: give a number and an id for each rollout"),
         ({"rewards": lambda x: ["a"] * len(x)}, "rewards and groups: give a number and an id for each rollout"),
+        ({"groups": lambda x: changed(x.float(), 2, math.nan)}, "groups: rollout 2 has nan: give an id for each"),
         ({"groups": lambda x: [[0]] * len(x)}, "rewards and groups: give a number and an id for each rollout"),
         ({"correct": lambda _: math.nan}, "correct = nan: give the least reward of a correct rollout"),
         ({"correct": lambda _: ["yes"] * len(REWARDS)}, "correct: give one value for each of 16 rollouts"),
@@ -491,6 +492,7 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
         ([{"role": "user"}], "x"),
         ([{"role": "user", "content": [{"type": "text", "text": "q"}]}], "x"),
         ([{"role": "user", "content": "q"}], None),
+        ([{"role": "system", "content": "q"}], "x"),
         ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}], "x"),
     ],
 )
@@ -555,3 +557,9 @@ def test_the_students_logits_are_not_the_teachers() -> None:
     world = World(load_method("srpo"), several_updates=False)
     with pytest.raises(ValueError, match=r"^teacher_logits is logits: give those of the teacher"):
         srpo.loss(world.logits, world.logits, world.ids, MASK, REWARDS, GROUPS)
+
+
+@pytest.mark.parametrize("logits", [torch.zeros(5), torch.zeros(1, 2, 3)])
+def test_entropy_is_of_tokens_and_a_vocabulary(logits) -> None:
+    with pytest.raises(ValueError, match=r"logits: give a tensor \[tokens, vocabulary\], not "):
+        srpo.entropy(logits)

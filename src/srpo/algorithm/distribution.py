@@ -80,8 +80,17 @@ def token_and_top_k_log_probs(
     return _LogProbs.apply(logits, labels, rows, ids)
 
 
-def entropy(logits: Float[Tensor, "tokens vocabulary"]) -> Float32[Tensor, " tokens"]:
-    """Entropy of softmax(logits) over the full vocabulary, in nats."""
+def entropy(logits: Tensor) -> Float32[Tensor, " tokens"]:
+    """Entropy of softmax(logits) over the full vocabulary, in nats.
+
+    Args:
+        logits: [tokens, vocabulary].
+
+    Raises:
+        ValueError: if they have another form.
+    """
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        raise ValueError(f"logits: give a tensor [tokens, vocabulary], not {getattr(logits, 'shape', type(logits))}")
     return torch.cat([_entropy(chunk) for chunk in logits.split(_chunk_size(logits))])
 
 

@@ -74,7 +74,9 @@ def teacher_messages(messages: Messages, solution: str | None, feedback: str | N
             whose = "response" if name == "solution" else "reward function"
             raise ValueError(f"{name} = {given!r:.80}: give the {whose}'s text")
     last = messages[-1] if isinstance(messages, list) and messages else None
-    content = last.get("content") if isinstance(last, dict) and last.get("role") != "assistant" else None
+    content = (
+        last.get("content") if isinstance(last, dict) and last.get("role") not in ("assistant", "system") else None
+    )
     if not isinstance(content, str) or (solution is None and feedback is None):
         what = repr(messages)[:80]
         raise ValueError(f"{what}: give chat messages, the last a user's with text as its content, and a response")
