@@ -37,13 +37,20 @@ def _of_the_card(plan: Plan) -> list[str]:
 def _strange_questions(experiment: Experiment) -> list[str]:
     """Toys that were warmed up on the toys' questions, and are asked others."""
     pairs = dict.fromkeys((run.model, run.benchmark) for run in experiment.runs() if not experiment.is_rehearsal)
-    return [
-        f"{model} knows the toys' questions only and learns nothing on {benchmark}; take a model with a warm start on "
-        "your data (docs/small-scale.md)"
-        for model, benchmark in pairs
-        if isinstance(toy := experiment.models[model], MiniatureModel) and toy.warm_start.corpus == "families"
-        if experiment.benchmarks[benchmark].kind != "miniature"
-    ]
+    lines = []
+    for model, name in pairs:
+        toy, benchmark = experiment.models[model], experiment.benchmarks[name]
+        if not isinstance(toy, MiniatureModel) or toy.warm_start.corpus != "families":
+            continue
+        families = toy.warm_start.families
+        if benchmark.kind != "miniature":
+            lines.append(
+                f"{model} knows the toys' questions only and learns nothing on {name}; take a model with a warm start "
+                "on your data (docs/small-scale.md)"
+            )
+        elif families and benchmark.family not in families:
+            lines.append(f"{model} knows questions of {joined([*families])} only, and learns little on {name}")
+    return lines
 
 
 def _too_late(plan: Plan) -> list[str]:

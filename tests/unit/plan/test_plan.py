@@ -258,6 +258,12 @@ def test_a_toy_with_questions_that_it_does_not_know_is_named() -> None:
     )
     (line,) = warnings(plan.make_plan(mine))
     assert line.startswith("miniature-large knows the toys' questions only and learns nothing on chemistry; ")
+    block = {"models": ["miniature-tiny"], "benchmarks": ["miniature/materials", "miniature/physics"]}
+    mine = load_experiment(
+        {"name": "mine", "title": "Mine", "extends": "smoke", "matrix": [block | {"methods": ["srpo"]}]}
+    )
+    (line,) = warnings(plan.make_plan(mine))
+    assert line == "miniature-tiny knows questions of chemistry and materials only, and learns little on physics"
 
 
 def test_what_only_comes_after_the_end_of_a_run_is_named() -> None:
