@@ -14,19 +14,20 @@ import re
 import sys
 from pathlib import Path
 
+from srpo.analysis.results.paper import paper_scores
 from srpo.cost import memory
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment
+from srpo.experiment.config import Experiment, short_name
 from srpo.experiment.step_times import paper_step_seconds
-from srpo.plan import decide, plan
+from srpo.plan import plan
 from srpo.plan import text as plan_text
 from srpo.plan.gpus import GPUS, LENGTHS, USUAL, card_seconds
 from srpo.plan.rehearse import rehearsal
+from srpo.plan.simulated import SPREADS, Setting
 from srpo.repository import CONFIGS, REFERENCE
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper-scale.md"
 CARD = "h100"
-CLAIM = ("srpo", "grpo_at_srpo_settings")
 
 
 def shipped(name: str) -> Experiment:
@@ -114,12 +115,16 @@ def bought() -> str:
 
 
 def finds(hours: int) -> str:
-    """How often the report finds the paper's lead at a budget, from the larger to the smaller spreads."""
-    two = decide.contrasted(until(ARMS, hours), CLAIM)
-    label, (block,) = f"{hours}h", two.matrix
-    design = decide._design(two, block, (label, 0), (0, 0), decide._published(two), len(ARMS.matrix[0].seeds))
-    chances = [chance for chance in design.chances if chance is not None]
-    return f"{design.lead:.1f} points: {min(chances):.0%} to {min(0.99, max(chances)):.0%}"
+    """How often the report finds SRPO's lead over GRPO in the paper, from the larger to the smaller spreads."""
+    (block,) = ARMS.matrix
+    names = [short_name(name) for name in block.benchmarks]
+    paper = paper_scores(until(PAPER, hours)).query(f"budget == '{hours}h' and model == '{block.models[0]}'")
+    scores = paper.query("benchmark in @names").pivot(index="benchmark", columns="method", values="paper")
+    lead = float((scores["srpo"] - scores["grpo"]).mean())
+    questions = tuple(ARMS.benchmarks[name].questions("test") for name in names)
+    settings = (Setting(questions, ARMS.evaluation.rollouts, len(block.seeds), *spreads) for spreads in SPREADS)
+    chances = [setting.power(lead) for setting in settings]
+    return f"{lead:.1f} points: {min(chances):.0%} to {min(0.99, max(chances)):.0%}"
 
 
 def checked() -> str:

@@ -166,15 +166,6 @@ def plan(
             help="compute seconds per step from its data sheet: a10g, h100 and others, or GB/s:TFLOP/s:GB of yours",
         ),
     ] = None,
-    claim: Annotated[
-        str | None,
-        Option(
-            "--decide",
-            metavar="CLAIM",
-            help='propose a matrix and seeds that decide it, e.g. "srpo > grpo", for --gpu-hours',
-        ),
-    ] = None,
-    gpu_hours: Annotated[float | None, Option(metavar="N", help="what a matrix of --decide may take")] = None,
 ) -> None:
     """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
     from srpo.plan.measurements import product_rate_here, read_measurements
@@ -184,16 +175,9 @@ def plan(
 
     if nodes < 1:
         raise SrpoError(f"--nodes {nodes}: at least 1")
-    if (claim is None) != (gpu_hours is None):
-        raise SrpoError('--decide and --gpu-hours belong together, e.g. --decide "srpo > grpo" --gpu-hours 500')
     experiment = _load(file)
     source = experiment.name if file == "-" else file
     folders = [path if path.is_file() else _experiment_folder(path) for path in measured or []]
-    if claim is not None and gpu_hours is not None:
-        from srpo.plan.decide_text import decision
-
-        print(decision(experiment, claim, gpu_hours, folders, gpu, source), end="")
-        return
     known = read_measurements(folders, experiment)
     made = make_plan(experiment, nodes, known, gpu, product_rate=product_rate_here(experiment))
     print(render(made, source), end="")

@@ -1,12 +1,13 @@
 """An experiment's estimate (:mod:`srpo.plan`) as text: one table, the range of its price, and what it rests on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tabulate import tabulate
 
 from srpo.cost import memory
 from srpo.experiment.config import BUDGET_IS, WallClock
+from srpo.layout import RunId
 from srpo.plan.gpus import BANDWIDTH_SHARE, GPUS, MEAN_PROMPT, TRAINING_SHARES, USUAL, lengths_of, mean_context
 from srpo.plan.plan import (
     BROKEN_PACE,
@@ -72,12 +73,7 @@ def headline(plan: Plan, source: str) -> str:
     )
 
 
-def not_measured(plan: Plan) -> str:
-    """Models and methods whose seconds are computed, as ``qwen3-4b, grpo and sdpo``."""
-    return "; ".join(f"{model}, {joined(methods)}" for model, methods in plan.computed.items())
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Aligned columns: names to the left, numbers to the right."""
     columns = list(zip(*rows, strict=True)) if rows else []
     align = ["right" if all(cell[:1].isdigit() or cell in {"", "-"} for cell in c) else "left" for c in columns]
@@ -146,7 +142,7 @@ def _table(plan: Plan) -> str:
     steps = [f"steps{' >=' * at_least} in {title}" for title in titles]
     steps = ["steps"] if plan.experiment.is_rehearsal else steps
     header = ["model", "method", "runs", "clock s/step" if at_least else "s/step", "from", *steps, "time/run"]
-    return table([*header, f"{_device(plan)} time", "disk/run, GB", *(["GB/GPU"] if plan.gpu else [])], rows)
+    return _columns([*header, f"{_device(plan)} time", "disk/run, GB", *(["GB/GPU"] if plan.gpu else [])], rows)
 
 
 def _from_to(low: float, high: float, digits: int) -> str:
@@ -247,7 +243,7 @@ def _range(plan: Plan) -> str:
     read = (
         "A rehearsal logs response_length/max, response_length/mean and perf/mfu; --from reads the rehearsal's seconds."
     )
-    return f"{what}, by two things that no data sheet has:\n\n{table(header, rows)}\n\n{read}"
+    return f"{what}, by two things that no data sheet has:\n\n{_columns(header, rows)}\n\n{read}"
 
 
 def _last_steps(plan: Plan) -> int:
@@ -281,17 +277,20 @@ def _seeds(plan: Plan) -> str:
     from srpo.analysis.report.power_text import assumed_sentences
     from srpo.analysis.results.power import sample_noise
 
-    experiment = plan.experiment
+    experiment, samples = plan.experiment, plan.experiment.evaluation.rollouts
     models: dict[str, list[str]] = {}  # by what is said of them
     titles = {name: method.title for name, method in experiment.methods.items()}
     for model in experiment.models:
         runs = [run.run for run in plan.runs if run.run.model == model]
         if not runs:
             continue
-        names = {run.benchmark for run in runs}
-        questions = [experiment.benchmarks[name].questions("test") for name in names]
-        noise = sample_noise(questions, experiment.evaluation.rollouts)
-        sentences = assumed_sentences(runs, titles, noise, paired=experiment.draws_per_seed(model))
+        names = dict.fromkeys(run.benchmark for run in runs)
+        questions = tuple(experiment.benchmarks[name].questions("test") for name in names)
+        if plan.gpu:
+            sentences = _simulated(runs, titles, questions, samples)
+        else:
+            noise = sample_noise(questions, samples)
+            sentences = assumed_sentences(runs, titles, noise, paired=experiment.draws_per_seed(model))
         said = "\n".join(f"- {sentence}" for sentence in sentences)
         models.setdefault(said, []).append(model)
     if not models:
@@ -302,11 +301,31 @@ def _seeds(plan: Plan) -> str:
         [
             *(f"Seeds, {joined(names)}\n{said}" for said, names in models.items()),
             f"One more seed of every run takes about {_hours(plan, sum(one_seed.values()))}.",
-            *(
-                ["--decide has wider intervals: its runs vary more, and methods differ over questions."]
-                * bool(plan.gpu)
-            ),
         ]
+    )
+
+
+def _simulated(
+    runs: Sequence[RunId], titles: Mapping[str, str], questions: tuple[int, ...], samples: int
+) -> Iterator[str]:
+    """What the seeds of one model's methods resolve and find, from the smaller to the larger spreads."""
+    from srpo.analysis.report.power_text import methods_by_seeds
+    from srpo.analysis.results.power import POWER
+    from srpo.plan.simulated import PUBLISHED_RUN_SDS, QUESTION_SDS, RUN_SDS, Setting
+
+    for seeds, methods in methods_by_seeds(runs, titles):
+        few, count = ("one seed resolves nothing; ", 2) if seeds == 1 else ("", seeds)
+        least, most = (Setting(questions, samples, count, *pair) for pair in zip(RUN_SDS, QUESTION_SDS, strict=True))
+        yield (
+            f"{joined(methods)}: {few}{count} seeds resolve ±{least.resolves:.1f} to {most.resolves:.1f} points "
+            f"between two methods, and find a true difference of {least.finds:.1f} to {most.finds:.1f} points with a "
+            f"power of {POWER:.0%}."
+        )
+    published = joined([f"{sd} ({source})" for source, sd in PUBLISHED_RUN_SDS.items()])
+    yield (
+        f"Simulated: a method's runs on a benchmark have an SD of {RUN_SDS[0]:g} to {RUN_SDS[1]:g} points, published "
+        f"are {published}; two methods' true difference has an SD of {QUESTION_SDS[0]:g} to {QUESTION_SDS[1]:g} points "
+        "over questions, which nobody has published."
     )
 
 
@@ -347,7 +366,8 @@ def _measured(plan: Plan, source: str) -> list[str]:
         lines.append(f"{model}, {method}: {total:.3g} s per step ({', '.join(shown)}){tokens}.")
     for model, (seconds, rollouts) in measured.validations.items():
         lines.append(f"{model}: {seconds:.3g} s for a validation of {rollouts} rollouts.")
-    return [*lines, f"Not measured: {not_measured(plan)}."] if plan.computed else lines
+    missing = [f"{model}, {joined(methods)}" for model, methods in plan.computed.items()]
+    return [*lines, f"Not measured: {'; '.join(missing)}."] if missing else lines
 
 
 def _measured_on_a_card(plan: Plan) -> list[str]:

@@ -37,12 +37,24 @@ def measured_sentences(estimates: Sequence[Estimate]) -> list[str]:
     ]
 
 
+def methods_by_seeds(runs: Iterable[RunId], titles: Mapping[str, str]) -> list[tuple[int, list[str]]]:
+    """Numbers of seeds, the largest first, with the titles of the methods that have as many.
+
+    A method has as many seeds as on the benchmark with the fewest: there a comparison knows least about its runs.
+    """
+    seeds: dict[str, Counter[str]] = {}
+    for run in runs:
+        seeds.setdefault(run.method, Counter())[run.benchmark] += 1
+    methods: dict[int, list[str]] = {}
+    for method, by_benchmark in seeds.items():
+        methods.setdefault(min(by_benchmark.values()), []).append(titles[method])
+    return sorted(methods.items(), reverse=True)
+
+
 def assumed_sentences(
     runs: Iterable[RunId], titles: Mapping[str, str], noise_sd: float, run_sd: float | None = None, paired: bool = False
 ) -> list[str]:
     """Which differences the planned seeds of one model's methods would resolve if nothing but runs and samples varied.
-
-    A method has as many seeds as on the benchmark with the fewest: there a comparison knows least about its runs.
 
     Args:
         runs: the planned runs, one or more.
@@ -51,17 +63,12 @@ def assumed_sentences(
         run_sd: the measured SD between seeds, points; None uses an assumption and says so.
         paired: each seed has its own base model.
     """
-    seeds: dict[str, Counter[str]] = {}
-    for run in runs:
-        seeds.setdefault(run.method, Counter())[run.benchmark] += 1
-    methods: dict[int, list[str]] = {}
-    for method, by_benchmark in seeds.items():
-        methods.setdefault(min(by_benchmark.values()), []).append(titles[method])
-    benchmarks = len(set().union(*seeds.values()))
+    runs = [*runs]
+    benchmarks = len({run.benchmark for run in runs})
     sd, known = (ASSUMED_RUN_SD, "assumed") if run_sd is None else (run_sd, "measured")
     variance = assumed(sd, benchmarks, noise_sd, paired)
     sentences = []
-    for count, names in sorted(methods.items(), reverse=True):
+    for count, names in methods_by_seeds(runs, titles):
         said = f"{count} seeds would resolve ±{half_width(variance, count):.1f} points between two methods"
         said = "one seed resolves nothing" if count == 1 else said
         sentences.append(f"{joined(names)}: {said}, {count + 1} seeds ±{half_width(variance, count + 1):.1f}.")
