@@ -287,7 +287,7 @@ def _seeds(plan: Plan) -> str:
         names = dict.fromkeys(run.benchmark for run in runs)
         questions = tuple(experiment.benchmarks[name].questions("test") for name in names)
         if plan.gpu:
-            sentences = _simulated(runs, titles, questions, samples)
+            sentences = [*_simulated(runs, titles, questions, samples)]
         else:
             noise = sample_noise(questions, samples)
             sentences = assumed_sentences(runs, titles, noise, paired=experiment.draws_per_seed(model))
