@@ -6,14 +6,12 @@ They need torch, and neither verl, Ray, Snakemake nor MLflow. The package export
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 import yaml
-from pydantic import ValidationError
 from torch import Tensor
 
 from srpo.algorithm import routing
@@ -26,6 +24,8 @@ from srpo.algorithm.method import Method, patched
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale, unscaled_weights
+from srpo.errors import SrpoError
+from srpo.mistakes import hint, nearest, validated
 from srpo.repository import method_files
 
 Values: TypeAlias = Tensor | Sequence[Tensor | None]
@@ -42,7 +42,7 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     """
     files = method_files()
     if name not in files:
-        raise ValueError(f"no method {name!r}; use {', '.join(files)}")
+        raise ValueError(f"no method {name!r}{hint(nearest(str(name), files))}; use {', '.join(files)}")
 
     def read(wanted: str) -> dict[str, Any]:
         return patched(yaml.safe_load(files[wanted].read_bytes()), read)
@@ -50,21 +50,11 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     if "extends" in changes:
         raise ValueError(f"extends = {changes['extends']!r}: give the method's name first, then its changes")
     try:
-        return Method.model_validate(patched({**changes, "extends": name}, read) | {"name": name})
-    except ValidationError as error:
-        raise ValueError(f"method {name}: {_first_mistake(error)}") from error
-
-
-def _first_mistake(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    key = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, Method.model_fields, n=1)
-        return f"{key}: no such setting{f'; did you mean {near[0]}?' if near else ''}"
-    reason = first["msg"].removeprefix("Value error, ")
-    if key == "teacher" and isinstance(first["input"], str):
-        reason = f"give {{'kind': {first['input']!r}}}"
-    return f"{key} = {first['input']!r:.80}: {reason}" if key else reason
+        content = patched({**changes, "extends": name}, read) | {"name": name}
+        method: Method = validated(Method, content, f"method {name}")
+    except SrpoError as error:
+        raise ValueError(str(error)) from error
+    return method
 
 
 def route(
@@ -250,7 +240,9 @@ def loss(
     method = _at(_method(method), step)
     rewards, groups = as_tensors(rewards, groups)
     right = _correct(rewards, correct)
-    if (rows is None) != (of_all is None) or not isinstance(of_all, Totals | None):
+    if not isinstance(of_all, Totals | None):
+        raise ValueError(f"of_all = {of_all!r:.80}: give the sum of what srpo.totals returns")
+    if (rows is None) != (of_all is None):
         raise ValueError("rows and of_all go together: a part of a mini-batch, and the totals of all of it")
     if of_all is not None and method.preserve_loss_scale:
         raise ValueError(f"method {method.name}: preserve_loss_scale needs the whole mini-batch in one call")
@@ -258,12 +250,11 @@ def loss(
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
     _check_shapes(len(own), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
     routes = _routes(method, right, groups, earlier, feedback).of(own)
-    if teacher_logits is logits:
-        raise ValueError("teacher_logits is logits: give those of the teacher, after a prompt that shows a solution")
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(own), dtype=torch.bool)
     student = _flat("logits", logits, response_mask, every)
+    _check_logits("logits", student)
     ids = _flat("response_ids", response_ids, response_mask, every)
     if response_mask is not None and ((response_mask != 0) & (response_mask != 1)).any():
         raise ValueError("response_mask: give 0 and 1, or true and false")
@@ -271,6 +262,8 @@ def loss(
         lengths = torch.tensor([len(row) for row in response_ids if row is not None])
     else:
         lengths = response_mask.bool().sum(1).cpu()
+    if of_all is None and not lengths.any():
+        raise ValueError("no tokens: response_mask, or every response, is empty")
     vocabulary = student.shape[-1]
     if ids.numel() and not 0 <= ids.min() <= ids.max() < vocabulary:
         raise ValueError(f"response_ids are {ids.min()} to {ids.max()}: logits has a vocabulary of {vocabulary}")
@@ -291,9 +284,12 @@ def loss(
             if teacher.shape[-1] != vocabulary:
                 what = f"teacher_logits has a vocabulary of {teacher.shape[-1]}"
                 raise ValueError(f"{what}, logits one of {vocabulary}: teacher and student share their tokens")
+            _check_logits("teacher_logits", teacher)
             teacher_log_prob[asked], teacher_top = token_and_top_k_log_probs(teacher, ids[asked], distilled[asked], top)
             # of probability 0 a token may be: the divergence is bounded
             _check_finite("teacher_logits", teacher_log_prob[asked].clamp(min=LOWEST), places[asked])
+            if len(teacher_top) and teacher_top.equal(student_top):
+                raise ValueError("teacher_logits equal logits: give the teacher's, whose prompt shows a solution")
             nats = entropy(teacher[distilled[asked]])
     # without gradients, whatever they were computed with: those of pi_old would cancel those of the ratio
     old = log_prob.detach()
@@ -372,7 +368,7 @@ def _method(method: str | Method) -> Method:
 
 def _at(method: Method, step: int | None) -> Method:
     if step is not None and not (isinstance(step, int) and step >= 1):
-        raise ValueError(f"step = {step!r}: steps are counted from 1")
+        raise ValueError(f"step = {step!r}: give a whole number, from 1")
     if step is None and method.second_routing is not None:
         raise ValueError(f"method {method.name}: it has a second table, so give the number of the step")
     return method.at(step or 1)
@@ -484,6 +480,17 @@ def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:
     bad = ~log_probs.detach().isfinite()
     if bad.any():
         raise ValueError(f"{name}: no finite log-prob for a sampled token of rollout {int(rows[bad][0])}")
+
+
+def _check_logits(name: str, values: Tensor) -> None:
+    """Check that the first ones are not probabilities: by softmax once more, all tokens would be almost equally likely.
+
+    Args:
+        values: [tokens, vocabulary].
+    """
+    first = values[:8].detach().float()
+    if len(first) and (first >= 0).all() and ((first.sum(-1) - 1).abs() < 0.01).all():
+        raise ValueError(f"{name} are probabilities: give logits, or log-probs")
 
 
 def _check_part(part: Totals, of_all: Totals) -> None:

@@ -14,6 +14,9 @@ Count = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, le=1)]
 """A learning rate. Adam moves a weight by about this much: above 1 nothing of a model is left."""
 
+REPOSITORY = r"^[\w.-]*\w[\w.-]*/[\w.-]*\w[\w.-]*$"
+"""On GitHub or the Hugging Face hub; neither name has points only."""
+
 
 def _one_line(text: str) -> str:
     if not text.strip() or len(text.splitlines()) > 1:

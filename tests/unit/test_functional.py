@@ -258,7 +258,7 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
             "old_log_probs: no finite log-prob for a sampled",
         ),
         ({"rollout_log_probs": lambda _: changed(MASK * -1.0, 5, -math.inf)}, "rollout_log_probs: no finite log-prob"),
-        ({"step": lambda _: -5}, "step = -5: steps are counted from 1"),
+        ({"step": lambda _: -5}, "step = -5: give a whole number, from 1"),
         ({"earlier": lambda _: MASK[:, 0]}, "method srpo: success_buffer = 0, so it shows no earlier response; drop"),
         ({"response_ids": Tensor.float}, "response_ids has the dtype torch.float32: give int64"),
         ({"response_ids": Tensor.bool}, "response_ids has the dtype torch.bool: give int64"),
@@ -275,7 +275,7 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ({"correct": lambda _: math.nan}, "correct = nan: give the least reward of a correct rollout"),
         ({"correct": lambda _: ["yes"] * len(REWARDS)}, "correct: give one value for each of 16 rollouts"),
         ({"method": lambda _: {}}, "method is a dict: give a name, or what load_method returns"),
-        ({"step": lambda _: 1.5}, r"step = 1\.5: steps are counted from 1"),
+        ({"step": lambda _: 1.5}, r"step = 1\.5: give a whole number, from 1"),
         (
             {"old_log_probs": lambda _: changed(MASK * -1.0, 4, 0.5)},
             r"old_log_probs: rollout 4 has 0\.5: a log-prob is",
@@ -295,7 +295,12 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
             {"rows": lambda _: [*range(16)], "of_all": lambda _: NONE},
             r"of_all.tokens = 0: these rows alone have \d+; add",
         ),
-        ({"rows": lambda _: [*range(16)], "of_all": lambda _: {}}, "rows and of_all go together"),
+        ({"of_all": lambda _: NONE}, "rows and of_all go together"),
+        ({"rows": lambda _: [0], "of_all": lambda _: 40}, "of_all = 40: give the sum of what srpo.totals returns"),
+        ({"logits": lambda x: x.softmax(-1)}, "^logits are probabilities: give logits, or log-probs$"),
+        ({"teacher_logits": lambda x: x.softmax(-1)}, "^teacher_logits are probabilities: give logits, or log-"),
+        ({"response_mask": lambda x: x & False}, "^no tokens: response_mask, or every response, is empty$"),
+        ({"step": lambda _: "3"}, "^step = '3': give a whole number, from 1$"),
     ],
 )
 def test_values_of_other_rollouts_or_tokens_are_named(changes, says) -> None:
@@ -379,17 +384,19 @@ def test_what_is_refused() -> None:
         srpo.loss(world.logits, world.teacher, world.ids, None, REWARDS, GROUPS)
     with pytest.raises(ValueError, match="a group of one rollout"):
         srpo.loss(world.logits, world.teacher, world.ids, MASK, torch.zeros(ROLLOUTS), torch.arange(ROLLOUTS), "grpo")
-    with pytest.raises(ValueError, match=r"no method 'SRPO'; use .*grpo, .*srpo"):
+    with pytest.raises(ValueError, match=r"no method 'SRPO'; did you mean srpo\?; use .*grpo, .*srpo"):
         srpo.load_method("SRPO")
-    with pytest.raises(ValueError, match=r"^method srpo: entropy_bta: no such setting; did you mean entropy_beta\?$"):
+    with pytest.raises(ValueError, match=r"^method srpo: entropy_bta: unknown key; did you mean entropy_beta\?$"):
         srpo.load_method("srpo", entropy_bta=1)
+    with pytest.raises(ValueError, match=r"^method srpo: topk: unknown key; did you mean distillation_topk\?$"):
+        srpo.load_method("srpo", topk=20)
     with pytest.raises(
-        ValueError, match=r"^method srpo: entropy_beta = -1: Input should be greater than or equal to 0$"
+        ValueError, match=r"^method srpo: entropy_beta = -1: input should be greater than or equal to 0$"
     ):
         srpo.load_method(entropy_beta=-1)
     with pytest.raises(ValueError, match=r"^method grpo: entropy_beta = 1.0: no branch of the method distils$"):
         srpo.load_method("grpo", entropy_beta=1)
-    with pytest.raises(ValueError, match=r"^method srpo: teacher = 'frozen': give \{'kind': 'frozen'\}$"):
+    with pytest.raises(ValueError, match=r"^method srpo: teacher = 'frozen': give a mapping with the key kind: one of"):
         srpo.load_method(teacher="frozen")
     with pytest.raises(ValueError, match=r"^extends = 'grpo': give the method's name first, then its changes$"):
         srpo.load_method(extends="grpo")
@@ -555,8 +562,10 @@ def test_entropies_are_those_of_the_rollouts(given, says) -> None:
 
 def test_the_students_logits_are_not_the_teachers() -> None:
     world = World(load_method("srpo"), several_updates=False)
-    with pytest.raises(ValueError, match=r"^teacher_logits is logits: give those of the teacher"):
-        srpo.loss(world.logits, world.logits, world.ids, MASK, REWARDS, GROUPS)
+    for same in (world.logits, world.logits.detach().clone()):
+        with pytest.raises(ValueError, match=r"^teacher_logits equal logits: give the teacher's, whose prompt shows"):
+            srpo.loss(world.logits, same, world.ids, MASK, REWARDS, GROUPS)
+    srpo.loss(world.logits.log_softmax(-1), world.teacher, world.ids, MASK, REWARDS, GROUPS)
 
 
 @pytest.mark.parametrize("logits", [torch.zeros(5), torch.zeros(1, 2, 3)])

@@ -5,7 +5,6 @@ one file under ``configs/``. :func:`load_experiment` adds what the experiment ``
 changes what ``overrides`` says and replaces methods by their variants.
 """
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -13,10 +12,9 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date
+from functools import partial
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field, FiniteFloat, ValidationError
@@ -24,7 +22,6 @@ from pydantic import Field, FiniteFloat, ValidationError
 from srpo.algorithm.method import Method, patched
 from srpo.errors import SrpoError
 from srpo.experiment.config import (
-    REPOSITORY,
     Block,
     Execution,
     Experiment,
@@ -38,6 +35,7 @@ from srpo.experiment.config import (
 )
 from srpo.experiment.rows import Row, doubts, parse_rows, read_file
 from srpo.files import read_mapping, write_text
+from srpo.mistakes import hint, nearest, reason, section, validated
 from srpo.repository import CONFIGS, method_files
 from srpo.rewards import check_truths, compute_reward, find_reward, is_own, taken_for_right
 from srpo.schema import Config, Count, flattened
@@ -56,31 +54,16 @@ _NAMED = ("methods", "models", "benchmarks")
 _INHERITED = ("scale", "tuned", "overrides", "training", "execution", "evaluation")
 """Keys that an experiment inherits from the one that it extends. Name, title, matrix and variants are not inherited."""
 
-_ALIASES = {
-    "alpha": "distillation_alpha",
-    "batch_size": "questions_per_batch",
-    "budgets": "budget_seconds",
-    "ema_decay": "teacher_update_rate",
-    "ema_rate": "teacher_update_rate",
-    "gpu_memory_utilization": "rollout_memory_fraction",
-    "gpus": "ranks",
-    "is_clip": "distillation_is_clip",
-    "lr": "learning_rate",
-    "max_completion_length": "max_response_length",
-    "n_gpus_per_node": "ranks",
-    "num_generations": "rollouts_per_question",
-    "ppo_mini_batch_size": "mini_batch_questions",
-    "search": "variants",
-    "sweep": "variants",
-    "tensor_model_parallel_size": "rollout_tensor_parallel",
-    "test_freq": "validate_every",
-    "top_k": "distillation_topk",
-    "train_batch_size": "questions_per_batch",
+_PLACES: dict[str, type[Config]] = {
+    "a block of matrix": Block,
+    "overrides, below a method": Method,
+    "training": Training,
+    "execution": Execution,
+    "evaluation": Sampling,
 }
-"""Names of verl, TRL and papers, and what they are called here; only messages use them."""
+"""Where a key of an experiment's file belongs, in words."""
 
-_CONVERSIONS = {"ema_decay": " = 1 - ema_decay"}
-"""How the value here follows from that of another name."""
+_validate = partial(validated, places=_PLACES)
 
 
 def load_experiment(
@@ -156,8 +139,8 @@ def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
             raise SrpoError(f"unknown experiment {name!r}; did you mean {file}?")
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     what = f"{name}: no such file" if name.endswith(".yaml") else f"unknown experiment {name!r:.100}"
-    hint = _hint(_meant(name.removesuffix(".yaml"), known))
-    raise SrpoError(f"{what}{hint}; give a file or one of {', '.join(known)}")
+    likely = hint(nearest(name.removesuffix(".yaml"), known))
+    raise SrpoError(f"{what}{likely}; give a file or one of {', '.join(known)}")
 
 
 def _check_is_experiment(raw: dict[str, Any], where: str) -> None:
@@ -204,9 +187,9 @@ def _extended(
         if key in _NAMED:
             problems[key] = f"{where}: unknown key {key}; put names into the matrix, changed values into overrides"
         elif key not in known:
-            meant = _meant(key, [*known, *also_known])
-            inside = _section(key)
-            problems[key if inside else meant or key] = f"{where}: {key}: unknown key{inside or _hint(meant)}"
+            likely = nearest(key, [*known, *also_known])
+            inside = section(key, _PLACES)
+            problems[key if inside else likely or key] = f"{where}: {key}: unknown key{inside or hint(likely)}"
     raw = {key: value for key, value in raw.items() if key in known}
     base_name = raw.pop("extends", None)
     own = raw.get("overrides") or {}
@@ -223,8 +206,8 @@ def _extended(
             raise SrpoError(f"{where}: extends: {' -> '.join((*seen, base_name))} is a circle")
         if not path.is_file() or "/" in str(base_name):
             known = sorted(file.stem for file in folder.glob("*.yaml"))
-            hint = _hint(_meant(Path(str(base_name)).stem, known)) or f"; there is {', '.join(known)}"
-            raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {folder}{hint}")
+            likely = hint(nearest(Path(str(base_name)).stem, known)) or f"; there is {', '.join(known)}"
+            raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {folder}{likely}")
         base = _extended(read_mapping(path), str(path), config_root, problems, seen=(*seen, base_name))
     merged = {key: base[key] for key in _INHERITED if key in base} | raw
     for key in ("training", "execution", "evaluation"):
@@ -406,8 +389,8 @@ def _variants(of: str, original: dict[str, Any], points: Sequence[dict[str, Any]
         try:
             Method.model_validate(variant)
         except ValidationError as error:
-            reason = _reason(error.errors(include_url=False)[0])
-            raise SrpoError(f"{where}: {values} for {', '.join(point)} of {of}: {reason}") from error
+            said = reason(error.errors(include_url=False)[0])
+            raise SrpoError(f"{where}: {values} for {', '.join(point)} of {of}: {said}") from error
         variants[name] = variant
     return variants
 
@@ -429,8 +412,8 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
     shipped = method_files(config_root) if kind == "methods" else {}
     path = Path(name).expanduser() if own_file else shipped.get(name, folder / f"{name}.yaml")
     if "/" in name and kind != "benchmarks":
-        hint = _hint(_meant(Path(name).stem, [*shipped] or [each.stem for each in folder.glob("*.yaml")]))
-        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give NAME of a file {folder}/NAME.yaml{hint}")
+        likely = hint(nearest(Path(name).stem, [*shipped] or [each.stem for each in folder.glob("*.yaml")]))
+        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give NAME of a file {folder}/NAME.yaml{likely}")
     if kind == "methods" and len(same := sorted(path for path in folder.rglob("*.yaml") if path.stem == name)) > 1:
         raise SrpoError(f"{where}: method {name!r}: {' and '.join(map(str, same))} have one name; rename one")
     if not all(map(_NAME.fullmatch, [short_name(name)] if own_file else name.split("/"))):
@@ -442,13 +425,13 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
         raise SrpoError(f"{where}: method 'base': this name is reserved for the untrained model; rename the file")
     if not (own_file or path.is_file()):
         known = [*shipped] or sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
-        hint = _hint(_meant(name, known))
-        raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{hint}; {folder} has {', '.join(known)}")
+        likely = hint(nearest(name, known))
+        raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{likely}; {folder} has {', '.join(known)}")
     if own_file and not path.exists():
         beside = Path(where.rsplit(" and ")[-1]).parent / path  # of the experiment's file
         shipped_name = name.removesuffix(".yaml") if (folder / name).is_file() else None
-        hint = _hint(os.path.relpath(beside) if beside.is_file() else shipped_name)
-        raise SrpoError(f"{where}: benchmarks: {name}: no such file; the path is relative to {Path.cwd()}{hint}")
+        likely = hint(os.path.relpath(beside) if beside.is_file() else shipped_name)
+        raise SrpoError(f"{where}: benchmarks: {name}: no such file; the path is relative to {Path.cwd()}{likely}")
     content = read_mapping(path)
     if content.setdefault("name", short_name(name)) != short_name(name):
         raise SrpoError(
@@ -559,178 +542,3 @@ def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
         _log.warning("%s: the system messages of train and test differ: %s; is that meant?", path, shown)
     if both := sum(question in known for question in asked["test"]):
         _log.warning("%s: %d of %d test questions are train questions", path, both, len(asked["test"]))
-
-
-def _validate(
-    model: type[Config],
-    raw: dict[str, Any],
-    where: str,
-    problems: dict[str, str] | None = None,
-    only: Collection[str] = (),
-) -> Any:
-    """``raw`` as a ``model``.
-
-    Args:
-        problems: lines about mistakes found before, by the key that was probably meant. A key that such a line
-            explains is not missing.
-        only: keys of ``raw`` whose mistakes count; default: all.
-
-    Raises:
-        SrpoError: with one line for each mistake.
-    """
-    problems = problems or {}
-    explained = {*problems}
-    valid, errors = None, []
-    try:
-        valid = model.model_validate(raw)
-    except ValidationError as error:
-        # unknown keys first: they explain why the correctly spelt key is missing
-        errors = sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
-    for each in errors:
-        path, what, value = _path(raw, each), "", repr(each["input"])
-        key = ".".join(map(str, path))
-        if (only and not {*path[:1]} & {*only}) or (each["type"] == "missing" and key in explained):
-            continue
-        if each["type"] == "extra_forbidden":
-            known, given = _keys_beside(model, raw, path), _at(raw, path[:-1])
-            # rather a key that is not given yet: wrong_no_sibling beside wrong_with_sibling
-            near = _meant(str(path[-1]), [key for key in known if key not in given]) or _meant(str(path[-1]), known)
-            explained.add(".".join(map(str, (*path[:-1], near))))
-            meant = near and near + _CONVERSIONS.get(str(path[-1]), "")
-            what = f"unknown key{_hint(meant) or _section(str(path[-1]))}"
-        elif key and each["type"] != "missing" and len(value) < 200:
-            key = f"{key} = {value}"
-        line = ": ".join(filter(None, [where, key, what or _reason(each) + _also_valid(model, path, each)]))
-        problems.setdefault(str(path), line)
-    if problems:
-        raise SrpoError("\n".join(problems.values()))
-    return valid
-
-
-def _path(raw: Any, error: Mapping[str, Any]) -> tuple[int | str, ...]:
-    """The key that pydantic's error is about. Its ``loc`` has the kinds of unions among the keys."""
-    path: list[int | str] = []
-    for last, part in enumerate(error["loc"], 1 - len(error["loc"])):
-        if (isinstance(raw, Mapping) and part in raw) or (isinstance(raw, Sequence) and isinstance(part, int)):
-            raw = raw[part]
-            path.append(part)
-        elif not last and error["type"] == "missing":
-            path.append(part)
-    return tuple(path)
-
-
-def _at(raw: Any, path: Iterable[int | str]) -> Any:
-    for part in path:
-        raw = raw[part]
-    return raw
-
-
-def _hint(meant: str | None) -> str:
-    return f"; did you mean {meant}?" if meant else ""
-
-
-def _meant(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant, in whatever case it was written."""
-    by_folded = {each.casefold(): each for each in known}
-    alias = _ALIASES.get(name.casefold())
-    near = [alias] if alias in by_folded else difflib.get_close_matches(name.casefold(), by_folded, n=1)
-    return by_folded[near[0]] if near else None
-
-
-def _section(key: str) -> str:
-    """The end of a message about a key that belongs elsewhere in an experiment's file; empty if it belongs nowhere."""
-    places: dict[str, type[Config]] = {
-        "a block of matrix": Block,
-        "overrides, below a method": Method,
-        "training": Training,
-        "execution": Execution,
-        "evaluation": Sampling,
-    }
-    named = key if any(key in each.model_fields for each in places.values()) else _ALIASES.get(key.casefold(), key)
-    found = [place for place, each in places.items() if named in each.model_fields]
-    return f"; {named}{_CONVERSIONS.get(key, '')} belongs into {found[0]}" if found else ""
-
-
-def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> list[str]:
-    """The keys of the configuration class that has the last key of ``path``; of several, the one most like ``raw``."""
-    classes = [each for annotation in _annotations(model, path[:-1]) for each in _classes(annotation)]
-    raw = _at(raw, path[:-1])
-
-    def likeness(each: type[Config]) -> tuple[bool, int]:
-        kind = each.model_fields.get("kind")
-        return kind is not None and raw.get("kind") in get_args(kind.annotation), len(each.model_fields.keys() & raw)
-
-    return [*max(classes, key=likeness).model_fields]
-
-
-def _also_valid(model: type[Config], path: Sequence[int | str], error: Mapping[str, Any]) -> str:
-    """The end of a message: the kinds that a mapping may have, and whether the key may be null."""
-    annotations = _annotations(model, path)
-    kinds = [
-        repr(kind)
-        for annotation in annotations
-        for each in _classes(annotation)
-        if (field := each.model_fields.get("kind"))
-        for kind in get_args(field.annotation)
-    ]
-    listed = {"union_tag_not_found": "; give one of ", "model_attributes_type": ": one of "}.get(error["type"])
-    # the file's own rules (value_error) are about more than one key; another kind of model or benchmark may allow null
-    no_null = error["type"] in ("value_error", "missing") or error["input"] is None
-    null = not no_null and any(NoneType in get_args(each) for each in annotations)
-    return (f"{listed}{', '.join(kinds)}" if listed else "") + (", or null" if null else "")
-
-
-def _annotations(model: type[Config], path: Iterable[int | str]) -> list[Any]:
-    """The types that the value at ``path`` may have."""
-    annotations: list[Any] = [model]
-    for part in path:
-        classes = [each for annotation in annotations for each in _classes(annotation)]
-        fields = [each.model_fields[part].annotation for each in classes if part in each.model_fields]
-        # a key of a mapping, or a number in a list
-        inner = [each for annotation in annotations for each in get_args(annotation) if each is not NoneType]
-        annotations = fields or inner
-    return annotations
-
-
-def _classes(annotation: Any) -> list[type[Config]]:
-    if isinstance(annotation, type) and issubclass(annotation, Config):
-        return [annotation]
-    return [found for part in get_args(annotation) for found in _classes(part)]
-
-
-_PATTERNS = {
-    r"^[a-z0-9][a-z0-9_-]*$": "give small letters, digits, hyphens and underscores; a letter or digit is first",
-    r"^[0-9a-f]{64}$": "give the 64 digits of a SHA-256",
-    r"^[0-9a-f]{40}$": "give the 40 digits of a commit",
-    REPOSITORY: "give OWNER/NAME",
-}
-"""What a pattern of a configuration class asks for."""
-
-
-def _listed(given: str | float) -> str:
-    """What is given for a list as its items: all numbers of 1-5."""
-    span = re.fullmatch(r"(\d{1,3})-(\d{1,3})", str(given))
-    numbers = range(int(span[1]), int(span[2]) + 1) if span else range(0)
-    return ", ".join(map(str, numbers)) if 0 < len(numbers) <= 10 else str(given)
-
-
-def _reason(error: Mapping[str, Any]) -> str:
-    """pydantic's error as one short sentence."""
-    if error["type"] == "union_tag_invalid":
-        return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
-    context, given = error.get("ctx", {}), error["input"]
-    message = {
-        "extra_forbidden": "unknown key",
-        "union_tag_not_found": "the key kind is missing",
-        "model_attributes_type": "give a mapping with the key kind",
-        "model_type": "give a mapping",
-        "too_short": f"give at least {context.get('min_length')}",
-        "path_type": "give a path",
-        "list_type": f"give a list{f', such as [{_listed(given)}]' if isinstance(given, str | int | float) else ''}",
-        "dict_type": f"give a mapping{', such as {1h: 3600}' if 'budget_seconds' in error['loc'][-1:] else ''}",
-        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "give a whole number"),
-        **dict.fromkeys(("float_type", "float_parsing"), "give a number"),
-        **({"string_pattern_mismatch": words} if (words := _PATTERNS.get(context.get("pattern", ""))) else {}),
-    }.get(error["type"], error["msg"].removeprefix("Value error, "))
-    quote = "; quote it" if error["type"] == "string_type" and isinstance(given, int | float | date) else ""
-    return f"{message[0].lower()}{message[1:]}{quote}"

@@ -20,7 +20,7 @@ from srpo.experiment.rows import Columns
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
 from srpo.layout import RunId
 from srpo.rewards import REASONING_GYM, REWARDS, is_own
-from srpo.schema import Config, Count, Fraction, Positive, Rate, Title, flattened
+from srpo.schema import REPOSITORY, Config, Count, Fraction, Positive, Rate, Title, flattened
 
 REHEARSAL_STEPS = 10
 """A run of fewer steps shows that the path works and what it takes, not what a method learns."""
@@ -29,8 +29,6 @@ REHEARSAL_STEPS = 10
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-REPOSITORY = r"^[\w.-]*\w[\w.-]*/[\w.-]*\w[\w.-]*$"
-"""On GitHub or the Hugging Face hub; neither name has points only."""
 
 
 class Architecture(Config):

@@ -1,6 +1,5 @@
 """verl's Hydra configuration for a run: the only module that maps our names to verl's."""
 
-import difflib
 import math
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from verl.utils.device import get_device_name
 from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, Experiment, RunSpec
 from srpo.machine import gpu_memory
+from srpo.mistakes import hint, nearest
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 from srpo.schema import flattened
@@ -89,9 +89,8 @@ def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
             known = [*flattened(cast(dict[str, Any], OmegaConf.to_container(config)))]
             for key, _ in theirs:
                 if not key.startswith("+") and OmegaConf.select(config, key, default=_MISSING) is _MISSING:
-                    near = difflib.get_close_matches(key, known, n=1)
-                    hint = f"; did you mean {near[0]}?" if near else "; a new one begins with +"
-                    raise SrpoError(f"execution.verl_overrides: {key}: verl has no such key{hint}")
+                    near = hint(nearest(key, known)) or "; a new one begins with +"
+                    raise SrpoError(f"execution.verl_overrides: {key}: verl has no such key{near}")
             overrides = [f"{key}={value}" for key, value in (*ours, *theirs)]
             try:
                 config = compose("ppo_trainer", overrides=overrides)

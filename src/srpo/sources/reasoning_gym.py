@@ -5,7 +5,6 @@ distinct questions are the test split, the next ones the train split, so that no
 same words in another order are the same question: the greatest common divisor of 28 and 18 is that of 18 and 28.
 """
 
-import difflib
 import json
 import re
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from srpo.errors import SrpoError
 from srpo.experiment.config import ReasoningGymBenchmark
 from srpo.imports import import_optional
+from srpo.mistakes import hint, nearest
 from srpo.rewards import REASONING_GYM
 
 INSTRUCTION = """Given a question, find the answer. Respond in the following format:
@@ -48,8 +48,7 @@ def task_entries(benchmark: ReasoningGymBenchmark) -> dict[str, list[TaskEntry]]
     where = f"benchmark {benchmark.name}: task = {benchmark.task}"
     known = import_optional(f"{REASONING_GYM[0]}.factory", REASONING_GYM[1]).DATASETS
     if benchmark.task not in known:
-        near = difflib.get_close_matches(benchmark.task, known, n=1)
-        raise SrpoError(f"{where}: reasoning-gym has no such task{f'; did you mean {near[0]}?' if near else ''}")
+        raise SrpoError(f"{where}: reasoning-gym has no such task{hint(nearest(benchmark.task, known))}")
     needed = benchmark.train_questions + benchmark.test_questions
     try:
         drawn = gym.create_dataset(benchmark.task, seed=benchmark.seed, size=DRAWS * needed, **benchmark.settings)

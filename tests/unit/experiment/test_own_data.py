@@ -162,6 +162,7 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
             "response = answer, answer, system, response: give different columns",
         ),
         ({"columns": {"question": "q"}}, "data/sums.yaml: columns.question: unknown key"),
+        ({"columns": {"question": "prompt"}}, "columns.question: unknown key; did you mean prompt: question?"),
         ({"reward": "tool_use"}, "data/train.jsonl:1: reward = tool_use: '0' is not a list of calls"),
         ({"reward": "judge"}, "data/sums.yaml: reward = 'judge': unknown; there is answer_match"),
         ({"reward": "own_rewards:half"}, "data/sums.yaml: reward own_rewards:half: 0.5 for the response '0'"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from srpo.analysis.outline import COST_TABLES, Block, all_sections
 from srpo.analysis.results.estimates import Estimate
@@ -15,6 +15,7 @@ from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.multiple_testing import equivalence_p
 from srpo.errors import SrpoError
 from srpo.files import read_yaml
+from srpo.mistakes import validated
 from srpo.repository import REPORTS
 from srpo.schema import Config
 
@@ -185,22 +186,13 @@ def load_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
     Raises:
         SrpoError: naming the claim and key that is wrong.
     """
-    raw = read_yaml(path)
-    try:
-        claims = TypeAdapter(tuple[Claim, ...]).validate_python(raw)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise SrpoError(f"{path}: {_place(raw, first['loc'])}: {first['msg'].removeprefix('Value error, ')}") from error
+    if not isinstance(raw := read_yaml(path), list):
+        raise SrpoError(f"{path}: give a list of claims")
+    named = [each.get("id", number) if isinstance(each, dict) else number for number, each in enumerate(raw)]
+    claims: tuple[Claim, ...] = tuple(validated(Claim, e, f"{path}: {n}") for n, e in zip(named, raw, strict=True))
     ids = [claim.id for claim in claims]
     if len(set(ids)) < len(ids):
         raise SrpoError(f"{path}: two claims share an id: {', '.join(sorted({i for i in ids if ids.count(i) > 1}))}")
     if unknown := [claim for claim in claims if claim.at_equal_settings not in (None, *ids)]:
         raise SrpoError(f"{path}: {unknown[0].id}.at_equal_settings: {unknown[0].at_equal_settings} is no claim's id")
     return claims
-
-
-def _place(raw: Any, loc: tuple[Any, ...]) -> str:
-    """The place of an error in the file; a claim is named by its id, not by its number."""
-    if loc and isinstance(loc[0], int) and isinstance(raw[loc[0]], dict):
-        loc = (raw[loc[0]].get("id", loc[0]), *loc[1:])
-    return ".".join(map(str, loc)) or "top level"

@@ -13,12 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from srpo.analysis.results.claims import Claim, Quantity, Rule
 from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment
-from srpo.files import read_yaml
+from srpo.files import read_mapping
+from srpo.mistakes import validated
 from srpo.repository import CONFIGS
 from srpo.schema import Config
 
@@ -119,10 +120,5 @@ def load_registration(path: Path = REGISTERED) -> Registration:
     Raises:
         SrpoError: naming the key that is wrong.
     """
-    try:
-        content = TypeAdapter(Registered).validate_python(read_yaml(path))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "top level"
-        raise SrpoError(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+    content: Registered = validated(Registered, read_mapping(path), str(path))
     return Registration(content, hashlib.sha256(path.read_bytes()).hexdigest())

@@ -109,10 +109,10 @@ def test_the_report_has_date_checksum_and_departures(results, written):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score": "resampled"}, "score: Input should be 'cross_fitted'"),
+        ({"score": "resampled"}, "score = 'resampled': input should be 'cross_fitted'"),
         ({"claims": {"x": {"terms": [[1, "srpo", "early"]], "above": 0}}}, "term srpo early: kind score allows"),
-        ({"claims": {"x": {"terms": [[1, "srpo", "last"]]}}}, "claims.x: give above, below or within"),
-        ({"commit": "abc"}, "commit: String should match"),
+        ({"claims": {"x": {"terms": [[1, "srpo", "last"]]}}}, "claims.x = .*: give above, below or within"),
+        ({"commit": "abc"}, "commit = 'abc': give the 40 digits"),
     ],
 )
 def test_what_cannot_be_is_named(tmp_path, changes, message):

@@ -1,0 +1,212 @@
+"""What a mistake in typed YAML says: one line that names the key, the value, what is allowed and what was meant."""
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
+from types import NoneType
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from srpo.errors import SrpoError
+from srpo.schema import REPOSITORY, Config
+
+_ALIASES = {
+    "batch_size": "questions_per_batch",
+    "budgets": "budget_seconds",
+    "ema_decay": "teacher_update_rate",
+    "ema_rate": "teacher_update_rate",
+    "file": "path",
+    "gpu_memory_utilization": "rollout_memory_fraction",
+    "gpus": "ranks",
+    "lr": "learning_rate",
+    "max_completion_length": "max_response_length",
+    "n_gpus_per_node": "ranks",
+    "num_generations": "rollouts_per_question",
+    "ppo_mini_batch_size": "mini_batch_questions",
+    "search": "variants",
+    "sweep": "variants",
+    "tensor_model_parallel_size": "rollout_tensor_parallel",
+    "test_freq": "validate_every",
+    "top_k": "distillation_topk",
+    "train_batch_size": "questions_per_batch",
+}
+"""Names of verl, TRL and papers, and what they are called here; only messages use them."""
+
+_CONVERSIONS = {"ema_decay": " = 1 - ema_decay"}
+"""How the value here follows from that of another name."""
+
+
+def validated(
+    model: type[Config],
+    raw: dict[str, Any],
+    where: str,
+    problems: dict[str, str] | None = None,
+    only: Collection[str] = (),
+    places: Mapping[str, type[Config]] | None = None,
+) -> Any:
+    """``raw`` as a ``model``.
+
+    Args:
+        problems: lines about mistakes found before, by the key that was probably meant. A key that such a line
+            explains is not missing.
+        only: keys of ``raw`` whose mistakes count; default: all.
+        places: where other keys belong, in words.
+
+    Raises:
+        SrpoError: with one line for each mistake.
+    """
+    problems = problems or {}
+    explained = {*problems}
+    valid, errors = None, []
+    try:
+        valid = model.model_validate(raw)
+    except ValidationError as error:
+        # unknown keys first: they explain why the correctly spelt key is missing
+        errors = sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    for each in errors:
+        path, what, value = _path(raw, each), "", repr(each["input"])
+        key = ".".join(map(str, path))
+        if (only and not {*path[:1]} & {*only}) or (each["type"] == "missing" and key in explained):
+            continue
+        if each["type"] == "extra_forbidden":
+            known, given = _keys_beside(model, raw, path), _at(raw, path[:-1])
+            # rather a key that is not given yet: wrong_no_sibling beside wrong_with_sibling
+            near = nearest(str(path[-1]), [key for key in known if key not in given]) or nearest(str(path[-1]), known)
+            explained.add(".".join(map(str, (*path[:-1], near))))
+            likely = near and near + _CONVERSIONS.get(str(path[-1]), "")
+            if each["input"] in known:
+                likely = f"{each['input']}: {path[-1]}"
+            what = f"unknown key{hint(likely) or section(str(path[-1]), places or {})}"
+        elif key and each["type"] != "missing" and len(value) < 200:
+            key = f"{key} = {value}"
+        line = ": ".join(filter(None, [where, key, what or reason(each) + _also_valid(model, path, each)]))
+        problems.setdefault(str(path), line)
+    if problems:
+        raise SrpoError("\n".join(problems.values()))
+    return valid
+
+
+def _path(raw: Any, error: Mapping[str, Any]) -> tuple[int | str, ...]:
+    """The key that pydantic's error is about. Its ``loc`` has the kinds of unions among the keys."""
+    path: list[int | str] = []
+    for last, part in enumerate(error["loc"], 1 - len(error["loc"])):
+        if (isinstance(raw, Mapping) and part in raw) or (isinstance(raw, Sequence) and isinstance(part, int)):
+            raw = raw[part]
+            path.append(part)
+        elif not last and error["type"] == "missing":
+            path.append(part)
+    return tuple(path)
+
+
+def _at(raw: Any, path: Iterable[int | str]) -> Any:
+    for part in path:
+        raw = raw[part]
+    return raw
+
+
+def hint(likely: str | None) -> str:
+    return f"; did you mean {likely}?" if likely else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant, in whatever case it was written."""
+    by_folded = {each.casefold(): each for each in known}
+    alias = _ALIASES.get(name.casefold())
+    ends = [each for each in by_folded if each.endswith(f"_{name.casefold()}")]
+    near = [alias] if alias in by_folded else difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    found = ends if len(ends) == 1 else near
+    return by_folded[found[0]] if found else None
+
+
+def section(key: str, places: Mapping[str, type[Config]]) -> str:
+    """The end of a message about a key that belongs elsewhere; empty if it belongs into none of ``places``."""
+    named = key if any(key in each.model_fields for each in places.values()) else _ALIASES.get(key.casefold(), key)
+    found = [place for place, each in places.items() if named in each.model_fields]
+    return f"; {named}{_CONVERSIONS.get(key, '')} belongs into {found[0]}" if found else ""
+
+
+def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> list[str]:
+    """The keys of the configuration class that has the last key of ``path``; of several, the one most like ``raw``."""
+    classes = [each for annotation in _annotations(model, path[:-1]) for each in _classes(annotation)]
+    raw = _at(raw, path[:-1])
+
+    def likeness(each: type[Config]) -> tuple[bool, int]:
+        kind = each.model_fields.get("kind")
+        return kind is not None and raw.get("kind") in get_args(kind.annotation), len(each.model_fields.keys() & raw)
+
+    return [*max(classes, key=likeness).model_fields]
+
+
+def _also_valid(model: type[Config], path: Sequence[int | str], error: Mapping[str, Any]) -> str:
+    """The end of a message: the kinds that a mapping may have, and whether the key may be null."""
+    annotations = _annotations(model, path)
+    kinds = [
+        repr(kind)
+        for annotation in annotations
+        for each in _classes(annotation)
+        if (field := each.model_fields.get("kind"))
+        for kind in get_args(field.annotation)
+    ]
+    listed = {"union_tag_not_found": "; give one of ", "model_attributes_type": ": one of "}.get(error["type"])
+    # the file's own rules (value_error) are about more than one key; another kind of model or benchmark may allow null
+    no_null = error["type"] in ("value_error", "missing") or error["input"] is None
+    null = not no_null and any(NoneType in get_args(each) for each in annotations)
+    return (f"{listed}{', '.join(kinds)}" if listed else "") + (", or null" if null else "")
+
+
+def _annotations(model: type[Config], path: Iterable[int | str]) -> list[Any]:
+    """The types that the value at ``path`` may have."""
+    annotations: list[Any] = [model]
+    for part in path:
+        classes = [each for annotation in annotations for each in _classes(annotation)]
+        fields = [each.model_fields[part].annotation for each in classes if part in each.model_fields]
+        # a key of a mapping, or a number in a list
+        inner = [each for annotation in annotations for each in get_args(annotation) if each is not NoneType]
+        annotations = fields or inner
+    return annotations
+
+
+def _classes(annotation: Any) -> list[type[Config]]:
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _classes(part)]
+
+
+_PATTERNS = {
+    r"^[a-z0-9][a-z0-9_-]*$": "give small letters, digits, hyphens and underscores; a letter or digit is first",
+    r"^[0-9a-f]{64}$": "give the 64 digits of a SHA-256",
+    r"^[0-9a-f]{40}$": "give the 40 digits of a commit",
+    REPOSITORY: "give OWNER/NAME",
+}
+"""What a pattern of a configuration class asks for."""
+
+
+def _listed(given: str | float) -> str:
+    """What is given for a list as its items: all numbers of 1-5."""
+    span = re.fullmatch(r"(\d{1,3})-(\d{1,3})", str(given))
+    numbers = range(int(span[1]), int(span[2]) + 1) if span else range(0)
+    return ", ".join(map(str, numbers)) if 0 < len(numbers) <= 10 else str(given)
+
+
+def reason(error: Mapping[str, Any]) -> str:
+    """pydantic's error as one short sentence."""
+    if error["type"] == "union_tag_invalid":
+        return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
+    context, given = error.get("ctx", {}), error["input"]
+    message = {
+        "extra_forbidden": "unknown key",
+        "union_tag_not_found": "the key kind is missing",
+        "model_attributes_type": "give a mapping with the key kind",
+        "model_type": "give a mapping",
+        "too_short": f"give at least {context.get('min_length')}",
+        "path_type": "give a path",
+        "list_type": f"give a list{f', such as [{_listed(given)}]' if isinstance(given, str | int | float) else ''}",
+        "dict_type": f"give a mapping{', such as {1h: 3600}' if 'budget_seconds' in error['loc'][-1:] else ''}",
+        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "give a whole number"),
+        **dict.fromkeys(("float_type", "float_parsing"), "give a number"),
+        **({"string_pattern_mismatch": words} if (words := _PATTERNS.get(context.get("pattern", ""))) else {}),
+    }.get(error["type"], error["msg"].removeprefix("Value error, "))
+    quote = "; quote it" if error["type"] == "string_type" and isinstance(given, int | float | date) else ""
+    return f"{message[0].lower()}{message[1:]}{quote}"
