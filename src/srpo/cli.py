@@ -443,11 +443,6 @@ def report(
     opened, parts = _open(file, resolved), only or list(Part)
     layout = opened.layout
 
-    from srpo import status
-
-    if mixed := status.mixed_versions(status.read(opened.experiment, layout)):
-        print(f"srpo: warning: {mixed}", file=sys.stderr)
-
     with gc_paused():
         from srpo.analysis.results.load import load_results
 

@@ -20,7 +20,7 @@ from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, Training
 from srpo.files import read_events, read_json, read_last_events
 from srpo.layout import Layout, RunFiles, RunId
-from srpo.text import duration, joined, plural
+from srpo.text import duration
 from srpo.watch import Signal
 
 Stage = Literal["evaluated", "waiting", "trained", "training", "failed"]
@@ -40,9 +40,7 @@ class RunStatus:
         step: steps in the log.
         clock: seconds of the training clock.
         horizon: the last budget, in the same seconds.
-        budgets_passed: number of budgets that the training clock has reached.
         avg_at_k: of the last validation.
-        clock_per_second: seconds of the training clock per second of steps, without validations and checkpoints.
         steps_per_hour: of this attempt, validations and checkpoints included.
         seconds_left: until the last budget at that speed, without waiting in queues; for ``training`` only.
         attempts: how often it was started; each segment is one attempt.
@@ -50,7 +48,6 @@ class RunStatus:
         last_change: when its files last changed, in seconds since the epoch.
         error: the last error line of the last failed attempt; None once the run is trained. Or a file that is damaged,
             or that the folder of a run that was made is gone.
-        version: of srpo, which made the run.
         signals: alarms and warnings of ``srpo/watch.py``, in the order of their steps.
         stopped_by_alarm: whether an alarm ended the run (``training.stop_on``).
         host_memory: GB of host memory of the run's processes after its last step.
@@ -61,16 +58,13 @@ class RunStatus:
     step: int = 0
     clock: float = 0.0
     horizon: float = 0.0
-    budgets_passed: int = 0
     avg_at_k: float | None = None
-    clock_per_second: float | None = None
     steps_per_hour: float | None = None
     seconds_left: float | None = None
     attempts: int = 0
     failures: int = 0
     last_change: float | None = None
     error: str | None = None
-    version: str | None = None
     signals: list[Signal] = field(default_factory=list)
     stopped_by_alarm: bool = False
     host_memory: float | None = None
@@ -81,21 +75,11 @@ def read(experiment: Experiment, layout: Layout) -> list[RunStatus]:
     return [_read_run(run, experiment.training, layout) for run in experiment.runs()]
 
 
-def mixed_versions(statuses: Iterable[RunStatus]) -> str | None:
-    """Which versions of srpo made how many runs, if there are several."""
-    counts = Counter(status.version for status in statuses if status.version)
-    made = joined([f"{plural(count, 'run')} by {version}" for version, count in sorted(counts.items())])
-    return f"different versions of srpo made the runs: {made}" if len(counts) > 1 else None
-
-
 def table(name: str, statuses: Sequence[RunStatus]) -> str:
     """One line about the experiment ``name``, then one row per run."""
     now = time.time()
-    lines = [f"{name}: {_summary(statuses)}"]
-    if mixed := mixed_versions(statuses):
-        lines.append(mixed)
-    lines.append(tabulate([_row(s, now) for s in statuses], headers=_HEADERS, tablefmt="plain"))
-    return "\n".join(lines)
+    rows = tabulate([_row(s, now) for s in statuses], headers=_HEADERS, tablefmt="plain")
+    return f"{name}: {_summary(statuses)}\n{rows}"
 
 
 def as_json(name: str, statuses: Iterable[RunStatus]) -> str:
@@ -120,15 +104,6 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
         return RunStatus(run.path, "failed", horizon=horizon, last_change=max(files.values()), error=str(error))
 
 
-def _version(origin: Path) -> str | None:
-    """The version of srpo in a ``run.yaml``; parsing thousands of them would take minutes."""
-    try:
-        found = re.search(r"^provenance:\n(?: .*\n)*?  srpo: '?([^'\n]+)", origin.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return found and found[1]
-
-
 def _read_files(run: RunId, files: dict[str, float], training: Training, horizon: float, layout: Layout) -> RunStatus:
     paths = layout.run_files(run)
     attempts = list(read_events(paths.attempts)) if paths.attempts.name in files else []
@@ -147,16 +122,13 @@ def _read_files(run: RunId, files: dict[str, float], training: Training, horizon
         step=step,
         clock=clock,
         horizon=horizon,
-        budgets_passed=sum(trained or clock >= seconds for seconds in training.budget_seconds.values()),
         avg_at_k=validations[-1]["avg_at_k"] if validations else None,
-        clock_per_second=_clock_per_second(steps),
         steps_per_hour=speed,
         seconds_left=_seconds_left(steps, speed, training, horizon) if stage == "training" else None,
         attempts=len({event["attempt"] for event in attempts}),
         failures=len(failed),
         last_change=max(files.values()),
         error=_error(layout, run, failed[-1] if failed else None, trained) if stage != "evaluated" else None,
-        version=_version(paths.origin),
         signals=signals,
         stopped_by_alarm=trained and bool(signals) and read_json(paths.summary).get("stopped_by") == "alarm",
         host_memory=steps[-1].get("host_memory_gb") if steps else None,
@@ -181,11 +153,6 @@ def _stage(paths: RunFiles, files: dict[str, float], attempts: list[dict[str, An
     if status is None:
         return "training"
     return "waiting" if status in _RETRIED else "failed"
-
-
-def _clock_per_second(steps: list[dict[str, Any]]) -> float | None:
-    seconds = sum(event["wall_seconds"] for event in steps)
-    return sum(event["step_seconds"] for event in steps) / seconds if seconds > 0 else None
 
 
 def _speed(steps: list[dict[str, Any]], attempts: list[dict[str, Any]], last_step_time: float) -> float | None:
@@ -235,8 +202,8 @@ def _last_error(log: Path, certain: bool) -> str | None:
 # ---------------------------------------------------------------- showing
 
 _HEADERS = (
-    *("run", "stage", "step", "clock", "budgets", "avg@k"),
-    *("clock/s", "steps/h", "left", "host GB", "tries", "updated", "watch", "error"),
+    *("run", "stage", "step", "clock", "avg@k", "steps/h", "left"),
+    *("host GB", "tries", "updated", "watch", "error"),
 )
 
 
@@ -257,9 +224,7 @@ def _row(status: RunStatus, now: float) -> tuple[Any, ...]:
         status.stage,
         status.step or "",
         f"{number(status.clock, digits)}/{number(status.horizon, digits)}" if status.step else "",
-        status.budgets_passed or "",
         number(status.avg_at_k, 3),
-        number(status.clock_per_second, 2),
         number(status.steps_per_hour, 0),
         "" if status.seconds_left is None else duration(status.seconds_left),
         number(status.host_memory, 1),
