@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -54,12 +56,16 @@ def computed(tmp_path_factory) -> tuple[list[dict], list[dict]]:
     rollouts = draw_rollouts(runs[0])
     torch.save(rollouts, folder / "rollouts.pt")
     (folder / "cases.json").write_text(json.dumps(CASES))
-    run_ranks(folder, 2)
+    if (crash := run_ranks(folder, 2)) is not None:
+        # Seen once, in CI, and not again in nine runs: a crash in native code. A second start computes all cases anew.
+        warnings.warn(crash, stacklevel=1)
+        (folder / "store").unlink()
+        assert run_ranks(folder, 2) is None, "both starts of the ranks crashed"
     return [numbers(run, rollouts) for run in runs], [torch.load(folder / f"{i}.pt") for i in range(len(CASES))]
 
 
-def run_ranks(folder: Path, count: int) -> None:
-    """Start the ranks and wait for them; none outlives this call."""
+def run_ranks(folder: Path, count: int) -> str | None:
+    """Start the ranks and wait for them; none outlives this call. The logs, if a segmentation fault ended one."""
     driver = SUPPORT / "rank_driver.py"
     logs = [folder / f"rank{rank}.log" for rank in range(count)]
     with contextlib.ExitStack() as stack:
@@ -75,9 +81,13 @@ def run_ranks(folder: Path, count: int) -> None:
             time.sleep(0.1)  # the driver stops by itself if it hangs
         if any(codes):  # the other rank has lost its peer
             time.sleep(5)
-        assert not any(codes), "\n".join(
+        said = "\n".join(
             f"{log.name}, exit status {code}:\n{log.read_text()}" for log, code in zip(logs, codes, strict=True)
         )
+        if -signal.SIGSEGV in codes:
+            return said
+        assert not any(codes), said
+    return None
 
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=NAMES)

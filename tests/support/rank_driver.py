@@ -21,7 +21,7 @@ from srpo.layout import Layout
 from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.worker import SRPOWorker
 
-HANGS_AFTER = 240  # seconds; all cases take a tenth of it. Then the stacks of all threads go to stderr
+HANGS_AFTER = 600  # seconds; all cases take 25 on idle cores. Then the stacks of all threads go to stderr
 
 
 class RankPolicy:
@@ -93,5 +93,6 @@ def main(folder: Path, rank: int, world_size: int) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a segmentation fault says where, too
     faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
     main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
