@@ -70,7 +70,7 @@ def planned() -> str:
     """What ``srpo plan paper-arms --gpu h100`` prints of runs and prices."""
     made = plan.make_plan(ARMS, gpu=CARD)
     total = plan_text._sums(made).splitlines()[0]
-    parts = (plan_text._table(made), total, plan_text._range(made))
+    parts = (plan_text._table(made), total, plan_text._range(made), plan_text._broken(made))
     return "```\n" + "\n\n".join(parts) + "\n```"
 
 

@@ -156,7 +156,7 @@ def plan(
         Option(
             "--from",
             metavar="RESULTS",
-            help="use the times that finished runs measured, e.g. of srpo rehearse; repeatable",
+            help="use the times that finished runs measured, e.g. of srpo rehearse, or first-gpu.json; repeatable",
         ),
     ] = None,
     gpu: Annotated[
@@ -177,7 +177,8 @@ def plan(
         raise SrpoError(f"--nodes {nodes}: at least 1")
     experiment = _load(file)
     source = experiment.name if file == "-" else file
-    known = read_measurements(map(_experiment_folder, measured or []), experiment)
+    folders = [path if path.is_file() else _experiment_folder(path) for path in measured or []]
+    known = read_measurements(folders, experiment)
     made = make_plan(experiment, nodes, known, gpu, product_rate=product_rate_here(experiment))
     print(render(made, source), end="")
     for line in warnings(made):

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from srpo.algorithm.method import Method
+from srpo.cost import memory
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment, MiniatureModel, ModelledClock
+from srpo.experiment.config import Execution, Experiment, MiniatureModel, ModelledClock, TransformerShape
 from srpo.experiment.step_times import timed_like
 from srpo.files import read_events, read_json
-from srpo.layout import Layout
+from srpo.layout import Layout, RunId
+from srpo.plan.first_gpu import FirstGpu, read_first_gpu
+from srpo.plan.gpus import Gpu
 
 SAME = (
     *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),
@@ -35,12 +39,22 @@ class Measurements:
     Attributes:
         folders: the results folders that were read.
         phases: by model and method, mean wall seconds of each phase of a step.
+        longest: by model and method, mean tokens of the longest response of a batch, if the log has it.
         validations: by model, seconds and rollouts of a validation.
+        write_bytes_per_second: of checkpoints, the slowest; None if none was timed.
+        first_gpu: the pace of training on a card, if ``bench/first_gpu.py`` measured it.
     """
 
     folders: tuple[Path, ...] = ()
     phases: Mapping[tuple[str, str], Phases] = field(default_factory=dict)
+    longest: Mapping[tuple[str, str], float] = field(default_factory=dict)
     validations: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    write_bytes_per_second: float | None = None
+    first_gpu: FirstGpu | None = None
+
+    def card_for(self, gpu: Gpu, shape: TransformerShape, execution: Execution) -> Gpu:
+        """A card at the pace that was measured for a shape; as it is if none was."""
+        return self.first_gpu.card_for(gpu, shape, execution) if self.first_gpu else gpu
 
     def of(self, model: str, method: str | None, methods: Mapping[str, Method]) -> tuple[str, Phases] | None:
         """The measured phases of a model's method, or of one with the same passes, and the name of that method.
@@ -89,18 +103,27 @@ def product_rate_here(experiment: Experiment) -> float | None:
     return float(measured) if measured else None
 
 
-def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measurements:
+def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurements:
     """Read the finished runs of results folders, of the models and methods that are planned.
 
     A run's first step, which compiles kernels, is left out if there is another.
 
+    Args:
+        paths: the folders; one may be a file of ``bench/first_gpu.py``.
+
     Raises:
-        SrpoError: if a folder's clock is modelled, its settings are not those of the planned experiment
-            (:data:`SAME`), or it has no finished run of a model and method that are planned.
+        SrpoError: if there are two such files, a folder's clock is modelled, its settings are not those of the planned
+            experiment (:data:`SAME`), or it has no finished run of a model and method that are planned.
     """
-    folders = tuple(folders)
+    paths = tuple(paths)
+    of_cards = [path for path in paths if path.is_file()]
+    if len(of_cards) > 1:
+        raise SrpoError(f"--from {of_cards[1]}: a second file; only folders of results can be several")
+    folders = tuple(path for path in paths if path not in of_cards)
     steps: dict[tuple[str, str], list[Phases]] = defaultdict(list)
+    longest: dict[tuple[str, str], list[float]] = defaultdict(list)
     validations: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    speeds: list[float] = []
     for folder in folders:
         layout = Layout(folder)
         measured = load_experiment(layout.experiment)
@@ -113,18 +136,26 @@ def read_measurements(folders: Iterable[Path], planned: Experiment) -> Measureme
             )
         for run in found:
             files = layout.run_files(run)
-            phases = [event["phase_seconds"] for event in read_events(files.steps)]
-            steps[run.model, run.method] += phases[1:] or phases
-            if seconds := read_json(files.summary).get("validation_seconds"):
+            events = _after_the_first([*read_events(files.steps)])
+            steps[run.model, run.method] += [event["phase_seconds"] for event in events]
+            lengths = [event.get("metrics", {}).get("response_length/max") for event in events]
+            longest[run.model, run.method] += [length for length in lengths if length is not None]
+            summary = read_json(files.summary)
+            if seconds := summary.get("validation_seconds"):
                 questions = measured.benchmarks[run.benchmark].questions("test")
                 validations[run.model].append((seconds, measured.training.validation.rollouts * questions))
+            if seconds := summary.get("checkpoint_seconds"):
+                speeds.append(_checkpoint_bytes(measured, run) / seconds)
     return Measurements(
         folders,
         {key: _mean(phases) for key, phases in steps.items()},
+        {key: fmean(lengths) for key, lengths in longest.items() if lengths},
         {
             model: (fmean(s for s, _ in found), round(fmean(n for _, n in found)))
             for model, found in validations.items()
         },
+        min(speeds, default=None),
+        *map(read_first_gpu, of_cards),
     )
 
 
@@ -140,5 +171,15 @@ def _check(folder: Path, measured: Experiment, planned: Experiment) -> None:
             raise SrpoError(f"{folder}: {key} = {there}, but {here} in {planned.name}: other steps take other seconds")
 
 
+def _after_the_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A run's steps without the first, which compiles kernels, if there are several."""
+    return events[1:] or events
+
+
 def _mean(steps: list[Phases]) -> Phases:
     return {phase: fmean(step[phase] for step in steps) for phase in steps[0]}
+
+
+def _checkpoint_bytes(experiment: Experiment, run: RunId) -> float:
+    shape, teacher = memory.shape_of(experiment.models[run.model]), experiment.methods[run.method].teacher_has_weights
+    return memory.checkpoint_bytes(shape, experiment.execution, teacher).total

@@ -23,8 +23,9 @@ from srpo.experiment.config import (
     ModelledClock,
     Training,
     TransformerShape,
+    WallClock,
 )
-from srpo.experiment.step_times import steps_in_seconds, timed_like
+from srpo.experiment.step_times import seconds_of_steps, steps_in_seconds, timed_like
 from srpo.layout import RunId
 from srpo.miniature.stored import stored_file
 from srpo.plan.gpus import GPUS, USUAL, Assumed, Gpu, card_seconds, find_gpu, mean_context
@@ -72,6 +73,11 @@ REST = "log-probs, teacher, update"
 NODE = 8
 """Cards of a node of the paper's size."""
 
+BROKEN_PACE, BROKEN_RUNS = 218 / 41, "6 of 10"
+"""How a published run of SRPO broke: 218 instead of 41 seconds per step from step 220 of 450 on, as its responses grew
+to the limit (xrryyds/SDCL_A_TOKEN, srpo_progress_and_results.md, section 3.3); and how many of that group's runs did,
+by ``reports/reference/reproductions.csv``."""
+
 
 @dataclass(frozen=True)
 class StepTime:
@@ -90,6 +96,31 @@ class StepTime:
     def seconds(self) -> float:
         """Of the whole step."""
         return self.generation + self.rest
+
+
+@dataclass(frozen=True)
+class Course:
+    """The steps of a run: all of one kind, or of another one after the first ``switch``."""
+
+    first: StepTime
+    later: StepTime
+    switch: float = math.inf
+
+    def parts(self, steps: float) -> tuple[float, float]:
+        """Seconds of generation and of all other phases in a number of steps."""
+        counts = ((min(steps, self.switch), self.first), (max(0.0, steps - self.switch), self.later))
+        return sum(n * each.generation for n, each in counts), sum(n * each.rest for n, each in counts)
+
+    def steps_in(self, seconds: float) -> float:
+        """How many steps seconds are enough for."""
+        if seconds <= (before := self.switch * self.first.seconds):
+            return seconds / self.first.seconds
+        return self.switch + (seconds - before) / self.later.seconds
+
+    @property
+    def source(self) -> str:
+        """Of both kinds of steps."""
+        return ", then ".join(dict.fromkeys((self.first.source, self.later.source)))
 
 
 @dataclass(frozen=True)
@@ -128,6 +159,11 @@ class RunPlan:
     def total_seconds(self) -> float:
         """Wall time of the run and of its evaluation."""
         return sum(self.seconds.values())
+
+    @property
+    def after_break(self) -> float:
+        """Wall time of the second half of its training and validations, if it does not break."""
+        return sum(self.seconds[part] for part in ("generation", REST, "validation")) / 2
 
 
 @dataclass(frozen=True)
@@ -173,6 +209,14 @@ class Plan:
         return (self.busy_seconds * self.experiment.execution.ranks + sum(self.model_seconds)) / 3600
 
     @property
+    def cards(self) -> dict[str, Gpu]:
+        """By model, the card at the pace that was measured for its shape."""
+        if self.gpu is None:
+            return {}
+        execution = self.experiment.execution
+        return {name: self.measured.card_for(self.gpu, shape, execution) for name, shape in self.shapes.items()}
+
+    @property
     def computed(self) -> dict[str, list[str]]:
         """By model, the methods whose seconds on a card are computed, because nobody measured them."""
         found: dict[str, list[str]] = {}
@@ -181,6 +225,12 @@ class Plan:
             if not run.source.startswith("measured") and run.run.method not in methods:
                 methods.append(run.run.method)
         return {model: methods for model, methods in found.items() if methods}
+
+    @property
+    def can_break_at_a_price(self) -> bool:
+        """Whether a run whose steps grow longer takes more time: its clock counts steps."""
+        counts = not isinstance(self.experiment.training.clock, WallClock) and self.gpu is not None
+        return counts and bool(self.runs)
 
     @property
     def disk_end(self) -> float:
@@ -211,7 +261,8 @@ def make_plan(
         experiment: resolved.
         nodes: how many runs there are at a time.
         measured: of finished runs with the same settings.
-        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: :func:`default_gpu`.
+        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: the card of
+            ``measured.first_gpu``, or :func:`default_gpu`.
         assumed: of these steps.
         product_rate: FLOP/s of a core (:func:`srpo.plan.measurements.product_rate_here`), for experiments that depend
             on it; without it, a second of their clock is counted as a second of a core.
@@ -219,6 +270,7 @@ def make_plan(
     Raises:
         SrpoError: if the shape of a model, or the card, is not known.
     """
+    gpu = gpu or (measured.first_gpu.card if measured.first_gpu else None)
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
     product_rate = product_rate if depends_on_products(experiment) else None
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
@@ -272,32 +324,34 @@ class _Planner:
     ) -> None:
         self.experiment, self.shapes, self.measured, self.gpu, self.assumed = experiment, shapes, measured, gpu, assumed
         self.product_rate = product_rate
+        self.speed = measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
 
     def run(self, run: RunId) -> RunPlan:
         """What one training run and its evaluation need."""
         training, execution = self.experiment.training, self.experiment.execution
         method, shape = self.experiment.methods[run.method], self.shapes[run.model]
-        step = self.step_time(run.model, run.method)
+        course = self.course(run.model, run.method)
         limit = training.max_steps or math.inf
         budgets = training.budget_seconds
-        steps = {label: min(limit, _steps(training, method, step, budget)) for label, budget in budgets.items()}
+        steps = {label: min(limit, _steps(training, method, course, budget)) for label, budget in budgets.items()}
         last = [*steps.values()][-1]
-        generation, rest = last * step.generation, last * step.rest
-        if step.source == "FLOPs":
+        generation, rest = course.parts(last)
+        step_seconds = (generation + rest) / last
+        if course.source == "FLOPs":
             generation, rest = self.core_seconds(run.model, generation, rest)
         validations = max(1, math.ceil(int(last) / training.validate_every))
         sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
         evaluated = min(len(budgets), validations)
         server = SERVER_SECONDS[execution.rollout_engine]
-        known = self.known_sampling(run.model, step, method.generation_batches)
+        known = self.known_sampling(run.model, course.later, method.generation_batches)
         validating = validations * self.sampling_seconds(run.model, run.benchmark, training.validation.rollouts, known)
         evaluation = self.sampling_seconds(run.model, run.benchmark, self.experiment.evaluation.rollouts, known)
-        complete = sizes.total / WRITE_BYTES_PER_SECOND + CHECKPOINT_SHARE * (generation + rest + validating)
-        selected = SAVED_VALIDATIONS * validations * sizes.weights / WRITE_BYTES_PER_SECOND
+        complete = sizes.total / self.speed + CHECKPOINT_SHARE * (generation + rest + validating)
+        selected = SAVED_VALIDATIONS * validations * sizes.weights / self.speed
         return RunPlan(
             run=run,
-            step_seconds=step.seconds,
-            source=step.source,
+            step_seconds=step_seconds,
+            source=course.source,
             steps={label: int(count) for label, count in steps.items()},
             validations=validations,
             seconds={
@@ -326,21 +380,24 @@ class _Planner:
     def base_seconds(self, model: str, benchmark: str) -> float:
         """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's."""
         engine = self.experiment.execution.rollout_engine
-        known = self.known_sampling(model, self.step_time(model, None))
+        known = self.known_sampling(model, self.course(model, None).first)
         sampling = self.sampling_seconds(model, benchmark, self.experiment.evaluation.rollouts, known)
         return EVALUATION_START_SECONDS[engine] + SERVER_SECONDS[engine] + sampling
 
-    def step_time(self, model: str, method: str | None) -> StepTime:
-        """Seconds of a method's steps, of two phases those of the slower; None: of GRPO, for the untrained model.
+    def course(self, model: str, method: str | None) -> Course:
+        """The steps of a model's method; None: of GRPO, for the untrained model."""
+        definition = self.experiment.methods[method] if method else None
+        if definition is None or len(definition.phases) == 1 or (model, method) in self.measured.phases:
+            step = self.step_time(model, method, definition)
+            return Course(step, step)
+        first, later = (self.step_time(model, method, phase) for phase in definition.phases)
+        return Course(first, later, definition.first_phase_steps or 0)
+
+    def step_time(self, model: str, method: str | None, definition: Method | None) -> StepTime:
+        """Seconds of the steps of one phase of a method, or of one that has no other.
 
         Measured, if a run of the model and of a method with the same passes was; else computed.
         """
-        definition = self.experiment.methods[method] if method else None
-        if definition is None or (model, method) in self.measured.phases:
-            return self.phase_time(model, method, definition)
-        return max((self.phase_time(model, method, phase) for phase in definition.phases), key=lambda s: s.seconds)
-
-    def phase_time(self, model: str, method: str | None, definition: Method | None) -> StepTime:
         experiment = self.experiment
         methods = experiment.methods if definition is None else {**experiment.methods, str(method): definition}
         if found := self.measured.of(model, method, methods):
@@ -349,7 +406,8 @@ class _Planner:
             return StepTime(phases["generate"], rest, "measured" if name == method else f"measured, {name}")
         shape, training = self.shapes[model], experiment.training
         if self.gpu is not None:
-            parts = card_seconds(self.gpu, shape, training, experiment.execution, definition, self.assumed)
+            card = self.measured.card_for(self.gpu, shape, experiment.execution)
+            parts = card_seconds(card, shape, training, experiment.execution, definition, self.assumed)
             return StepTime(*parts, self.gpu.name)
         return StepTime(*_modelled_step(experiment, shape, definition), "FLOPs")
 
@@ -396,11 +454,18 @@ class _Planner:
 # ---------------------------------------------------------------- a run
 
 
-def _steps(training: Training, method: Method, step: StepTime, seconds: float) -> float:
-    if isinstance(training.clock, CalibratedClock):  # of two phases the one with more steps, which cost more
-        means = [training.clock.step_seconds[timed_like(phase)] for phase in method.phases]
-        return max(steps_in_seconds(mean, seconds) for mean in means)
-    return seconds / step.seconds
+def _steps(training: Training, method: Method, course: Course, seconds: float) -> float:
+    clock = training.clock
+    if not isinstance(clock, CalibratedClock):
+        return course.steps_in(seconds)
+    means = clock.step_seconds[timed_like(method)]
+    steps = steps_in_seconds(means, seconds)
+    switch = method.first_phase_steps
+    if switch is None or steps <= switch:
+        return steps
+    later = clock.step_seconds[timed_like(method, switch + 1)]
+    left = seconds - seconds_of_steps(means, switch)
+    return steps_in_seconds(later, seconds_of_steps(later, switch) + left)
 
 
 def _warm_start_seconds(model: Model, shape: TransformerShape) -> float:

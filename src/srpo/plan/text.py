@@ -8,11 +8,19 @@ from tabulate import tabulate
 from srpo.cost import memory
 from srpo.experiment.config import BUDGET_IS, WallClock
 from srpo.layout import RunId
-from srpo.plan.gpus import BANDWIDTH_SHARE, MEAN_PROMPT, TRAINING_SHARES, USUAL, lengths_of
+from srpo.plan.gpus import BANDWIDTH_SHARE, GPUS, MEAN_PROMPT, TRAINING_SHARES, USUAL, lengths_of, mean_context
 from srpo.plan.plan import (
+    BROKEN_PACE,
+    BROKEN_RUNS,
     COMPLETE_CHECKPOINTS,
+    CONCURRENT,
+    EVALUATION_START_SECONDS,
     MODELLED_SECOND,
     OVERHEAD_SECONDS,
+    SAVED_VALIDATIONS,
+    SERVER_SECONDS,
+    START_SECONDS,
+    WRITE_BYTES_PER_SECOND,
     Plan,
     RunPlan,
     is_toy,
@@ -35,6 +43,7 @@ def render(plan: Plan, source: str | None = None) -> str:
         _table(plan),
         _sums(plan),
         _range(plan),
+        _broken(plan),
         _seeds(plan),
         _notes(plan, source or plan.experiment.name),
     ]
@@ -219,7 +228,11 @@ def _range(plan: Plan) -> str:
         return f"{_last_steps(other) / _last_steps(plan):.2f} x"
 
     fast = TRAINING_SHARES[0]
-    paces = {f"training at {plan.gpu.flops_share * share / fast:.0%} of peak": share for share in TRAINING_SHARES}
+    measured = all(card != plan.gpu for card in plan.cards.values())
+    paces = {
+        "training as measured" if measured else f"training at {plan.gpu.flops_share * share / fast:.0%} of peak": share
+        for share in TRAINING_SHARES[: 1 if measured else None]
+    }
     rows = []
     for lengths in lengths_of(plan.experiment.training):
         cases = [replace(lengths, training=share / fast) for share in paces.values()]
@@ -235,6 +248,23 @@ def _range(plan: Plan) -> str:
 
 def _last_steps(plan: Plan) -> int:
     return sum(max(run.steps.values()) for run in plan.runs)
+
+
+def _broken(plan: Plan) -> str:
+    """What a run costs that breaks as a published one did, and what ``training.stop_on`` saves of it."""
+    if not plan.can_break_at_a_price or plan.experiment.is_rehearsal:
+        return ""
+    ranks = plan.experiment.execution.ranks / 3600
+    run = max(plan.runs, key=lambda each: each.after_break)
+    sound = run.total_seconds * ranks
+    broken = sound + (BROKEN_PACE - 1) * run.after_break * ranks
+    stopped = sound - run.after_break * ranks
+    stop = plan.experiment.training.stop_on
+    ends = f"training.stop_on: {stop or 'cost'} {'ends' if stop else 'would end'} it at about {stopped:.0f}"
+    return (
+        f"A run that breaks halfway takes {broken:.0f} GPU-hours instead of {sound:.0f}; {ends}. Published: "
+        f"{BROKEN_RUNS} runs of SRPO broke, one halfway, with {BROKEN_PACE:.1f} times the seconds per step (SDCL)."
+    )
 
 
 def _seeds(plan: Plan) -> str:
@@ -301,6 +331,7 @@ def _simulated(
 
 def _notes(plan: Plan, source: str) -> str:
     """What the numbers of this experiment rest on."""
+    speed = plan.measured.write_bytes_per_second
     lines = [
         *_measured(plan, source),
         *(_on_a_card(plan) if plan.gpu else _on_cores(plan)),
@@ -310,13 +341,10 @@ def _notes(plan: Plan, source: str) -> str:
             for name, method in plan.experiment.methods.items()
             if (rule := method.filter_groups)
         ),
-        *(
-            f"{name}: all steps count as those of the slower phase."
-            for name, method in plan.experiment.methods.items()
-            if len(method.phases) > 1
-        ),
-        f"Checkpoints take {CHECKPOINT_SHARE:.0%} of the time, their limit. A run keeps "
-        f"{COMPLETE_CHECKPOINTS['running']} and writes one more; a finished one keeps "
+        f"Checkpoints take {CHECKPOINT_SHARE:.0%} of the time, their limit; {SAVED_VALIDATIONS:.0%} of the validations "
+        f"save weights; the disk takes {(speed or WRITE_BYTES_PER_SECOND) / 1e9:.3g} GB/s "
+        f"({'measured' if speed else 'assumed'}).",
+        f"A run keeps {COMPLETE_CHECKPOINTS['running']} checkpoints and writes one more; a finished one keeps "
         f"{COMPLETE_CHECKPOINTS['finished']}, and the weights of each budget's best.",
         "Not included: queues, attempts that fail, downloads, data, tables and figures.",
     ]
@@ -324,33 +352,68 @@ def _notes(plan: Plan, source: str) -> str:
 
 
 def _measured(plan: Plan, source: str) -> list[str]:
-    measured, name = plan.measured, plan.experiment.name
+    measured, name, first = plan.measured, plan.experiment.name, _measured_on_a_card(plan)
     if not measured.folders:
         later = f"srpo rehearse {source}, then srpo plan {source} --from results/{name}-rehearsal"
-        return [f"Measured: nothing. {later}."] if plan.gpu and not plan.experiment.is_rehearsal else []
-    lines = [f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
+        nothing = f"Measured: {'no step' if first else 'nothing'}. {later}."
+        return [*first, *([nothing] if plan.gpu and not plan.experiment.is_rehearsal else [])]
+    lines = [*first, f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first:"]
     for (model, method), phases in measured.phases.items():
         total = sum(phases.values())
         shown = [f"{phase} {seconds:.3g}" for phase, seconds in phases.items() if seconds >= 0.001 * total]
-        lines.append(f"{model}, {method}: {total:.3g} s per step ({', '.join(shown)}).")
+        longest = measured.longest.get((model, method))
+        tokens = f"; longest response of a batch {longest:.0f} tokens" if longest else ""
+        lines.append(f"{model}, {method}: {total:.3g} s per step ({', '.join(shown)}){tokens}.")
     for model, (seconds, rollouts) in measured.validations.items():
         lines.append(f"{model}: {seconds:.3g} s for a validation of {rollouts} rollouts.")
     missing = [f"{model}, {joined(methods)}" for model, methods in plan.computed.items()]
     return [*lines, f"Not measured: {'; '.join(missing)}."] if missing else lines
 
 
+def _measured_on_a_card(plan: Plan) -> list[str]:
+    """What ``bench/first_gpu.py`` measured, and what of it this plan takes."""
+    first, gpu = plan.measured.first_gpu, plan.gpu
+    if first is None or gpu is None:
+        return []
+    peak = GPUS[first.card].flops if first.card else None
+    lines = [f"Measured in {first.path} on {first.device}:"]
+    for update in first.updates:
+        share = f", {update.flops / peak:.0%} of peak" if peak else ""
+        prompts = "shared prompts" if update.execution[1] else f"packed rows, {update.execution[0]}"
+        lines.append(
+            f"{update.model}, {plural(update.shape.num_hidden_layers, 'layer')}, {prompts}: {update.flops / 1e12:.0f} "
+            f"TFLOP/s{share}; memory {update.peak:.3g} GB, computed {update.planned:.3g} GB."
+        )
+    taken = {name: first.update_of(gpu, shape, plan.experiment.execution) for name, shape in plan.shapes.items()}
+    if missing := [name for name, update in taken.items() if update is None]:
+        why = "another card" if gpu.name != first.card else "another shape"
+        lines.append(f"Nobody has measured {joined(missing)} on {gpu.name} ({why}): the assumed pace stays.")
+    return lines
+
+
 def _on_a_card(plan: Plan) -> list[str]:
     assert plan.gpu is not None
-    if not plan.computed:
-        return []
-    card, training = plan.gpu, plan.experiment.training
+    card, training, execution = plan.gpu, plan.experiment.training, plan.experiment.execution
     response, longest = (min(each, training.max_response_length) for each in (USUAL.response, USUAL.longest))
+    shares = {f"{each.flops_share:.0%}": None for each in plan.cards.values()}
     sheet = f"{card.bandwidth / 1e9:.0f} GB/s and {card.flops / 1e12:.0f} TFLOP/s in bfloat16"
-    return [
+    known = "a measured validation or a step's" if plan.measured.folders else "a step's"
+    start, server = START_SECONDS[execution.driver] + SERVER_SECONDS["sglang"], SERVER_SECONDS["sglang"]
+    tokens = memory.micro_batch_tokens(execution, training)
+    every = plural(training.validate_every, "step").removeprefix("1 ")
+    computed = [
         f"Seconds per step: from the data sheet of {card}, {sheet}{', chosen; --gpu names yours' * plan.gpu_chosen}; "
-        f"generation reaches {BANDWIDTH_SHARE:.0%} of the bandwidth, all else {card.flops_share:.0%} of the FLOP/s.",
+        f"generation reaches {BANDWIDTH_SHARE:.0%} of the bandwidth, all else {joined([*shares])} of the FLOP/s.",
         f"Prompts have {min(MEAN_PROMPT, training.max_prompt_length)} tokens, responses {response}, the longest of a "
         f"batch {longest} (assumed; src/srpo/plan/gpus.py).",
+    ]
+    return [
+        *(computed if plan.computed else []),
+        f"Validations: every {every}, of the whole test split. They and evaluations "
+        f"take what {known} generation takes, times more rollouts; larger batches are faster as far as reading weights "
+        f"and keys limits a server, with {mean_context(training):.0f} tokens a sequence and {CONCURRENT} sequences.",
+        f"Starts, assumed: a run {start:.0f} s, an evaluation {EVALUATION_START_SECONDS['sglang']:.0f} s and "
+        f"{server:.0f} s for each checkpoint. The largest micro-batch has {tokens} tokens, all of them distilled.",
     ]
 
 
@@ -374,4 +437,9 @@ def _on_cores(plan: Plan) -> list[str]:
             "steps are the fewest there can be.",
             f"A second of the clock {second}.",
         ]
+    if execution.driver == "in_process":
+        start, evaluation = START_SECONDS["in_process"], EVALUATION_START_SECONDS["embedded"]
+        lines.append(f"Measured: a run starts in {start:.0f} s, an evaluation in {evaluation:.0f} s (docs/speed.md).")
+    if plan.model_seconds:
+        lines.append("Base models: an example of their warm start takes what it took then (docs/toy-models.md).")
     return lines

@@ -43,9 +43,10 @@ def rehearse(folder: Path, experiment: Experiment = REHEARSAL, without: str = ""
         files, second = layout.run_files(run), GRPO if run.method == "grpo" else SRPO
         files.folder.mkdir(parents=True)
         for step, seconds in enumerate([(500.0,) * 5, second, second], 1):
-            append_event(files.steps, {"step": step, "phase_seconds": dict(zip(PHASES, seconds, strict=True))})
+            phases, metrics = dict(zip(PHASES, seconds, strict=True)), {"response_length/max": 1000 * step}
+            append_event(files.steps, {"step": step, "phase_seconds": phases, "metrics": metrics})
         if run.method != without:
-            write_json(files.summary, {"validation_seconds": 40.0, "budgets": {}})
+            write_json(files.summary, {"validation_seconds": 40.0, "checkpoint_seconds": 50.0, "budgets": {}})
     return folder
 
 
@@ -64,6 +65,9 @@ def test_what_is_read(measured: Measurements) -> None:
     assert {method for _, method in measured.phases} == {"grpo", "sdpo", "srpo"}
     questions = PAPER.benchmarks["physics"].questions("test")
     assert measured.validations == {"qwen3-4b": (40.0, 2 * questions)}
+    slowest = memory.checkpoint_bytes(memory.shape_of(PAPER.models["qwen3-4b"]), PAPER.execution, teacher=False).total
+    assert measured.write_bytes_per_second == slowest / 50
+    assert measured.longest == dict.fromkeys(measured.phases, 2500)
 
 
 def test_measured_seconds_take_the_place_of_the_papers(measured: Measurements) -> None:
@@ -76,10 +80,9 @@ def test_measured_seconds_take_the_place_of_the_papers(measured: Measurements) -
     # eight times the rollouts of the measured validation, in larger batches: between one and eight times its seconds
     assert 144 * 40 < grpo.seconds["validation"] < 144 * 8 * 40
     size = memory.checkpoint_bytes(planned.shapes["qwen3-4b"], PAPER.execution, teacher=False)
-    complete = size.total / plan.WRITE_BYTES_PER_SECOND + 0.05 * (36000 + grpo.seconds["validation"])
-    assert grpo.seconds["checkpoints"] == pytest.approx(
-        complete + 0.25 * 144 * size.weights / plan.WRITE_BYTES_PER_SECOND
-    )
+    speed = measured.write_bytes_per_second
+    complete = size.total / speed + 0.05 * (36000 + grpo.seconds["validation"])
+    assert grpo.seconds["checkpoints"] == pytest.approx(complete + 0.25 * 144 * size.weights / speed)
 
 
 def test_what_was_not_measured_stays_the_papers_and_says_so(measured: Measurements) -> None:
@@ -89,6 +92,7 @@ def test_what_was_not_measured_stays_the_papers_and_says_so(measured: Measuremen
     assert sources["qwen3-8b", "srpo"] == sources["qwen3-8b", "advantage_mix"] == "h100"
     text = plan_text.render(planned)
     assert "qwen3-4b, srpo: 50 s per step (generate 36, reward 1, log_prob 3, teacher 2, update 8)" in text
+    assert "longest response of a batch 2500 tokens" in text
     assert "Seconds per step: from the data sheet of h100" in text
     assert "Measured: nothing" not in text
     later = "Measured: nothing. srpo rehearse paper, then srpo plan paper --from results/paper-rehearsal."

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from paths import ROOT
 
@@ -21,7 +22,7 @@ from srpo.plan import text as plan_text
 from srpo.plan.measurements import product_rate_here
 from srpo.plan.shortages import shortages
 from srpo.plan.warnings import warnings
-from srpo.repository import CONFIGS
+from srpo.repository import CONFIGS, REFERENCE
 from srpo.text import duration
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
@@ -154,6 +155,31 @@ def test_with_a_wall_clock_the_range_is_of_steps_and_no_longer_than_responses_ma
     assert "longest response" not in plan_text.render(plan.make_plan(EMBEDDED))
 
 
+@pytest.mark.parametrize("stop", [None, "cost", "alarm"])
+def test_what_a_broken_run_costs_and_what_a_rule_saves(stop: str | None) -> None:
+    """As published: 218 instead of 41 s a step; by hand with the plan's own parts."""
+    experiment = load_experiment(CONFIGS / "experiments" / "paper-controls.yaml")
+    training = experiment.training.model_copy(update={"stop_on": stop})
+    planned = plan.make_plan(experiment.model_copy(update={"training": training}), gpu="h100")
+    run = max(planned.runs, key=lambda each: each.after_break)
+    growing = run.seconds["generation"] + run.seconds[REST] + run.seconds["validation"]
+    after = growing / 2
+    sound, broken, left = (8 * s / 3600 for s in (run.total_seconds, after * (218 / 41 - 1), after))
+    text = plan_text.render(planned)
+    assert f"A run that breaks halfway takes {sound + broken:.0f} GPU-hours instead of {sound:.0f}; " in text
+    ends = f"training.stop_on: {stop or 'cost'} {'ends' if stop else 'would end'} it at about {sound - left:.0f}."
+    assert ends in text
+    assert f"Published: {broken_runs()} runs of SRPO broke" in text
+
+
+def broken_runs() -> str:
+    """Of SDCL's runs of the paper's SRPO, by the board's rows."""
+    rows = pd.read_csv(REFERENCE / "reproductions.csv", keep_default_na=False)
+    runs = rows[(rows["source"] == "SDCL") & (rows["paper_method"] == "yes") & (rows["method"] == "srpo")]
+    runs = runs[runs["when"] == "best"].drop_duplicates(["run", "benchmark"])
+    return f"{(runs['collapse'] != '').sum()} of {len(runs)}"
+
+
 def test_the_paper_s_hours_are_those_of_its_card(capsys: pytest.CaptureFixture[str]) -> None:
     warned = "training.clock.kind = wall: an hour of h100 is not an hour of the paper's H20"
     for name, gpu, expected in (("paper", "h100", True), ("paper", "h20", False), ("paper-arms", "h100", False)):
@@ -172,6 +198,11 @@ def test_the_page_s_file_of_one_s_own_and_the_command_for_it(
     hours, disk = re.search(r"All: (\d+) GPU-hours", text), re.search(r"Disk: (\d+) GB", text)
     assert f"take {hours[1]} GPU-hours on H100 and {int(disk[1]) / 1000:.1f} TB" in page
     assert f"srpo rehearse {file}, then srpo plan {file} --from results/lab8b-rehearsal" in text
+
+
+def test_on_a_wall_clock_a_broken_run_costs_no_more() -> None:
+    assert "breaks" not in plan_text.render(plan.make_plan(PAPER))
+    assert "breaks" not in plan_text.render(plan.make_plan(EMBEDDED))
 
 
 def test_the_gap_comes_first_where_nobody_knows_it() -> None:
@@ -194,7 +225,7 @@ def test_a_rehearsal_says_no_more_than_it_knows() -> None:
     assert "Before you train" not in text
     whole = plan_text.render(plan.make_plan(rehearsal))
     assert "A run ends after 3 steps: it shows that the path works, and no difference of methods." in whole
-    for noise in ("resolve", "seeds", "longest response of a batch  ", "steps in "):
+    for noise in ("resolve", "seeds", "longest response of a batch  ", "breaks", "steps in "):
         assert noise not in whole
     assert not re.search(r"\d[\d.]*\d\d+ (hours|minutes)|\d\d\.\d (hours|minutes)", text)  # two digits
     assert rehearsal.is_rehearsal

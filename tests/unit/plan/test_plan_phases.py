@@ -1,13 +1,14 @@
-"""The plan of a method with two phases: every step counts as one of the slower phase."""
+"""The plan of a method with two phases: its limits are those of its phases, steps in between are counted by hand."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.plan import plan
-from srpo.plan import text as plan_text
 from srpo.plan.measurements import Measurements
 from srpo.training.clock import seconds_of_step
 
@@ -28,24 +29,34 @@ def planned(found: Experiment, **options: Any) -> dict[str, plan.RunPlan]:
     return {run.run.method: run for run in plan.make_plan(found, **options).runs}
 
 
-def test_all_steps_count_as_those_of_the_slower_phase() -> None:
-    found = experiment(100)
-    runs = planned(found, gpu="h100")
-    assert runs[METHODS[1]].step_seconds > runs[METHODS[0]].step_seconds
-    assert (runs[PHASED].steps, runs[PHASED].seconds) == (runs[METHODS[1]].steps, runs[METHODS[1]].seconds)
-    said = "sdpo_then_grpo: all steps count as those of the slower phase"
-    assert said in plan_text.render(plan.make_plan(found))
+@pytest.mark.parametrize("extends", ["paper", "paper-calibrated"])
+def test_without_a_switch_the_plan_is_that_of_the_phase(extends: str) -> None:
+    for steps, alone in ((0, METHODS[0]), (10**6, METHODS[1])):
+        runs = planned(experiment(steps, extends))
+        assert runs[PHASED].steps == runs[alone].steps
+        assert runs[PHASED].step_seconds == pytest.approx(runs[alone].step_seconds)
+        assert runs[PHASED].seconds == pytest.approx(runs[alone].seconds)
 
 
-def test_a_calibrated_plan_has_no_fewer_steps_than_the_clock_counts() -> None:
+def test_steps_of_both_phases_by_hand() -> None:
+    runs = planned(experiment(100), gpu="h100")
+    first, later = (runs[name].step_seconds for name in (METHODS[1], METHODS[0]))
+    assert first > later
+    assert runs[PHASED].steps["5h"] == int(100 + (18000 - 100 * first) / later)
+    assert 100 + runs[METHODS[1]].steps["5h"] > runs[PHASED].steps["5h"] > runs[METHODS[1]].steps["5h"]
+    limited = planned(experiment(100, max_steps=150), gpu="h100")[PHASED]
+    assert [limited.steps[budget] for budget in ("5h", "10h")] == [150, 150]
+    assert limited.step_seconds == pytest.approx((100 * first + 50 * later) / 150)
+
+
+def test_a_calibrated_plan_has_the_steps_that_the_clock_counts() -> None:
     found = experiment(100, "paper-calibrated")
     training, clock, counts = found.training, 0.0, dict.fromkeys(BUDGETS, 0)
     for step in range(1, 700):
         clock += seconds_of_step(training.clock, found.methods[PHASED], step, {})
         for label, seconds in training.budget_seconds.items():
             counts[label] += clock <= seconds
-    steps = planned(found)[PHASED].steps
-    assert all(counts[label] <= steps[label] <= 1.25 * counts[label] for label in BUDGETS)
+    assert planned(found)[PHASED].steps == counts
 
 
 def test_a_measured_run_of_two_phases_says_nothing_of_others() -> None:
@@ -57,4 +68,4 @@ def test_a_measured_run_of_two_phases_says_nothing_of_others() -> None:
     assert (runs[PHASED].source, runs[PHASED].step_seconds) == ("measured", 50)
     assert runs[METHODS[1]].source == "h100"
     other = Measurements(phases={("qwen3-8b", METHODS[1]): phases})
-    assert planned(found, measured=other)[PHASED].source == f"measured, {METHODS[1]}"
+    assert planned(found, measured=other)[PHASED].source == f"measured, {METHODS[1]}, then h100"
