@@ -105,15 +105,13 @@ def experiments() -> str:
 
 
 def packages() -> str:
-    """A row per module and package at the top of ``src/srpo``: the first sentence of its docstring."""
+    """A row per package of ``src/srpo``: the first sentence of its docstring."""
     rows = []
-    for path in sorted((CONFIGS.parent / "src" / "srpo").iterdir()):
-        file = path / "__init__.py" if path.is_dir() else path
-        if file.suffix == ".py" and file.exists() and not path.name.startswith("__"):
-            text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split())
-            said = first_clause(text.replace("``", "`"), ".;").rstrip(".;")
-            rows.append((f"`{path.name}{'/' * path.is_dir()}`", re.sub(r" \(docs/.*?\)", "", said)))
-    return grid(("module or package", "what it is"), rows)
+    for file in sorted((CONFIGS.parent / "src" / "srpo").glob("*/__init__.py")):
+        text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split())
+        said = first_clause(text.replace("``", "`"), ".;").rstrip(".;")
+        rows.append((f"`{file.parent.name}/`", re.sub(r" \(docs/.*?\)", "", said)))
+    return grid(("package", "what it is"), rows)
 
 
 def rules() -> str:
