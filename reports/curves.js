@@ -1,6 +1,7 @@
 "use strict";
-// The learning curves with values under the pointer; a click on a method's name hides it in all panels. The page is
-// complete without it: then, and on paper, the drawn figure is shown, which has the same lines, bands and marks.
+// The learning curves. One legend for all panels: a row a method with its values under the pointer, or else at the end; a
+// click on a method hides it in all panels. The page is complete without it: then, and on paper, the drawn figure is
+// shown, which has the same lines, bands and marks.
 for (const place of document.querySelectorAll(".plot")) {
   const {panels, unit, budgets, end} = JSON.parse(place.dataset.curves);
   const ink = () => getComputedStyle(place).color;
@@ -12,10 +13,19 @@ for (const place of document.querySelectorAll(".plot")) {
   const room = place.parentElement.clientWidth;
   const fit = room < 600 ? 1 : Math.floor(room / 180);
   const across = Math.ceil(panels.length / Math.ceil(panels.length / fit));  // rows of about the same length
-  const latest = (chart, value, series, index) => {
-    while (index > 0 && chart.data[series][index] == null) index--;
-    const found = index == null ? null : chart.data[series][index];
-    return found == null ? "–" : `${found.toFixed(1)} %`;
+  const element = (tag, text, parent) => parent.appendChild(Object.assign(document.createElement(tag), {textContent: text}));
+  const legend = document.createElement("table");
+  const head = element("tr", "", element("thead", "", legend));
+  const moment = element("th", "", head);
+  panels.forEach(({title}) => element("th", title, head));
+  const rows = new Map();  // by method: its button, and its values' cells by panel
+  const valued = (chart) => {
+    const index = chart.cursor.idx ?? chart.data[0].length - 1, panel = charts.indexOf(chart);
+    moment.textContent = chart.cursor.idx == null ? "at the end, %" : `at ${chart.data[0][index].toFixed(1)} ${unit}, %`;
+    chart.series.slice(1).forEach(({label}, i) => {
+      const before = chart.data[i + 1].slice(0, index + 1).filter((value) => value != null);
+      rows.get(label).cells[panel].textContent = before.length ? before[before.length - 1].toFixed(1) : "–";
+    });
   };
   const traced = (chart, points) => points.forEach(([x, y], i) =>
     chart.ctx[i ? "lineTo" : "moveTo"](chart.valToPos(x, "x", true), chart.valToPos(y, "y", true)));
@@ -75,24 +85,48 @@ for (const place of document.querySelectorAll(".plot")) {
   const shown = (panel) => [panel.base, ...panel.lines.flatMap(({y, low = [], high = [], alarms = []}) => [...y, ...low, ...high, ...alarms.map((cross) => cross[1])])];
   const values = panels.flatMap(shown).filter((value) => value != null);
   const range = [Math.max(-3, Math.min(...values) - 3), Math.min(103, Math.max(...values) + 3)];  // the same in all panels
-  const charts = panels.map((panel) => {
-    const lines = panel.lines.map(({name, colour, dash}) => ({label: name, stroke: () => shade(colour), dash, width: 2, spanGaps: true, value: latest}));
+  let charts;
+  charts = panels.map((panel) => {
+    const lines = panel.lines.map(({name, colour, dash}) => ({label: name, stroke: () => shade(colour), dash, width: 2, spanGaps: true}));
     const options = {
       title: panel.title,
       width: Math.min(Math.floor(room / across) - 8, 420),
-      height: 140,
-      cursor: {y: false, sync: {key: "curves", setSeries: true}},
-      legend: {markers: {width: 0, fill: (chart, series) => chart.series[series].stroke()}},
+      height: 134,
+      cursor: {y: false, sync: {key: "curves"}},
+      legend: {show: false},
       scales: {
         x: {time: false, range: [0, end]},
         y: {range},
       },
-      axes: [{stroke: ink, grid, size: 28, incrs: [.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]}, {stroke: ink, grid, size: 40, space: 20}],
-      series: [{label: `clock, ${unit}`, value: (chart, value) => value == null ? "–" : value.toFixed(1)}, ...lines],
-      hooks: {drawAxes: [(chart) => below(chart, panel)], draw: [(chart) => above(chart, panel)]},
+      axes: [{stroke: ink, grid, size: 28, space: 30, incrs: [.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]}, {stroke: ink, grid, size: 40, space: 20}],
+      series: [{}, ...lines],
+      hooks: {setCursor: [(chart) => charts && valued(chart)], drawAxes: [(chart) => below(chart, panel)], draw: [(chart) => above(chart, panel)]},
     };
     return new uPlot(options, uPlot.join(panel.lines.map((line) => [line.x, line.y])), place);
   });
+  const body = element("tbody", "", legend);
+  for (const {name, colour, dash} of panels.flatMap(({lines}) => lines)) {
+    if (rows.has(name)) continue;
+    const row = element("tr", "", body), button = element("button", "", element("th", "", row));
+    button.type = "button";
+    const swatch = element("i", "", button);
+    swatch.style.borderTopStyle = !dash.length ? "solid" : dash[0] < 4 ? "dotted" : "dashed";
+    button.append(name);
+    rows.set(name, {swatch, colour, cells: panels.map(() => element("td", "–", row))});
+    button.setAttribute("aria-pressed", "true");
+    button.addEventListener("click", () => {
+      const show = button.getAttribute("aria-pressed") === "false";
+      button.setAttribute("aria-pressed", show);
+      row.classList.toggle("off", !show);
+      charts.forEach((chart) => chart.series.forEach(({label}, i) => { if (i && label === name) chart.setSeries(i, {show}); }));
+    });
+  }
+  const coloured = () => rows.forEach(({swatch, colour}) => { swatch.style.borderTopColor = shade(colour); });
+  const keys = element("div", "", place);
+  keys.className = "keys";
+  keys.append(legend);
+  coloured();
+  charts.forEach(valued);
   place.closest("figure").classList.add("live");
-  dark.addEventListener("change", () => charts.forEach((chart) => chart.redraw()));
+  dark.addEventListener("change", () => { coloured(); charts.forEach((chart) => chart.redraw()); });
 }

@@ -117,7 +117,7 @@ def test_scores_are_those_of_the_tables(pages: ModuleType) -> None:
     row = next(line for line in lines if line.startswith("| SRPO |")).replace("*", "").split(" | ")
     assert float(row[1].split()[0]) == scores["srpo", "average", "10h"]
     assert [float(cell.strip(" |")) for cell in row[2:]] == [scores["srpo", b, "10h"] for b in ("chemistry", "physics")]
-    base = next(line for line in lines if line.startswith("| Base |")).split(" | ")
+    base = next(line for line in lines if line.startswith("| Untrained |")).split(" | ")
     assert float(base[1].split()[0]) == table["resampled"]["base", "average", "base"]
 
     gaps = pd.read_csv(tables / "differences.csv").set_index(["method", "benchmark", "budget"])

@@ -773,7 +773,7 @@ class Experiment(Config):
         budgets = self.training.budget_seconds
         hours = re.fullmatch(r"(\d+)h", name)
         if name not in budgets or not hours or budgets[name] == 3600 * int(hours[1]):
-            return name
+            return re.sub(r"(?<=\d)(?=[a-z]{2})", " ", name)
         return f"budget {[*budgets].index(name) + 1}"
 
     @property

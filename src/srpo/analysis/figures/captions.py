@@ -3,6 +3,7 @@
 import pandas as pd
 
 from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS
+from srpo.analysis.figures.panels import budget_marks
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import budgets_listed, count_range, seconds_per_step
 
@@ -29,7 +30,8 @@ def _seeds(frame: pd.DataFrame) -> str:
 
 
 def _clock_note(results: Results) -> str:
-    return f"Dotted verticals: the budgets ({budgets_listed(results)})."
+    marks = "Dotted verticals: the" if budget_marks(results)[0] else "All runs end long before the"
+    return f"{marks} budgets ({budgets_listed(results)})."
 
 
 def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:

@@ -1,6 +1,5 @@
 """Draws each kind of figure from a title and a frame that is not empty."""
 
-import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +15,8 @@ from srpo.analysis.figures.curves import ALARM, Series, score_lines, untrained_s
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import planned
-from srpo.analysis.results.titles import method_title, seconds_per_step
+from srpo.analysis.results.titles import method_title
 from srpo.training.clock import PHASES
-
-
-def draw_note(title: str) -> Figure:
-    """A placeholder for a figure that has no data."""
-    figure = style.new_figure(6, 1.2, title)
-    figure.text(0.5, 0.4, "no data yet", ha="center", va="center", color="#777777")
-    return figure
-
 
 # ---------------------------------------------------------------- curves
 
@@ -49,7 +40,7 @@ def draw_scores(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     panels.time_axis("clock")
     handles = panels.method_handles(markers=True)
     if any((m, b) in base for m in panels.rows for b in panels.benchmarks):
-        handles.append(Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="Base"))
+        handles.append(Line2D([], [], color=style.BASE_COLOUR, linestyle="--", linewidth=1, label="untrained"))
     if (frame["series"] == ALARM).any():
         handles.append(Line2D([], [], color="#555555", label=ALARM, **_ALARM_STYLE))
     legend(panels.figure, handles)
@@ -106,7 +97,7 @@ class LinesBySeries:
                 plot(axes, line, line["step"], **options)
             axes.set_ylim(*self.limits)
         panels.share_y(self.label)
-        panels.label_x("training step")
+        panels.time_axis("step")
         legend(panels.figure, [Line2D([], [], label=name, **options) for name, options in styles.items()])
         return panels.figure
 
@@ -134,7 +125,7 @@ def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figu
             sns.despine(ax=axes)
             if row == 0:
                 axes.set_title(f"up to {results.experiment.budget_title(budget)}")
-        grid[row][0].set_ylabel("\n".join(textwrap.wrap(seconds_per_step(results).lower(), 24)))
+        grid[row][0].set_ylabel("seconds per step")
         if len(models) > 1:
             name_row(grid[row][-1], results.experiment.models[model].title)
         grid[row][0].set_ylim(0, grid[row][0].get_ylim()[1] * 1.08)

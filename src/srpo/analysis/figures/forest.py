@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from srpo.analysis.figures import style
+from srpo.analysis.figures.panels import name_row
 from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, records
@@ -188,7 +189,7 @@ def _rounded(value: float, sign: str = "") -> str:
 
 
 def _handles(frame: pd.DataFrame) -> list[Line2D]:
-    one: dict[str, Any] = {"marker": "o", "markeredgecolor": "white"}
+    one: dict[str, Any] = {"marker": "o", "markersize": 7, "markeredgecolor": "white"}
     several = frame["low"].notna().any()
     name = "average, 95 % interval" if several else "average (one run each: no interval)"
     handles = [Line2D([], [], color=_UNDECIDED, linewidth=3.4 if several else 0, label=name, **one)]
@@ -209,9 +210,11 @@ def draw_clocks(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         for axes, (one, other) in zip(line, pairs, strict=True):
             here = frame[(frame["model"] == model) & (frame["method"] == one) & (frame["other"] == other)]
             _plain_panel(axes, here.rename(columns=_SHORT), clocks, "clock")
-            named = f"{results.experiment.models[model].title}: " if len(models) > 1 else ""
-            axes.set_title(f"{named}{method_title(results, one)} − {method_title(results, other)}")
+            if model == models[0]:
+                axes.set_title(f"{method_title(results, one)} − {method_title(results, other)}")
         line[0].set_yticks(range(len(clocks)), clocks)
+        if len(models) > 1:
+            name_row(line[-1], results.experiment.models[model].title)
     for axes in grid[-1]:
         axes.set_xlabel("points")
     return figure

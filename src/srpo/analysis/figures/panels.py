@@ -9,6 +9,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from srpo.analysis.figures import style
 from srpo.analysis.results.load import Results
@@ -54,7 +55,7 @@ class Panels:
                 if i == 0:
                     axes.set_title(benchmark_title(self.results, benchmark))
                 if not axes.lines:
-                    axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="#999999", size=8)
+                    axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color="#999999", size=8)
 
     def share_y(self, label: str) -> None:
         """Name the quantity on the left and the rows on the right."""
@@ -80,6 +81,8 @@ class Panels:
         """Label the x axis; the training clock in hours if it is long, with marks for the budgets."""
         if against == "step":
             self.label_x("training step")
+            for axes in self.grid[-1]:
+                axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
             return
         self.label_x(f"training clock, {clock_unit(self.results)[1]}")
         marks, end = budget_marks(self.results)
@@ -132,10 +135,15 @@ def clock_unit(results: Results) -> tuple[float, str]:
 
 
 def budget_marks(results: Results) -> tuple[list[tuple[str, float]], float]:
-    """The short names of the budgets with their places on an axis of the clock (:func:`clock_unit`), and its end."""
+    """The short names of the budgets with their places on an axis of the clock (:func:`clock_unit`), and its end.
+
+    Where all runs end before half of the last budget, the axis ends with them and later budgets have no mark.
+    """
     (unit, _), budgets = clock_unit(results), results.experiment.training.budget_seconds
-    marks = [(results.experiment.budget_title(name).removeprefix("budget "), s / unit) for name, s in budgets.items()]
-    return marks, 1.03 * max(budgets.values()) / unit
+    last, longest = max(budgets.values()), results.runs["clock"].max()
+    end = longest if longest < last / 2 else last
+    names = {name: results.experiment.budget_title(name).removeprefix("budget ") for name in budgets}
+    return [(names[name], s / unit) for name, s in budgets.items() if s <= end], 1.03 * end / unit
 
 
 def name_row(axes: Axes, name: str) -> None:

@@ -14,19 +14,9 @@ from matplotlib.figure import Figure
 
 from srpo.algorithm.branches import comparable_branches
 from srpo.analysis.figures import style
-from srpo.analysis.figures.captions import (
-    metric_caption,
-    score_caption,
-    step_seconds_caption,
-)
+from srpo.analysis.figures.captions import metric_caption, score_caption, step_seconds_caption
 from srpo.analysis.figures.curves import Series, curves_with_alarms, metric_curves
-from srpo.analysis.figures.drawing import (
-    LinesByMethod,
-    LinesBySeries,
-    draw_note,
-    draw_scores,
-    draw_step_seconds,
-)
+from srpo.analysis.figures.drawing import LinesByMethod, LinesBySeries, draw_scores, draw_step_seconds
 from srpo.analysis.figures.forest import (
     clocks_caption,
     draw_clocks,
@@ -89,7 +79,8 @@ def write_figures(results: Results, out_dir: Path) -> list[Path]:
     with mpl.rc_context(style.rc()):
         for name, made in figure_data(results).items():
             title = _title(made.spec, results)
-            figure = made.spec.draw(title, results, made.frame) if len(made.frame) else draw_note(title)
+            drawn = made.spec.draw(title, results, made.frame) if len(made.frame) else None
+            figure = drawn or style.new_figure(6, 0.6, f"{title}: no data")
             written += style.save(figure, Path(out_dir), name)
             texts = {"csv": figure_csv(made.frame), "rst": f"{made.spec.title}. {made.caption}\n"}
             for kind, text in texts.items():

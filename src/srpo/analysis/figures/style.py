@@ -45,9 +45,9 @@ _METHOD_MARKERS = {
     **{"sdpo_failed_only": "<", "sdpo_correct_only": ">"},
 }
 PHASE_COLOURS = {
-    "generate": "#BBCCEE",
-    "reward": "#CCDDAA",
-    "log_prob": "#EEEEBB",
+    "generate": "#88AADD",
+    "reward": "#99BB66",
+    "log_prob": "#DDAA33",
     "teacher": "#B07AA1",
     "update": "#8C8C8C",
 }

@@ -40,7 +40,7 @@ def compare(first: Path, second: Path) -> str:
     note = (
         f"A is {labels[0]}, B is {labels[1]}. Scores: selected checkpoint, resampled, percent; brackets hold 95 % "
         "intervals. Differences are B minus A: question by question if the test splits have the same bytes, otherwise "
-        "with independent questions. Bold: the interval lies above 0."
+        "with independent questions."
     )
     parts = [f"# {labels[0]} and {labels[1]}", note, *(markdown(grid).rstrip() for grid in grids)]
     return "\n\n".join(parts) + "\n"
@@ -100,7 +100,7 @@ def _scores(sides: list[Results], labels: list[str]) -> Iterator[Grid]:
                     Scores.of(side).estimate(model, {(method, budget): 1.0}, [benchmark], "resampled") for side in sides
                 ]
                 change = _change(runs, paired, method == BASE) if all(runs) else None
-                marked = estimate_cell(change, sign=True, best=change is not None and change.low > 0)
+                marked = estimate_cell(change, sign=True)
                 label = method_title(a, method) + (f", {a.experiment.budget_title(budget)}" if method != BASE else "")
                 rows.append(Row(label, [*map(estimate_cell, estimates), marked]))
         if rows:

@@ -8,9 +8,11 @@ import pandas as pd
 
 from srpo.analysis.report.summary import registered
 from srpo.analysis.results.claims import Claim
+from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, main_methods, model_benchmarks, planned
+from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome
@@ -46,7 +48,23 @@ def answers(results: Results, findings: Sequence[Finding]) -> list[str]:
         found += [f"{spec.title}: {sentence}" if several else sentence for sentence in said if sentence]
     questions = [finding for finding in findings if finding.asked]
     asked = [_of_questions(questions)] if questions else []
-    return [*found, _decided(findings), *_published(results), *asked, *registered(results)]
+    return [*found, _decided(findings), *_published(results), *asked, *registered(results), *_other_clocks(results)]
+
+
+def _other_clocks(results: Results) -> list[str]:
+    """SRPO's leads under the clocks that were registered beside the one that decides, if there are any."""
+    if (registration := registration_of(results.experiment)) is None:
+        return []
+    named, parts = registration.content.alternatives, []
+    frame = pd.concat([clock_frame(results), clock_frame(results, measured=True)])
+    frame = frame[frame["clock"].isin(named) & (frame["method"] == "srpo")].dropna(subset="difference")
+    for other, rows in frame.groupby("other", sort=False):
+        low, high = (number(end, sign=True) for end in (rows["difference"].min(), rows["difference"].max()))
+        unclear = [row["clock"] for row in records(rows) if row["difference_low"] <= 0 <= row["difference_high"]]
+        around = f" (interval around 0: {joined(unclear)})" if unclear else ""
+        parts.append(f"{span(low, high)} points over {method_title(results, str(other))}{around}")
+    said = f"Under the other registered clocks ({joined(named)}), which decide nothing, SRPO's lead is"
+    return [f"{said} {joined(parts)}."] if parts else []
 
 
 def _scores(results: Results, model: str) -> str:
@@ -320,18 +338,20 @@ def what_was_run(results: Results) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _models(results: Results) -> str:
-    models = results.experiment.models
+def _models(results: Results, longest: int = 50) -> str:
+    titles = [model.title for model in results.experiment.models.values()]
+    named = _few(titles, "model", longest)
     if not results.experiment.is_toy:
-        return _few([model.title for model in models.values()], "model")
+        return named
     sizes = sorted({base["parameters"] for base in results.models.values() if base.get("parameters")})
     said = f" of {' or '.join(f'{size / 1e6:.2f}' for size in sizes)} M parameters" if sizes else ""
-    return f"{'A toy model' if len(models) == 1 else f'{len(models)} toy models'}{said}"
+    return f"{named} ({'a toy' if len(titles) == 1 else 'toys'}{said})"
 
 
 def _base_models(results: Results) -> str:
     bases, models = len(results.experiment.every_base_model()), len(results.experiment.models)
-    return f"{_models(results)}, {bases} base models" if bases > models else _models(results)
+    several = f"; {bases} base models, one for each {'seed' if models == 1 else 'model and seed'}" * (bases > models)
+    return _models(results, longest=LONGEST) + several
 
 
 def _benchmarks(results: Results) -> str:
@@ -355,8 +375,8 @@ def _trained_on(results: Results) -> list[str]:
     return list(trained) or list(results.experiment.benchmarks)
 
 
-def _few(titles: Sequence[str], noun: str) -> str:
-    return joined(titles) if len(", ".join(titles)) <= 50 else plural(len(titles), noun)
+def _few(titles: Sequence[str], noun: str, longest: int = 50) -> str:
+    return joined(titles) if len(", ".join(titles)) <= longest else plural(len(titles), noun)
 
 
 def _short(commit: str) -> str:

@@ -27,7 +27,7 @@ from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.registered import registration_of
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title, run_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome, contains_the_papers, findings
 from srpo.analysis.tables.clock_tables import measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table
@@ -69,25 +69,6 @@ class Picture:
     missing: str = ""
     words: tuple[str, ...] = ()
     curves: str = ""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer of one model or method."""
-
-    method: str
-    response: str | None
-    correct: bool
-
-
-@dataclass(frozen=True)
-class Example:
-    """The answers to one test question, side by side."""
-
-    heading: str
-    prompt: str
-    truth: str
-    answers: list[Answer]
 
 
 def write_report(results: Results, out_path: Path, figures_dir: Path | None = None) -> None:
@@ -333,25 +314,22 @@ def _picture(drawn: FigureData, folder: Path, results: Results) -> Picture:
     width = round(pixels / _DOTS_PER_CSS_PIXEL)
     csv = _csv_uri(figure_csv(drawn.frame))
     curves = _curves(drawn.frame, results) if spec.name == "learning_curves" else ""
-    return Picture(spec.name, spec.title, drawn.caption, csv, image, width, words=_words(drawn), curves=curves)
+    return Picture(spec.name, spec.title, drawn.caption, csv, image, width, words=_words(drawn, results), curves=curves)
 
 
 def _curves(frame: pd.DataFrame, results: Results) -> str:
     """The lines of the learning curves as JSON, a panel per model and benchmark: what the drawn figure has too."""
-    (size, unit), styles, base = (
-        clock_unit(results),
-        method_styles(results.experiment.methods),
-        untrained_scores(results),
-    )
+    (size, unit), base = clock_unit(results), untrained_scores(results)
+    styles = method_styles(results.experiment.methods)
     marks, end = budget_marks(results)
     panels = []
     for model, benchmark in results.experiment.bases():
         drawn = score_lines(results, frame, model, benchmark)
         if not drawn:
             continue
-        title = benchmark_title(results, benchmark)
-        if len(results.experiment.models) > 1:
-            title = f"{results.experiment.models[model].title}, {title.lower()}"
+        names = [results.experiment.models[model].title] * (len(results.experiment.models) > 1)
+        names += [benchmark_title(results, benchmark)] * (not names or len(results.experiment.benchmarks) > 1)
+        title = " · ".join(names)
         lines = []
         for line in drawn:
             look, points = styles[line.method], line.points
@@ -374,29 +352,27 @@ def _rounded(values: pd.Series, digits: int) -> list[float | None]:
     return [None if pd.isna(value) else round(float(value), digits) for value in values]
 
 
-def _words(drawn: FigureData) -> tuple[str, ...]:
+def _words(drawn: FigureData, results: Results) -> tuple[str, ...]:
     """The differences of a forest plot as text; nothing for another figure."""
     if drawn.spec.draw is not draw_forest:
         return ()
     rows = records(drawn.frame[drawn.frame["series"] == AVERAGE])
-    several = drawn.frame["model"].nunique() > 1
-    return tuple(
-        f"{row['model'] + ', ' if several else ''}{row['difference']}: {in_words(row)}, {row['verdict']}"
-        for row in rows
-    )
+    models = results.experiment.models
+    named = {name: f"{model.title}, " * (len(models) > 1) for name, model in models.items()}
+    return tuple(f"{named[row['model']]}{row['difference']}: {in_words(row)}, {row['verdict']}" for row in rows)
 
 
 # ---------------------------------------------------------------- samples
 
 
-def _examples(results: Results) -> list[Example]:
-    """The first sample of the first test question, for every model and benchmark that has samples."""
+def _examples(results: Results) -> list[dict[str, Any]]:
+    """The first sample of the first test question, for every model and benchmark that has samples, by method."""
     budget = list(results.experiment.training.budget_seconds)[-1]
     found = (_example(results, model, benchmark, budget) for model, benchmark in results.experiment.bases())
     return [example for example in found if example]
 
 
-def _example(results: Results, model: str, benchmark: str, budget: str) -> Example | None:
+def _example(results: Results, model: str, benchmark: str, budget: str) -> dict[str, Any] | None:
     samples = results.samples
     here = samples[(samples["model"] == model) & (samples["benchmark"] == benchmark)]
     here = here[here["budget"].isin([BASE, budget])].sort_values(["question", "seed"], kind="stable")
@@ -404,15 +380,9 @@ def _example(results: Results, model: str, benchmark: str, budget: str) -> Examp
         return None
     here = here[here["question"] == here["question"].iloc[0]]
     methods = [BASE, *(m for m, benchmarks in planned(results, model).items() if benchmark in benchmarks)]
-    first = here.drop_duplicates("method").set_index("method")
-    answers = [
-        Answer(method_title(results, m), first.loc[m, "response"], first.loc[m, "reward"] > 0)
-        if m in first.index
-        else Answer(method_title(results, m), None, False)
-        for m in methods
-    ]
-    heading = f"{results.experiment.models[model].title} · {benchmark_title(results, benchmark)}"
-    return Example(heading, here["prompt"].iloc[0], here["ground_truth"].iloc[0], answers)
+    sampled = {row["method"]: row for row in records(here.drop_duplicates("method"))}
+    answers = [(method_title(results, method), sampled.get(method)) for method in methods]
+    return {"heading": run_title(results, model, benchmark), "answers": answers, **records(here.head(1))[0]}
 
 
 # ---------------------------------------------------------------- models, data, cost
@@ -423,11 +393,13 @@ def _models(results: Results) -> list[dict[str, Any]]:
     for name, spec in results.experiment.every_base_model().items():
         base = results.models.get(name, {})
         start, made = base.get("warm_start") or {}, base.get("stored")
-        how = f"{start['steps']} steps, loss {number(start.get('loss'), 3)}" if start else MISSING
+        how = MISSING
+        if start and (settings := getattr(spec, "warm_start", None)):
+            shown = f"{100 * settings.informed_fraction:g} % of examples with a solution"
+            how = f"{start['steps']} steps, {shown}, loss {number(start.get('loss'), 3)}"
         found.append(
             {
                 "title": spec.title,
-                "kind": spec.kind,
                 "parameters": f"{base['parameters']:,}" if base.get("parameters") else MISSING,
                 "warm_start": f"{how}; stored, made by commit {made['commit'][:12]}" if made else how,
             }
@@ -507,8 +479,9 @@ def _checksums(results: Results) -> list[tuple[str, str]]:
     """What the runs started from: base models and files of questions, which may differ by seed."""
     found: dict[tuple[str, str], list[int]] = {}
     for run, record in results.provenance.items():
-        files = {f"{run.benchmark}, {split}": sha for split, sha in (record.get("data") or {}).items()}
-        for name, sha in {f"base model {run.model}": record.get("base_model"), **files}.items():
+        benchmark, model = benchmark_title(results, run.benchmark), results.experiment.models[run.model]
+        files = {f"{benchmark}, {split}": sha for split, sha in (record.get("data") or {}).items()}
+        for name, sha in {model.base_model(run.seed).title: record.get("base_model"), **files}.items():
             if sha:
                 found.setdefault((name, str(sha)), []).append(run.seed)
     several = Counter(name for name, _ in found)

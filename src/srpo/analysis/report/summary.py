@@ -10,10 +10,9 @@ from srpo.analysis.results.matrix import is_paired, repeated_runs
 from srpo.analysis.results.power import sample_noise
 from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.results.titles import benchmark_title, method_title, run_title
 from srpo.analysis.results.verdicts import UNTESTED, Finding, missing_runs
 from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
-from srpo.layout import RUN_PATH
 from srpo.text import plural, span
 
 
@@ -137,8 +136,7 @@ def remarks(results: Results) -> list[str]:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
         found.append(f"Runs have different test questions and are not compared on: {named}.")
     if repeated := repeated_runs(results):
-        keys = (dict(zip(RUN_KEY, key, strict=True)) for key in repeated)
-        same = [f"{_place(key)} (as seed {seed})" for key, seed in zip(keys, repeated.values(), strict=True)]
+        same = [f"{run_title(results, *key)} (as seed {seed})" for key, seed in repeated.items()]
         found.append(f"These runs have the same logs as another seed and count as one run with it: {_first(same)}.")
     if early := _early_ends(results, "max_steps"):
         found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
@@ -148,9 +146,10 @@ def remarks(results: Results) -> list[str]:
             f"then: {_first(early)}."
         )
     now = {run: results.experiment.run(run).model_dump(mode="json") for run in results.specs}
-    stale = [run.path for run, spec in results.specs.items() if identity_of(filled_in(spec)) != identity_of(now[run])]
+    stale = [run for run, spec in results.specs.items() if identity_of(filled_in(spec)) != identity_of(now[run])]
     if stale:
-        found.append(f"Settings of these runs differ from the experiment's: {_first(stale)}.")
+        differ = [run_title(results, *run.model_dump().values()) for run in stale]
+        found.append(f"Settings of these runs differ from the experiment's: {_first(differ)}.")
     commits = {str(record.get("commit")) for record in results.provenance.values()}
     if len(commits) > 1:
         found.append(f"The runs were made with {len(commits)} different commits.")
@@ -170,14 +169,14 @@ def _first(names: list[str], shown: int = 3) -> str:
     return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _place(run: dict[str, Any]) -> str:
-    return RUN_PATH.format(**run)
+def _place(results: Results, run: dict[str, Any]) -> str:
+    return run_title(results, *(run[key] for key in RUN_KEY))
 
 
 def _early_ends(results: Results, stopped_by: str) -> list[str]:
     last = max(results.experiment.training.budget_seconds.values())
     runs = results.runs[(results.runs["stopped_by"] == stopped_by) & (results.runs["clock"] < last)]
-    return [f"{_place(r)} ({r['steps']:.0f} steps, {r['clock']:.1f} s)" for r in records(runs)]
+    return [f"{_place(results, r)} ({r['steps']:.0f} steps, {r['clock']:.1f} s)" for r in records(runs)]
 
 
 def _disagreements(results: Results) -> list[str]:
@@ -185,13 +184,13 @@ def _disagreements(results: Results) -> list[str]:
     merged = Scores.of(results).runs.merge(results.budgets, on=[*RUN_KEY, "budget"])
     apart = (merged["in_training"] - 100 * merged["avg_at_k"]).abs() > 1e-6
     apart |= merged["in_training"].isna() != merged["avg_at_k"].isna()
-    return [f"{_place(r)} ({r['budget']})" for r in records(merged[apart])]
+    return [f"{_place(results, r)} ({results.experiment.budget_title(r['budget'])})" for r in records(merged[apart])]
 
 
 def _inconsistent(results: Results) -> list[str]:
     """Runs whose avg@k is not the mean of the per-question scores."""
     return [
-        _place(r)
+        _place(results, r)
         for log in (results.validations, results.evaluations, results.bases)
         for r in records(log)
         if not math.isclose(r["avg_at_k"], r["question_scores"].mean(), abs_tol=1e-6)

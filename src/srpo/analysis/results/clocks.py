@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -73,6 +74,7 @@ def compared_pairs(results: Results, model: str) -> list[tuple[str, str]]:
     return [(one, other) for one, other in dict.fromkeys(pairs) if one != other and {one, other} <= plan.keys()]
 
 
+@lru_cache(maxsize=4)
 def clock_frame(results: Results, measured: bool = False) -> pd.DataFrame:
     """Differences of end scores under each clock, each benchmark at the largest budget that all its runs reach.
 

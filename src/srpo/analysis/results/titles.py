@@ -9,12 +9,19 @@ MISSING = "–"
 
 
 def method_title(results: Results, name: str) -> str:
-    """A method's title; the untrained model is ``Base``."""
-    return "Base" if name == BASE else results.experiment.methods[name].title
+    """A method's title, or that of the untrained model."""
+    return "Untrained" if name == BASE else results.experiment.methods[name].title
 
 
 def benchmark_title(results: Results, name: str) -> str:
     return "Average" if name == AVERAGE else results.experiment.benchmarks[name].title
+
+
+def run_title(results: Results, model: object, benchmark: object, *run: object) -> str:
+    """The name of a run for readers, or its beginning: ``Miniature-L · Physics · SRPO · seed 3``."""
+    names = [results.experiment.models[str(model)].title, benchmark_title(results, str(benchmark))]
+    names += [method_title(results, str(method)) for method in run[:1]] + [f"seed {seed}" for seed in run[1:]]
+    return " · ".join(names)
 
 
 def budgets_listed(results: Results) -> str:

@@ -6,14 +6,8 @@ from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import in_matrix_order, planned
 from srpo.analysis.results.paper import paper_figure_4b
 from srpo.analysis.results.step_seconds import SECONDS, step_seconds
-from srpo.analysis.results.titles import (
-    MISSING,
-    benchmark_title,
-    count_range,
-    method_title,
-    seconds_per_step,
-)
-from srpo.analysis.tables.grid import Cell, Grid, Row, number, text_grid
+from srpo.analysis.results.titles import MISSING, count_range, method_title, run_title, seconds_per_step
+from srpo.analysis.tables.grid import Cell, Grid, Row, number
 from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note
 
 
@@ -58,32 +52,22 @@ def cost_table(results: Results) -> Table:
     steps = results.steps.reindex(columns=[*RUN_KEY, *_TOKENS]).rename(columns=_TOKENS)
     runs = results.runs[[*RUN_KEY, *columns]].merge(steps.groupby(RUN_KEY, as_index=False).sum(), how="left")
     frame = in_matrix_order(runs, results).astype(dict.fromkeys(["steps", *_TOKENS.values()], "Int64"))
-    rows = [
-        (
-            f"{results.experiment.models[r['model']].title} · {benchmark_title(results, r['benchmark'])} · "
-            f"{method_title(results, r['method'])} · seed {r['seed']}",
-            [
+    rows = []
+    for (model, benchmark), group in frame.groupby(["model", "benchmark"], sort=False):
+        rows.append(Row(run_title(results, model, benchmark), heading=True))
+        for r in records(group):
+            texts = [
                 r["status"] if pd.isna(r["stopped_by"]) else f"{r['status']} ({r['stopped_by']})",
-                *(MISSING if pd.isna(r[count]) else r[count] for count in ("steps", *_TOKENS.values())),
+                *(MISSING if pd.isna(r[count]) else str(r[count]) for count in ("steps", *_TOKENS.values())),
                 *(number(r[column]) for column in ("clock", "wall_seconds", "evaluation_wall_seconds")),
                 number(r["peak_memory_gb"], 2),
-            ],
-        )
-        for r in records(frame)
-    ]
-    heads = [
-        "Status",
-        "Steps",
-        "Generated tokens",
-        "Teacher tokens",
-        "Clock, s",
-        "Training wall, s",
-        "Evaluation wall, s",
-        "Peak memory, GB",
-    ]
+            ]
+            rows.append(Row(f"{method_title(results, r['method'])} · seed {r['seed']}", [*map(Cell, texts)]))
+    heads = ["Status", "Steps", "Generated tokens", "Teacher tokens", "Clock, s"]
+    heads += ["Training wall, s", "Evaluation wall, s", "Peak memory, GB"]
     digits = {"clock": 1, "wall_seconds": 1, "evaluation_wall_seconds": 1, "peak_memory_gb": 2}
     notes = [
         "Wall time and memory depend on the machine and on its load. Training alone counts for the "
         "tokens: generated ones include the groups that a method drops, the teacher's include prompts."
     ]
-    return Table("cost", "Cost of each run", notes, frame, digits, [text_grid("Run", heads, rows)])
+    return Table("cost", "Cost of each run", notes, frame, digits, [Grid("Run", [("", head) for head in heads], rows)])

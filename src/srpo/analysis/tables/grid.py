@@ -19,11 +19,11 @@ MOST_COLUMNS = 10
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell; ``best`` and ``worse`` highlight it, ``span`` is the number of columns that it covers."""
+    """One cell over ``span`` columns; ``best`` is bold, a ``side`` above or below 0 is coloured."""
 
     text: str
     best: bool = False
-    worse: bool = False
+    side: int = 0
     span: int = 1
     interval: str = ""
 

@@ -11,7 +11,7 @@ from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import is_paired, planned
 from srpo.analysis.results.run_logs import RunLogs
-from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.results.titles import method_title, run_title
 from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
 from srpo.analysis.tables.settings_table import method_spec
 from srpo.analysis.tables.table import Table, estimate_cell, intervals_note
@@ -62,9 +62,8 @@ def group_table(results: Results) -> Table:
     heads = ["Correct?", "Sibling available?", "Route", "Explanation", "Advantage", "Tokens", "Response"]
     grid = Grid("Rollout", [("", head) for head in heads], [Row(asked, heading=True), *body], numeric=False)
     notes = [
-        f"{results.experiment.models[run.model].title}, {benchmark_title(results, run.benchmark)}, "
-        f"{method_title(results, run.method)}, seed {run.seed}, training step {group['step']}. The "
-        "group was not selected by hand: each validation logs the first group of its step with correct and wrong "
+        f"{run_title(results, *run.model_dump().values())}, training step {group['step']}. The group was not "
+        "selected by hand: each validation logs the first group of its step with correct and wrong "
         "rollouts. This is the first logged group with rollouts in both branches, of the first run that has one.",
         "Advantage: reward minus the group's mean, before any routing; only rollouts in the GRPO branch are trained "
         "with it. Long texts are cut in the middle; the CSV holds more of them.",

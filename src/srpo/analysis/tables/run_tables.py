@@ -10,6 +10,7 @@ from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, interval
 from srpo.analysis.tables.table import Table
+from srpo.text import plural
 from srpo.watch import RULES, reference_steps
 
 COUNTS = {"steps": "Steps", "validations": "Validations", "questions_seen": "Questions seen"}
@@ -112,7 +113,7 @@ def watch_table(results: Results) -> Table:
         body = [Row(rule.name, _signal_cells(here[here["rule"] == rule.name], methods)) for rule in RULES]
         body.append(Row("any rule", _signal_cells(here, methods)))
         heads = [
-            (f"{method_title(results, method)}, {runs[method]} runs", level)
+            (f"{method_title(results, method)}, {plural(runs[method], 'run')}", level)
             for method in methods
             for level in ("alarm", "only a warning")
         ]

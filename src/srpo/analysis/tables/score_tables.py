@@ -22,14 +22,7 @@ from srpo.analysis.results.matrix import (
 )
 from srpo.analysis.results.paper import paper_scores
 from srpo.analysis.results.scores import SCORES, TITLES, Scores, score_frame
-from srpo.analysis.results.titles import (
-    MISSING,
-    benchmark_title,
-    budgets_listed,
-    count_range,
-    listed,
-    method_title,
-)
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
 from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note, record_cell
 from srpo.text import joined
@@ -62,8 +55,7 @@ def main_table(results: Results) -> Table:
         "In-training: the highest validation whose training clock is within the budget. As a maximum of noisy scores "
         "it is too high on average. Resampled: that checkpoint on the same questions with new samples. Cross-fitted: "
         "one half of the test questions selects the checkpoint, the other half measures it, in training. It has no "
-        "bias from the selection, but is slightly too low, because half of the questions select less well. The base "
-        "row is the untrained model. Bold: the highest number of a model in a column, whatever the intervals. "
+        "bias from the selection, but is slightly too low, because half of the questions select less well. "
         f"Budgets: {budgets_listed(results)}. {MISSING}: not measured (yet).",
         intervals_note(_units(frame))
         + " An interval of an in-training maximum takes the selected validation as given.",
@@ -117,7 +109,7 @@ def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -
         rows.append(Row(spec.title, heading=True))
         if not bias:
             spans = [replace(cell, span=len(budgets)) for cell in cells_at(base, model, shown)]
-            rows.append(Row("Base", [Cell(""), *spans]))
+            rows.append(Row(method_title(results, BASE), [Cell(""), *spans]))
         for method in (m for m in main_methods(results) if m in planned(results, model)):
             there = {*planned(results, model)[method], AVERAGE}
             found = zip(places, cells_at(cells, (model, method), places), strict=True)
@@ -178,15 +170,11 @@ def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, 
         over = covered[model] if benchmark == AVERAGE else [benchmark]
         row: dict[str, Any] = {"compared_with": other}
         for score in ("in_training", "resampled"):
-            row |= estimate_columns(
-                f"{score}_difference", scores.estimate(model, terms, over, score) if other else None
-            )
+            found = scores.estimate(model, terms, over, score) if other else None
+            row |= estimate_columns(f"{score}_difference", found)
         rows.append(row)
-    names = [
-        "compared_with",
-        *estimate_columns("in_training_difference", None),
-        *estimate_columns("resampled_difference", None),
-    ]
+    differences = ("in_training_difference", "resampled_difference")
+    names = ["compared_with", *(name for score in differences for name in estimate_columns(score, None))]
     frame = pd.concat([frame, pd.DataFrame(rows, index=frame.index, columns=names)], axis=1)
     if "paper" in frame:
         known = frame.set_index(SCORE_KEY)["paper"].to_dict()
@@ -251,9 +239,8 @@ def differences_table(results: Results) -> Table:
     names = [*SCORE_KEY, "benchmarks", *estimate_columns("difference", None)]
     frame = in_matrix_order(pd.DataFrame(rows, columns=names), results)
     notes = [
-        f"Points ({TITLES[scores.deciding]}), on the same questions. Green: the interval lies above 0; "
-        "red italics: below 0; intervals are not corrected for their number. Averages are over the benchmarks that "
-        "have both scores. "
+        f"Points ({TITLES[scores.deciding]}), on the same questions. Averages are over the benchmarks that have both "
+        "scores. Intervals are not corrected for their number. "
         f"{intervals_note(frame['difference_unit'])}"
     ]
     if full := _near_ceiling(results):

@@ -58,6 +58,8 @@ def table_csv(frame: pd.DataFrame, digits: dict[str, int]) -> str:
 
 def _markdown(table: Table) -> str:
     parts = [f"## {table.title}", *(markdown(grid).rstrip() for grid in table.grids), *table.notes]
+    if any(cell.best for grid in table.grids for row in grid.rows for cell in row.cells):
+        parts.append("Bold: the highest number of a model in its column.")
     if not table.grids:
         parts.append(table.nothing)
     return "\n\n".join(parts) + "\n"
@@ -66,12 +68,12 @@ def _markdown(table: Table) -> str:
 # ---------------------------------------------------------------- cells and notes
 
 
-def estimate_cell(estimate: Estimate | None, digits: int = 1, sign: bool = False, **emphasis: Any) -> Cell:
+def estimate_cell(estimate: Estimate | None, digits: int = 1, sign: bool = False) -> Cell:
     """A number with its interval, or a dash."""
     if estimate is None:
         return Cell(MISSING)
     ends = interval(estimate.low, estimate.high, digits, sign)
-    return Cell(number(estimate.value, digits, sign), interval=ends, **emphasis)
+    return Cell(number(estimate.value, digits, sign), interval=ends)
 
 
 def grid_of(
@@ -87,7 +89,7 @@ def grid_of(
     """The numbers ``value`` of a tidy frame as cells with their intervals, one row per ``rows``.
 
     Args:
-        sided: highlight a difference if its interval lies on one side of 0.
+        sided: colour a difference if its interval lies on one side of 0.
         best: the column that says which cells are bold.
     """
     cells = [record_cell(record, value, digits, sign, sided, best) for record in records(frame)]
@@ -112,9 +114,9 @@ def record_cell(
 ) -> Cell:
     """The number ``name`` of a frame's row with its interval, or a dash; emphasis as in :func:`grid_of`."""
     low, high = record.get(f"{name}_low", math.nan), record.get(f"{name}_high", math.nan)
-    bold = bool(record[best]) if best else sided and low > 0
+    side = int(low > 0) - int(high < 0) if sided else 0
     ends = interval(low, high, digits, sign)
-    return Cell(number(record[name], digits, sign), bold, sided and high < 0, interval=ends)
+    return Cell(number(record[name], digits, sign), bool(best and record[best]), side, interval=ends)
 
 
 _UNITS = {

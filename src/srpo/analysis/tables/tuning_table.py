@@ -1,5 +1,8 @@
 """The search of hyperparameters: every trial with its score, what was chosen, and what the search cost."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 from srpo.analysis.results.load import Results
@@ -10,17 +13,18 @@ from srpo.text import plural
 
 
 def tuning_table(results: Results) -> Table:
-    """A row a point of the grid, a column a method; bold: chosen."""
+    """A row a point of the grid, a column a method; the chosen one is bold."""
     tuned = results.experiment.tuned
     if tuned is None:
         return Table("tuning", "Search of hyperparameters", [], pd.DataFrame(), {}, [])
+    methods = results.experiment.methods
     chosen = {method: _setting(values) for method, values in tuned.methods.items()}
     rows = [(t.method, _setting(t.values), t.score, chosen.get(t.method) == _setting(t.values)) for t in tuned.trials]
     frame = pd.DataFrame(rows, columns=["method", "setting", "score", "chosen"])
     cells = grid_of(frame, "setting", "method", "score", best="chosen")
     body = [Row(setting, cells_at(cells, setting, chosen)) for setting in dict.fromkeys(frame["setting"])]
-    grids = [Grid("Setting", [("", _title(results, method)) for method in chosen], body)] if body else []
-    notes = [_what(tuned), *_edges(results, tuned)]
+    grids = [Grid("Setting", [("", _title(methods, method)) for method in chosen], body)] if body else []
+    notes = [_what(results, tuned), *_edges(results, tuned)]
     return Table("tuning", "Search of hyperparameters", notes, frame, {"score": 1}, grids)
 
 
@@ -28,20 +32,21 @@ def _setting(values: dict[str, int | float]) -> str:
     return ", ".join(f"{key} = {value:g}" for key, value in values.items())
 
 
-def _title(results: Results, method: str) -> str:
-    known = results.experiment.methods.get(method)
-    return known.title if known else method
+def _title(known: Mapping[str, Any], name: str) -> str:
+    return known[name].title if name in known else name
 
 
-def _what(tuned: Tuned) -> str:
+def _what(results: Results, tuned: Tuned) -> str:
     budgets = ", ".join(f"{seconds:g} s" for seconds in tuned.budget_seconds.values())
+    models = ", ".join(_title(results.experiment.models, name) for name in tuned.models)
+    benchmarks = ", ".join(_title(results.experiment.benchmarks, name) for name in tuned.benchmarks)
     return (
-        f"Every method had the same trials in the experiment {tuned.search} ({', '.join(tuned.models)} on "
-        f"{', '.join(tuned.benchmarks)}; {plural(len(tuned.seeds), 'seed')}): avg@k in percent on {tuned.questions} "
+        f"Every method had the same trials in the experiment {tuned.search} ({models} on {benchmarks}; "
+        f"{plural(len(tuned.seeds), 'seed')}): avg@k in percent on {tuned.questions} "
         "questions of the train split that were held out from training, the highest validation within each budget "
-        f"({budgets}), averaged over budgets. No test question was used. Bold: chosen; an experiment's overrides may "
-        f"replace it. Cost: {tuned.runs} runs, {tuned.training_steps:,} training steps, {tuned.clock_seconds:,.0f} s "
-        f"of the training clock, {tuned.wall_seconds / 60:.0f} minutes of wall time."
+        f"({budgets}), averaged over budgets. No test question was used. The highest was chosen; an experiment's "
+        f"overrides may replace it. Cost: {tuned.runs} runs, {tuned.training_steps:,} training steps, "
+        f"{tuned.clock_seconds:,.0f} s of the training clock, {tuned.wall_seconds / 60:.0f} minutes of wall time."
     )
 
 
@@ -53,5 +58,7 @@ def _edges(results: Results, tuned: Tuned) -> list[str]:
             tried = sorted({trial.values[key] for trial in tuned.trials if trial.method == method})
             if len(tried) > 2 and value in (tried[0], tried[-1]):
                 end = "smallest" if value == tried[0] else "largest"
-                found.append(f"{_title(results, method)}: {key} = {value:g} is the {end} that was tried.")
+                found.append(
+                    f"{_title(results.experiment.methods, method)}: {key} = {value:g} is the {end} that was tried."
+                )
     return found

@@ -64,8 +64,8 @@ def _line(finding: Finding, outcome: Outcome) -> Row:
     over = interval(other.low, other.high, claim.digits, claim.signed) if other is not None else ""
     estimate = outcome.estimate
     value = estimate_cell(estimate, claim.digits, claim.signed)
-    if estimate is not None and not estimate.covers_runs:
-        value = replace(value, interval="")
+    covered = estimate is not None and estimate.covers_runs
+    value = replace(value, text=f"{value.text} {claim.unit}", interval=value.interval * covered)
     units = str(estimate.count) if estimate is not None and estimate.several_seeds else MISSING
     return Row(
         claim.statement,

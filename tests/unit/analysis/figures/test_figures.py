@@ -16,6 +16,7 @@ from srpo.analysis.figures import registry, style
 from srpo.analysis.figures.captions import score_caption
 from srpo.analysis.figures.curves import FEW_RUNS, MOST_BANDS, clock_curves, curves_with_alarms
 from srpo.analysis.figures.drawing import draw_scores
+from srpo.analysis.figures.panels import budget_marks
 from srpo.analysis.figures.registry import FIGURES
 from srpo.experiment.compose import load_experiment
 from srpo.repository import CONFIGS, ROOT
@@ -38,6 +39,22 @@ def test_score_axes_end_where_scores_do(tmp_path):
     frame = frame.assign(low=frame["value"] - 90, high=frame["value"] + 90)
     figure = draw_scores("Scores", results, frame)
     assert all(-3 <= axes.get_ylim()[0] < axes.get_ylim()[1] <= 103 for axes in figure.axes)
+
+
+@pytest.mark.parametrize(("longest", "marks", "end"), [(100.0, ["1", "2"], 100.0), (500.0, ["1", "2", "3"], 800.0)])
+def test_a_clock_that_no_run_fills_ends_with_the_longest_run(longest, marks, end, tmp_path):
+    """A step limit may end all runs long before the last budget."""
+    budgets = {"1h": 50.0, "5h": 100.0, "10h": 800.0}
+    results = results_of(
+        tmp_path, load_experiment(tiny_experiment(training={"clock": {"kind": "modelled"}, "budget_seconds": budgets}))
+    )
+    results = dataclasses.replace(results, runs=results.runs.assign(clock=longest))
+    found, last = budget_marks(results)
+    assert ([name for name, _ in found], last) == (marks, pytest.approx(1.03 * end))
+    no_mark = dataclasses.replace(results, runs=results.runs.assign(clock=10.0))
+    frame = clock_curves(results, results.experiment.methods)
+    assert "All runs end long before the budgets" in FIGURES["learning_curves"].caption(no_mark, frame)
+    assert "Dotted verticals: the budgets" in FIGURES["learning_curves"].caption(results, frame)
 
 
 # ---------------------------------------------------------------- common clocks

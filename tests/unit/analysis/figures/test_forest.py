@@ -11,8 +11,9 @@ import pytest
 from null_experiment import Null, results_of
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.forest import OVER, PAPER, _limits, in_words, primary_differences
+from srpo.analysis.figures.forest import OVER, PAPER, _limits, draw_clocks, in_words, primary_differences
 from srpo.analysis.figures.registry import FIGURES
+from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.matrix import AVERAGE
 from srpo.analysis.results.scores import Scores
@@ -144,3 +145,17 @@ def test_every_clock_of_the_table_is_drawn(seeds, tmp_path):
     for axes, (_, rows) in zip(panels, frame.groupby(["method", "other"], sort=False), strict=True):
         points = [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
         assert points == rows["difference"].tolist()
+
+
+def test_a_pair_is_named_once_above_the_rows_of_several_models(results):
+    """The names of models stand at the right: beside a pair's name they would run into the next panel."""
+    frame = clock_frame(results)
+    two = pd.concat([frame, frame.assign(model="other")])
+    models = results.experiment.models
+    named = {**models, "other": next(iter(models.values())).model_copy(update={"title": "Another"})}
+    results = replace(results, experiment=results.experiment.model_copy(update={"models": named}))
+    with mpl.rc_context(style.rc()):
+        panels = draw_clocks("Clocks", results, two).axes
+    pairs = ["SRPO − GRPO", "SRPO − SDPO", "GRPO − SDPO"]
+    assert [axes.get_title() for axes in panels] == pairs + [""] * 3
+    assert [[text.get_text() for text in axes.texts] for axes in panels] == [[], [], ["Qwen3-8B"], [], [], ["Another"]]

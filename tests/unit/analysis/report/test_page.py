@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pandas as pd
 import pytest
-from report_cases import EXPERIMENT, make, parsed, report, results_of, verdicts
+from report_cases import EXPERIMENT, MODEL, make, parsed, report, results_of, verdicts
 from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 
 from srpo.analysis.figures.curves import FEW_RUNS, curves_with_alarms
@@ -24,6 +24,7 @@ from srpo.analysis.report.page import _curves, render, write_report
 from srpo.analysis.results.claims import load_claims
 from srpo.analysis.results.load import RUN_KEY, load_results
 from srpo.analysis.tables.registry import build_tables, write_tables
+from srpo.analysis.tables.table import write_table
 from srpo.experiment.compose import load_experiment
 
 SHOWN = figures_of(EXPERIMENT)
@@ -299,6 +300,30 @@ def test_a_control_that_the_methods_do_not_need_is_the_other_claim(tmp_path):
         shown = page.split('<section id="scores">')[1].split("</table>")[0].count('id="claim-')
         assert sum(map(int, re.findall(r": (\d+)</span>", counts))) == shown
         assert verdicts(tmp_path / name)["srpo_over_grpo_at_its_settings"] == "not tested"
+
+
+def test_a_model_has_one_name_for_readers(tmp_path):
+    """Its title; a base model's is the title with its number. The names of files stay in the CSV files."""
+    model = EXPERIMENT.models[MODEL].model_copy(update={"draws": "per_seed", "title": "Small"})
+    experiment = EXPERIMENT.model_copy(update={"models": {MODEL: model}})
+    text = re.sub(r"<(script|style)>.*?</\1>|<[^>]+>", "\n", make(tmp_path, experiment), flags=re.S)
+    assert not re.findall(rf".*{MODEL}.*", text)
+    assert "Small, base model 1" in text
+    assert re.search(r"Small · \w+ · SRPO · seed 1, training step", text)
+
+
+def test_bold_is_the_highest_of_a_column_and_colour_the_side_of_a_difference(tmp_path):
+    tables = build_tables(results_of(tmp_path))
+    frame = tables["differences"].frame
+    scores = [cell for grid in tables["table1"].grids for row in grid.rows for cell in row.cells]
+    differences = [cell for grid in tables["differences"].grids for row in grid.rows for cell in row.cells]
+    assert any(cell.best for cell in scores)
+    assert not any(cell.side for cell in scores)
+    assert not any(cell.best for cell in differences)
+    for low, high, cell in zip(*(frame[f"difference_{end}"] for end in ("low", "high")), differences, strict=True):
+        assert cell.side == (low > 0) - (high < 0)
+    assert "Bold: the highest number" in (write_table(tables["table1"], tmp_path)[1]).read_text()
+    assert "Bold" not in (write_table(tables["differences"], tmp_path)[1]).read_text()
 
 
 def test_each_claim_stands_in_the_section_of_its_block(tmp_path):

@@ -66,6 +66,35 @@ def test_a_phone_shows_a_number_beside_the_fixed_names_of_every_table(page, tmp_
     assert 60 < min(widths) <= max(widths) < 195
 
 
+def test_the_curves_have_one_legend_with_values_whose_names_hide_lines(page, tmp_path):
+    """A row a method with its values at the end in every panel; a click hides it, another one shows it."""
+    legend = """(() => {
+        const rows = [...d.querySelectorAll(".keys tbody tr")], [button] = d.querySelectorAll(".keys button");
+        const drawn = () => [...d.querySelectorAll(".plot canvas")].map(canvas => canvas.toDataURL());
+        const before = drawn();
+        button.click();
+        const hidden = button.getAttribute("aria-pressed");
+        button.click();
+        return {heads: [...d.querySelectorAll(".keys thead th")].map(e => e.textContent), panels: before.length, hidden,
+            shown: button.getAttribute("aria-pressed"), others: d.querySelectorAll(".u-legend tr").length,
+            right: d.querySelector(".keys table").getBoundingClientRect().right,
+            rows: rows.map(row => [...row.cells].map(e => e.textContent))};
+    })()"""
+    found = measure(page, tmp_path, 390, 844, legend)
+    assert found["heads"] == ["at the end, %", "Chemistry", "Physics", "Biology", "Materials", "Tool use"]
+    assert found["panels"] == 5
+    assert found["others"] == 0
+    assert [row[0] for row in found["rows"]] == ["GRPO", "SDPO", "SRPO"]
+    assert all(0 < float(value) < 100 for _, *values in found["rows"] for value in values)
+    assert (found["hidden"], found["shown"]) == ("false", "true")
+    assert found["right"] <= 390
+
+
+def test_a_phone_names_the_column_of_every_cell_of_a_text_table(page, tmp_path):
+    bare = """[...d.querySelectorAll(".text:not(.facts) tbody tr:not(.heading) td:not([data-head])")].length"""
+    assert measure(page, tmp_path, 390, 844, bare) == 0
+
+
 def test_everything_else_is_folded_and_found_from_the_contents(page, tmp_path):
     found = measure(
         page,

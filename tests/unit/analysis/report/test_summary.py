@@ -51,7 +51,7 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     (folder / "summary.json").write_text(json.dumps(summary | {"stopped_by": "max_steps", "clock": 12.0}))
     results = load_results(tmp_path)
     found = " ".join(remarks(results))
-    assert "differ from the experiment's: miniature-small/physics/srpo/seed1." in found
+    assert "differ from the experiment's: Miniature-S · Physics · SRPO · seed 1." in found
     assert "before the last budget" in found
     assert "disagrees" not in found
     curves = clock_curves(results, EXPERIMENT.methods).query("benchmark == 'physics'")
@@ -263,7 +263,7 @@ def test_the_card_has_a_line_for_what_is_known(tmp_path):
     assert found["code"] == f"srpo {__version__}, commit 13707f0"
     seconds = sum(json.loads(path.read_text())["wall_seconds"] for path in (tmp_path / "runs").rglob("summary.json"))
     assert found["training"] == f"{len(EXPERIMENT.runs())} runs, {duration(seconds)} of wall time"
-    assert found["model"] == "A toy model of 0.10 M parameters"
+    assert found["model"] == "Miniature-S (a toy of 0.10 M parameters)"
     assert found["questions"].startswith("2 benchmarks of invented questions, each ")
 
 
@@ -289,7 +289,7 @@ def test_the_checks_are_one_line_beside_the_verdicts_and_not_counted_with_one_se
     page = render(results, tmp_path)
     for finding in checks:
         row = page.split(f'<tr id="claim-{finding.claim.id}">')[1].split("</tr>")[0]
-        assert f"<td>check: {finding.verdict}</td>" in row
+        assert f">check: {finding.verdict}</td>" in row
         assert 'class="verdict' not in row
     one = null_experiment.results_of(tmp_path / "one", Null(seeds=(1,)))
     assert "any learning method fulfils" not in " ".join(background(one, findings(one)))
@@ -304,6 +304,6 @@ def test_many_statements_are_cut_to_two_lines():
 
 def test_a_toy_is_called_a_toy_in_the_first_line_and_in_figures(tmp_path):
     page = make(tmp_path)
-    assert "A toy model of 0.10 M parameters on 2 benchmarks of invented questions" in page
+    assert "Miniature-S (a toy of 0.10 M parameters) on 2 benchmarks of invented questions" in page
     assert _title(FIGURES["routing"], load_results(tmp_path)).endswith(" · toy")
     assert "toy" not in what_was_run(load_results(tmp_path, paper_experiment()))

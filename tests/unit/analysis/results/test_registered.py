@@ -11,14 +11,17 @@ import pytest
 import yaml
 from null_experiment import Null
 
+from srpo.analysis.report.first_look import answers
 from srpo.analysis.report.page import _provenance
 from srpo.analysis.report.summary import registered
 from srpo.analysis.results import registered as module
 from srpo.analysis.results.claims import load_claims
-from srpo.analysis.results.clocks import CLOCKS
+from srpo.analysis.results.clocks import CLOCKS, clock_frame
 from srpo.analysis.results.registered import REGISTERED, load_registration, registration_of
 from srpo.analysis.results.verdicts import findings
+from srpo.analysis.tables.grid import number
 from srpo.errors import SrpoError
+from srpo.text import span
 
 SHA256 = "6489f889d780371d2db149d45edb5ef38228ca6af98ad2441b209ec4bfa7c8cb"
 """Of ``configs/registered.yaml``. Change both only before the first run of the experiment."""
@@ -67,7 +70,7 @@ def written(tmp_path, monkeypatch):
     def write(**changes):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
         path.write_text(yaml.safe_dump(CONTENT | changes))
-        for part in ("results.verdicts", "report.summary", "report.page"):
+        for part in ("results.verdicts", "report.summary", "report.first_look", "report.page"):
             monkeypatch.setattr(
                 f"srpo.analysis.{part}.registration_of", lambda experiment: registration_of(experiment, path)
             )
@@ -104,6 +107,22 @@ def test_the_report_has_date_checksum_and_departures(results, written):
     assert registered(results)[1] == "Other than registered: no runs of rlsd."
     other = replace(results, experiment=results.experiment.model_copy(update={"name": "other"}))
     assert registered(other) == []
+
+
+def test_the_first_screen_names_the_other_registered_clocks_with_their_leads(results, written):
+    """They stand beside the leads by the clock that decides; without a registration there is no sentence."""
+    assert not [sentence for sentence in answers(results, findings(results)) if "registered clocks" in sentence]
+    written(alternatives=["steps", "generated tokens"])
+    (said,) = (sentence for sentence in answers(results, findings(results)) if "registered clocks" in sentence)
+    assert said.startswith("Under the other registered clocks (steps and generated tokens), which decide nothing, SRPO")
+    frame = clock_frame(results).set_index(["clock", "method", "other"])
+    for other, title in (("grpo", "GRPO"), ("sdpo", "SDPO")):
+        rows = [frame.loc[clock, "srpo", other] for clock in ("steps", "generated tokens")]
+        ends = (number(end, sign=True) for end in sorted(row["difference"] for row in rows))
+        assert f"{span(*ends)} points over {title}" in said
+        for row in rows:
+            assert row["difference_low"] <= 0 <= row["difference_high"]  # so each is named
+    assert said.count("interval around 0: steps and generated tokens") == 2
 
 
 @pytest.mark.parametrize(
