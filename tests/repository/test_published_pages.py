@@ -132,7 +132,7 @@ def test_a_claim_is_a_sentence_or_an_estimate(pages: ModuleType) -> None:
     value = f"{gaps.loc[('grpo', 'average', '10h'), 'difference']:+.1f} points"
     assert shown(pages, "estimate tiny srpo_over_grpo_last") == value  # one run of each has no interval
     assert shown(pages, "claim tiny srpo_over_grpo_last") == f"SRPO ends above GRPO: one seed, {value}"
-    assert f"| SRPO ends above GRPO | one seed | {value.split()[0]} |" in shown(pages, "verdicts tiny")
+    assert f"| SRPO ends above GRPO | one seed | {value.split()[0]} points |" in shown(pages, "verdicts tiny")
 
 
 def test_runs_are_counted(pages: ModuleType) -> None:
