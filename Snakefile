@@ -16,7 +16,6 @@ include: "rules/matrix.smk"
 include: "rules/inputs.smk"
 include: "rules/resources.smk"
 include: "rules/machine.smk"
-include: "rules/estimate.smk"
 include: "rules/data.smk"
 include: "rules/models.smk"
 include: "rules/training.smk"
@@ -45,3 +44,8 @@ rule all:
         [LAYOUT.tuned] if EXPERIMENT.is_search else [*rules.write_report.output, LAYOUT.in_mlflow],
     message:
         "All results are there"
+
+
+# behind all rules
+include: "rules/targets.smk"
+include: "rules/estimate.smk"

@@ -506,7 +506,7 @@ def track_sync(results: Results) -> None:
     from srpo.tracking.mirror import sync
 
     for folder in _experiments(results):
-        sync(folder)
+        print(f"{folder}: {sync(folder)}")
 
 
 @track.command("copy")
@@ -639,7 +639,7 @@ def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
     from srpo.layout import Layout
 
     file = CONFIGS / "experiments" / f"{folder.name}.yaml"
-    missing = f"{folder}: no {Layout(folder).experiment.name} here"
+    missing = f"{folder}: no {Layout(folder).experiment.name} here" if folder.exists() else f"{folder}: does not exist"
     likely = [Path("results", folder.name), Path("published", folder.name)]
     near = [str(path) for path in likely if path.is_dir() and path != folder and not folder.is_absolute()]
     if near:
@@ -647,9 +647,9 @@ def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
     if not file.is_file():
         return SrpoError(f"{missing}{otherwise}")
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    elsewhere = "" if folder.parent == Path("results") else f" --config results={folder.parent}"
-    missing = f"{missing};" if folder.exists() else f"{folder} does not exist:"
-    return SrpoError(f"{missing} run snakemake --configfile {shown}{elsewhere}")
+    where = {Path("results"): "", Path(): f", then give results/{folder}"}
+    elsewhere = where.get(folder.parent, f" --config results={folder.parent}")
+    return SrpoError(f"{missing}; run snakemake --configfile {shown}{elsewhere}")
 
 
 def _experiments(results: Path) -> list[Path]:

@@ -101,7 +101,8 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
     try:
         return _read_files(run, files, training, horizon, layout)
     except SrpoError as error:
-        return RunStatus(run.path, "failed", horizon=horizon, last_change=max(files.values()), error=str(error))
+        said = str(error).replace(f"{layout.run(run)}/", "")  # the table cuts long lines
+        return RunStatus(run.path, "failed", horizon=horizon, last_change=max(files.values()), error=said)
 
 
 def _read_files(run: RunId, files: dict[str, float], training: Training, horizon: float, layout: Layout) -> RunStatus:

@@ -302,6 +302,25 @@ def test_a_missing_file_is_one_line(option: tuple[str, ...], tmp_path: Path) -> 
     assert result.stderr.splitlines()[1:] == ["--configfile nowhere.yaml: cannot be read (No such file or directory)"]
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["results/embedded/repot.html"], "repot.html: no rule makes it; did you mean results/embedded/report.html?"),
+        (["tables"], "tables: no rule makes it; give a file, such as results/embedded/report.html, or a rule: split, "),
+        (["results=out"], "results=out: no rule makes it; put --config before it"),
+        (["--config", "experiment=smoke"], "--config experiment: settings are mirror and results; to change an exper"),
+        (["--config", "training={max_steps: 2}"], "--config training: settings are mirror and results; to change an "),
+        (["--configfile", "smoke"], "configfile smoke: cannot be read (No such file or directory); did you mean "),
+    ],
+)
+def test_what_is_no_target_and_no_setting_is_one_line(tmp_path: Path, words: list[str], says: str) -> None:
+    result = snakemake(tmp_path, "--dry-run", *words)
+    assert result.returncode != 0
+    said = result.stdout + result.stderr
+    assert says in said
+    assert "runs; from nothing about" not in said  # the cost, which would hide it
+
+
 @pytest.mark.parametrize("made", [False, True])
 def test_a_target_behind_the_file_is_taken_for_another_file(tmp_path: Path, made: bool) -> None:
     target = tmp_path / "report.html"

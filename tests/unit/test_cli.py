@@ -211,7 +211,7 @@ def test_an_experiment_that_has_not_run_is_named_with_the_command_that_runs_it(
     file = CONFIGS / "experiments" / "smoke.yaml"
     monkeypatch.chdir(tmp_path)
     run = f"run snakemake --configfile {file}\n"
-    assert fails(capsys, *verb) == f"srpo: error: results/smoke does not exist: {run}"
+    assert fails(capsys, *verb) == f"srpo: error: results/smoke: does not exist; {run}"
     (tmp_path / "results/smoke").mkdir(parents=True)
     assert fails(capsys, *verb) == f"srpo: error: results/smoke: no experiment.yaml here; {run}"
 
@@ -220,7 +220,7 @@ def test_a_name_alone_is_not_a_folder(tmp_path: Path, monkeypatch, capsys: pytes
     monkeypatch.chdir(tmp_path)
     for folder in ("results", "published"):
         Path(folder, "smoke").mkdir(parents=True)
-    said = "smoke: no experiment.yaml here; did you mean results/smoke or published/smoke?\n"
+    said = "smoke: does not exist; did you mean results/smoke or published/smoke?\n"
     assert fails(capsys, "status", "smoke") == f"srpo: error: {said}"
 
 
@@ -229,7 +229,9 @@ def test_the_command_that_runs_an_experiment_suits_the_folders(
 ) -> None:
     monkeypatch.chdir(CONFIGS.parent)
     error = fails(capsys, "report", tmp_path / "smoke")
-    assert error.endswith(f": run snakemake --configfile configs/experiments/smoke.yaml --config results={tmp_path}\n")
+    command = "; run snakemake --configfile configs/experiments/smoke.yaml"
+    assert error.endswith(f"{command} --config results={tmp_path}\n")
+    assert fails(capsys, "report", "smoke") == f"srpo: error: smoke: does not exist{command}, then give results/smoke\n"
 
 
 @pytest.mark.parametrize(
@@ -291,7 +293,7 @@ def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None
     ("arguments", "word"),
     [
         ([], "report needs one folder: srpo report results/NAME"),
-        (["nowhere"], "nowhere: no experiment.yaml here; give results/NAME"),
+        (["nowhere"], "nowhere: does not exist; give results/NAME"),
         (["a", "b"], "report needs one folder; to compare: srpo report compare a b"),
         (["a", "--experiment", "b/experiment.yaml"], "report needs one folder"),
         (["compare", "a"], "report compare needs two folders"),

@@ -533,7 +533,9 @@ def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:
         raise SrpoError(f"{path}: all {len(asked['test'])} test questions are train questions; keep some for the test")
     for split, of_split in asked.items():
         if again := len(of_split) - len({*of_split}):
-            _log.warning("%s: %d of %d %s questions are repeated", path, again, len(of_split), split)
+            other = len({*zip(of_split, (row.ground_truth for row in rows[split]), strict=True)}) - len({*of_split})
+            what = f"repeated{f', {other} with another answer' if other else ''}"
+            _log.warning("%s: %d of %d %s questions are %s", path, again, len(of_split), split, what)
     systems = [
         {row.messages[0]["content"] if row.messages[1:] else "" for row in of_split} for of_split in rows.values()
     ]

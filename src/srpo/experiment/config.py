@@ -50,6 +50,9 @@ class Architecture(Config):
         return self
 
 
+FamilyName = Literal["chemistry", "physics", "biology", "materials", "tooluse"]
+"""A family of the toys' questions (:data:`srpo.miniature.families.FAMILIES`)."""
+
 FactsPerQuestion = Annotated[int, Field(ge=2, le=10)]
 
 
@@ -59,7 +62,7 @@ class WarmStart(Config):
     corpus: Literal["families", "splits", "files"]
     """What it learns from: the toys' families, made-up responses to the train splits' questions, or the responses that
     own data files give."""
-    families: dict[str, FactsPerQuestion | None] = Field(default_factory=dict)
+    families: dict[FamilyName, FactsPerQuestion | None] = Field(default_factory=dict)
     """The families of the corpus ``families``, and the number of facts in their questions; null: the family's own
     questions. Empty: all families with their own."""
     facts: int = 0
@@ -283,7 +286,7 @@ class MiniatureBenchmark(_DrawnBenchmark):
     """A procedural family of questions."""
 
     kind: Literal["miniature"]
-    family: str
+    family: FamilyName
     facts_per_question: FactsPerQuestion | None = None
     """The length of the reasoning: a question asks for the result of each of this number of facts, and one wrong fact
     makes the answer wrong. None: the family's own questions, of two or three facts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -67,20 +68,22 @@ class Columns(Config):
         if not prompt.strip():
             raise SrpoError(f"{where}: {self.prompt} = {prompt!r}: give a question")
         before = [{"role": "system", "content": system}] if system else []
-        return Row([*before, {"role": "user", "content": prompt}], answer, response or None, where)
+        unread = tuple(record.keys() - {self.prompt, self.answer, self.system, self.response})
+        return Row([*before, {"role": "user", "content": prompt}], answer, response or None, where, unread)
 
 
 @dataclass(frozen=True)
 class Row:
     """A question: its chat messages (a system message only if the row has one), its answer, and maybe a response.
 
-    ``where`` is its file and line, or row, for messages.
+    ``where`` is its file and line, or row, and ``unread`` its other columns, for messages.
     """
 
     messages: list[dict[str, str]]
     ground_truth: str
     response: str | None = None
     where: str = field(default="", compare=False)
+    unread: tuple[str, ...] = field(default=(), compare=False)
 
 
 def read_file(path: Path) -> bytes:
@@ -118,7 +121,7 @@ def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> li
 
 
 def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
-    """What may keep every reward at 0, whatever a model knows: one line for each; none of a function of one's own.
+    """What may keep every reward at 0, whatever a model knows, and columns that are not read: one line for each.
 
     A row with a response, which a warm start learns, need not say how to answer.
 
@@ -136,6 +139,10 @@ def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
         "questions have marks of a chat template, which is put around them once more; leave the marks out": marked,
         f"answers are {rows[0].ground_truth!r:.40}; is that meant?": same,
     }
+    for column in sorted({column for row in rows for column in row.unread}):
+        if near := difflib.get_close_matches(column.casefold(), Columns.model_fields, 1, 0.8):
+            what = f"questions have a column {column}, which is not read; did you mean {near[0]}?"
+            lines[what] = [row for row in rows if column in row.unread]
     return [f"{len(concerned)} of {len(rows)} {split} {what}" for what, concerned in lines.items() if concerned]
 
 
@@ -175,7 +182,7 @@ def _parquet(content: bytes, where: str, columns: Columns) -> Iterable[tuple[int
         known = (columns.prompt, columns.answer, columns.system, columns.response)
         wanted = [column for column in known if column in found]
         # with threads, a process that ends at once can abort
-        records = file.read(wanted, use_threads=False).to_pylist()
+        records = [dict.fromkeys(found) | row for row in file.read(wanted, use_threads=False).to_pylist()]
     except (OSError, pa.ArrowException) as error:
         raise SrpoError(f"{where}: not readable parquet ({' '.join(str(error).split())})") from error
     return enumerate(records, 1)

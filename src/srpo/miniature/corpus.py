@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from srpo.benchmarks.prompts import Messages, strip_thinking, teacher_messages
 from srpo.benchmarks.splits import Question, read_split
 from srpo.errors import SrpoError
-from srpo.experiment.config import WarmStart
-from srpo.miniature.families import FAMILIES, get_family
+from srpo.experiment.config import FamilyName, WarmStart
+from srpo.miniature.families import get_family
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class FamiliesCorpus:
     Held-out questions do not occur.
 
     Raises:
-        SrpoError: if there is no such family, or its questions cannot have that number of facts.
+        SrpoError: if the questions of one cannot have that number of facts.
     """
 
     def __init__(self, settings: WarmStart) -> None:
         self._families = [
             get_family(name, facts_per_question, settings.facts)
-            for name, facts_per_question in (settings.families or dict.fromkeys(FAMILIES)).items()
+            for name, facts_per_question in (settings.families or dict.fromkeys(get_args(FamilyName))).items()
         ]
         self._informed_fraction = settings.informed_fraction
         self._brevity = settings.brevity

@@ -468,10 +468,8 @@ def get_family(name: str, facts_per_question: int | None = None, facts: int = 0)
     """A family with a number of facts per question and a table of facts (:class:`Family`).
 
     Raises:
-        SrpoError: if there is none of that name, or its questions cannot have that number of facts.
+        SrpoError: if its questions cannot have that number of facts.
     """
-    if name not in FAMILIES:
-        raise SrpoError(f"family = {name!r}: unknown; there is {', '.join(FAMILIES)}")
     family = FAMILIES[name]
     if (facts_per_question or 0) > family.most_facts:
         raise SrpoError(f"facts_per_question = {facts_per_question}: family {name} has at most {family.most_facts}")

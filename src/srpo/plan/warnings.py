@@ -12,6 +12,7 @@ def warnings(plan: Plan) -> list[str]:
     return [
         *_of_the_card(plan),
         *_strange_questions(plan.experiment),
+        *_no_step(plan),
         *_too_late(plan),
         *_no_room(plan.experiment),
         *_searched_for_others(plan.experiment),
@@ -51,6 +52,15 @@ def _strange_questions(experiment: Experiment) -> list[str]:
         elif families and benchmark.family not in families:
             lines.append(f"{model} knows questions of {joined([*families])} only, and learns little on {name}")
     return lines
+
+
+def _no_step(plan: Plan) -> list[str]:
+    """Models whose budgets end before a first step: there is no checkpoint to evaluate."""
+    budgets = plan.experiment.training.budget_seconds
+    if plan.gpu is not None and plan.experiment.execution.rollout_engine != "sglang":
+        return []
+    models = dict.fromkeys(run.run.model for run in plan.runs if not max(run.steps.values()))
+    return [f"training.budget_seconds = {budgets}: {model} ends no step, by this estimate" for model in models]
 
 
 def _too_late(plan: Plan) -> list[str]:

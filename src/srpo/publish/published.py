@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import yaml
 
-from srpo.analysis.results.load import days, ends
+from srpo.analysis.results.load import days, ends, load_results
 from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, filled_in, identity_of
@@ -69,7 +69,7 @@ def publish(layout: Layout, folder: Path) -> dict[str, Any]:
 
     Raises:
         SrpoError: if a run is not finished, is none of the experiment's or was trained with other settings, if runs
-            of a seed are of several commits, or if a file was changed by hand.
+            of a seed are of several commits, or if a file is damaged or was changed by hand.
     """
     experiment = load_experiment(layout.experiment)
     if is_published(folder):
@@ -130,6 +130,7 @@ def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
     """
     runs = experiment.runs()
     _check_finished(experiment, runs, layout)
+    load_results(layout.folder, experiment)  # refuses what no report can be made of
     records = {run: read_mapping(layout.run_files(run).origin) for run in runs}
     for run, record in records.items():
         _check_settings(experiment, run, record["spec"], layout)

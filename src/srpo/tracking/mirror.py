@@ -24,6 +24,7 @@ from srpo.errors import SrpoError
 from srpo.files import read_events, read_json
 from srpo.layout import Layout, RunFiles
 from srpo.schema import flattened
+from srpo.text import plural
 from srpo.watch import Signal, summary_of
 
 if TYPE_CHECKING:
@@ -50,11 +51,14 @@ def tracking_uri(folder: Path) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Layout(folder).tracking_database}"
 
 
-def sync(folder: Path) -> None:
+def sync(folder: Path) -> str:
     """Make MLflow show every training run of ``results/<experiment>`` as its files are now.
 
     Args:
         folder: the experiment's folder; MLflow calls the experiment by its name.
+
+    Returns:
+        How many runs MLflow shows, in words.
 
     Raises:
         SrpoError: if MLflow cannot be reached, with the address of MLflow.
@@ -67,8 +71,8 @@ def sync(folder: Path) -> None:
     with _reachable(uri), FileLock(f"{place}.lock", timeout=LOCK_SECONDS):
         client = _connect(uri)
         experiment = _experiment(client, layout.folder.name)
-        for origin in layout.found(layout.any_run.origin):
-            _show(client, experiment, layout, RunFiles(origin.parent))
+        shown = [_show(client, experiment, layout, RunFiles(at.parent)) for at in layout.found(layout.any_run.origin)]
+    return f"MLflow at {without_password(uri)} shows {plural(sum(shown), 'run')}"
 
 
 @contextmanager
@@ -99,17 +103,17 @@ def _experiment(client: MlflowClient, name: str) -> str:
     return made
 
 
-def _show(client: MlflowClient, experiment: str, layout: Layout, files: RunFiles) -> None:
-    """Make the MLflow run of a training run, unless the present one shows the same files."""
+def _show(client: MlflowClient, experiment: str, layout: Layout, files: RunFiles) -> bool:
+    """Make the MLflow run of a training run, unless the present one shows the same files; False without any step."""
     from mlflow.entities import Metric, Param
 
     steps = list(read_events(files.steps))
     if not steps:
-        return
+        return False
     place, source = files.folder.relative_to(layout.folder).as_posix(), _hash(files)
     found = client.search_runs([experiment], f"tags.`srpo.path` = '{place}'")
     if any(run.data.tags.get("srpo.files") == source for run in found):
-        return
+        return True
     for run in found:
         client.delete_run(run.info.run_id)
     description = yaml.load(files.origin.read_text(), Loader=_YAML_LOADER)
@@ -134,6 +138,7 @@ def _show(client: MlflowClient, experiment: str, layout: Layout, files: RunFiles
     if files.summary.exists():
         client.set_terminated(number, "FINISHED", ends[-1])
     client.set_tag(number, "srpo.files", source)
+    return True
 
 
 def _hash(files: RunFiles) -> str:

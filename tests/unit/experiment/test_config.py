@@ -539,6 +539,19 @@ SUMS = {
             {**SUMS, "source": {**SUMS["source"], "commit": 0}},
             ["benchmarks.sums.source.commit = 0", "quote it"],
         ),
+        (
+            "models",
+            "mine",
+            {"extends": "smollm2-135m", "title": "X", "file": "x"},
+            ["file: unknown key; did you mean path?"],
+        ),
+        (
+            "models",
+            "mine",
+            {**MODEL, "title": "Mine", "warm_start": {**MODEL["warm_start"], "families": {"phisics": None}}},
+            ["models.mine.warm_start.families.phisics", "'chemistry', 'physics', 'biology', 'materials' or 'tooluse'"],
+        ),
+        ("benchmarks", "own/calls", {**CALLS, "family": "calls"}, ["benchmarks.calls.family = 'calls'", "'tooluse'"]),
         ("benchmarks", "own/calls", {**CALLS, "facts_per_question": 11}, ["facts_per_question = 11", "equal to 10"]),
         (
             "models",

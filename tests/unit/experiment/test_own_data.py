@@ -211,9 +211,10 @@ def test_a_mistake_is_one_line(folder: Path, changes: dict, words: str):
 def test_repeated_questions_and_those_in_both_files_are_counted(folder: Path, caplog: pytest.LogCaptureFixture):
     (folder / "data" / "train.jsonl").write_text(lines(40) + lines(3))
     (folder / "data" / "t.jsonl").write_text(TEST + lines(2))
+    (folder / "data" / "train.jsonl").write_text(lines(40) + lines(3).replace('"4"', '"5"'))
     assert sums().questions("test") == 8
     assert [record.getMessage() for record in caplog.records] == [
-        "data/sums.yaml: 3 of 43 train questions are repeated",
+        "data/sums.yaml: 3 of 43 train questions are repeated, 1 with another answer",
         "data/sums.yaml: 2 of 8 test questions are train questions",
     ]
 
@@ -230,6 +231,7 @@ def test_repeated_questions_and_those_in_both_files_are_counted(folder: Path, ca
         (' <answer>"', '", "system": "Write <answer>."', ["the system messages of train and test differ: 'W"]),
         ("? <answer>", "? [INST] <answer>", ["{} questions have marks of a chat template, which is put around them o"]),
         ("{", '{"system": "", ', []),
+        ("{", '{"sytem": "", "id": 1, ', ["{} questions have a column sytem, which is not read; did you mean system?"]),
         ('"answer": "', '"answer": "so\\n', ["{} answers have several lines, all of which reward = answer_match comp"]),
     ],
 )

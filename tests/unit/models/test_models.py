@@ -187,8 +187,6 @@ def test_a_corpus_may_be_about_some_families():
     assert list(corpus.probes(random.Random(0), 2)) == ["materials"]
     rng = random.Random(0)
     assert all(corpus.draw(rng).messages[-1]["content"].startswith("In phase ") for _ in range(20))
-    with pytest.raises(SrpoError, match="family = 'alchemy': unknown"):
-        FamiliesCorpus(WarmStart(corpus="families", steps=1, families={"alchemy": None}))
 
 
 def test_a_corpus_is_about_its_table_of_facts_with_its_numbers_of_facts():

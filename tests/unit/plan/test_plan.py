@@ -276,7 +276,17 @@ def test_what_only_comes_after_the_end_of_a_run_is_named() -> None:
     ]
     for experiment in (CONFIGS / "experiments").glob("*.yaml"):
         said = warnings(plan.make_plan(load_experiment(experiment)))
-        assert not [line for line in said if line.startswith(("training.warmup", "training.validate"))]
+        assert not [
+            line for line in said if line.startswith(("training.warmup", "training.validate", "training.budget"))
+        ]
+
+
+def test_a_budget_in_which_no_step_ends_is_named() -> None:
+    block = {"models": ["qwen3-0.6b"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
+    mine = load_experiment({"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block], "tuned": None})
+    (line,) = warnings(plan.make_plan(mine))
+    assert line.startswith("training.budget_seconds = {'1h': 4.0, '5h': 5.0, ")
+    assert line.endswith(": qwen3-0.6b ends no step, by this estimate")
 
 
 def test_a_response_longer_than_a_toy_has_positions_is_named() -> None:

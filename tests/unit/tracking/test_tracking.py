@@ -66,7 +66,7 @@ def truncate(path: Path, lines: int) -> None:
 def test_a_training_run_is_shown_whole(results: Path) -> None:
     folder = results / "runs" / RUN.path
     append_event(folder / "attempts.jsonl", {"attempt": 1, "event": "start", "time": 1.7e9, "step": 0})
-    sync(results)
+    assert sync(results).endswith(" shows 1 run")
     (run,) = mlflow_runs(results)
     assert (run.info.status, run.info.run_name) == ("FINISHED", "physics s1 srpo miniature-small")
     tags = run.data.tags

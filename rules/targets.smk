@@ -1,0 +1,21 @@
+# Targets are checked before the cost is printed: Snakemake names one that no rule makes behind it, among other words.
+
+from snakemake.cli import get_argument_parser
+
+from srpo.mistakes import hint, nearest
+
+
+def check_targets(targets):
+    made = [name for rule in workflow.rules for name in (rule.name, *map(str, rule.output)) if "{" not in name]
+    for target in targets:
+        if not any(target == rule.name or rule.is_producer(target) for rule in workflow.rules):
+            meant = "; put --config before it" if "=" in target else hint(nearest(target, made))
+            rules = ", ".join(rule.name for rule in workflow.rules)
+            allowed = f"; give a file, such as {LAYOUT.report}, or a rule: {rules}"
+            raise WorkflowError(f"{target}: no rule makes it{meant or allowed}")
+
+
+# a workflow that includes this one may have more rules
+alone = str(workflow.current_basedir) == str(Path(workflow.main_snakefile).parent / "rules")
+if alone and workflow.is_main_process and "snakemake" in Path(sys.argv[0]).parts:
+    check_targets(get_argument_parser().parse_known_args()[0].targets)
