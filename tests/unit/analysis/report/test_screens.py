@@ -124,6 +124,13 @@ def test_no_sentence_of_the_summary_is_longer_than_three_lines(page, tmp_path):
     assert all(lines[text] <= 3 for text in sentences)  # beside the card
 
 
+def test_no_table_is_wider_than_the_paper(page, tmp_path):
+    """Letter in landscape is 965 pixels wide between its margins; for a wider table Chromium prints all smaller."""
+    printed = page.replace("@media print", "@media screen").replace("<details", "<details open")
+    widest = "Math.max(...[...d.querySelectorAll('table, img, pre')].map(e => e.getBoundingClientRect().right))"
+    assert 500 < measure(printed, tmp_path, 965, 700, widest) <= 965
+
+
 def test_on_paper_the_summary_is_one_page_and_folded_sections_are_printed(page, tmp_path):
     first = page[: page.index('<details class="section">')] + "</main></body></html>"
     assert printed_pages(first, tmp_path) == 1
