@@ -231,7 +231,9 @@ def _decided(findings: Sequence[Finding]) -> str:
     primary = [finding for finding in papers if finding.claim.primary]
     others = [finding for finding in papers if not finding.claim.primary]
     if not primary:
-        return "No primary claim is tested here (yet)."
+        outcomes = [o for f in findings if f.claim.kind == "primary" and not f.same for o in f.outcomes]
+        reasons = listed(list(dict.fromkeys(outcome.reason for outcome in outcomes)), LONGEST)
+        return f"No primary claim is tested here: {reasons}."
     verdicts = {finding.verdict for finding in primary}
     if "one seed" in verdicts and verdicts <= {"one seed", *UNTESTED}:
         return f"One run each: nothing is decided, of {plural(len(primary), 'primary claim')}."

@@ -147,7 +147,7 @@ def test_an_empty_folder_renders_with_figures_that_say_so(tmp_path):
     assert "0 of 6 training runs are finished" in page
     assert page.count(": No data (yet).") == len(SHOWN) - 1  # our questions are shown if one is tested
     assert set(verdicts(tmp_path).values()) == {"not tested"}
-    assert "No primary claim is tested here (yet)." in page
+    assert "No primary claim is tested here: not measured yet; not run with grpo_at_srpo_settings." in page
 
 
 def test_base_models_alone_render(tmp_path):
