@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 from typing import cast
 
 import numpy as np
-import pandas as pd
 
 from srpo.analysis.results.cross_fit import MIN_QUESTIONS, WINDOW, late_drop
 from srpo.analysis.results.load import RUN_KEY, Results, RunKey, by_run
@@ -27,7 +26,7 @@ class RunLogs:
 
     def __init__(self, results: Results) -> None:
         self.results = results
-        self.steps = by_run(pd.concat([results.steps, case_shares(results.steps)], axis=1))
+        self.steps = by_run(results.steps)
         self.validations = by_run(results.validations)
         runs, repeated = results.runs.set_index(RUN_KEY), repeated_runs(results)
         self._finished = cast(dict[RunKey, bool], (runs["status"] == "finished").to_dict())
@@ -124,26 +123,3 @@ class RunLogs:
 def logarithms(lookup: Lookup) -> Lookup:
     """The logarithm of each value: a difference of two of them is a ratio in which both are uncertain."""
     return lambda *key: {seed: np.log(values) for seed, values in lookup(*key).items()}
-
-
-_CASE_METRICS = ("sibling_available_fraction", "correct_fraction", "all_wrong_groups")
-
-
-def case_shares(steps: pd.DataFrame) -> pd.DataFrame:
-    """Shares of each step's rollouts in table 7's four cases, columns ``cases/<case>``.
-
-    They follow from what is logged. A wrong rollout has no correct sibling only if its whole group is wrong, so the
-    share of such groups is the share of wrong rollouts without a sibling. The other three follow from the share of
-    correct rollouts and the share of rollouts with a correct sibling.
-    """
-    logged = steps.reindex(columns=[f"routing/{name}" for name in _CASE_METRICS]).astype(float)
-    available, correct, wrong_without = (logged[name] for name in logged)
-    correct_without = 1 - available - wrong_without
-    correct_with = correct - correct_without
-    shares = {
-        "correct_with_sibling": correct_with,
-        "correct_without_sibling": correct_without,
-        "wrong_with_sibling": 1 - correct_with - correct_without - wrong_without,
-        "wrong_without_sibling": wrong_without,
-    }
-    return pd.DataFrame(shares).add_prefix("cases/")

@@ -13,7 +13,7 @@ from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
 from srpo.analysis.tables.gap_table import before_training_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import splits_table
-from srpo.analysis.tables.routing_tables import cases_table, group_table, routing_table
+from srpo.analysis.tables.routing_tables import group_table, routing_table
 from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
 from srpo.analysis.tables.score_tables import ablation_table, differences_table, ends_table, main_table
 from srpo.analysis.tables.settings_table import settings_table
@@ -33,7 +33,6 @@ TABLES = {
     "table4": splits_table,
     "table6": group_table,
     "table7": routing_table,
-    "routing_cases": cases_table,
     "step_seconds": step_seconds_table,
     "budgets": budgets_table,
     "clocks": clocks_table,

@@ -1,20 +1,15 @@
-"""Routing: one group (table 6), the routing rule (table 7), and how often each of its cases occurred."""
+"""Routing: one group (table 6), and the routing rule (table 7)."""
 
-import math
 from typing import Any
 
 import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES
-from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
-from srpo.analysis.results.lookups import available, combine, estimate_columns
-from srpo.analysis.results.matrix import is_paired, planned
-from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import method_title, run_title
 from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
 from srpo.analysis.tables.settings_table import method_spec
-from srpo.analysis.tables.table import Table, estimate_cell, intervals_note
+from srpo.analysis.tables.table import Table
 from srpo.text import printable
 
 _ROUTED = [
@@ -110,7 +105,7 @@ _CASES = {
 
 
 def routing_table(results: Results) -> Table:
-    """Table 7: which branch each kind of rollout takes, by method, and how often each kind occurred."""
+    """Table 7: which branch each kind of rollout takes, by method."""
     routings = []
     for name in results.experiment.methods:
         method, _ = method_spec(results, name)
@@ -131,35 +126,3 @@ def routing_table(results: Results) -> Table:
     grids = [Grid("Method", list(_CASES.values()), body, "Branch", numeric=False)] if body else []
     notes = ["A sibling is available if another rollout of the same question is correct."]
     return Table("table7", "Table 7. The branch a rollout takes", notes, frame, {}, grids)
-
-
-def cases_table(results: Results) -> Table:
-    """How often each case of table 7 occurred, early and late in training."""
-    logs, grids = RunLogs.of(results), []
-    rows: list[dict[str, Any]] = []
-    parts = {"early": "first tenth", "late": "last tenth"}
-    for model, spec in results.experiment.models.items():
-        body = []
-        for method, benchmarks in planned(results, model).items():
-            found = {}
-            for case in _CASES:
-                lookup = logs.metric(model, f"cases/{case}")
-                for when in parts:
-                    over = available(lookup, {(method, when): 100.0}, benchmarks)
-                    paired = is_paired(results, model)
-                    estimate = combine(lookup, {(method, when): 100.0}, over, PERCENT, paired=paired)
-                    found[case, when] = estimate
-                    key = {"model": model, "method": method, "case": case, "part": when, "benchmarks": len(over)}
-                    rows.append(key | estimate_columns("percent", estimate))
-            body.append(Row(method_title(results, method), [estimate_cell(found[c, w]) for c in _CASES for w in parts]))
-        if any(row["model"] == model and not math.isnan(row["percent"]) for row in rows):
-            heads = [(" ".join(_CASES[case]).lower(), parts[when]) for case in _CASES for when in parts]
-            grids.append(Grid("Method", heads, body, spec.title))
-    names = ["model", "method", "case", "part", "benchmarks", "percent", "percent_low", "percent_high", "percent_unit"]
-    notes = [
-        "Percent of rollouts in the first and the last tenth of training, averaged over the benchmarks with a finished "
-        f"run. {intervals_note(row['percent_unit'] for row in rows)}"
-    ]
-    digits = dict.fromkeys(["percent", "percent_low", "percent_high"], 1)
-    frame = pd.DataFrame(rows, columns=names)
-    return Table("routing_cases", "How often each case of table 7 occurred", notes, frame, digits, grids)

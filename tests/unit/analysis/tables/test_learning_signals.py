@@ -76,11 +76,9 @@ def test_intervals_of_shares_stay_within_0_and_100_percent(tmp_path):
             text = re.sub(rf'"{name}": [^,}}]+', f'"{name}": {values[seed - 1]}', text)
         path.write_text(text)
     write_tables(load_results(tmp_path), tmp_path / "tables")
-    rows = [row | {"value": row["percent"]} for row in read(tmp_path / "tables/routing_cases.csv")]
-    ends = {(row["case"], row["percent_low"], row["percent_high"]) for row in rows if row["percent_low"]}
     shares = [row for row in read(tmp_path / "tables/diagnostics.csv") if row["unit"] == "%" and row["value_low"]]
-    ends |= {(row["metric"], row["value_low"], row["value_high"]) for row in shares}
-    assert {*logged, "wrong_without_sibling"} - {"routing/all_wrong_groups"} <= {name for name, *_ in ends}
+    ends = {(row["metric"], row["value_low"], row["value_high"]) for row in shares}
+    assert {*logged} <= {name for name, *_ in ends}
     for name, low, high in ends:
         assert float(low) >= 0, name
         assert float(high) <= 100 or name == "weights/loss_scale"
