@@ -139,12 +139,6 @@ def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(prompts, family,
     assert 0 < error < 1.5 * expected < 0.2
 
 
-def test_bfloat16_that_would_be_emulated_is_refused(model, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False, "amx_bf16": False})
-    with pytest.raises(SrpoError, match=r"^execution\.precision = bfloat16: .*; use float32$"):
-        make_engine(model, precision="bfloat16")
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_low_temperature_is_greedy(family, prompts):
     model = make_model(family=family)

@@ -31,7 +31,7 @@ from srpo.analysis.report.first_look import (
     what_was_run,
 )
 from srpo.analysis.report.page import render
-from srpo.analysis.report.summary import background, power_sentence, remarks
+from srpo.analysis.report.summary import background, remarks
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.scores import Scores
@@ -58,15 +58,6 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     ends = curves.groupby("method")["clock"].max()
     assert 11.5 < ends["srpo"] <= 12
     assert ends["grpo"] == ends["sdpo"] == 20
-
-
-def test_each_number_of_seeds_is_said_of_its_methods(tmp_path):
-    (block,) = tiny_experiment()["matrix"]
-    matrix = [block | {"methods": ["grpo", "srpo"], "seeds": [1, 2, 3]}, block | {"methods": ["advantage_mix"]}]
-    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
-    said = power_sentence(load_results(tmp_path))
-    assert said.startswith("GRPO and SRPO: 3 seeds would resolve ±")
-    assert " Advantage mix: one seed resolves nothing, 2 seeds ±" in said
 
 
 @pytest.mark.parametrize(
