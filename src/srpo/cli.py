@@ -400,9 +400,11 @@ def publish(
     from srpo.layout import Layout, check_writable
     from srpo.publish import published
 
-    folder = to / results.name
+    source, folder = _experiment_folder(results), to / results.name
     check_writable(folder)
-    found = published.publish(Layout(_experiment_folder(results)), folder)
+    if published.is_published(results) or folder.resolve() == source.resolve():
+        raise SrpoError(f"publish {results} --to {to}: give results/NAME, and another folder to publish it in")
+    found = published.publish(Layout(source), folder)
     if "-dirty" in str(found["commit"]):
         print(f"srpo: warning: {folder}: of a commit with local changes, which nobody can train again", file=sys.stderr)
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -426,7 +428,7 @@ def report(
     match results or [], experiment:
         case [], Path():
             file = experiment
-        case [folder], None:
+        case [folder], None if folder != "compare":
             file = Layout(_experiment_folder(Path(folder))).experiment
         case ["compare", a, b], _ if Path(a).resolve() == Path(b).resolve():
             raise SrpoError(f"report compare {a} {b}: one folder twice; give two")
@@ -606,11 +608,12 @@ def _open(file: Path, resolved: Path | None) -> _Opened:
     check_writable(layout.folder)
     if resolved is None and not file.exists():
         raise _no_experiment(layout.folder, f"; srpo experiment NAME --output {file} writes one")
+    if resolved is not None and not resolved.is_file():
+        raise SrpoError(f"--resolved {resolved}: no such file; start Snakemake again, which writes it")
+    opened = _Opened(load_experiment(resolved or file), layout)
     if resolved is not None:
-        if not resolved.is_file():
-            raise SrpoError(f"--resolved {resolved}: no such file; start Snakemake again, which writes it")
         write_resolved(resolved.read_text(), file)
-    return _Opened(load_experiment(file), layout)
+    return opened
 
 
 def _experiment_folder(folder: Path) -> Path:
@@ -656,11 +659,9 @@ def _experiments(results: Path) -> list[Path]:
     """The folders of one experiment's or of all experiments' results."""
     from srpo.layout import Layout
 
-    folders = [results] if Layout(results).experiment.exists() else sorted(results.glob("*"))
-    experiments = [folder for folder in folders if Layout(folder).experiment.exists()]
-    if not experiments:
-        raise _no_experiment(results, " or one folder below")
-    return experiments
+    below = [folder for folder in sorted(results.glob("*")) if Layout(folder).experiment.exists()]
+    one = Layout(results).experiment.exists() or not below
+    return [_experiment_folder(folder) for folder in ([results] if one else below)]
 
 
 def _resolved(experiment: config.Experiment, output: Path | None) -> None:

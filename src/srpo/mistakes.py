@@ -78,7 +78,9 @@ def validated(
             likely = near and near + _CONVERSIONS.get(str(path[-1]), "")
             if each["input"] in known:
                 likely = f"{each['input']}: {path[-1]}"
-            what = f"unknown key{hint(likely) or section(str(path[-1]), places or {})}"
+            elsewhere = section(str(path[-1]), places or {})
+            exact = f"; {path[-1]} belongs" in elsewhere
+            what = f"unknown key{elsewhere if exact else hint(likely) or elsewhere}"
         elif key and each["type"] != "missing" and len(value) < 200:
             key = f"{key} = {value}"
         line = ": ".join(filter(None, [where, key, what or reason(each) + _also_valid(model, path, each)]))
@@ -178,6 +180,8 @@ _PATTERNS = {
     r"^[a-z0-9][a-z0-9_-]*$": "give small letters, digits, hyphens and underscores; a letter or digit is first",
     r"^[0-9a-f]{64}$": "give the 64 digits of a SHA-256",
     r"^[0-9a-f]{40}$": "give the 40 digits of a commit",
+    r"^[\w.-]+==[\w.]+$": "give NAME==VERSION",
+    r"^(@[\w.-]+/)?[\w.-]+@\d[\w.-]*$": "give NAME@VERSION",
     REPOSITORY: "give OWNER/NAME",
 }
 """What a pattern of a configuration class asks for."""

@@ -8,7 +8,6 @@ response's length, and a response that cannot be parsed is wrong, not an error. 
 import contextlib
 import inspect
 import json
-import pkgutil
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from srpo.errors import SrpoError
-from srpo.imports import import_optional
+from srpo.imports import import_optional, resolve_own
 
 REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""
@@ -87,10 +86,9 @@ def find_reward(kind: str) -> Reward:
 @cache
 def _own_function(kind: str) -> Callable[[str, str], object]:
     try:
-        function = pkgutil.resolve_name(kind)
-    except (Exception, SystemExit) as error:  # the module may fail in any way
-        reason = f"cannot be imported ({' '.join(str(error).split()) or type(error).__name__})"
-        raise SrpoError(f"reward = {kind}: {reason}; install the module, or name its folder in PYTHONPATH") from error
+        function: Callable[[str, str], object] = resolve_own(kind)
+    except ValueError as error:
+        raise SrpoError(f"reward = {error}") from error
     try:
         inspect.signature(function).bind("response", "ground truth")
     except (TypeError, ValueError) as error:

@@ -276,6 +276,22 @@ def test_data_verbs(layout: Layout) -> None:
     assert json.loads(layout.statistics("physics").read_text())["rows"] == {"test": expected}
 
 
+def test_what_is_no_experiment_replaces_none(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    before = layout.experiment.read_text()
+    (layout.folder / "notes.yaml").write_text("- to do")
+    options = ["--experiment", layout.experiment, "--resolved", layout.folder / "notes.yaml"]
+    assert "notes.yaml: a mapping of keys to values is expected, found list" in fails(capsys, "tune", *options)
+    assert layout.experiment.read_text() == before
+
+
+def test_a_folder_may_be_given_by_its_file(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for results in (layout.folder.parent, layout.folder, layout.experiment):
+        assert cli.main(["status", str(results)]) == 0
+        said.append(capsys.readouterr().out)
+    assert said == [said[0]] * 3
+
+
 def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(layout.folder, load_experiment(layout.experiment))
     assert cli.main(["report", "--experiment", str(layout.experiment), "--only", "tables", "--only", "html"]) == 0
@@ -297,6 +313,7 @@ def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None
         (["a", "b"], "report needs one folder; to compare: srpo report compare a b"),
         (["a", "--experiment", "b/experiment.yaml"], "report needs one folder"),
         (["compare", "a"], "report compare needs two folders"),
+        (["compare"], "report compare needs two folders"),
     ],
 )
 def test_report_mistakes(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:

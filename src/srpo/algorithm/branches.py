@@ -4,12 +4,17 @@ A method's routing table names branches (``configs/methods``); configuration, lo
 :data:`BRANCHES`. Configuration reads this module, so it imports no torch: a branch names its function.
 """
 
-from collections.abc import Callable, Iterable
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from srpo.imports import resolve_own
+
+Loss = Literal["policy_gradient", "distillation"]
+Sibling = Literal["never", "if_correct", "required", "not_shown"]
 Function = str | Callable[..., Any]
 """A function, or the name under which it is imported when it is first used: ``module:function``."""
 
@@ -38,16 +43,38 @@ class Branch:
 
     name: str
     title: str
-    loss: Literal["policy_gradient", "distillation"] | None
-    sibling: Literal["never", "if_correct", "required", "not_shown"] = "never"
+    loss: Loss | None
+    sibling: Sibling = "never"
     advantage: Function | None = None
     divergence: Function | None = None
     excludes: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for key, kinds in (("loss", Loss), ("sibling", Sibling)):
+            if (given := getattr(self, key)) not in get_args(kinds) and (key, given) != ("loss", None):
+                raise ValueError(f"branch {self.name}: {key} = {given!r}: give one of {', '.join(get_args(kinds))}")
+        if not re.fullmatch("[a-z0-9_]+", self.name):
+            raise ValueError(f"branch {self.name!r}: a name has small letters, digits and underscores")
         if self.loss == "distillation" and (self.divergence is None or self.sibling != "required"):
             raise ValueError(f"branch {self.name}: distillation needs a divergence and sibling = required")
+
+    def check(self, settings: Collection[str]) -> None:
+        """Check what a branch names, before a run needs it; our own functions are not imported for this.
+
+        Raises:
+            ValueError: if a key of a method, another branch or a function is unknown, or takes other arguments.
+        """
+        for key, known in (("settings", settings), ("excludes", BRANCHES)):
+            for name in {*getattr(self, key)} - {*known}:
+                raise ValueError(f"branch {self.name}: {key} = {name}: unknown")
+        for key, more in (("advantage", ["advantage"]), ("divergence", [])):
+            function, takes = getattr(self, key), ["method", *more, "student", "teacher"]
+            if function is not None and not str(function).startswith("srpo."):
+                try:
+                    inspect.signature(_imported(function)).bind(*takes)
+                except TypeError as error:
+                    raise ValueError(f"branch {self.name}: {key}({', '.join(takes)}): {error}") from error
 
     @property
     def uses_teacher(self) -> bool:
@@ -65,7 +92,7 @@ class Branch:
 
 def _imported(function: Function | None) -> Callable[..., Any]:
     assert function is not None
-    return resolve_name(function) if isinstance(function, str) else function
+    return resolve_own(function) if isinstance(function, str) else function
 
 
 BRANCHES: dict[str, Branch] = {}

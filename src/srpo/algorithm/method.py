@@ -5,7 +5,6 @@ Names are those that SDPO's verl configuration and TRL's ``SDPOConfig`` share; d
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from srpo.algorithm.branches import BRANCHES, trained_branches
 from srpo.algorithm.teacher import SIBLING_ONLY, Ema, Teacher, TeacherContext
+from srpo.imports import resolve_own
 from srpo.schema import AtLeastOne, Config, Count, Fraction, NotNegative, Positive, Rate, Title
 
 
@@ -145,11 +145,11 @@ class Method(Config):
         module = raw.get("module") if isinstance(raw, Mapping) else None
         if isinstance(module, str):
             try:
-                importlib.import_module(module)
-            except Exception as error:  # the module may fail in any way
-                why = " ".join(str(error).split()) or type(error).__name__
-                where = "install it, or name its folder in PYTHONPATH"
-                raise ValueError(f"module = {module}: cannot be imported ({why}); {where}") from error
+                resolve_own(module)
+                for branch in BRANCHES.values():
+                    branch.check(cls.model_fields)
+            except ValueError as error:
+                raise ValueError(f"module = {module}: {str(error).removeprefix(f'{module}: ')}") from error
         return raw
 
     @property

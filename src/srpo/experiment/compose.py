@@ -272,9 +272,9 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[
             problems[f"overrides.{name}"] = (
                 f"{where}: overrides.{name}: not a method of the matrix ({', '.join(methods)})"
             )
-        elif {"name", "title", "routing"} & values.keys():
+        elif fixed := [key for key in ("name", "title", "routing") if key in values]:
             problems[f"overrides.{name}"] = (
-                f"{where}: overrides.{name} = {values!r}: give hyperparameters of the method"
+                f"{where}: overrides.{name}.{fixed[0]}: no hyperparameter; write a method that extends {name}"
             )
         elif name in raw["methods"]:
             raw["methods"][name] = {**raw["methods"][name], **values}
@@ -422,7 +422,9 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
             "underscores, and begins with a letter, digit or underscore"
         )
     if kind == "methods" and name == "base":
-        raise SrpoError(f"{where}: method 'base': this name is reserved for the untrained model; rename the file")
+        raise SrpoError(
+            f"{where}: method 'base': the untrained model's name, which is always evaluated; leave it out, or rename it"
+        )
     if not (own_file or path.is_file()):
         known = [*shipped] or sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
         likely = hint(nearest(name, known))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -112,3 +113,34 @@ def test_configuration_reads_branches_and_methods_without_torch():
 def test_a_rule_that_drops_groups_is_checked(changes, message):
     with pytest.raises(ValueError, match=message):
         load_method("srpo", **changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("loss='policy'", "branch new: loss = 'policy': give one of policy_gradient, distillation"),
+        ("loss=None, sibling='always'", "branch new: sibling = 'always': give one of never, if_correct, required, not"),
+        ("loss=None, settings=('colour',)", "branch new: settings = colour: unknown"),
+        ("loss=None, excludes=('no_branch',)", "branch new: excludes = no_branch: unknown"),
+        ("loss=None, advantage='nowhere:f'", "nowhere:f: cannot be imported (No module named 'nowhere'); install the "),
+        ("loss=None, advantage='math:f'", "math:f: cannot be imported (module 'math' has no attribute 'f')"),
+        ("loss=None, advantage=lambda a: a", "branch new: advantage(method, advantage, student, teacher): too many"),
+        ("loss=None)); sys.exit((0", "cannot be imported (0)"),
+        ("loss=None)); register(Branch('mix', 'M', loss=None", "cannot be imported (branch mix: already registered)"),
+    ],
+)
+def test_a_branch_of_ones_own_is_checked_before_a_run(tmp_path, monkeypatch, given, says) -> None:
+    name = f"own_{abs(hash(given))}"
+    imports = "import sys\nfrom srpo.algorithm.branches import Branch, register\n"
+    (tmp_path / f"{name}.py").write_text(f"{imports}register(Branch('new', 'N', {given}))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    known = {**BRANCHES}
+    monkeypatch.setattr("srpo.algorithm.branches.BRANCHES", known)
+    monkeypatch.setattr("srpo.algorithm.method.BRANCHES", known)
+    with pytest.raises(ValueError, match=f"^method grpo: module = {name}: .*{re.escape(says)}"):
+        load_method("grpo", module=name)
+
+
+def test_the_name_of_a_branch_is_that_of_a_metric() -> None:
+    with pytest.raises(ValueError, match="branch 'My branch': a name has small letters, digits and underscores"):
+        Branch("My branch", "M", loss=None)

@@ -289,7 +289,15 @@ def test_run_outside_the_matrix() -> None:
             ["srpo.second_routing.wrong_no_sibling: unknown key; did you mean wrong_without_sibling?"],
         ),
         ({"overrides": {"ppo": {"learning_rate": 1.0}}}, ["overrides.ppo", "grpo, sdpo, srpo"]),
-        ({"overrides": {"grpo": {"routing": {}}}}, ["overrides.grpo", "hyperparameters"]),
+        (
+            {"overrides": {"grpo": {"routing": {}}}},
+            ["overrides.grpo.routing: no hyperparameter; write a method"],
+        ),
+        (
+            {"matrix": [PHYSICS | {"methods": ["base"]}]},
+            ["method 'base'", "which is always evaluated; leave it out"],
+        ),
+        ({"training": {**SHARED, "top_p": 0.9}}, ["training.top_p: unknown key; top_p belongs into evaluation"]),
         ({"methods": ["grpo"]}, ["unknown key methods", "matrix"]),
         ({"seeds": 3}, ["experiment: seeds: unknown key; seeds belongs into a block of matrix"]),
         ({"lr": 1.0e-4}, ["experiment: lr: unknown key; learning_rate belongs into overrides, below a method"]),

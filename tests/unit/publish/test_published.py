@@ -209,6 +209,18 @@ def test_what_cannot_be_published(results: Path, capsys, spoil, message: str) ->
     assert not Path("published").exists()
 
 
+def test_what_is_published_is_not_published_again_and_replaces_no_results(results: Path, capsys) -> None:
+    before = contents(results)
+    said = "give results/NAME, and another folder to publish it in"
+    assert said in fails(capsys, "publish", results, "--to", results.parent)
+    assert contents(results) == before
+    assert cli.main(["publish", str(results)]) == 0
+    assert said in fails(capsys, "publish", "published/tiny")
+    capsys.readouterr()
+    assert cli.main(["status", "published/tiny"]) == 0
+    assert "6 evaluated" in capsys.readouterr().out
+
+
 def test_an_unknown_commit_is_refused_and_a_changed_one_named(results: Path, capsys) -> None:
     for commit, status in (("unknown", 2), ("a1b2-dirty", 0)):
         for origin in results.rglob("run.yaml"):

@@ -16,8 +16,6 @@ from srpo.analysis.results.titles import MISSING, benchmark_title, method_title
 from srpo.analysis.results.verdicts import Finding, findings
 from srpo.analysis.tables.grid import Cell, Grid, Row, markdown
 from srpo.analysis.tables.table import estimate_cell
-from srpo.errors import SrpoError
-from srpo.layout import Layout
 from srpo.schema import flattened
 
 _NAMES = ("name", "title")
@@ -32,7 +30,7 @@ def compare(first: Path, second: Path) -> str:
     Raises:
         SrpoError: if either folder holds no experiment.
     """
-    sides = [_open(folder) for folder in (first, second)]
+    sides = [load_results(folder) for folder in (first, second)]
     labels = [side.experiment.name for side in sides]
     if labels[0] == labels[1]:
         labels = [str(first), str(second)]
@@ -44,12 +42,6 @@ def compare(first: Path, second: Path) -> str:
     )
     parts = [f"# {labels[0]} and {labels[1]}", note, *(markdown(grid).rstrip() for grid in grids)]
     return "\n\n".join(parts) + "\n"
-
-
-def _open(folder: Path) -> Results:
-    if not Layout(folder).experiment.is_file():
-        raise SrpoError(f"{folder}: no experiment.yaml here; give a results directory, e.g. results/embedded")
-    return load_results(folder)
 
 
 # ---------------------------------------------------------------- verdicts
