@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
         {
             "ground": (
                 *("errors", "files", "imports", "seeds", "text", "schema", "layout", "machine", "repository"),
-                *("rewards", "watch"),
+                *("mistakes", "rewards", "watch"),
             )
         },
     ),
