@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import torch
@@ -41,7 +42,7 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
         ValueError: if there is no such method or setting, or a change is impossible.
     """
     files = method_files()
-    if name not in files:
+    if not isinstance(name, str) or name not in files:
         raise ValueError(f"no method {name!r}{hint(nearest(str(name), files))}; use {', '.join(files)}")
 
     def read(wanted: str) -> dict[str, Any]:
@@ -367,11 +368,11 @@ def _method(method: str | Method) -> Method:
 
 
 def _at(method: Method, step: int | None) -> Method:
-    if step is not None and not (isinstance(step, int) and step >= 1):
+    if step is not None and (isinstance(step, bool) or not isinstance(step, Integral) or step < 1):
         raise ValueError(f"step = {step!r}: give a whole number, from 1")
     if step is None and method.second_routing is not None:
         raise ValueError(f"method {method.name}: it has a second table, so give the number of the step")
-    return method.at(step or 1)
+    return method.at(int(step or 1))
 
 
 def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hashable]) -> tuple[Tensor, Tensor]:
@@ -385,16 +386,17 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
     """
     try:
         counts = len(rewards), len(groups)
-        if not isinstance(groups, Tensor):
+        if not isinstance(groups, Tensor) or groups.is_floating_point():
             # tensors of one number are equal by identity only
             ids = [group.item() if isinstance(group, Tensor) else group for group in groups]
-            numbers = {group: number for number, group in enumerate(dict.fromkeys(ids))}
-            groups = torch.tensor([numbers[group] for group in ids])
-        elif groups.is_floating_point():
-            if groups.isnan().any():
-                raise ValueError(f"groups: rollout {int(groups.isnan().nonzero()[0][0])} has nan: give an id for each")
-            groups = groups.unique(return_inverse=True)[1]
-        numbers = torch.as_tensor(rewards).detach().float().cpu()
+            for row, group in enumerate(ids):
+                if group is None or group != group:
+                    raise ValueError(f"groups: rollout {row} has {group}: give an id for each")
+            places = {group: number for number, group in enumerate(dict.fromkeys(ids))}
+            groups = torch.tensor([places[group] for group in ids])
+        if (given := torch.as_tensor(rewards)).is_complex():
+            raise ValueError("complex numbers")
+        numbers = given.detach().float().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"rewards and groups: give a number and an id for each rollout ({error})") from error
     if counts[0] != counts[1]:
@@ -413,7 +415,7 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
 def _rows(rows: Tensor | Sequence[int] | None, rollouts: int) -> Tensor:
     if rows is None:
         return torch.arange(rollouts)
-    own = torch.as_tensor(rows).cpu()
+    own = _tensor("rows", rows, "places of rollouts, each once")
     if own.is_floating_point() or own.dim() != 1 or len(own.unique()) < len(own):
         raise ValueError(f"rows = {own.tolist()}: give places of rollouts, each once")
     if len(own) and not 0 <= own.min() <= own.max() < rollouts:
@@ -421,11 +423,22 @@ def _rows(rows: Tensor | Sequence[int] | None, rollouts: int) -> Tensor:
     return own
 
 
-def _of_rollouts(name: str, values: Tensor | Sequence[Any], rollouts: int) -> Tensor:
+def _tensor(name: str, values: Any, wanted: str) -> Tensor:
     try:
-        found = torch.as_tensor(values).cpu()
+        return torch.as_tensor(values).cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{name}: give one value for each of {rollouts} rollouts ({error})") from error
+        raise ValueError(f"{name}: give {wanted} ({error})") from error
+
+
+def _flags(name: str, values: Tensor | Sequence[bool], rollouts: int, otherwise: str = "") -> Tensor:
+    found = _of_rollouts(name, values, rollouts)
+    if ((found != 0) & (found != 1)).any():
+        raise ValueError(f"{name}: give true and false{otherwise}")
+    return found.bool()
+
+
+def _of_rollouts(name: str, values: Tensor | Sequence[Any], rollouts: int) -> Tensor:
+    found = _tensor(name, values, f"one value for each of {rollouts} rollouts")
     if found.shape != (rollouts,):
         raise ValueError(f"{name} has the shape {[*found.shape]}: give one value for each of {rollouts} rollouts")
     return found
@@ -446,10 +459,7 @@ def _correct(rewards: Tensor, correct: Tensor | Sequence[bool] | float | None) -
         if correct != correct:
             raise ValueError("correct = nan: give the least reward of a correct rollout")
         return rewards >= correct
-    found = _of_rollouts("correct", correct, len(rewards))
-    if ((found != 0) & (found != 1)).any():
-        raise ValueError("correct: give true and false, or one number, the least reward of a correct rollout")
-    return found.bool()
+    return _flags("correct", correct, len(rewards), ", or one number, the least reward of a correct rollout")
 
 
 def _routes(
@@ -465,7 +475,7 @@ def _routes(
     if feedback is not None and context.feedback == "never":
         raise ValueError(f"method {method.name}: teacher_context.feedback = never, so it shows none; drop `feedback`")
     known, said = (
-        None if values is None else _of_rollouts(name, values, len(correct)).bool()
+        None if values is None else _flags(name, values, len(correct))
         for name, values in (("earlier", earlier), ("feedback", feedback))
     )
     return routing.route(correct, groups, method.routing, known, method.dropped_groups, said, context)
@@ -516,6 +526,8 @@ def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values 
         kind = "int64" if name == "response_ids" else "real numbers"
         for row in rows:
             right = row.dtype in (torch.int64, torch.int32) if kind == "int64" else row.is_floating_point()
+            if row.is_meta or row.layout != torch.strided:
+                raise ValueError(f"{name}: give a dense tensor with values")
             if row.is_complex() or not (right or name == "response_mask"):
                 raise ValueError(f"{name} has the dtype {row.dtype}: give {kind}")
         wanted = ["rollouts", "tokens", "vocabulary"][not isinstance(given, Tensor) : 3 if "logits" in name else 2]

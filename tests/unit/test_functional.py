@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -296,6 +297,9 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
             r"of_all.tokens = 0: these rows alone have \d+; add",
         ),
         ({"of_all": lambda _: NONE}, "rows and of_all go together"),
+        ({"rows": lambda _: "01", "of_all": lambda _: NONE}, "^rows: give places of rollouts, each once \\("),
+        ({"logits": lambda x: x.to("meta")}, "^logits: give a dense tensor with values$"),
+        ({"logits": lambda x: x.detach().to_sparse()}, "^logits: give a dense tensor with values$"),
         ({"rows": lambda _: [0], "of_all": lambda _: 40}, "of_all = 40: give the sum of what srpo.totals returns"),
         ({"logits": lambda x: x.softmax(-1)}, "^logits are probabilities: give logits, or log-probs$"),
         ({"teacher_logits": lambda x: x.softmax(-1)}, "^teacher_logits are probabilities: give logits, or log-"),
@@ -500,6 +504,9 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
         ([{"role": "user", "content": [{"type": "text", "text": "q"}]}], "x"),
         ([{"role": "user", "content": "q"}], None),
         ([{"role": "system", "content": "q"}], "x"),
+        ([{"content": "q"}], "x"),
+        (["q", {"role": "user", "content": "q"}], "x"),
+        ([{"role": "user", "content": " "}], "x"),
         ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}], "x"),
     ],
 )
@@ -566,6 +573,32 @@ def test_the_students_logits_are_not_the_teachers() -> None:
         with pytest.raises(ValueError, match=r"^teacher_logits equal logits: give the teacher's, whose prompt shows"):
             srpo.loss(world.logits, same, world.ids, MASK, REWARDS, GROUPS)
     srpo.loss(world.logits.log_softmax(-1), world.teacher, world.ids, MASK, REWARDS, GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            {"groups": [None] * 16},
+            "rewards and groups: give a number and an id for each rollout (groups: rollout 0 has None",
+        ),
+        (
+            {"groups": [math.nan] * 16},
+            "rewards and groups: give a number and an id for each rollout (groups: rollout 0 has nan",
+        ),
+        ({"rewards": [1j] * 16}, "rewards and groups: give a number and an id for each rollout (complex numbers)"),
+        ({"method": "srpo_success_buffer", "earlier": [2] * 16}, "earlier: give true and false"),
+        ({"method": "sdpo_feedback", "feedback": [0.5] * 16}, "feedback: give true and false"),
+        ({"step": True}, "step = True: give a whole number, from 1"),
+        ({"method": ["srpo"]}, "method is a list: give a name, or what load_method returns"),
+    ],
+)
+def test_a_route_is_of_ids_numbers_and_flags(given, says) -> None:
+    srpo.route(REWARDS, GROUPS, "srpo_then_grpo", step=np.int64(3))
+    with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
+        srpo.route(**{"rewards": REWARDS, "groups": GROUPS} | given)
+    with pytest.raises(ValueError, match=r"^no method \['srpo'\]; did you mean srpo"):
+        srpo.load_method(["srpo"])
 
 
 @pytest.mark.parametrize("logits", [torch.zeros(5), torch.zeros(1, 2, 3)])

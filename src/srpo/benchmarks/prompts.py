@@ -73,11 +73,10 @@ def teacher_messages(messages: Messages, solution: str | None, feedback: str | N
         if given is not None and not isinstance(given, str):
             whose = "response" if name == "solution" else "reward function"
             raise ValueError(f"{name} = {given!r:.80}: give the {whose}'s text")
-    last = messages[-1] if isinstance(messages, list) and messages else None
-    content = (
-        last.get("content") if isinstance(last, dict) and last.get("role") not in ("assistant", "system") else None
-    )
-    if not isinstance(content, str) or (solution is None and feedback is None):
+    whole = isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)
+    last = messages[-1] if whole else {}
+    content = last.get("content") if last.get("role") not in (None, "assistant", "system") else None
+    if not isinstance(content, str) or not content.strip() or (solution is None and feedback is None):
         what = repr(messages)[:80]
         raise ValueError(f"{what}: give chat messages, the last a user's with text as its content, and a response")
     return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
