@@ -18,4 +18,6 @@ def check_targets(targets):
 # a workflow that includes this one may have more rules
 alone = str(workflow.current_basedir) == str(Path(workflow.main_snakefile).parent / "rules")
 if alone and workflow.is_main_process and "snakemake" in Path(sys.argv[0]).parts:
-    check_targets(get_argument_parser().parse_known_args()[0].targets)
+    given = get_argument_parser().parse_known_args()[0]
+    chosen = (given.targets, given.until, given.omit_from, given.forcerun)
+    check_targets([target for targets in chosen for target in targets or []])

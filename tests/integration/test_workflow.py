@@ -307,6 +307,7 @@ def test_a_missing_file_is_one_line(option: tuple[str, ...], tmp_path: Path) -> 
     [
         (["results/embedded/repot.html"], "repot.html: no rule makes it; did you mean results/embedded/report.html?"),
         (["tables"], "tables: no rule makes it; give a file, such as results/embedded/report.html, or a rule: split, "),
+        (["--until", "trian"], "trian: no rule makes it; did you mean train?"),
         (["results=out"], "results=out: no rule makes it; put --config before it"),
         (["--config", "experiment=smoke"], "--config experiment: settings are mirror and results; to change an exper"),
         (["--config", "training={max_steps: 2}"], "--config training: settings are mirror and results; to change an "),
