@@ -125,20 +125,19 @@ class SRPOConfig(SDPOConfig):
             raise ValueError(f"num_generations = {self.num_generations}: a group needs at least 2 rollouts")
         for name, parts in TEMPLATES.items():
             _check_template(name, getattr(self, name), parts)
-        for name in ("gradient_accumulation_steps", "num_iterations", "max_completion_length"):
-            if (number := getattr(self, name)) is None or number < 1:
-                raise ValueError(f"{name} = {number}: at least 1")
+        counts = dict.fromkeys(("gradient_accumulation_steps", "num_iterations", "max_completion_length"), 1.0)
+        for name, least in (counts | dict.fromkeys(("temperature", "top_p"), 0.01)).items():
+            if not isinstance(number := getattr(self, name), int | float) or number < least:
+                raise ValueError(f"{name} = {number!r}: at least {least:g}")
         for name in {"temperature", "do_sample", "num_beams"} & {*(self.generation_kwargs or {})}:
             what = f"generation_kwargs has {name} = {self.generation_kwargs[name]!r}"
             raise ValueError(f"{what}: samples are those of the policy that is trained; set temperature alone")
         self._rewards_are_binary = self.success_reward_threshold is None
-        if self.success_reward_threshold is None:
-            self.success_reward_threshold = 1.0
-        elif not math.isfinite(self.success_reward_threshold):
-            what = f"success_reward_threshold = {self.success_reward_threshold}"
-            raise ValueError(f"{what}: give the least reward of a correct rollout")
+        least_right: Any = 1.0 if self._rewards_are_binary else self.success_reward_threshold
+        if not isinstance(least_right, int | float) or not math.isfinite(least_right):
+            raise ValueError(f"success_reward_threshold = {least_right}: give the least reward of a correct rollout")
         # rewards are float32: TRL would find the reward 0.7 less than 0.7, and show no solution
-        self.success_reward_threshold = torch.tensor(self.success_reward_threshold, dtype=torch.float32).item()
+        self.success_reward_threshold = torch.tensor(least_right, dtype=torch.float32).item()
         for theirs, ours in HYPERPARAMETERS.items():
             setattr(self, theirs, getattr(method, ours))
         super().__post_init__()
@@ -176,7 +175,7 @@ def _check_trl_can_run(method: Method) -> None:
 
 
 def _check_template(name: str, template: str, parts: dict[str, bool]) -> None:
-    for part in (part for part, needed in parts.items() if needed and f"{{{part}}}" not in template):
+    for part in (part for part, needed in parts.items() if needed and f"{{{part}}}" not in str(template)):
         raise ValueError(f"{name} has no {{{part}}}: the teacher would not be shown it")
     try:
         template.format(**dict.fromkeys(parts, ""))

@@ -92,6 +92,10 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
         ({"auto_find_batch_size": True}, "auto_find_batch_size = True: the size of a mini-batch is part of the method"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps = 0: at least 1"),
         ({"num_iterations": 0}, "num_iterations = 0: at least 1"),
+        ({"temperature": 0}, "temperature = 0: at least 0.01"),
+        ({"top_p": 0.0}, "top_p = 0.0: at least 0.01"),
+        ({"reprompt_template": 5}, "reprompt_template has no {prompt}"),
+        ({"success_reward_threshold": "0.5"}, "success_reward_threshold = 0.5: give the least reward"),
         ({"max_completion_length": None}, "max_completion_length = None: at least 1"),
         (
             {"generation_kwargs": {"temperature": 0.5}},
