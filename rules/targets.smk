@@ -6,11 +6,11 @@ from srpo.mistakes import hint, nearest
 
 
 def check_targets(targets):
-    made = [name for rule in workflow.rules for name in (rule.name, *map(str, rule.output)) if "{" not in name]
+    made = [name for each in workflow.rules for name in (each.name, *map(str, each.output)) if "{" not in name]
     for target in targets:
-        if not any(target == rule.name or rule.is_producer(target) for rule in workflow.rules):
+        if not any(target == each.name or each.is_producer(target) for each in workflow.rules):
             meant = "; put --config before it" if "=" in target else hint(nearest(target, made))
-            rules = ", ".join(rule.name for rule in workflow.rules)
+            rules = ", ".join(each.name for each in workflow.rules)
             allowed = f"; give a file, such as {LAYOUT.report}, or a rule: {rules}"
             raise WorkflowError(f"{target}: no rule makes it{meant or allowed}")
 
