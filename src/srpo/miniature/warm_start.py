@@ -6,6 +6,7 @@ in an informed prompt is learnt like a response (docs/speed.md has the effect of
 
 import math
 import random
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -89,10 +90,11 @@ def warm_start(
     batches = make_batches(tokenizer, corpus, settings)
     losses = []
     model.train()
+    pause = 0.1 if sys.stderr.isatty() else 30  # seconds between two bars; a log keeps them all
     with (
         _one_thread(),
         ThreadPoolExecutor(PARTS, initializer=torch.set_num_threads, initargs=(1,)) as threads,
-        tqdm(range(settings.steps), desc="warm start", unit="step", disable=None) as progress,
+        tqdm(range(settings.steps), desc="warm start", unit="step", mininterval=pause) as progress,
     ):
         for step in progress:
             loss = backward(model, next(batches), tokenizer.pad_token_id, threads)
