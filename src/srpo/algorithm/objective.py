@@ -11,6 +11,7 @@ from srpo.algorithm.importance import MAX_LOG_RATIO, truncated_ratio
 from srpo.algorithm.method import Method
 from srpo.algorithm.routing import has_loss
 from srpo.algorithm.targets import NOT_COMPUTED, Targets, WorkerTargets
+from srpo.errors import SrpoError
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def branch_advantages(
         if branch.advantage is not None:
             own = targets.branch == index_of(branch.name)
             changed = branch.advantage_function(method, advantage[own], old_log_prob[own], teacher[own])
-            advantage = advantage.masked_scatter(own, changed)
+            advantage = advantage.masked_scatter(own, _checked(branch, changed, advantage[own]))
     return advantage
 
 
@@ -144,10 +145,26 @@ def _divergences(method: Method, branches: list[Branch], own: Tensor, student: T
     """[distilled tokens] each token's divergence, as its branch computes it."""
     distilling = [branch for branch in branches if branch.loss == "distillation"]
     if len(distilling) == 1:  # without copies
-        return distilling[0].divergence_function(method, student, teacher)
+        return _divergence(distilling[0], method, student, teacher)
     result = student.new_zeros(len(student))
     for branch in distilling:
         rows = (own == index_of(branch.name)).nonzero().flatten()
         if len(rows):
-            result = result.index_copy(0, rows, branch.divergence_function(method, student[rows], teacher[rows]))
+            result = result.index_copy(0, rows, _divergence(branch, method, student[rows], teacher[rows]))
     return result
+
+
+def _divergence(branch: Branch, method: Method, student: Tensor, teacher: Tensor) -> Tensor:
+    found = _checked(branch, branch.divergence_function(method, student, teacher), student[:, 0])
+    if torch.is_grad_enabled() and student.requires_grad and not found.requires_grad:
+        raise SrpoError(f"branch {branch.name}: its divergence has no gradient of the student and would train nothing")
+    return found
+
+
+def _checked(branch: Branch, found: object, like: Tensor) -> Tensor:
+    """What a branch's function returned. A tensor of another shape may be broadcast to all tokens."""
+    what = "divergence" if branch.loss == "distillation" else "advantage"
+    if not isinstance(found, Tensor) or found.shape != like.shape:
+        given = f"of shape {[*found.shape]}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise SrpoError(f"branch {branch.name}: its {what} is {given}; return a tensor of shape {[*like.shape]}")
+    return found

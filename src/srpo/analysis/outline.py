@@ -1,14 +1,17 @@
 """The report's sections (``reports/outline.yaml``): one list for the workflow's outputs and the page's layout."""
 
+from collections.abc import Iterable
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeVar
 
-import yaml
-
+from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment
+from srpo.files import read_yaml
+from srpo.mistakes import validated
 from srpo.repository import REPORTS
 from srpo.schema import Config
 
+T = TypeVar("T")
 Block = Literal["primary", "questions", "mechanism", "time", "ablations"]
 """A part of the report that shows claims."""
 
@@ -50,7 +53,34 @@ def sections_of(experiment: Experiment, gaps: bool = True) -> tuple[Section, ...
 @cache
 def all_sections() -> tuple[Section, ...]:
     """The sections of any experiment's report, in order."""
-    return tuple(Section.model_validate(raw) for raw in yaml.safe_load((REPORTS / "outline.yaml").read_text()))
+    return tuple(
+        validated(Section, raw, f"reports/outline.yaml: {raw.get('id', number) if isinstance(raw, dict) else number}")
+        for number, raw in enumerate(read_yaml(REPORTS / "outline.yaml"), 1)
+    )
+
+
+def by_name(kind: str, entries: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """The entries of a registry of figures or tables.
+
+    Raises:
+        SrpoError: if two have one name: their files would be, too.
+    """
+    found: dict[str, T] = {}
+    for name, entry in entries:
+        if found.setdefault(name, entry) is not entry:
+            raise SrpoError(f"{kind} {name}: registered twice; give another name")
+    return found
+
+
+def returned(what: str, value: object, kind: type[T]) -> T:
+    """What a function of a figure or table returned.
+
+    Raises:
+        SrpoError: if it is of another type.
+    """
+    if not isinstance(value, kind):
+        raise SrpoError(f"{what} is a {type(value).__name__}; return a {kind.__name__}")
+    return value
 
 
 COST_TABLES = ("clocks_measured", "cost")

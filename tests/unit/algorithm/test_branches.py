@@ -15,6 +15,7 @@ from srpo.algorithm.advantage import anchored_advantages, mixed_advantages
 from srpo.algorithm.branches import ANCHORED, BRANCHES, MIX, SDPO, Branch, register
 from srpo.algorithm.divergence import jensen_shannon
 from srpo.algorithm.method import Method
+from srpo.imports import resolve_own
 
 
 def test_functions_are_found_by_name_or_are_given():
@@ -144,3 +145,11 @@ def test_a_branch_of_ones_own_is_checked_before_a_run(tmp_path, monkeypatch, giv
 def test_the_name_of_a_branch_is_that_of_a_metric() -> None:
     with pytest.raises(ValueError, match="branch 'My branch': a name has small letters, digits and underscores"):
         Branch("My branch", "M", loss=None)
+
+
+def test_the_advice_to_install_is_about_the_module_that_is_missing(tmp_path, monkeypatch) -> None:
+    (tmp_path / "own_but_broken.py").write_text("import not_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, advice in (("own_but_broken:f", ""), ("not_installed.part:f", "; install the module, or name its .*")):
+        with pytest.raises(ValueError, match=rf"cannot be imported \(No module named 'not_installed'\){advice}$"):
+            resolve_own(name)

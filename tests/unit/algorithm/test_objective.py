@@ -6,6 +6,7 @@ The whole of section 3.3, in value and gradient, is in test_functional.py and, t
 from __future__ import annotations
 
 import math
+import re
 import types
 
 import pytest
@@ -13,11 +14,12 @@ import torch
 from helpers import load_method
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 
-from srpo.algorithm.branches import index_of
+from srpo.algorithm.branches import BRANCHES, Branch, index_of
 from srpo.algorithm.distribution import top_k_with_tail
 from srpo.algorithm.importance import truncated_ratio
 from srpo.algorithm.objective import branch_losses, objective, policy_loss
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
+from srpo.errors import SrpoError
 from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.kept_log_probs import KEPT
 from srpo.policy.loss import srpo_loss
@@ -83,7 +85,7 @@ def test_truncated_ratio_is_a_constant_bounded_by_its_threshold():
 
 def some_targets(branches: list[str], **changes) -> WorkerTargets:
     """Tokens of these branches, each on its own distribution of two ids and a tail."""
-    distilled, one = branches.count("sdpo"), torch.ones(len(branches))
+    distilled, one = branches.count("sdpo") + branches.count("own"), torch.ones(len(branches))
     values = {
         "old_log_prob": -one,
         "rollout_log_prob": -one,
@@ -233,3 +235,28 @@ def test_a_micro_batch_without_distilled_tokens_has_the_same_sums():
         assert metrics["sum/trained_tokens"].aggregate() == (branch == "grpo")
         assert metrics["sum/copying_cases"].aggregate() == metrics["sum/student_top_k_mass"].aggregate() == 0
     assert names[0] == names[1] >= {"sum/copying_student", "sum/teacher_top_k_mass", "loss/sdpo", "loss/grpo"}
+
+
+@pytest.mark.parametrize("branch_beside", ["dropped", "sdpo"])
+@pytest.mark.parametrize(
+    ("loss", "function", "says"),
+    [
+        ("policy_gradient", lambda method, a, s, t: a[:1], "advantage is of shape [1]; return a tensor of shape [2]"),
+        ("policy_gradient", lambda method, a, s, t: a.mean(), "advantage is of shape []; return a tensor of shape [2]"),
+        ("policy_gradient", lambda method, a, s, t: 1.0, "advantage is a float; return a tensor of shape [2]"),
+        ("distillation", lambda method, s, t: (s - t).sum(), "divergence is of shape []; return a tensor of shape [2]"),
+        ("distillation", lambda method, s, t: s - t, "divergence is of shape [2, 3]; return a tensor of shape [2]"),
+        ("distillation", lambda method, s, t: (s - t)[:, 0].detach(), "divergence has no gradient of the student"),
+    ],
+)
+def test_what_a_branch_of_ones_own_returns_is_checked(monkeypatch, loss, function, says, branch_beside):
+    key = "advantage" if loss == "policy_gradient" else "divergence"
+    own = Branch("own", "Own", loss, "required" if loss == "distillation" else "never", **{key: function})
+    monkeypatch.setitem(BRANCHES, "own", own)
+    routing = dict.fromkeys(load_method("grpo").routing.model_dump(), "dropped")
+    routing |= {"wrong_with_sibling": "own", "correct_with_sibling": branch_beside}
+    student = torch.tensor([[0.6, 0.3, 0.1]] * 2).log().requires_grad_() if loss == "distillation" else None
+    log_prob = torch.tensor([-1.0, -2.0], requires_grad=True)
+    targets = some_targets(["own", "own"])
+    with pytest.raises(SrpoError, match=f"^branch own: its {re.escape(says)}"):
+        branch_losses(load_method("grpo", routing=routing), targets, log_prob, student)

@@ -25,7 +25,7 @@ from srpo.analysis.figures.forest import (
     our_differences,
     primary_differences,
 )
-from srpo.analysis.outline import figures_of
+from srpo.analysis.outline import by_name, figures_of, returned
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
@@ -65,8 +65,9 @@ def figure_data(results: Results) -> dict[str, FigureData]:
         if name not in FIGURES:
             raise SrpoError(f"reports/outline.yaml: {name}: no figure of analysis/figures/registry.py")
         spec = FIGURES[name]
-        frame = spec.data(results)
-        made[name] = FigureData(spec, frame, spec.caption(results, frame))
+        frame = returned(f"figure {name}: its data", spec.data(results), pd.DataFrame)
+        caption = returned(f"figure {name}: its caption", spec.caption(results, frame), str)
+        made[name] = FigureData(spec, frame, caption)
     return made
 
 
@@ -79,8 +80,8 @@ def write_figures(results: Results, out_dir: Path) -> list[Path]:
     with mpl.rc_context(style.rc()):
         for name, made in figure_data(results).items():
             title = _title(made.spec, results)
-            drawn = made.spec.draw(title, results, made.frame) if len(made.frame) else None
-            figure = drawn or style.new_figure(6, 0.6, f"{title}: no data")
+            draw = made.spec.draw if len(made.frame) else _no_data
+            figure = returned(f"figure {name}: what it draws", draw(title, results, made.frame), Figure)
             written += style.save(figure, Path(out_dir), name)
             texts = {"csv": figure_csv(made.frame), "rst": f"{made.spec.title}. {made.caption}\n"}
             for kind, text in texts.items():
@@ -93,6 +94,10 @@ def figure_csv(frame: pd.DataFrame) -> str:
     """A figure's data with six significant digits, without empty columns."""
     full = [c for c in frame.columns if frame.empty or (frame[c].notna() & (frame[c].astype(str) != "")).any()]
     return frame[full].to_csv(index=False, lineterminator="\n", float_format="%.6g")
+
+
+def _no_data(title: str, results: Results, frame: pd.DataFrame) -> Figure:
+    return style.new_figure(6, 0.6, f"{title}: no data")
 
 
 def _title(spec: FigureSpec, results: Results) -> str:
@@ -138,69 +143,63 @@ _COMPARED = comparable_branches()
 _BRANCH_STYLES = [{"color": style.branch_colour(branch.name), "linewidth": 2.4} for branch in _COMPARED]
 _SHARES = (-3.0, 103.0)
 
-FIGURES = {
-    spec.name: spec
-    for spec in (
-        FigureSpec(
-            "primary_differences", "The primary claims (table 1)", primary_differences, draw_forest, forest_caption
-        ),
-        FigureSpec("our_differences", "Our questions", our_differences, draw_forest, forest_caption),
-        FigureSpec("clock_differences", "The same runs under other clocks", _clocks, draw_clocks, clocks_caption),
-        FigureSpec(
-            "learning_curves",
-            "Test score over training (figure 3)",
-            lambda results: curves_with_alarms(results, main_methods(results)),
-            draw_scores,
-            partial(score_caption, "Table 1's methods"),
-        ),
-        _metrics(
-            "response_length",
-            "Response length over training (figure 4a)",
-            _all,
-            LinesByMethod(Series("response_length/mean"), "response length, tokens", "clock"),
-            "Mean length of the training rollouts, against the training clock.",
-        ),
-        FigureSpec(
-            "step_seconds",
-            "Mean seconds per training step (figure 4b)",
-            step_seconds,
-            draw_step_seconds,
-            step_seconds_caption,
-        ),
-        _metrics(
-            "routing",
-            "Where rollouts go (figure 5)",
-            _routed,
-            LinesBySeries(
-                {
-                    **{
-                        f"routed to {b.title}": Series(
-                            f"routing/{b.name}_fraction", 100.0, branch=b.name, bounds=PERCENT
-                        )
-                        for b in _COMPARED
-                    },
-                    "correct": _percent("routing/correct_fraction"),
-                    "sibling available": _percent("routing/sibling_available_fraction"),
+_FIGURES = (
+    FigureSpec("primary_differences", "The primary claims (table 1)", primary_differences, draw_forest, forest_caption),
+    FigureSpec("our_differences", "Our questions", our_differences, draw_forest, forest_caption),
+    FigureSpec("clock_differences", "The same runs under other clocks", _clocks, draw_clocks, clocks_caption),
+    FigureSpec(
+        "learning_curves",
+        "Test score over training (figure 3)",
+        lambda results: curves_with_alarms(results, main_methods(results)),
+        draw_scores,
+        partial(score_caption, "Table 1's methods"),
+    ),
+    _metrics(
+        "response_length",
+        "Response length over training (figure 4a)",
+        _all,
+        LinesByMethod(Series("response_length/mean"), "response length, tokens", "clock"),
+        "Mean length of the training rollouts, against the training clock.",
+    ),
+    FigureSpec(
+        "step_seconds",
+        "Mean seconds per training step (figure 4b)",
+        step_seconds,
+        draw_step_seconds,
+        step_seconds_caption,
+    ),
+    _metrics(
+        "routing",
+        "Where rollouts go (figure 5)",
+        _routed,
+        LinesBySeries(
+            {
+                **{
+                    f"routed to {b.title}": Series(f"routing/{b.name}_fraction", 100.0, branch=b.name, bounds=PERCENT)
+                    for b in _COMPARED
                 },
-                [
-                    *_BRANCH_STYLES,
-                    # dashed: it often lies on top of the share routed to GRPO, which must stay visible
-                    {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
-                    {"color": "#888888", "linestyle": ":"},
-                ],
-                "share of rollouts, %",
-                _SHARES,
-            ),
-            "For methods that use both branches: the shares of each step's rollouts that go to each branch, that are "
-            "correct, and that have a sibling available (another rollout of the question is correct).",
+                "correct": _percent("routing/correct_fraction"),
+                "sibling available": _percent("routing/sibling_available_fraction"),
+            },
+            [
+                *_BRANCH_STYLES,
+                # dashed: it often lies on top of the share routed to GRPO, which must stay visible
+                {"color": "#111111", "linewidth": 0.9, "linestyle": (0, (4, 3))},
+                {"color": "#888888", "linestyle": ":"},
+            ],
+            "share of rollouts, %",
+            _SHARES,
         ),
-        _metrics(
-            "teacher_entropy",
-            "Uncertainty of the self-teacher (figure 1c)",
-            _with_teacher,
-            LinesByMethod(Series("teacher/entropy"), "teacher entropy, nats"),
-            "Mean entropy of the teacher's next-token distribution on the rollouts that a method distils (table 7; "
-            "SRPO distils wrong rollouts only). Compare trends between methods, not levels.",
-        ),
-    )
-}
+        "For methods that use both branches: the shares of each step's rollouts that go to each branch, that are "
+        "correct, and that have a sibling available (another rollout of the question is correct).",
+    ),
+    _metrics(
+        "teacher_entropy",
+        "Uncertainty of the self-teacher (figure 1c)",
+        _with_teacher,
+        LinesByMethod(Series("teacher/entropy"), "teacher entropy, nats"),
+        "Mean entropy of the teacher's next-token distribution on the rollouts that a method distils (table 7; "
+        "SRPO distils wrong rollouts only). Compare trends between methods, not levels.",
+    ),
+)
+FIGURES = by_name("figure", ((spec.name, spec) for spec in _FIGURES))

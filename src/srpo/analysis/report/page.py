@@ -134,7 +134,7 @@ def _shown_sections(
     """The sections; when all runs are finished and evaluated, without what is still empty: tables, figures, and the
     claims of a section of which none is tested.
 
-    Our questions need methods that few experiments have: they are shown if one is tested.
+    Our questions need methods that few experiments have: an untested section of theirs has what is not empty, too.
     """
     sections = sections_of(results.experiment, bool(results.gaps))
     tested = {f.claim.block for f in found if f.verdict != "not tested"}
@@ -143,14 +143,13 @@ def _shown_sections(
     kept = []
     for section in sections:
         untested = section.block not in (None, "primary", *tested)
-        if untested and section.block == "questions":
-            continue
+        waits = not (done or (untested and section.block == "questions"))
         filled = {
-            "block": None if untested and done else section.block,
-            "tables": tuple(name for name in section.tables if tables[name].grids or not done),
-            "figures": tuple(name for name in section.figures if pictures[name].missing != NO_DATA or not done),
+            "block": section.block if waits or not untested else None,
+            "tables": tuple(name for name in section.tables if tables[name].grids or waits),
+            "figures": tuple(name for name in section.figures if pictures[name].missing != NO_DATA or waits),
         }
-        if not done or section.template or any(filled.values()):
+        if waits or section.template or any(filled.values()):
             kept.append(section.model_copy(update=filled))
     return kept
 

@@ -6,7 +6,7 @@ the same bytes. Those that depend on the machine (wall time, memory) are in ``co
 
 from pathlib import Path
 
-from srpo.analysis.outline import COST_TABLES, tables_of
+from srpo.analysis.outline import COST_TABLES, by_name, returned, tables_of
 from srpo.analysis.results.load import Results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
@@ -22,25 +22,28 @@ from srpo.analysis.tables.tuning_table import tuning_table
 from srpo.analysis.tables.verdict_table import verdicts_table
 from srpo.errors import SrpoError
 
-TABLES = {
-    "verdicts": verdicts_table,
-    "table1": main_table,
-    "ends": ends_table,
-    "differences": differences_table,
-    "before_training": before_training_table,
-    "table2": ablation_table,
-    "table3": settings_table,
-    "table4": splits_table,
-    "table6": group_table,
-    "table7": routing_table,
-    "step_seconds": step_seconds_table,
-    "budgets": budgets_table,
-    "clocks": clocks_table,
-    "collapses": collapses_table,
-    "watch": watch_table,
-    "diagnostics": diagnostics_table,
-    "tuning": tuning_table,
-}
+TABLES = by_name(
+    "table",
+    (
+        ("verdicts", verdicts_table),
+        ("table1", main_table),
+        ("ends", ends_table),
+        ("differences", differences_table),
+        ("before_training", before_training_table),
+        ("table2", ablation_table),
+        ("table3", settings_table),
+        ("table4", splits_table),
+        ("table6", group_table),
+        ("table7", routing_table),
+        ("step_seconds", step_seconds_table),
+        ("budgets", budgets_table),
+        ("clocks", clocks_table),
+        ("collapses", collapses_table),
+        ("watch", watch_table),
+        ("diagnostics", diagnostics_table),
+        ("tuning", tuning_table),
+    ),
+)
 
 MEASURED = {"cost": cost_table, "clocks_measured": measured_clocks_table}
 """The tables of measured seconds."""
@@ -51,7 +54,11 @@ def build_tables(results: Results) -> dict[str, Table]:
     names = tables_of(results.experiment, bool(results.gaps))
     if unknown := [name for name in names if name not in TABLES]:
         raise SrpoError(f"reports/outline.yaml: {unknown[0]}: no table of analysis/tables/registry.py")
-    return {name: TABLES[name](results) for name in names}
+    made = {name: returned(f"table {name}", TABLES[name](results), Table) for name in names}
+    for name, table in made.items():
+        if table.name != name:
+            raise SrpoError(f"table {name}: its Table has the name {table.name}; give one name, also its files have it")
+    return made
 
 
 def write_tables(results: Results, out_dir: Path) -> list[Path]:
