@@ -104,8 +104,16 @@ def _at_the_end(results: Results, model: str, methods: Sequence[str], benchmarks
 
 
 def _leads(results: Results, findings: Sequence[Finding], model: str) -> str:
-    """How far SRPO's best checkpoint is above its rivals'; empty if it is not compared with one."""
-    found = {rival: outcome for rival in _RIVALS if (outcome := _outcome(findings, model, rival)) is not None}
+    """How far SRPO's best checkpoint is above its rivals'; without SRPO or them, the last method above the first."""
+    plan = [method for method in main_methods(results) if method in planned(results, model)]
+    best = "srpo" if "srpo" in plan else plan[-1] if plan else ""
+    others = [method for method in plan if method != best]
+    rivals = [method for method in others if method in _RIVALS] if best == "srpo" else []
+    found = {
+        rival: outcome
+        for rival in rivals or others[:1]
+        if (outcome := _outcome(findings, model, best, rival) or _unclaimed(results, model, best, rival)) is not None
+    }
     if not found:
         return ""
     parts: list[str] = []
@@ -114,7 +122,19 @@ def _leads(results: Results, findings: Sequence[Finding], model: str) -> str:
         value = outcome.estimate.value
         far = f"{abs(value):.1f}{' points' if not parts else ''} {_side(value)}"
         parts.append(f"{far} {method_title(results, rival)}{_support(results, outcome, bool(parts))}")
-    return f"SRPO's best is {joined(parts)}{_said(results, model, list(found.values()))}."
+    return f"{method_title(results, best)}'s best is {joined(parts)}{_said(results, model, list(found.values()))}."
+
+
+def _unclaimed(results: Results, model: str, best: str, rival: str) -> Outcome | None:
+    """A difference after the last budget that no claim tests; None before both methods have it."""
+    *_, budget = results.experiment.training.budget_seconds
+    terms = {(best, budget): 1.0, (rival, budget): -1.0}
+    benchmarks, scores = model_benchmarks(results, model, [best, rival]), Scores.of(results)
+    if not benchmarks or (estimate := scores.estimate(model, terms, benchmarks)) is None:
+        return None
+    each = {name: found for name in benchmarks if (found := scores.estimate(model, terms, [name])) is not None}
+    counts = {"benchmarks": len(each), "several_seeds": estimate.several_seeds}
+    return Outcome(model, "not tested", estimate, on_each=each, **counts)
 
 
 def _side(value: float) -> str:
@@ -130,22 +150,23 @@ def _shown_side(estimate: Estimate) -> str:
 
 def _support(results: Results, outcome: Outcome, again: bool) -> str:
     """The interval of a lead, on how many benchmarks its sign is shown and where the other one is, and whether it is
-    shown for other benchmarks. One run has no interval: then signs alone count.
+    shown for other benchmarks. The interval of one run does not cover others: then signs alone count.
     """
     estimate = outcome.estimate
     assert estimate is not None
-    ends = interval(estimate.low, estimate.high) if outcome.several_seeds else ""
+    ends = interval(estimate.low, estimate.high)
     if outcome.benchmarks < 2:
         return f" {ends}" * bool(ends)
-    sides = {name: _shown_side(each) if ends else _side(each.value) for name, each in outcome.on_each.items()}
+    several = outcome.several_seeds
+    sides = {name: _shown_side(each) if several else _side(each.value) for name, each in outcome.on_each.items()}
     other = [name for name, side in sides.items() if side == _side(-estimate.value)]
     count = list(sides.values()).count(_side(estimate.value))
     share = f"{count} of {outcome.benchmarks}"
     if not again:
-        share = f"{'shown on' if ends else f'{_side(estimate.value)} on'} {share} benchmarks"
+        share = f"{'shown on' if several else f'{_side(estimate.value)} on'} {share} benchmarks"
     names = joined([benchmark_title(results, name).lower() for name in other])
     opposite = f", {_side(-estimate.value)} on {names}" if names else ""
-    beyond = outcome.over_benchmarks if ends else None
+    beyond = outcome.over_benchmarks if several else None
     general = "; not shown for other benchmarks" if beyond is not None and beyond.low <= 0 <= beyond.high else ""
     return (f" {ends}" if ends else "") + f" ({share}{opposite}{general})"
 
@@ -153,7 +174,8 @@ def _support(results: Results, outcome: Outcome, again: bool) -> str:
 def _said(results: Results, model: str, outcomes: Sequence[Outcome]) -> str:
     """What the verdicts on one or two leads are."""
     if not all(outcome.several_seeds for outcome in outcomes):
-        return ""
+        units = {outcome.estimate.meaning for outcome in outcomes if outcome.estimate and outcome.estimate.has_interval}
+        return " (one run each; other questions alone in brackets)" if units == {"question"} else ""
     verdicts = [_verdict(outcome) for outcome in outcomes]
     count = len(results.experiment.base_models(model))
     runs = f"{count} base models" if count > 1 else f"{max(o.estimate.count for o in outcomes if o.estimate)} runs each"
@@ -177,11 +199,12 @@ def _verdict(outcome: Outcome) -> str:
     return outcome.verdict
 
 
-def _outcome(findings: Sequence[Finding], model: str, rival: str) -> Outcome | None:
-    """The outcome of the claim that SRPO ends above ``rival``; None if there is no number."""
-    claim = _claim_over(findings, rival)
-    outcomes = [outcome for finding in findings if finding.claim is claim for outcome in finding.outcomes]
-    return next((o for o in outcomes if o.model == model and o.estimate is not None), None)
+def _outcome(findings: Sequence[Finding], model: str, best: str, rival: str) -> Outcome | None:
+    """The outcome of the claim that ``best`` ends above ``rival``; None if there is no number."""
+    claim = _claim_over(findings, best, rival)
+    of_model = [(f.claim, o) for f in findings for o in f.outcomes if o.model == model]
+    statements = {claim.statement, *(o.same_as for c, o in of_model if c is claim)} if claim else set()
+    return next((o for c, o in of_model if c.statement in statements and o.estimate is not None), None)
 
 
 def _published(results: Results, folder: Path = PUBLISHED) -> list[str]:
@@ -218,8 +241,8 @@ def _lead(results: Results, model: str, rival: str, benchmarks: Sequence[str]) -
     return f"{number(estimate.value, sign=True)} " if estimate else ""
 
 
-def _claim_over(findings: Sequence[Finding], rival: str) -> Claim | None:
-    terms = [(1.0, "srpo", "last"), (-1.0, rival, "last")]
+def _claim_over(findings: Sequence[Finding], best: str, rival: str) -> Claim | None:
+    terms = [(1.0, best, "last"), (-1.0, rival, "last")]
     claims = [finding.claim for finding in findings]
     scores = [c for c in claims if c.quantity.kind == "score" and c.quantity.score in (None, "cross_fitted")]
     return next((claim for claim in scores if claim.quantity.terms == terms), None)

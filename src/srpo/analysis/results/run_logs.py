@@ -31,6 +31,7 @@ class RunLogs:
         runs, repeated = results.runs.set_index(RUN_KEY), repeated_runs(results)
         self._finished = cast(dict[RunKey, bool], (runs["status"] == "finished").to_dict())
         self.clock = cast(dict[RunKey, float], runs["clock"].to_dict())
+        self._stopped_by = cast(dict[RunKey, str], runs["stopped_by"].to_dict())
         self.runs = [run for run in self.clock if run not in repeated]
         self._lookups: dict[tuple[str, ...], Lookup] = {}
         self._seeds: dict[tuple[str, str, str], list[int]] = {}
@@ -45,6 +46,13 @@ class RunLogs:
     def reached(self, run: RunKey, seconds: float) -> bool:
         """Whether a run has finished or its clock has reached a time: what it has until then stays as it is."""
         return self._finished[run] or self.clock[run] >= seconds
+
+    def spent(self, run: RunKey, budget: str) -> bool:
+        """Whether a run's clock has reached a budget; its planned end, ``training.max_steps``, is the last budget's."""
+        training = self.results.experiment.training
+        *_, last = training.budget_seconds
+        planned_end = training.max_steps is not None and self._stopped_by[run] == "max_steps"
+        return self.clock[run] >= training.budget_seconds[budget] or (budget == last and planned_end)
 
     def metric(self, model: str, name: str) -> Lookup:
         """Mean of a step metric over the ``early`` (first) or ``late`` (last) tenth of training, or ``all`` of it.

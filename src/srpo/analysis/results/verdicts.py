@@ -349,14 +349,14 @@ class _Comparison:
         return logarithms(seconds) if quantity.relative_to else seconds
 
     def _at_budgets(self, lookup: Lookup) -> Lookup:
-        """The values; at a budget only of runs whose clock reached it, for the others are unknown."""
-        budgets, clock = self.results.experiment.training.budget_seconds, RunLogs.of(self.results).clock
+        """The values; at a budget only of runs that reached it (:meth:`RunLogs.spent`), for the others are unknown."""
+        budgets, spent = self.results.experiment.training.budget_seconds, RunLogs.of(self.results).spent
 
         def reached(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
             found = lookup(benchmark, method, when)
             if when not in budgets or not self.reached_only:
                 return found
-            return {s: v for s, v in found.items() if clock[self.model, benchmark, method, s] >= budgets[when]}
+            return {s: v for s, v in found.items() if spent((self.model, benchmark, method, s), when)}
 
         return reached
 

@@ -163,13 +163,15 @@ def test_a_verdict_is_about_the_side_that_the_sentence_names(value, verdict, sai
     assert _verdict(Outcome("m", verdict, Estimate(value, error=1.0, dof=20.0))) == said
 
 
-def test_one_seed_has_no_interval_and_decides_nothing(tmp_path):
+def test_the_interval_of_one_run_each_is_said_to_be_over_questions_and_decides_nothing(tmp_path):
     results = null_experiment.results_of(tmp_path, Null(seeds=(1,)))
     found = findings(results)
     primary = [finding for finding in found if finding.claim.primary and finding.verdict != "not tested"]
     assert {finding.verdict for finding in primary} == {"one seed"}
     _, leads, decided = answers(results, found)
-    assert "[" not in leads
+    estimate = next(f for f in found if f.claim.id == "srpo_over_grpo_last").outcomes[0].estimate
+    assert f"GRPO [{estimate.low:.1f}, {estimate.high:.1f}]" in leads
+    assert leads.endswith(" (one run each; other questions alone in brackets).")
     assert "decided" not in leads
     assert decided == f"One run each: nothing is decided, of {len(primary)} primary claims."
     log = results.validations
@@ -193,6 +195,48 @@ def test_nothing_to_compare_is_no_sentence(tmp_path):
     scores, decided = answers(results, findings(results))
     assert scores.startswith("At its best checkpoint, chosen on other questions, SDPO has ")
     assert decided.startswith("No primary claim is tested here: not run with srpo, grpo; ")
+
+
+def _ended_by_max_steps(results, seconds=7200.0, budgets=("10h",), max_steps=100):
+    """The same runs, each at its planned last step long before the last budget."""
+    training = results.experiment.training
+    kept = {budget: training.budget_seconds[budget] for budget in budgets}
+    changed = training.model_copy(update={"max_steps": max_steps, "budget_seconds": kept})
+    return replace(
+        results,
+        experiment=results.experiment.model_copy(update={"training": changed}),
+        runs=results.runs.assign(stopped_by="max_steps", clock=seconds),
+        validations=results.validations[results.validations["clock"] <= seconds],
+        evaluations=results.evaluations[results.evaluations["budget"].isin(budgets)],
+    )
+
+
+@pytest.mark.parametrize("budgets", [("10h",), ("1h", "10h")])
+@pytest.mark.parametrize("seeds", [(1,), (1, 2, 3)])
+def test_a_run_that_ended_by_max_steps_has_reached_its_last_budget(tmp_path, seeds, budgets):
+    results = null_experiment.results_of(tmp_path, Null(seeds=seeds, gain=(("srpo", 12.0),)))
+    ended = _ended_by_max_steps(results, budgets=budgets)
+    _, leads, decided = answers(ended, findings(ended))
+    benchmarks = [*ended.experiment.benchmarks]
+    for rival in ("grpo", "sdpo"):
+        terms = {("srpo", "10h"): 1.0, (rival, "10h"): -1.0}
+        estimate = Scores.of(ended).estimate("qwen3-8b", terms, benchmarks)
+        assert f"above {rival.upper()} [{estimate.low:.1f}, {estimate.high:.1f}]" in leads
+    assert ("one run each" in leads, ": with 3 runs each" in leads) == (len(seeds) == 1, len(seeds) == 3)
+    assert "not tested" not in leads
+    assert "stopped before" not in decided
+    early = _ended_by_max_steps(results, budgets=budgets, max_steps=None)  # nobody planned this end
+    assert "srpo_over_grpo_last" not in {f.claim.id for f in findings(early) if f.verdict != "not tested"}
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"), [(["grpo", "sdpo"], "SDPO's best is"), (["srpo", "rlsd"], "SRPO's best is")]
+)
+def test_a_difference_that_no_claim_tests_has_its_interval_on_the_first_screen(tmp_path, methods, said):
+    results = results_of(tmp_path, tiny_of(methods=methods, seeds=[1, 2]))
+    leads = answers(results, findings(results))[1]
+    assert leads.startswith(said)
+    assert "[" in leads
 
 
 def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
