@@ -133,8 +133,8 @@ def _unclaimed(results: Results, model: str, best: str, rival: str) -> Outcome |
     if not benchmarks or (estimate := scores.estimate(model, terms, benchmarks)) is None:
         return None
     each = {name: found for name in benchmarks if (found := scores.estimate(model, terms, [name])) is not None}
-    counts = {"benchmarks": len(each), "several_seeds": estimate.several_seeds}
-    return Outcome(model, "not tested", estimate, on_each=each, **counts)
+    several = estimate.several_seeds
+    return Outcome(model, "not tested", estimate, benchmarks=len(each), on_each=each, several_seeds=several)
 
 
 def _side(value: float) -> str:
