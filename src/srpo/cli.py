@@ -596,7 +596,8 @@ class _Opened:
 
 def _open(file: Path, resolved: Path | None) -> _Opened:
     """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
-    from srpo.experiment.compose import load_experiment, write_resolved
+    from srpo.experiment.compose import is_resolved, load_experiment, write_resolved
+    from srpo.files import read_mapping
     from srpo.layout import Layout, check_writable
 
     layout = Layout(file.parent)
@@ -610,6 +611,10 @@ def _open(file: Path, resolved: Path | None) -> _Opened:
         raise _no_experiment(layout.folder, f"; srpo experiment NAME --output {file} writes one")
     if resolved is not None and not resolved.is_file():
         raise SrpoError(f"--resolved {resolved}: no such file; start Snakemake again, which writes it")
+    if resolved is None and "name" in (raw := read_mapping(file)) and not is_resolved(raw):
+        there = Layout(Path("results") / str(raw["name"]))
+        what = f"{file}: what to run, not its results"
+        raise SrpoError(f"{what}; give {there.folder}, with --experiment {there.experiment}")
     opened = _Opened(load_experiment(resolved or file), layout)
     if resolved is not None:
         write_resolved(resolved.read_text(), file)

@@ -187,9 +187,9 @@ _PATTERNS = {
 """What a pattern of a configuration class asks for."""
 
 
-def _listed(given: str | float) -> str:
-    """What is given for a list as its items: all numbers of 1-5."""
-    span = re.fullmatch(r"(\d{1,3})-(\d{1,3})", str(given))
+def _listed(given: str | float, count: bool) -> str:
+    """What is given for a list as its items: all numbers of 1-5, and of a ``count``."""
+    span = re.fullmatch(r"(\d{1,3})-(\d{1,3})", f"1-{given}" if count and given != 0 else str(given))
     numbers = range(int(span[1]), int(span[2]) + 1) if span else range(0)
     return ", ".join(map(str, numbers)) if 0 < len(numbers) <= 10 else str(given)
 
@@ -199,14 +199,19 @@ def reason(error: Mapping[str, Any]) -> str:
     if error["type"] == "union_tag_invalid":
         return f"kind = {error['ctx']['tag']}: give one of {error['ctx']['expected_tags']}"
     context, given = error.get("ctx", {}), error["input"]
+    seeds = isinstance(given, int) and error["loc"][-1:] == ("seeds",)
+    extends = "; did you forget extends: embedded, or extends: real-cpu?"
+    inherited = error["loc"] in (("scale",), ("training",))
+    items = f", such as [{_listed(given, seeds)}]" if isinstance(given, str | int | float) else ""
     message = {
+        "missing": f"field required{extends * inherited}",
         "extra_forbidden": "unknown key",
         "union_tag_not_found": "the key kind is missing",
         "model_attributes_type": "give a mapping with the key kind",
         "model_type": "give a mapping",
         "too_short": f"give at least {context.get('min_length')}",
         "path_type": "give a path",
-        "list_type": f"give a list{f', such as [{_listed(given)}]' if isinstance(given, str | int | float) else ''}",
+        "list_type": f"give a list{items}",
         "dict_type": f"give a mapping{', such as {1h: 3600}' if 'budget_seconds' in error['loc'][-1:] else ''}",
         **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "give a whole number"),
         **dict.fromkeys(("float_type", "float_parsing"), "give a number"),

@@ -39,6 +39,17 @@ def layout(tmp_path: Path) -> Layout:
     return layout
 
 
+@pytest.mark.parametrize("verb", ["report DIR", "gap --experiment DIR/experiment.yaml --model m --benchmark sums"])
+def test_what_to_run_is_not_its_results(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "own"
+    source.mkdir()
+    (source / "experiment.yaml").write_text("name: own\nextends: real-cpu\nmatrix: []\n")
+    assert cli.main(verb.replace("DIR", str(source)).split()) == 2
+    said = capsys.readouterr().err
+    assert "what to run, not its results; give results/own, with --experiment results/own/experiment.yaml" in said
+    assert [each.name for each in source.iterdir()] == ["experiment.yaml"]
+
+
 def test_help_is_quick_to_load() -> None:
     code = "import sys, srpo.cli; sys.exit(bool({'torch', 'pydantic', 'yaml', 'pandas', 'rich'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -98,7 +98,7 @@ def load_experiment(
     raw = read_mapping(source) if isinstance(source, Path) else dict(source)
     _check_is_experiment(raw, where)
     problems: dict[str, str] = {}
-    if raw.keys() & {"extends", "overrides"} or not {*_NAMED} <= raw.keys():
+    if not is_resolved(raw):
         if from_files:
             _check_name(raw, where, config_root)
         try:
@@ -109,6 +109,11 @@ def load_experiment(
         _check_warm_starts(composed, where)
         return composed
     return _validate(Experiment, raw, where, problems)
+
+
+def is_resolved(raw: Mapping[str, Any]) -> bool:
+    """Whether the content of an experiment's file has all that its names stand for."""
+    return not raw.keys() & {"extends", "overrides"} and {*_NAMED} <= raw.keys()
 
 
 def resolved_text(experiment: Experiment) -> str:
@@ -477,6 +482,7 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
             rows[split] = parse_rows(data, str(found), files.columns)
             content = content | {f"{split}_file": str(found)}
             contents[split] = FileContent(sha256=hashlib.sha256(data).hexdigest(), rows=len(rows[split])).model_dump()
+        files.columns.check_responses(rows["train"], str(files.train_file))
         content = content | {"contents": contents}
         _check_questions(rows, path)
     reward = content.get("reward")

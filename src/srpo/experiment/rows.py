@@ -24,9 +24,10 @@ _TEMPLATE = re.compile(r"<\|(im_start|start_header_id|user)\|>|\[INST\]")
 
 
 class Columns(Config):
-    """The columns of a question's parts. The data need ``system`` and ``response`` only if they have other names here.
+    """The columns of a question's parts. The data need ``system`` only if it has another name here.
 
-    ``response`` is a right response, for a warm start with the corpus ``files``.
+    ``response`` is a right response, for a warm start with the corpus ``files``. Under another name, one row to train
+    needs it (:meth:`check_responses`).
     """
 
     prompt: str = "prompt"
@@ -47,9 +48,20 @@ class Columns(Config):
         Raises:
             SrpoError: naming the missing column and the columns of the data.
         """
-        needed = [self.prompt, self.answer, *({self.system} - {"system"}), *({self.response} - {"response"})]
+        needed = [self.prompt, self.answer, *({self.system} - {"system"})]
         if missing := [column for column in needed if column not in found]:
             raise SrpoError(f"{where}: no column {missing[0]}; there is {', '.join(found) or 'none'}")
+
+    def check_responses(self, train: Sequence[Row], where: str) -> None:
+        """Check that a row has a response, if its column has another name.
+
+        Raises:
+            SrpoError: naming the column and the columns that are not read.
+        """
+        if self.response != "response" and not any(row.response for row in train):
+            unread = ", ".join(sorted({column for row in train for column in row.unread})) or "none"
+            what = f"{where}: columns.response = {self.response}: no row has a text in it"
+            raise SrpoError(f"{what}; columns that are not read: {unread}")
 
     def row(self, record: Mapping[str, Any], where: str) -> Row:
         """A record as a question.

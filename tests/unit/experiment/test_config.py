@@ -302,7 +302,7 @@ def test_run_outside_the_matrix() -> None:
         ({"seeds": 3}, ["experiment: seeds: unknown key; seeds belongs into a block of matrix"]),
         ({"lr": 1.0e-4}, ["experiment: lr: unknown key; learning_rate belongs into overrides, below a method"]),
         ({"training": {**SHARED, "ranks": 2}}, ["training.ranks: unknown key; ranks belongs into execution"]),
-        ({"matrix": [PHYSICS | {"seeds": 3}]}, ["matrix.0.seeds = 3: give a list, such as [3]"]),
+        ({"matrix": [PHYSICS | {"seeds": 3}]}, ["matrix.0.seeds = 3: give a list, such as [1, 2, 3]"]),
         ({"matrix": [PHYSICS | {"seeds": "1-3"}]}, ["matrix.0.seeds = '1-3': give a list, such as [1, 2, 3]"]),
         (
             {"training": {**SHARED, "budget_seconds": 3600}},
@@ -340,6 +340,13 @@ def test_run_outside_the_matrix() -> None:
 def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:
     with refused(*words):
         load_experiment(tiny_experiment(**changes))
+
+
+@pytest.mark.parametrize("key", ["scale", "training"])
+def test_without_what_others_give_a_file_is_asked_for_extends(key: str) -> None:
+    content = {name: value for name, value in tiny_experiment().items() if name != key}
+    with refused(f"{key}: field required; did you forget extends: embedded, or extends: real-cpu?"):
+        load_experiment(content)
 
 
 def test_every_mistake_of_a_file_has_its_line() -> None:

@@ -98,6 +98,20 @@ def test_the_files_are_read_when_the_experiment_is_composed(folder: Path):
     assert sums(train_file=str(folder / "data" / "train.jsonl"), test_file="../data/t.jsonl") == found
 
 
+def test_a_response_under_another_name_is_needed_in_one_row_to_train(folder: Path):
+    """Rows without it, also of a test file, are questions without a response."""
+    file = folder / "data" / "train.jsonl"
+    columns = {"response": "rationale"}
+    with refused("train.jsonl: columns.response = rationale: no row has a text in it; columns that are not read: none"):
+        sums(columns=columns)
+    first, rest = file.read_text().split("\n", 1)
+    said = json.loads(first) | {"rationale": "<answer>0</answer>"}
+    file.write_text(f"{json.dumps(said)}\n{rest}")
+    found = sums(columns=columns)
+    assert [q.response for q in build_split(found, "train")] == ["<answer>0</answer>", *[None] * 39]
+    assert {q.response for q in build_split(found, "test")} == {None}
+
+
 def test_a_batch_needs_enough_questions(folder: Path):
     (folder / "data" / "few.jsonl").write_text(lines(6))
     with pytest.raises(SrpoError, match=r"questions_per_batch = 32: benchmark data/sums\.yaml has 6 questions"):
