@@ -279,7 +279,7 @@ def make_model(
     benchmarks = [benchmark for name, benchmark in matrix.base_evaluations() if name == model and benchmark in trained]
     data_sets = {benchmark: matrix.data_set(benchmark, model).data_set for benchmark in benchmarks}
     splits = {benchmark: opened.layout.split(data_set, "train") for benchmark, data_set in data_sets.items()}
-    build_model(chosen, opened.layout.model(model), splits)
+    build_model(chosen, opened.layout.model(model), splits, opened.experiment.training.max_response_length)
 
 
 @app.command("train")

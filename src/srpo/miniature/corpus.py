@@ -196,6 +196,10 @@ class FilesCorpus:
             raise SrpoError(f"{where}: no question has a response; give the train file a column response")
         self._informed_fraction = settings.informed_fraction
 
+    def responses(self) -> list[str]:
+        """All responses that can be drawn."""
+        return [str(question.response) for questions in self._questions.values() for question in questions]
+
     def draw(self, rng: random.Random) -> Example:
         """Draw one example."""
         question = rng.choice(self._questions[rng.choice(list(self._questions))])

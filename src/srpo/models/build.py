@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import random
 import shutil
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
     from srpo.miniature.corpus import Corpus
 
+_log = logging.getLogger(__name__)
+
 TOKENIZER_EXAMPLES = 4000
 
 PROBES = {"built": 48, "pretrained": 16}
@@ -41,13 +44,14 @@ PROBES = {"built": 48, "pretrained": 16}
 a model that was right in 32 % of its test questions was measured with 6 %."""
 
 
-def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -> None:
+def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path], limit: int | None = None) -> None:
     """Make a base model's folder; it appears complete or not at all and replaces an older one.
 
     Args:
         model: what to build or fetch.
         output_dir: the folder.
         train_splits: splits by benchmark, for a model that is warm-started on them.
+        limit: tokens of a response in training; a warning counts the longer ones of own data.
 
     Raises:
         SrpoError: if the configuration cannot be built or the checkpoint cannot be fetched.
@@ -56,9 +60,9 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
     partial = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", suffix=".partial", dir=output_dir.parent))
     try:
         if isinstance(model, MiniatureModel):
-            details = _build_miniature(model, partial, train_splits)
+            details = _build_miniature(model, partial, train_splits, limit)
         elif isinstance(model, GgufModel):
-            details = _convert_gguf(model, partial, train_splits)
+            details = _convert_gguf(model, partial, train_splits, limit)
         else:
             details = _link_checkpoint(model, partial)
         base = {"model": model.name, "kind": model.kind, "parameters": count_parameters(partial)}
@@ -72,7 +76,9 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
+def _build_miniature(
+    model: MiniatureModel, folder: Path, train_splits: dict[str, Path], limit: int | None
+) -> dict[str, Any]:
     # slow to import and not needed for a checkpoint that is only linked
     with gc_paused():
         from srpo.miniature import corpus as corpora
@@ -104,6 +110,7 @@ def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str
         if tokenizer_hash(folder) != metadata["tokenizer"]:
             raise SrpoError(f"model {model.name}: {stored} has another tokenizer; make it again: make base-models")
         return {"warm_start": metadata["warm_start"], "stored": metadata["made"]}
+    _warn_of_long(corpus, tokenizer, limit)
     details = _warm_start(network, tokenizer, corpus, settings, pretrained=False)
     _save(network, tokenizer, folder, given)
     return details
@@ -131,7 +138,7 @@ def store_model(model: Model, made: dict[str, Any]) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
+def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path], limit: int | None) -> dict[str, Any]:
     """Write a GGUF file's model as safetensors in float32, after a warm start if there is one."""
     file = resolve_gguf(model)
     with gc_paused():
@@ -154,9 +161,21 @@ def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path])
         from srpo.miniature.corpus import open_corpus
 
         corpus = open_corpus(model.warm_start, train_splits)
+        _warn_of_long(corpus, tokenizer, limit)
         details |= _warm_start(network, tokenizer, corpus, model.warm_start, pretrained=True)
     _save(network, tokenizer, folder)
     return details
+
+
+def _warn_of_long(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, limit: int | None) -> None:
+    """Say before a warm start how many responses of own data training cuts, with the token that ends them."""
+    from srpo.miniature.corpus import FilesCorpus
+
+    responses = corpus.responses() if isinstance(corpus, FilesCorpus) else []
+    tokens = [len(ids) + 1 for ids in tokenizer(responses, add_special_tokens=False)["input_ids"]] if responses else []
+    if limit is not None and (long := [each for each in tokens if each > limit]):
+        what = f"{len(long)} of {len(tokens)} responses to learn are longer, up to {max(long)} tokens"
+        _log.warning("training.max_response_length = %s: %s: cut, they get no reward; allow as many", limit, what)
 
 
 def _warm_start(

@@ -102,10 +102,16 @@ def _duration(plan: Plan) -> str:
 def _head(plan: Plan) -> str:
     clock = plan.experiment.training.clock.kind
     runs = f"{plural(len(plan.runs), 'run')} of {plural(plan.experiment.execution.ranks, _device(plan))}"
+    files = [each for each in plan.experiment.benchmarks.values() if each.kind == "files"]
+    own = "".join(
+        f"\n{each.name}: {each.published(split)} questions to {split}, from {each.file(split)}"
+        for each in files
+        for split in each.contents
+    )
     return (
         f"{plan.experiment.name}: {plan.experiment.title}{f'; card: {plan.gpu}' if plan.gpu else ''}\n"
         f"{runs}, {plural(len(plan.base_seconds), 'evaluation')} of untrained models\n"
-        f"training clock: {clock}; a budget is {BUDGET_IS[clock]}"
+        f"training clock: {clock}; a budget is {BUDGET_IS[clock]}{own}"
     )
 
 

@@ -124,6 +124,14 @@ def test_the_first_line_and_that_of_a_dry_run_name_the_card() -> None:
     assert plan_text.render(plan.make_plan(EMBEDDED)).splitlines()[0] == f"embedded: {EMBEDDED.title}"
 
 
+def test_a_plan_names_the_files_of_own_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    own = load_experiment(Path("examples/own-questions/experiment.yaml"))
+    shown = plan_text.render(plan.make_plan(own, product_rate=1e11)).split("\n\n")[0].splitlines()
+    for split, count in (("train", 200), ("test", 64)):
+        assert f"sums: {count} questions to {split}, from {ROOT / 'examples/own-questions' / split}.jsonl" in shown
+
+
 def price_rows(text: str) -> list[list[str]]:
     """The cells of the table of prices by the longest response."""
     table = text.partition("longest response of a batch")[2].partition("\n\n")[0]
