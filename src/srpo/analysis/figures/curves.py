@@ -47,7 +47,8 @@ def clock_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     """The latest avg@k (percent) of each run at common times of the training clock, averaged over runs.
 
     Runs take different numbers of steps within a budget, so equal steps are not equal times. A line starts when every
-    run has a validation. It goes on to the end of the longest run; ``seeds`` counts the runs that are in each point.
+    run has a validation. It goes on to the end of the longest run; a finished one keeps its last score, and ``seeds``
+    counts the runs that are in each point.
     The intervals are pointwise, over seeds and questions, if there are several seeds.
     """
     logs, chosen = RunLogs.of(results), {*methods}
@@ -69,9 +70,9 @@ def _clock_line(logs: RunLogs, runs: list[RunKey], arm: tuple[str, str, str]) ->
 
 
 def _moment(moment: float, runs: list[RunKey], logs: RunLogs) -> dict | None:
-    """The mean at one time of the clock; None if a run has no validation yet, or all have ended."""
+    """The mean at one time of the clock; None if a run has no validation yet, or all were broken off."""
     scores = []
-    for log in (logs.validations[run] for run in runs if moment <= logs.clock[run]):
+    for log in (logs.validations[run] for run in runs if logs.reached(run, moment)):
         place = int(np.searchsorted(log["clock"].to_numpy(), moment, side="right")) - 1
         if place < 0:
             return None

@@ -24,7 +24,7 @@ PAPER = "paper"
 """The series of the paper's values; ``name`` is the paper's model."""
 
 OVER = "over benchmarks"
-"""The series of the interval over other benchmarks."""
+"""The series of the interval over new benchmarks."""
 
 _COLUMNS = ["model", "claim", "difference", "series", "name", "value", "low", "high", "verdict"]
 _PAPER_MARKS = ("D", "d", "h", "p")
@@ -50,7 +50,7 @@ def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFr
     """The claims of a family that were tested, for each model.
 
     ``series`` is ``average`` (over benchmarks, with the 95 % interval), ``benchmark`` (each of several),
-    :data:`OVER` (the average with the interval over other benchmarks) or :data:`PAPER` (the published values, if the
+    :data:`OVER` (the average with the interval over new benchmarks) or :data:`PAPER` (the published values, if the
     experiment may be compared with them). All values are points. One run of a method has no interval.
     """
     found = [finding for finding in findings(results) if family(finding.claim)]
@@ -194,7 +194,7 @@ def _handles(frame: pd.DataFrame) -> list[Line2D]:
     name = "average, 95 % interval" if several else "average (one run each: no interval)"
     handles = [Line2D([], [], color=_UNDECIDED, linewidth=3.4 if several else 0, label=name, **one)]
     if (frame["series"] == OVER).any():
-        handles.append(Line2D([], [], label="the same over other benchmarks", **_DASHED))
+        handles.append(Line2D([], [], label="the same over new benchmarks", **_DASHED))
     for model, mark in _papers(frame).items():
         handles.append(Line2D([], [], marker=mark, linestyle="", color=_PAPER_COLOUR, label=f"the paper's {model}"))
     return handles

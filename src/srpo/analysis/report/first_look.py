@@ -52,18 +52,19 @@ def answers(results: Results, findings: Sequence[Finding]) -> list[str]:
 
 
 def _other_clocks(results: Results) -> list[str]:
-    """SRPO's leads under the clocks that were registered beside the one that decides, if there are any."""
+    """Differences under the clocks that were registered beside the one that decides, if there are any."""
     if (registration := registration_of(results.experiment)) is None:
         return []
     named, parts = registration.content.alternatives, []
     frame = pd.concat([clock_frame(results), clock_frame(results, measured=True)])
-    frame = frame[frame["clock"].isin(named) & (frame["method"] == "srpo")].dropna(subset="difference")
-    for other, rows in frame.groupby("other", sort=False):
+    frame = frame[frame["clock"].isin(named)].dropna(subset="difference")
+    for pair, rows in frame.groupby(["method", "other"], sort=False):
         low, high = (number(end, sign=True) for end in (rows["difference"].min(), rows["difference"].max()))
         unclear = [row["clock"] for row in records(rows) if row["difference_low"] <= 0 <= row["difference_high"]]
         around = f" (interval around 0: {joined(unclear)})" if unclear else ""
-        parts.append(f"{span(low, high)} points over {method_title(results, str(other))}{around}")
-    said = f"Under the other registered clocks ({joined(named)}), which decide nothing, SRPO's lead is"
+        names = " − ".join(method_title(results, str(method)) for method in pair)
+        parts.append(f"{names} is {span(low, high)} points{around}")
+    said = f"Under the other registered clocks ({joined(named)}), which decide nothing, by the last three validations"
     return [f"{said} {joined(parts)}."] if parts else []
 
 
@@ -150,7 +151,7 @@ def _shown_side(estimate: Estimate) -> str:
 
 def _support(results: Results, outcome: Outcome, again: bool) -> str:
     """The interval of a lead, on how many benchmarks its sign is shown and where the other one is, and whether it is
-    shown for other benchmarks. The interval of one run does not cover others: then signs alone count.
+    shown for new benchmarks. The interval of one run does not cover others: then signs alone count.
     """
     estimate = outcome.estimate
     assert estimate is not None
@@ -167,7 +168,7 @@ def _support(results: Results, outcome: Outcome, again: bool) -> str:
     names = joined([benchmark_title(results, name).lower() for name in other])
     opposite = f", {_side(-estimate.value)} on {names}" if names else ""
     beyond = outcome.over_benchmarks if several else None
-    general = "; not shown for other benchmarks" if beyond is not None and beyond.low <= 0 <= beyond.high else ""
+    general = "; not shown for new benchmarks" if beyond is not None and beyond.low <= 0 <= beyond.high else ""
     return (f" {ends}" if ends else "") + f" ({share}{opposite}{general})"
 
 

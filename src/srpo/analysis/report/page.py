@@ -254,7 +254,7 @@ def _beside(outcome: Outcome, claim: Claim, comparable: bool) -> list[str]:
     """What decides beside the estimate, whether a comparable interval contains the paper's values, the reason."""
     found = []
     if (other := outcome.over_benchmarks) is not None and other.has_interval and outcome.several_seeds:
-        found.append(f"over other benchmarks {interval_text(other.low, other.high, claim.digits, claim.signed)}")
+        found.append(f"over new benchmarks {interval_text(other.low, other.high, claim.digits, claim.signed)}")
     if (clear := outcome.clear) is not None:
         ends = interval_text(*clear.interval(), claim.digits)
         found.append(f"{clear.successes} of {clear.runs} collapsed clearly, percent {ends}")

@@ -121,7 +121,7 @@ def contrast(
 
 
 def over_benchmarks(values: Sequence[float]) -> Estimate | None:
-    """The mean of one value per benchmark with Student's interval over other benchmarks; None with fewer than three.
+    """The mean of one value per benchmark with Student's interval over new benchmarks; None with fewer than three.
 
     It says whether a difference would also be found on other tasks, as far as these are a sample of such tasks.
     """

@@ -41,7 +41,7 @@ class Outcome:
         benchmarks, of_benchmarks: number of measured and of planned benchmarks.
         agreeing, holding: on how many of ``benchmarks`` the estimate alone, and its own interval, satisfies the rule.
         on_each: the estimate on each measured benchmark; empty for ``best_on_each``.
-        over_benchmarks: the same average with the interval over other benchmarks (Student's t of one number per
+        over_benchmarks: the same average with the interval over new benchmarks (Student's t of one number per
             benchmark), which decides nothing; None unless a score was measured on three or more.
         p_holds, p_violated: one-sided p-values for and against the claim, adjusted by Holm's procedure for a primary
             claim and for a question of ours, and the second for the number of models; NaN if unknown.

@@ -23,7 +23,7 @@ def verdicts_table(results: Results) -> Table:
     """A row per claim and model: the number that decides with its interval, its p-values, and the verdict.
 
     ``holding`` of ``benchmarks``: on how many the claim holds by its own interval, uncorrected. ``over_benchmarks``:
-    the average with its interval over other benchmarks, which decides nothing.
+    the average with its interval over new benchmarks, which decides nothing.
     """
     rows, grids = [], []
     found = findings(results)
@@ -31,11 +31,11 @@ def verdicts_table(results: Results) -> Table:
         rows += [_row(finding, finding.outcomes[place]) for finding in found]
         body = [_line(f, f.outcomes[place]) for f in found if f.outcomes[place].estimate is not None]
         if body:
-            heads = ["Verdict", "Estimate", "Score", "Base models or seeds", "Benchmarks", "Over other benchmarks"]
+            heads = ["Verdict", "Estimate", "Score", "Base models or seeds", "Benchmarks", "Over new benchmarks"]
             grids.append(Grid("Claim", [("", head) for head in heads], body, spec.title, numeric=False))
     notes = [
         "In brackets 95 % intervals. Benchmarks: on how many the claim holds by the benchmark's own interval. The "
-        "interval over other benchmarks decides nothing. The CSV has the p-values, and claims that are not tested.",
+        "interval over new benchmarks decides nothing. The CSV has the p-values, and claims that are not tested.",
         *comparability(results),
     ]
     p_values = [name for name in _COLUMNS if name.startswith("p_")]

@@ -82,15 +82,22 @@ def _of_unequal_pace(tmp_path):
     return dataclasses.replace(results, validations=pd.concat(rows, ignore_index=True), runs=runs)
 
 
-def test_runs_are_averaged_at_equal_clock_to_the_end_of_the_longest(tmp_path):
+@pytest.mark.parametrize(
+    ("status", "last", "seeds", "lines"),
+    [
+        ("finished", [18.5, 19], 2, "Lines are means over 2 seeds"),
+        ("training", [7, 8], 1, "Lines are means over 1–2 seeds"),
+    ],
+)
+def test_a_finished_run_keeps_its_last_score_and_one_that_trains_is_left_out(tmp_path, status, last, seeds, lines):
     results = _of_unequal_pace(tmp_path)
+    results = dataclasses.replace(results, runs=results.runs.assign(status=status))
     line = clock_curves(results, ["grpo"]).set_index("clock")
     # seed 1: 1 % at 4, 2 % at 8 ..; seed 2: 10 % at 8, 20 % at 16, 30 % at 24, ends at 25
     assert list(line.index) == [8, 12, 16, 20, 24, 28, 32]
-    assert list(line["value"]) == pytest.approx([6, 6.5, 12, 12.5, 18, 7, 8])
-    assert list(line["seeds"]) == [2, 2, 2, 2, 2, 1, 1]
-    spec = FIGURES["learning_curves"]
-    assert "Lines are means over 1–2 seeds" in spec.caption(results, clock_curves(results, ["grpo"]))
+    assert list(line["value"]) == pytest.approx([6, 6.5, 12, 12.5, 18, *last])
+    assert list(line["seeds"]) == [2, 2, 2, 2, 2, seeds, seeds]
+    assert lines in FIGURES["learning_curves"].caption(results, line.reset_index())
 
 
 # ---------------------------------------------------------------- bounds

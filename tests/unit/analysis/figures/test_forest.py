@@ -95,7 +95,7 @@ def test_the_drawing_has_every_interval_and_every_mark(results):
     assert low < marked[["value", "low"]].min().min()
     assert marked[["value", "high"]].max().max() < high
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[:2] == ["average, 95 % interval", "the same over other benchmarks"]
+    assert names[:2] == ["average, 95 % interval", "the same over new benchmarks"]
     assert names[-2:] == ["the paper's Qwen3-8B", "the paper's Qwen3-4B"]
     assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)  # a dark page inverts it
 

@@ -218,7 +218,7 @@ def test_what_a_claim_shows_is_easy_to_read(paper):
         assert "; ahead on 5 of 5 benchmarks, the interval on " in line["over"]
     for line in rows["srpo_over_grpo_last"]["here"]:
         assert "; the estimate agrees on 5 of 5 benchmarks, the interval on " in line["over"]
-        assert "; over other benchmarks [" in line["over"]
+        assert "; over new benchmarks [" in line["over"]
         assert "; the interval contains the paper's value (Qwen3-8B" in line["over"]
     assert rows["sdpo_stalls"]["rule"] == "below 1 point"
 

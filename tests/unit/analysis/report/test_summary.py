@@ -125,7 +125,7 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
         assert ("below on " in leads.split(rival)[1].split(")")[0]) is (estimate.value > 0 and bool(opposite))
         assert all(results.experiment.benchmarks[name].title.lower() in leads for name in opposite)
         beyond = outcome.over_benchmarks.low <= 0 <= outcome.over_benchmarks.high
-        assert ("not shown for other benchmarks" in leads.split(rival)[1].split(")")[0]) is beyond
+        assert ("not shown for new benchmarks" in leads.split(rival)[1].split(")")[0]) is beyond
     assert leads.endswith(f": with 3 runs each the first is shown, the second is {over[1].verdict}.")
     assert "1 does not hold" in decided
     primary, others = (sum(map(int, re.findall(r"(\d+) (?:hold|do|is|are)", part))) for part in decided.split(";"))

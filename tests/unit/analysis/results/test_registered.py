@@ -109,20 +109,20 @@ def test_the_report_has_date_checksum_and_departures(results, written):
     assert registered(other) == []
 
 
-def test_the_first_screen_names_the_other_registered_clocks_with_their_leads(results, written):
-    """They stand beside the leads by the clock that decides; without a registration there is no sentence."""
+def test_the_first_screen_names_the_other_registered_clocks_with_their_differences(results, written):
+    """They stand beside those of the deciding clock, refuted ones too; without a registration there is no sentence."""
     assert not [sentence for sentence in answers(results, findings(results)) if "registered clocks" in sentence]
     written(alternatives=["steps", "generated tokens"])
     (said,) = (sentence for sentence in answers(results, findings(results)) if "registered clocks" in sentence)
-    assert said.startswith("Under the other registered clocks (steps and generated tokens), which decide nothing, SRPO")
+    assert said.startswith("Under the other registered clocks (steps and generated tokens), which decide nothing, by")
     frame = clock_frame(results).set_index(["clock", "method", "other"])
-    for other, title in (("grpo", "GRPO"), ("sdpo", "SDPO")):
-        rows = [frame.loc[clock, "srpo", other] for clock in ("steps", "generated tokens")]
+    for pair, title in ((("srpo", "grpo"), "SRPO − GRPO"), (("grpo", "sdpo"), "GRPO − SDPO")):
+        rows = [frame.loc[(clock, *pair)] for clock in ("steps", "generated tokens")]
         ends = (number(end, sign=True) for end in sorted(row["difference"] for row in rows))
-        assert f"{span(*ends)} points over {title}" in said
+        assert f"{title} is {span(*ends)} points (" in said
         for row in rows:
             assert row["difference_low"] <= 0 <= row["difference_high"]  # so each is named
-    assert said.count("interval around 0: steps and generated tokens") == 2
+    assert said.count("interval around 0: steps and generated tokens") == 3
 
 
 @pytest.mark.parametrize(
