@@ -24,6 +24,12 @@ def _bands(frame: pd.DataFrame) -> str:
     return f"{lines}; bands are pointwise 95 % intervals over {over}." if over else f"{lines}, no intervals."
 
 
+def _as_drawn(frame: pd.DataFrame, bands_hide: bool = False) -> pd.DataFrame:
+    """The rows of lines without the unit of bands that :func:`~srpo.analysis.figures.curves.as_drawn` leaves out."""
+    runs = frame.groupby(["model", "benchmark", "method"])["seeds"].transform("max")
+    return frame.assign(unit=frame["unit"].mask((runs <= FEW_RUNS) | bands_hide, ""))
+
+
 def _seeds(frame: pd.DataFrame) -> str:
     seeds = count_range(frame["seeds"])
     return f"{seeds} {'seed' if seeds == '1' else 'seeds'}"
@@ -38,9 +44,7 @@ def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
     """The caption of scores against the training clock; ``what`` names the methods."""
     marked = frame["series"] == ALARM
     alarms = f"Crosses: the first alarm of a run ({marked.sum()}), at its latest validation. " if marked.any() else ""
-    runs = frame[~marked].groupby(["model", "benchmark", "method"])["seeds"].transform("max")
-    without_band = (runs <= FEW_RUNS) | (frame["method"].nunique() > MOST_BANDS)
-    lines = frame[~marked].assign(unit=frame["unit"].mask(without_band, ""))
+    lines = _as_drawn(frame[~marked], frame["method"].nunique() > MOST_BANDS)
     k = results.experiment.training.validation.rollouts
     return (
         f"{what}: mean reward over {k} samples of each test question (avg@{k}), against the training clock. "
@@ -56,7 +60,7 @@ def metric_caption(what: str, clock: bool, results: Results, frame: pd.DataFrame
         what: explains the metric.
         clock: whether the x axis is the training clock, not the step.
     """
-    return " ".join(filter(None, (what, _SMOOTHED, _clock_note(results) if clock else "", _bands(frame))))
+    return " ".join(filter(None, (what, _SMOOTHED, _clock_note(results) if clock else "", _bands(_as_drawn(frame)))))
 
 
 def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:

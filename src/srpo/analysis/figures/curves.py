@@ -21,7 +21,7 @@ MOST_BANDS = 5
 """Methods whose intervals are drawn around their scores; more intervals would hide the lines."""
 
 FEW_RUNS = 3
-"""A mean score of so few runs is drawn without its interval, which is several times as wide as the runs lie apart and
+"""A mean of so few runs is drawn without its interval, which is several times as wide as the runs lie apart and
 hides the other lines. Its data keep the interval."""
 
 SMOOTHING = 10
@@ -132,11 +132,14 @@ def score_lines(results: Results, frame: pd.DataFrame, model: str, benchmark: st
     for method in results.experiment.methods:
         own = here[here["method"] == method]
         points, alarms = (own[own["series"] == series] for series in ("", ALARM))
-        if methods > MOST_BANDS or points["seeds"].max() <= FEW_RUNS:
-            points = points.assign(low=np.nan, high=np.nan)
         if len(own):
-            lines.append(ScoreLine(method, points, alarms))
+            lines.append(ScoreLine(method, as_drawn(points, methods > MOST_BANDS), alarms))
     return lines
+
+
+def as_drawn(line: pd.DataFrame, bands_hide: bool = False) -> pd.DataFrame:
+    """A line without the interval of few runs (:data:`FEW_RUNS`), or of any if its band would hide other lines."""
+    return line.assign(low=np.nan, high=np.nan) if bands_hide or line["seeds"].max() <= FEW_RUNS else line
 
 
 def untrained_scores(results: Results) -> dict[tuple[str, str], float]:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.curves import ALARM, Series, score_lines, untrained_scores
+from srpo.analysis.figures.curves import ALARM, Series, as_drawn, score_lines, untrained_scores
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, wrapped
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.matrix import planned
@@ -66,7 +66,7 @@ class LinesByMethod:
         unit = clock_unit(results)[0] if self.against == "clock" else 1.0
         for axes, _, _, here in panels:
             for method in panels.methods:
-                line = here[here["method"] == method]
+                line = as_drawn(here[here["method"] == method])
                 plot(axes, line, line[self.against] / unit, **panels.styles[method] | {"marker": ""})
         panels.share_y(self.label)
         panels.time_axis(self.against)
@@ -93,7 +93,7 @@ class LinesBySeries:
         styles = {name: own for name, own in zip(self.series, self.styles, strict=True) if name in there}
         for axes, _, _, here in panels:
             for name, options in styles.items():
-                line = here[here["series"] == name]
+                line = as_drawn(here[here["series"] == name])
                 plot(axes, line, line["step"], **options)
             axes.set_ylim(*self.limits)
         panels.share_y(self.label)

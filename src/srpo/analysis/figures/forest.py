@@ -58,7 +58,8 @@ def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFr
     for place, model in enumerate(results.experiment.models):
         for finding in found:
             claim, outcome = finding.claim, finding.outcomes[place]
-            if outcome.estimate is None or claim.rule.within is not None:  # 0 is not the limit of an equivalence
+            # 0 is not the limit of an equivalence, and the axis has points
+            if outcome.estimate is None or claim.rule.within is not None or claim.unit != "points":
                 continue
             names: dict[str, Any] = {"model": model, "claim": claim.id, "difference": _difference(claim, results)}
             average: dict[str, Any] = {"series": AVERAGE, "name": AVERAGE, "verdict": outcome.verdict}

@@ -4,15 +4,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from srpo.analysis.figures.registry import FIGURES, figure_data
 from srpo.analysis.report.power_text import assumed_sentences, measured_sentences
+from srpo.analysis.results.claims import load_claims
 from srpo.analysis.results.load import RUN_KEY, Results, records
-from srpo.analysis.results.matrix import is_paired, repeated_runs
+from srpo.analysis.results.matrix import BASE, is_paired, repeated_runs
 from srpo.analysis.results.power import sample_noise
 from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, method_title, run_title
 from srpo.analysis.results.verdicts import UNTESTED, Finding, missing_runs
 from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
+from srpo.mistakes import hint, nearest
+from srpo.repository import method_files
 from srpo.text import plural, span
 
 
@@ -129,9 +133,33 @@ def power_sentence(results: Results, findings: Sequence[Finding] = ()) -> str:
 # ---------------------------------------------------------------- about the runs
 
 
-def remarks(results: Results) -> list[str]:
-    """Remarks on these runs: early ends, different settings, uncommitted code."""
+def misspelt(results: Results) -> list[str]:
+    """Methods and metrics of claims and figures that are like what there is, but are not there: they would be absent.
+
+    A method is one of the experiment or of ``configs/methods``; a metric is missing if the runs that should log it do
+    not.
+    """
+    methods = {BASE, *results.experiment.methods, *method_files()}
+    needed = {name: FIGURES[name].metrics(results) for name in figure_data(results)}
+    metrics = [(f"figure {name}", *each) for name, metrics in needed.items() for each in metrics.items()]
     found = []
+    for claim in load_claims():
+        terms = (*claim.quantity.terms, *(claim.given.terms if claim.given else ()))
+        named = dict.fromkeys(method for _, method, _ in terms)
+        found += [(f"claim {claim.id}: method {name}", nearest(name, methods)) for name in named if name not in methods]
+        if claim.quantity.metric:
+            metrics.append((f"claim {claim.id}", claim.quantity.metric, [*named]))
+    for what, metric, of in metrics:
+        steps = results.steps[results.steps["method"].isin(of)]
+        logged = steps.columns[steps.notna().any()]
+        if of and {*of} == {*steps["method"]} and metric not in logged:
+            found.append((f"{what}: metric {metric}", nearest(metric, logged)))
+    return [f"{what}: unknown{hint(likely)}" for what, likely in found if likely]
+
+
+def remarks(results: Results) -> list[str]:
+    """Remarks on these runs: misspelt names, early ends, different settings, uncommitted code."""
+    found = misspelt(results)
     if mixed := Scores.of(results).incomparable:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
         found.append(f"Runs have different test questions and are not compared on: {named}.")

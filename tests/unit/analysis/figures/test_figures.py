@@ -206,3 +206,8 @@ def test_a_mean_of_few_runs_is_drawn_without_a_band(seeds, tmp_path):
     assert bool(frame["low"].notna().any()) is (seeds > 1)  # the data have the interval
     assert bool(draw_scores("Scores", results, frame).axes[0].collections) is (seeds > FEW_RUNS)
     assert ("no intervals" in score_caption("X", results, frame)) is (seeds <= FEW_RUNS)
+    spec = FIGURES["response_length"]
+    frame = spec.data(results)
+    assert bool(frame["low"].notna().any()) is (seeds > 1)
+    assert bool(spec.draw("Length", results, frame).axes[0].collections) is (seeds > FEW_RUNS)
+    assert ("no intervals" in spec.caption(results, frame)) is (seeds <= FEW_RUNS)

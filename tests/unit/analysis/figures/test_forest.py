@@ -11,7 +11,15 @@ import pytest
 from null_experiment import Null, results_of
 
 from srpo.analysis.figures import style
-from srpo.analysis.figures.forest import OVER, PAPER, _limits, draw_clocks, in_words, primary_differences
+from srpo.analysis.figures.forest import (
+    OVER,
+    PAPER,
+    _limits,
+    draw_clocks,
+    in_words,
+    our_differences,
+    primary_differences,
+)
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.load import load_results
@@ -159,3 +167,15 @@ def test_a_pair_is_named_once_above_the_rows_of_several_models(results):
     pairs = ["SRPO − GRPO", "SRPO − SDPO", "GRPO − SDPO"]
     assert [axes.get_title() for axes in panels] == pairs + [""] * 3
     assert [[text.get_text() for text in axes.texts] for axes in panels] == [[], [], ["Qwen3-8B"], [], [], ["Another"]]
+
+
+def test_the_axis_of_points_has_no_claim_of_another_unit(tmp_path, monkeypatch):
+    results = results_of(tmp_path, Null())
+    found = [f for f in findings(results) if f.claim.primary and f.verdict != "not tested"][:2]
+    units = ("points", "tokens")
+    own = [
+        replace(f, claim=f.claim.model_copy(update={"block": "questions", "unit": unit}))
+        for f, unit in zip(found, units, strict=True)
+    ]
+    monkeypatch.setattr("srpo.analysis.figures.forest.findings", lambda results: own)
+    assert {*our_differences(results)["claim"]} == {found[0].claim.id}

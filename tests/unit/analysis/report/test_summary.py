@@ -17,8 +17,9 @@ from report_cases import EXPERIMENT, make, results_of
 from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 
 from srpo import __version__
-from srpo.analysis.figures.curves import clock_curves
-from srpo.analysis.figures.registry import FIGURES, _title
+from srpo.analysis.figures.curves import Series, clock_curves
+from srpo.analysis.figures.drawing import LinesByMethod
+from srpo.analysis.figures.registry import FIGURES, _all, _metrics, _title, figure_data
 from srpo.analysis.report.first_look import (
     LONGEST,
     _published,
@@ -31,7 +32,8 @@ from srpo.analysis.report.first_look import (
     what_was_run,
 )
 from srpo.analysis.report.page import render
-from srpo.analysis.report.summary import background, remarks
+from srpo.analysis.report.summary import background, misspelt, remarks
+from srpo.analysis.results.claims import load_claims
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.scores import Scores
@@ -342,3 +344,27 @@ def test_a_toy_is_called_a_toy_in_the_first_line_and_in_figures(tmp_path):
     assert "Miniature-S (a toy of 0.10 M parameters) on 2 benchmarks of invented questions" in page
     assert _title(FIGURES["routing"], load_results(tmp_path)).endswith(" · toy")
     assert "toy" not in what_was_run(load_results(tmp_path, paper_experiment()))
+
+
+def test_a_misspelt_name_of_a_claim_or_figure_is_said(tmp_path, monkeypatch):
+    results = results_of(tmp_path)
+    assert misspelt(results) == []
+    claims = load_claims()
+    (of_metric, *_) = (c for c in claims if c.quantity.metric == "response_length/mean")
+    wrong = {"metric": "response_lenght/mean"}, {"terms": [(1.0, "srpo_succes_buffer", "late")]}
+    own = tuple(
+        of_metric.model_copy(update={"id": f"own_{n}", "quantity": of_metric.quantity.model_copy(update=each)})
+        for n, each in enumerate(wrong)
+    )
+    monkeypatch.setattr("srpo.analysis.report.summary.load_claims", lambda: (*claims, *own))
+    for number, (name, branch) in enumerate({"los/sdpo": "sdpo", "los/mix": "mix"}.items()):
+        figure = ("teacher_entropy", "response_length")[number]
+        spec = _metrics(figure, "X", _all, LinesByMethod(Series(name, branch=branch), "x"), "X.")
+        monkeypatch.setitem(FIGURES, figure, spec)
+    figure_data.cache_clear()
+    assert misspelt(results) == [
+        "claim own_1: method srpo_succes_buffer: unknown; did you mean srpo_success_buffer?",
+        "figure teacher_entropy: metric los/sdpo: unknown; did you mean loss/sdpo?",
+        "claim own_0: metric response_lenght/mean: unknown; did you mean response_length/mean?",
+    ]
+    assert {*misspelt(results)} <= {*remarks(results)}
