@@ -65,7 +65,7 @@ def test_bounds_of_the_ratio_are_no_distances() -> None:
             "teacher_update_rate = 0.1: a ",
         ),
         ("srpo", {"teacher": {"kind": "snapshot", "every": 0}}, "greater than or equal to 1"),
-        ("srpo", {"teacher": {"kind": "frozen", "every": 10}}, "teacher.frozen.every: no such setting"),
+        ("srpo", {"teacher": {"kind": "frozen", "every": 10}}, "teacher.every: unknown key"),
         ("srpo", {"teacher": {"kind": "slow"}}, "'ema', 'frozen', 'live', 'snapshot', 'trust_region'"),
         ("srpo", {"teacher_update_rate": 1.1}, "less than or equal to 1"),
         ("grpo", {"teacher": {"kind": "live"}}, "teacher.kind = live: no branch of the method asks a teacher"),

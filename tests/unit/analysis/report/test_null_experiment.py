@@ -305,5 +305,5 @@ def test_seeds_with_the_same_logs_are_one_run_and_are_named(tmp_path):
     assert found["srpo_over_grpo_last"] == "one seed"
     assert found["grpo_overtakes_sdpo"] not in ("one seed", "not tested")
     (remark,) = [remark for remark in remarks(results) if "same logs" in remark]
-    assert remark.startswith("These runs have the same logs as another seed and count as one run with it: qwen3-8b/")
-    assert "srpo/seed2 (as seed 1)" in remark
+    assert remark.startswith("These runs have the same logs as another seed and count as one run with it: Qwen3-8B · ")
+    assert "SRPO · seed 2 (as seed 1)" in remark
