@@ -413,6 +413,16 @@ def test_a_machine_s_gpus_limit_no_cluster() -> None:
     assert 'resource_scopes:\n    gpu="local"' in (ROOT / "Snakefile").read_text()
 
 
+def test_slurm_takes_the_gpus_of_a_job_from_one_node() -> None:
+    set_resources = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())["set-resources"]
+    files = "".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
+    on_gpus = [
+        rule.split(":")[0] for rule in re.split(r"^ *rule ", files, flags=re.M)[1:] if 'gpu=DEVICES["gpu"]' in rule
+    ]
+    assert {"train", "evaluate_base", "gap"} < {*on_gpus}
+    assert {name: set_resources[name]["nodes"] for name in on_gpus} == dict.fromkeys(on_gpus, 1)
+
+
 def test_slurm_profile(tmp_path: Path) -> None:
     """The plugin reads the site's partitions from it, and puts each job of the paper's experiment where it belongs."""
     pytest.importorskip("snakemake_executor_plugin_slurm")

@@ -352,7 +352,7 @@ def _notes(plan: Plan, source: str) -> str:
         f"({'measured' if speed else 'assumed'}).",
         f"A run keeps {COMPLETE_CHECKPOINTS['running']} checkpoints and writes one more; a finished one keeps "
         f"{COMPLETE_CHECKPOINTS['finished']}, and the weights of each budget's best.",
-        "Not included: queues, attempts that fail, downloads, data, tables and figures.",
+        "Not included: the gaps before training, queues, attempts that fail, downloads, data, tables and figures.",
     ]
     return "What this rests on\n" + "\n".join(f"- {line}" for line in lines)
 

@@ -155,7 +155,7 @@ def _support(results: Results, outcome: Outcome, again: bool) -> str:
     """
     estimate = outcome.estimate
     assert estimate is not None
-    ends = interval(estimate.low, estimate.high)
+    ends = interval(max(estimate.low, -100.0), min(estimate.high, 100.0))  # two runs may say less than nothing
     if outcome.benchmarks < 2:
         return f" {ends}" * bool(ends)
     several = outcome.several_seeds

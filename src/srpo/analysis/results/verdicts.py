@@ -254,7 +254,8 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
         return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
     if not benchmarks:
         stopped = _Comparison(claim, results, model, terms, reached_only=False).available(planned_on)
-        reason = "runs stopped before the budget" if stopped else "not measured yet"
+        nothing = "not measured yet" if missing_runs(results) else "finished runs have no number for it"
+        reason = "runs stopped before the budget" if stopped else nothing
         return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
     if quantity.kind in ("score", "best_on_each") and (reason := comparison.too_few_validations(benchmarks)):
         return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)

@@ -23,6 +23,7 @@ from srpo.analysis.figures.registry import FIGURES, _all, _metrics, _title, figu
 from srpo.analysis.report.first_look import (
     LONGEST,
     _published,
+    _support,
     _verdict,
     answers,
     card,
@@ -239,6 +240,16 @@ def test_a_difference_that_no_claim_tests_has_its_interval_on_the_first_screen(t
     leads = answers(results, findings(results))[1]
     assert leads.startswith(said)
     assert "[" in leads
+
+
+def test_no_interval_of_a_lead_is_beyond_100_points(tmp_path):
+    results = null_experiment.results_of(tmp_path, Null(seeds=(1,)))
+    wide = Outcome("m", "undecided", Estimate(-12.0, "seed", error=9.0, dof=1.0), several_seeds=True)
+    assert _support(results, wide, False) == " [-100.0, 100.0]"
+    late = replace(results, validations=results.validations[results.validations["clock"] > 3600])
+    reasons = {outcome.reason for finding in findings(late) for outcome in finding.outcomes}
+    assert "finished runs have no number for it" in reasons
+    assert "not measured yet" not in reasons
 
 
 def test_the_published_leads_stand_beside_those_of_the_same_model(tmp_path):
