@@ -49,7 +49,8 @@ class Results:
 
     Attributes:
         runs: one row per run of the matrix, started or not.
-        steps: one row per training step; phases and every logged metric as flat columns (``phase_seconds/generate``).
+        steps: one row per training step; phases and every logged metric as flat columns (``phase_seconds/generate``,
+            ``phase_tokens/generate``).
         validations: one row per in-training validation.
         budgets: the checkpoint selected within each budget; missing values if there is none.
         evaluations: the resampled score of each selected checkpoint.
