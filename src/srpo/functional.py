@@ -386,7 +386,7 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
     """
     try:
         counts = len(rewards), len(groups)
-        if not isinstance(groups, Tensor) or groups.is_floating_point():
+        if not isinstance(groups, Tensor) or groups.is_floating_point() or groups.dtype == torch.bool:
             # tensors of one number are equal by identity only
             ids = [group.item() if isinstance(group, Tensor) else group for group in groups]
             for row, group in enumerate(ids):

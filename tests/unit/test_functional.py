@@ -539,6 +539,11 @@ def test_groups_are_ids_of_any_kind(groups) -> None:
     assert srpo.route(REWARDS, groups).shown_sibling.equal(srpo.route(REWARDS, GROUPS).shown_sibling)
 
 
+def test_two_groups_may_be_flags() -> None:
+    flags = torch.tensor([True, True, False, False])
+    assert srpo.route([1.0, 0, 1, 0], flags).shown_sibling.tolist() == [-1, 0, -1, 2]
+
+
 @pytest.mark.parametrize(
     ("nats", "says"),
     [
