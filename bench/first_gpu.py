@@ -38,10 +38,10 @@ from srpo.algorithm.teacher import Live
 from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.splits import Question, write_split
 from srpo.cost import memory
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import LocalModel, RunSpec
 from srpo.files import read_events, read_json, write_json
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout
 from srpo.machine import check_products
 from srpo.repository import CONFIGS, ROOT

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment, resolved_text
 from srpo.files import write_text
 from srpo.layout import Layout, check_writable

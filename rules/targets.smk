@@ -2,7 +2,7 @@
 
 from snakemake.cli import get_argument_parser
 
-from srpo.mistakes import hint, nearest
+from srpo.inputs.mistakes import hint, nearest
 
 
 def check_targets(targets):

@@ -28,8 +28,7 @@ FLOORS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
         "shared by all",
         {
             "ground": (
-                *("errors", "files", "imports", "seeds", "text", "schema", "layout", "machine", "repository"),
-                *("mistakes", "rewards", "watch"),
+                *("files", "imports", "inputs", "layout", "machine", "repository", "rewards", "seeds", "text", "watch"),
             )
         },
     ),

@@ -59,8 +59,8 @@ from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.grid import Grid, markdown
 from srpo.analysis.tables.registry import MEASURED, TABLES
-from srpo.errors import SrpoError
 from srpo.files import read_yaml
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout
 from srpo.publish.published import unpack
 from srpo.text import duration, joined, plural

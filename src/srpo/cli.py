@@ -22,8 +22,8 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from srpo import __version__
-from srpo.errors import SrpoError
 from srpo.imports import gc_paused
+from srpo.inputs.errors import SrpoError
 from srpo.repository import CONFIGS
 from srpo.training.interruption import Interrupted, job_end
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.layout import RECORDS
 
 LARGEST_YAML = 1_000_000

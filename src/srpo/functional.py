@@ -25,8 +25,8 @@ from srpo.algorithm.method import Method, patched
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale, unscaled_weights
-from srpo.errors import SrpoError
-from srpo.mistakes import hint, nearest, validated
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.mistakes import hint, nearest, validated
 from srpo.repository import method_files
 
 Values: TypeAlias = Tensor | Sequence[Tensor | None]

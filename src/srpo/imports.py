@@ -2,14 +2,12 @@
 
 import gc
 import importlib
-import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
-from typing import Any
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 
 EXTRAS = {
     "report": (
@@ -71,21 +69,6 @@ def missing_extra(error: ModuleNotFoundError, verb: str | None = None) -> str | 
     extras = [extra for extra in extras if verb in NEEDS[extra]] or extras
     names = " or ".join(f"'srpo[{extra}]'" for extra in extras)
     return f"package {package} is missing; run: python -m pip install {names}"
-
-
-def resolve_own(name: str) -> Any:
-    """A module of the user's, or what it has: ``module`` or ``module:function``.
-
-    Raises:
-        ValueError: if it cannot be imported. It may fail in any way, and exit.
-    """
-    try:
-        return pkgutil.resolve_name(name)
-    except (Exception, SystemExit) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        absent = isinstance(error, ModuleNotFoundError) and f"{name.partition(':')[0]}.".startswith(f"{error.name}.")
-        where = "; install the module, or name its folder in PYTHONPATH" if absent else ""
-        raise ValueError(f"{name}: cannot be imported ({why}){where}") from error
 
 
 def import_optional(module: str, requirements: str) -> ModuleType:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from srpo.errors import SrpoError
-from srpo.schema import Config
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.schema import Config
 
 RUN_PATH = "{model}/{benchmark}/{method}/seed{seed}"
 """Place of a run below ``runs``: filled in for one run, with its braces a pattern of all."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 
 QUERY_SECONDS = 60
 """How long the driver may take to list the GPUs."""

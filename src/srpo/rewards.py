@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from srpo.errors import SrpoError
-from srpo.imports import import_optional, resolve_own
+from srpo.imports import import_optional
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.mistakes import resolve_own
 
 REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""

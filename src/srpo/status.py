@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 
 from tabulate import tabulate
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, Training
 from srpo.files import read_events, read_json, read_last_events
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.text import duration
 from srpo.watch import Signal

@@ -22,10 +22,10 @@ from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
 from srpo.cost import memory
-from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.experiment.config import CalibratedClock
 from srpo.files import read_events
+from srpo.inputs.errors import SrpoError
 from srpo.layout import WEIGHTS
 from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.interface import ServersFailed

@@ -23,10 +23,10 @@ from run_content import assert_same, content
 from safetensors.torch import load_file
 from tiny import hash_reward, prepare, tiny_experiment
 
-from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.experiment.config import Execution
 from srpo.files import read_events
+from srpo.inputs.errors import SrpoError
 from srpo.layout import WEIGHTS
 from srpo.policy import in_process, ray_driver
 from srpo.policy.servers import ServerRollout

@@ -14,10 +14,10 @@ from one_line import refused
 from paths import ROOT
 
 from srpo.benchmarks.splits import read_split, write_split
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.files import read_events, read_json
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, model_description
 from srpo.models import build_model
 from srpo.repository import CONFIGS

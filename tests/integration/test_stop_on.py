@@ -9,9 +9,9 @@ import pytest
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
-from srpo.errors import SrpoError
 from srpo.evaluation import avg_at_k
 from srpo.files import read_events, read_json
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunFiles
 from srpo.training import checkpoints, loop
 

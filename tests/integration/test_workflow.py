@@ -182,7 +182,7 @@ def test_an_empty_results_folder_is_refused(tmp_path: Path) -> None:
 
 EMULATES = """
 import srpo.machine
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 
 def check_products(precision):
     if precision == "bfloat16":

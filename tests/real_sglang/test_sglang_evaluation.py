@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.rollout.interface import SamplingParams
 from srpo.rollout.sglang_protocol import generate_request, nucleus_floor
 from srpo.seeds import derive_seed

@@ -8,10 +8,10 @@ import yaml
 from tiny import prepare, tiny_experiment
 
 from srpo.benchmarks.splits import write_split
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.files import read_events, read_json
 from srpo.imports import is_installed
+from srpo.inputs.errors import SrpoError
 from srpo.layout import WEIGHTS, Layout, RunId
 from srpo.models import build_model
 from srpo.policy import ray_driver, verl_config

@@ -22,8 +22,8 @@ from packaging.requirements import Requirement
 from paths import ROOT
 
 from srpo import repository
-from srpo.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment
+from srpo.inputs.errors import SrpoError
 from srpo.miniature.stored import STORED
 from srpo.models import build_model
 from srpo.repository import DATA_FOLDERS

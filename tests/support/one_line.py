@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 
 
 @contextmanager

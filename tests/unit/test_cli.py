@@ -238,7 +238,9 @@ def test_a_name_alone_is_not_a_folder(tmp_path: Path, monkeypatch, capsys: pytes
 def test_the_command_that_runs_an_experiment_suits_the_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(CONFIGS.parent)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "CONFIGS", tmp_path / "configs")
+    (tmp_path / "configs").symlink_to(CONFIGS)
     error = fails(capsys, "report", tmp_path / "smoke")
     command = "; run snakemake --configfile configs/experiments/smoke.yaml"
     assert error.endswith(f"{command} --config results={tmp_path}\n")

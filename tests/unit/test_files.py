@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from srpo.errors import SrpoError
 from srpo.files import append_event, exclusive_access, read_events, read_last_events, read_mapping, write_text
+from srpo.inputs.errors import SrpoError
 from srpo.layout import RECORDS
 
 pytestmark = pytest.mark.fault

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.machine import (
     check_gpus,
     check_products,

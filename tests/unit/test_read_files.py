@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from one_line import refused
 
-from srpo.errors import SrpoError
 from srpo.files import parse_yaml, read_bytes
+from srpo.inputs.errors import SrpoError
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srpo import rewards
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.rewards import (
     Reward,
     check_truths,

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Literal, TypeVar
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment
 from srpo.files import read_yaml
-from srpo.mistakes import validated
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.mistakes import validated
+from srpo.inputs.schema import Config
 from srpo.repository import REPORTS
-from srpo.schema import Config
 
 T = TypeVar("T")
 Block = Literal["primary", "questions", "mechanism", "time", "ablations"]

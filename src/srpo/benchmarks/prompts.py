@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 
 SplitName = Literal["train", "test"]
 

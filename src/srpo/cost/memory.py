@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 
 from srpo.algorithm import LOGITS_CHUNK
-from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, GgufModel, LocalModel, MiniatureModel, Model, Training, TransformerShape
+from srpo.inputs.errors import SrpoError
 
 FLOAT32, BFLOAT16 = 4, 2
 

@@ -7,8 +7,8 @@ from typing import Any
 from srpo.algorithm.diagnostics import is_repetitive
 from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.splits import Question
-from srpo.errors import SrpoError
 from srpo.experiment.config import Sampling
+from srpo.inputs.errors import SrpoError
 from srpo.rewards import compute_reward, in_format
 from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.seeds import derive_seed

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from srpo.benchmarks.prompts import prompt_lengths, teacher_prompt_ids
 from srpo.benchmarks.splits import Question
-from srpo.errors import SrpoError
 from srpo.experiment.config import Training
+from srpo.inputs.errors import SrpoError
 from srpo.rewards import shortest_answer
 
 if TYPE_CHECKING:

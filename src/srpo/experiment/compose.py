@@ -20,7 +20,6 @@ import yaml
 from pydantic import Field, FiniteFloat, ValidationError
 
 from srpo.algorithm.method import Method, patched
-from srpo.errors import SrpoError
 from srpo.experiment.config import (
     Block,
     Execution,
@@ -35,10 +34,11 @@ from srpo.experiment.config import (
 )
 from srpo.experiment.rows import Row, doubts, parse_rows, read_file
 from srpo.files import read_mapping, write_text
-from srpo.mistakes import hint, nearest, reason, section, validated
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.mistakes import hint, nearest, reason, section, validated
+from srpo.inputs.schema import Config, Count, flattened
 from srpo.repository import CONFIGS, method_files
 from srpo.rewards import check_truths, compute_reward, find_reward, is_own, taken_for_right
-from srpo.schema import Config, Count, flattened
 
 _log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from srpo.algorithm.method import Method
-from srpo.errors import SrpoError
 from srpo.experiment.rows import Columns
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.schema import REPOSITORY, Config, Count, Fraction, Positive, Rate, Title, flattened
 from srpo.layout import RunId
 from srpo.rewards import REASONING_GYM, REWARDS, is_own
-from srpo.schema import REPOSITORY, Config, Count, Fraction, Positive, Rate, Title, flattened
 
 REHEARSAL_STEPS = 10
 """A run of fewer steps shows that the path works and what it takes, not what a method learns."""

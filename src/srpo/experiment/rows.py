@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from srpo.errors import SrpoError
 from srpo.files import is_lfs_pointer, read_bytes
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.schema import Config
 from srpo.rewards import find_reward
-from srpo.schema import Config
 
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _FROM_CSV = 'write it as parquet first: pandas.read_csv(FILE, dtype="string").to_parquet("train.parquet")'

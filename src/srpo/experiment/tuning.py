@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment, TrialResult, Tuned
 from srpo.files import read_json, write_text
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunId
 
 HEADER = """\

@@ -14,8 +14,8 @@ from typing import Any, Protocol, get_args
 
 from srpo.benchmarks.prompts import Messages, strip_thinking, teacher_messages
 from srpo.benchmarks.splits import Question, read_split
-from srpo.errors import SrpoError
 from srpo.experiment.config import FamilyName, WarmStart
+from srpo.inputs.errors import SrpoError
 from srpo.miniature.families import get_family
 
 

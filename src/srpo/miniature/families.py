@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.seeds import derive_seed
 
 Style = Literal["plain", "reversed", "terse", "checking"]

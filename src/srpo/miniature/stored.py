@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import MiniatureModel
+from srpo.inputs.errors import SrpoError
 from srpo.repository import CONFIGS
 
 STORED = CONFIGS / "models" / "stored"

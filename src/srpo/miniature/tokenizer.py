@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 
 PAD = "<|endoftext|>"
 START = "<|im_start|>"

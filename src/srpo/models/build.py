@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, MiniatureModel, Model, WarmStart
 from srpo.files import read_json, write_json
 from srpo.imports import gc_paused
+from srpo.inputs.errors import SrpoError
 from srpo.layout import model_description
 from srpo.miniature.stored import read_metadata, stored_file, tokenizer_hash, write_stored
 from srpo.models.resolve import (

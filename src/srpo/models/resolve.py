@@ -11,10 +11,10 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
 from srpo.files import default_cache, is_lfs_pointer, read_json, write_bytes
 from srpo.imports import is_installed
+from srpo.inputs.errors import SrpoError
 
 SAFETENSORS = "*.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")

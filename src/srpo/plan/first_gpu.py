@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, TransformerShape
 from srpo.files import read_json
+from srpo.inputs.errors import SrpoError
 from srpo.plan.gpus import GPUS, Gpu
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from srpo.algorithm.method import Method
 from srpo.cost import memory
 from srpo.cost.flops import model_cost
-from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, Training, TransformerShape
 from srpo.experiment.step_times import timed_like
+from srpo.inputs.errors import SrpoError
 
 MEAN_PROMPT = 379
 """Tokens of a prompt: mean of the five benchmarks' medians with Qwen3's tokenizer (docs/small-scale.md)."""

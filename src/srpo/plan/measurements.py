@@ -11,11 +11,11 @@ from typing import Any
 
 from srpo.algorithm.method import Method
 from srpo.cost import memory
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution, Experiment, MiniatureModel, ModelledClock, TransformerShape
 from srpo.experiment.step_times import timed_like
 from srpo.files import read_events, read_json
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunId
 from srpo.plan.first_gpu import FirstGpu, read_first_gpu
 from srpo.plan.gpus import Gpu

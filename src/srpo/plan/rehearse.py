@@ -6,8 +6,8 @@ other responses, and training takes other seconds. One further method, :data:`CH
 each model visibly: a server that missed an update shows in its third step.
 """
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import Block, Experiment, short_name
+from srpo.inputs.errors import SrpoError
 
 STEPS = 3
 

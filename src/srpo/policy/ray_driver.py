@@ -15,8 +15,8 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from srpo.cost.flops import model_cost
-from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, RunSpec, TransformerShape
+from srpo.inputs.errors import SrpoError
 from srpo.policy.interface import Policy
 from srpo.policy.servers import ServerRollout, server_errors, wait_until_idle
 from srpo.policy.verl_config import check_packages, compose_verl_config

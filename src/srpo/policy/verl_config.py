@@ -11,13 +11,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.device import get_device_name
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import Execution, Experiment, RunSpec
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.mistakes import hint, nearest
+from srpo.inputs.schema import flattened
 from srpo.machine import gpu_memory
-from srpo.mistakes import hint, nearest
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
-from srpo.schema import flattened
 
 _MISSING = object()
 

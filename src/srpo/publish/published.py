@@ -18,10 +18,10 @@ from typing import Any, cast
 import yaml
 
 from srpo.analysis.results.load import days, ends, load_results
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, filled_in, identity_of
 from srpo.files import read_bytes, read_events, read_json, read_mapping, write_bytes
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.text import joined, plural
 

@@ -22,9 +22,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import Precision
 from srpo.files import read_json
+from srpo.inputs.errors import SrpoError
 from srpo.machine import check_products
 from srpo.rollout.interface import Completion, SamplingParams
 

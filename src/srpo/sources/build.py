@@ -10,7 +10,6 @@ from typing import Any
 
 from srpo import rewards
 from srpo.benchmarks.splits import Question, SplitName
-from srpo.errors import SrpoError
 from srpo.experiment.config import (
     Benchmark,
     FilesBenchmark,
@@ -19,6 +18,7 @@ from srpo.experiment.config import (
 )
 from srpo.experiment.rows import Row, doubts, parse_rows, read_file
 from srpo.files import default_cache
+from srpo.inputs.errors import SrpoError
 from srpo.miniature import families
 from srpo.seeds import derive_seed
 from srpo.sources import github, reasoning_gym

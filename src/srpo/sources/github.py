@@ -8,10 +8,10 @@ import http.client
 import urllib.request
 from pathlib import Path
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import Source, SourceFile
 from srpo.experiment.rows import Row, parse_rows
 from srpo.files import is_lfs_pointer, read_bytes, write_bytes
+from srpo.inputs.errors import SrpoError
 
 _RAW_HOST = "https://raw.githubusercontent.com"
 _TIMEOUT_SECONDS = 60

@@ -9,10 +9,10 @@ import json
 import re
 from dataclasses import dataclass
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import ReasoningGymBenchmark
 from srpo.imports import import_optional
-from srpo.mistakes import hint, nearest
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.mistakes import hint, nearest
 from srpo.rewards import REASONING_GYM
 
 INSTRUCTION = """Given a question, find the answer. Respond in the following format:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from srpo.errors import SrpoError
 from srpo.files import read_events, read_mapping
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunFiles
 from srpo.tracking.mirror import numbers, step_values
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from filelock import FileLock
 
-from srpo.errors import SrpoError
 from srpo.files import read_events, read_json
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.schema import flattened
 from srpo.layout import Layout, RunFiles
-from srpo.schema import flattened
 from srpo.text import plural
 from srpo.watch import Signal, summary_of
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from srpo.errors import SrpoError
 from srpo.files import flush_to_disk, read_json, write_json
+from srpo.inputs.errors import SrpoError
 from srpo.layout import WEIGHTS, RunFiles
 
 STATE = "state.json"

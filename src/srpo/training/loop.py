@@ -18,12 +18,12 @@ from tqdm import tqdm
 
 from srpo.benchmarks.splits import Question, read_split
 from srpo.cost import memory
-from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.evaluation.lengths import check_lengths
 from srpo.experiment.config import ModelledClock, RunSpec, Training
 from srpo.files import append_event, exclusive_access, flush_to_disk, read_events, rewind, write_events, write_json
 from srpo.imports import gc_paused
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunFiles
 from srpo.machine import host_memory_gb
 from srpo.policy.interface import Policy

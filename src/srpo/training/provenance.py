@@ -16,10 +16,10 @@ from typing import Any
 import yaml
 
 import srpo
-from srpo.errors import SrpoError
 from srpo.experiment.config import filled_in, identity_of
 from srpo.files import read_events, read_json, read_mapping, write_text
 from srpo.imports import is_installed
+from srpo.inputs.errors import SrpoError
 from srpo.layout import RunFiles, model_description
 from srpo.machine import processor
 

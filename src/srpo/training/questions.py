@@ -8,7 +8,7 @@ from srpo.algorithm.method import FilterGroups
 from srpo.algorithm.rollouts import Rollouts, regrouped
 from srpo.algorithm.routing import in_dropped_groups
 from srpo.benchmarks.splits import Question
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.seeds import derive_seed
 from srpo.training.metrics import filter_metrics
 

@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from srpo.benchmarks.prompts import strip_thinking, student_prompts, teacher_messages, teacher_prompt_ids
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = (

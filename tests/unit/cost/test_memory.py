@@ -13,9 +13,9 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3Rot
 
 from srpo.algorithm import distribution
 from srpo.cost import memory
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import LocalModel, TransformerShape
+from srpo.inputs.errors import SrpoError
 from srpo.layout import WEIGHTS
 from srpo.models import resolve
 from srpo.policy import in_process

@@ -12,12 +12,12 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from srpo.benchmarks.splits import Question, write_split
-from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.evaluation.evaluate_run import Checkpoint, evaluate_base, evaluate_checkpoints, score_budgets
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution, Experiment, Sampling
 from srpo.files import read_events, write_json
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunId
 from srpo.miniature.tokenizer import text_tokenizer
 from srpo.repository import CONFIGS

@@ -16,10 +16,10 @@ from srpo.analysis.report.page import write_report
 from srpo.analysis.results.load import load_results
 from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.splits import read_split, write_split
-from srpo.errors import SrpoError
 from srpo.evaluation.lengths import check_lengths, describe_lengths
 from srpo.experiment.compose import load_experiment
 from srpo.files import write_json
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout
 from srpo.models.tokenizer import open_tokenizer
 from srpo.training import loop

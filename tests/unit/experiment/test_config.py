@@ -11,9 +11,9 @@ import yaml
 from one_line import refused
 from synthetic import tiny_experiment
 
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
+from srpo.inputs.errors import SrpoError
 from srpo.layout import RunId
 from srpo.repository import CONFIGS, method_files
 

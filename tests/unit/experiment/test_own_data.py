@@ -14,9 +14,9 @@ from one_line import refused
 from synthetic import tiny_experiment
 
 from srpo.benchmarks.splits import read_split, write_split
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, FilesBenchmark
+from srpo.inputs.errors import SrpoError
 from srpo.rewards import compute_reward
 from srpo.sources.build import build_split, split_statistics
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from srpo.errors import SrpoError
 from srpo.experiment.rows import Columns, parse_rows, read_file
+from srpo.inputs.errors import SrpoError
 
 RECORDS = [
     {"prompt": "1+1?\u2028", "answer": "2", "system": "Add."},

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from srpo.errors import SrpoError
 from srpo.experiment.config import FamilyName
+from srpo.inputs.errors import SrpoError
 from srpo.miniature.families import (
     FAMILIES,
     Family,

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from tiny import tiny_miniature
 from transformers import AutoModelForCausalLM
 
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import MiniatureModel
+from srpo.inputs.errors import SrpoError
 from srpo.miniature import stored
 from srpo.models import build_model
 from srpo.models.build import store_model

@@ -18,9 +18,9 @@ from transformers import PreTrainedTokenizerBase
 from srpo.algorithm import LOGITS_CHUNK
 from srpo.benchmarks.prompts import Messages, student_prompts, teacher_messages, teacher_prompt_ids
 from srpo.benchmarks.response_parts import response_parts
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import TokenizerFiles
+from srpo.inputs.errors import SrpoError
 from srpo.miniature.tokenizer import CHAT_TEMPLATE, text_tokenizer
 from srpo.models import build_model, resolve
 from srpo.models.tokenizer import open_tokenizer

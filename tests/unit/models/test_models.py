@@ -23,7 +23,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from srpo.benchmarks.prompts import student_prompts, teacher_messages
 from srpo.benchmarks.splits import Question, write_split
 from srpo.cost.memory import parameters
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import (
     GgufModel,
@@ -33,6 +32,7 @@ from srpo.experiment.config import (
     TransformerShape,
     WarmStart,
 )
+from srpo.inputs.errors import SrpoError
 from srpo.miniature.corpus import WORKINGS, FamiliesCorpus, SplitsCorpus, corpus_texts, open_corpus
 from srpo.miniature.families import FAMILIES, get_family
 from srpo.miniature.tokenizer import CHAT_TEMPLATE, END, PAD, symbol_tokenizer, text_tokenizer

@@ -8,9 +8,9 @@ import pytest
 
 from srpo import cli
 from srpo.cost.memory import shape_of
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.files import write_json
+from srpo.inputs.errors import SrpoError
 from srpo.plan import plan
 from srpo.plan.first_gpu import card_name
 from srpo.plan.gpus import GPUS, OTHER_SECONDS, card_seconds

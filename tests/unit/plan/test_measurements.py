@@ -8,10 +8,10 @@ import pytest
 
 from srpo import cli
 from srpo.cost import memory
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.experiment.config import Block, Experiment
 from srpo.files import append_event, write_json, write_text
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout
 from srpo.plan import plan
 from srpo.plan import text as plan_text

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
+from srpo.inputs.errors import SrpoError
 from srpo.plan import plan
 from srpo.plan import text as plan_text
 from srpo.plan.measurements import Measurements

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from srpo import cli
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
+from srpo.inputs.errors import SrpoError
 from srpo.plan.rehearse import CHECK, rehearsal
 from srpo.repository import CONFIGS
 

@@ -24,9 +24,9 @@ from srpo.algorithm.rollouts import Rollouts
 from srpo.algorithm.routing import route
 from srpo.algorithm.targets import NOT_COMPUTED, Targets, mini_batches
 from srpo.cost import memory
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution
+from srpo.inputs.errors import SrpoError
 from srpo.machine import gpu_memory
 from srpo.miniature.tokenizer import symbol_tokenizer
 from srpo.policy import verl_config

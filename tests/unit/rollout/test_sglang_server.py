@@ -21,10 +21,10 @@ from paths import SUPPORT
 from sglang_double import ANSWER_FAULTS, Model
 
 from srpo.benchmarks.splits import Question
-from srpo.errors import SrpoError
 from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.experiment.config import Sampling
 from srpo.files import read_events
+from srpo.inputs.errors import SrpoError
 from srpo.rollout import sglang_process, sglang_server
 from srpo.rollout.interface import Completion, SamplingParams
 from srpo.rollout.sglang_protocol import (

@@ -11,8 +11,8 @@ import pytest
 
 from srpo import rewards
 from srpo.benchmarks.splits import Question, read_split, write_split
-from srpo.errors import SrpoError
 from srpo.experiment.config import MiniatureBenchmark
+from srpo.inputs.errors import SrpoError
 from srpo.miniature.families import FAMILIES
 from srpo.sources.build import build_split, split_statistics
 

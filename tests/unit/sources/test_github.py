@@ -9,8 +9,8 @@ import yaml
 from paths import SHARED
 
 from srpo import files
-from srpo.errors import SrpoError
 from srpo.experiment.config import Source, SourcedBenchmark, SourceFile
+from srpo.inputs.errors import SrpoError
 from srpo.repository import CONFIGS
 from srpo.sources.build import build_split, split_statistics
 from srpo.sources.github import fetch_source_file, git_blob_id, load_rows

@@ -7,9 +7,9 @@ import pytest
 
 from srpo import rewards
 from srpo.benchmarks.splits import read_split, write_split
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import ReasoningGymBenchmark
+from srpo.inputs.errors import SrpoError
 from srpo.repository import CONFIGS, ROOT
 from srpo.rewards import compute_reward, find_reward
 from srpo.sources.build import build_split, split_statistics

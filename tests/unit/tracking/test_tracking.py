@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from synthetic import tiny_experiment, write_results
 
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.files import append_event, read_events
+from srpo.inputs.errors import SrpoError
 from srpo.layout import RunId
 from srpo.tracking.mirror import sync
 from srpo.watch import Signal

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from checkpoint import WHOLE, content, save
 
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.training import checkpoints
 
 pytestmark = pytest.mark.fault

@@ -12,9 +12,9 @@ import yaml
 from checkpoint import content, save
 from one_line import refused
 
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.files import append_event
+from srpo.inputs.errors import SrpoError
 from srpo.layout import RunFiles
 from srpo.repository import CONFIGS
 from srpo.training import checkpoints, provenance

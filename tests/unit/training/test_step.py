@@ -15,7 +15,7 @@ from tiny import tiny_experiment
 
 from srpo.algorithm.rollouts import regrouped
 from srpo.benchmarks.splits import Question
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.rollout.interface import Completion
 from srpo.training.questions import question_order, questions_of_step
 from srpo.training.step import Step

@@ -16,7 +16,7 @@ from srpo.analysis.results.titles import MISSING, benchmark_title, method_title
 from srpo.analysis.results.verdicts import Finding, findings
 from srpo.analysis.tables.grid import Cell, Grid, Row, markdown
 from srpo.analysis.tables.table import estimate_cell
-from srpo.schema import flattened
+from srpo.inputs.schema import flattened
 
 _NAMES = ("name", "title")
 

@@ -17,9 +17,9 @@ from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome
 from srpo.analysis.tables.grid import interval, number
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.files import read_yaml
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout
 from srpo.repository import CONFIGS, ROOT
 from srpo.text import duration, joined, plural, span

@@ -15,7 +15,7 @@ from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, method_title, run_title
 from srpo.analysis.results.verdicts import UNTESTED, Finding, missing_runs
 from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
-from srpo.mistakes import hint, nearest
+from srpo.inputs.mistakes import hint, nearest
 from srpo.repository import method_files
 from srpo.text import plural, span
 

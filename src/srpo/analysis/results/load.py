@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from srpo.algorithm.branches import trained_branches
-from srpo.errors import SrpoError
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.files import read_events, read_json, read_mapping, read_yaml
+from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunFiles, RunId
 from srpo.training.clock import PHASES
 from srpo.watch import signals_of

@@ -16,12 +16,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from srpo.analysis.results.claims import Claim, Quantity, Rule
-from srpo.errors import SrpoError
 from srpo.experiment.config import Experiment
 from srpo.files import read_mapping
-from srpo.mistakes import validated
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.mistakes import validated
+from srpo.inputs.schema import Config
 from srpo.repository import CONFIGS
-from srpo.schema import Config
 
 REGISTERED = CONFIGS / "registered.yaml"
 

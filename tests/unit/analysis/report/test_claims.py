@@ -16,8 +16,8 @@ from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.verdicts import Finding, findings, overall
 from srpo.analysis.tables.registry import TABLES, build_tables
-from srpo.errors import SrpoError
 from srpo.functional import load_method
+from srpo.inputs.errors import SrpoError
 
 # The paper's numbers, right as they are, do not decide these with three seeds and its questions: a gain of 1.8 points
 # needs seven, and no benchmark alone tells 1 point.

@@ -20,7 +20,7 @@ from srpo.analysis.results.clocks import CLOCKS, clock_frame
 from srpo.analysis.results.registered import REGISTERED, load_registration, registration_of
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.grid import number
-from srpo.errors import SrpoError
+from srpo.inputs.errors import SrpoError
 from srpo.text import span
 
 SHA256 = "6489f889d780371d2db149d45edb5ef38228ca6af98ad2441b209ec4bfa7c8cb"

@@ -1,6 +1,7 @@
 """What a mistake in typed YAML says: one line that names the key, the value, what is allowed and what was meant."""
 
 import difflib
+import pkgutil
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
@@ -9,8 +10,8 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from srpo.errors import SrpoError
-from srpo.schema import REPOSITORY, Config
+from srpo.inputs.errors import SrpoError
+from srpo.inputs.schema import REPOSITORY, Config
 
 _ALIASES = {
     "batch_size": "questions_per_batch",
@@ -219,3 +220,18 @@ def reason(error: Mapping[str, Any]) -> str:
     }.get(error["type"], error["msg"].removeprefix("Value error, "))
     quote = "; quote it" if error["type"] == "string_type" and isinstance(given, int | float | date) else ""
     return f"{message[0].lower()}{message[1:]}{quote}"
+
+
+def resolve_own(name: str) -> Any:
+    """A module of the user's, or what it has: ``module`` or ``module:function``.
+
+    Raises:
+        ValueError: if it cannot be imported. It may fail in any way, and exit.
+    """
+    try:
+        return pkgutil.resolve_name(name)
+    except (Exception, SystemExit) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        absent = isinstance(error, ModuleNotFoundError) and f"{name.partition(':')[0]}.".startswith(f"{error.name}.")
+        where = "; install the module, or name its folder in PYTHONPATH" if absent else ""
+        raise ValueError(f"{name}: cannot be imported ({why}){where}") from error

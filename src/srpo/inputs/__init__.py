@@ -1,0 +1,1 @@
+"""What people give: typed YAML and names of modules, and the one line that says what is wrong with them."""
