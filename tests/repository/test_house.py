@@ -34,7 +34,7 @@ def test_imports_are_found_wherever_they_run(tmp_path: Path) -> None:
     files = {
         "__init__.py": "",
         "errors.py": "",
-        "experiment/config.py": "import os\nfrom srpo.inputs.errors import SrpoError\n",
+        "experiment/config.py": "import os\nfrom srpo.errors import SrpoError\n",
         "policy/__init__.py": "",
         "policy/loss.py": "from srpo.policy import worker\nfrom . import batches\nfrom ..errors import SrpoError\n",
         "policy/worker.py": "def late():\n    import srpo.experiment.config\n",
