@@ -96,6 +96,18 @@ class _Model(_Named):
         return self
 
 
+Draws = Literal["shared", "per_seed"]
+"""``per_seed``: runs with seed s start from base model s, whose warm start has seed s; a toy's has table of facts s
+too, and the questions are about it. A contrast of methods over seeds then covers the draw. ``shared``: all runs start
+from one base model."""
+
+
+def _drawn(model: MiniatureModel | GgufModel, seed: int, warm_start: WarmStart, **update: Any) -> Any:
+    """Base model ``seed`` of a model that is drawn for each seed."""
+    names = {"name": f"{model.name}-{seed}", "title": f"{model.title}, base model {seed}", "draws": "shared"}
+    return model.model_copy(update=names | {"warm_start": warm_start} | update)
+
+
 class TokenizerFiles(Config):
     """A tokenizer that exists already: a folder with ``tokenizer.json`` and ``tokenizer_config.json``.
 
@@ -117,10 +129,7 @@ class MiniatureModel(_Model):
     """None: a tokenizer of at most ``architecture.vocab_size`` entries is made from the corpus of the warm start. With
     this key the model has exactly ``vocab_size`` entries; they may be more than the tokenizer's, as in Qwen3."""
     warm_start: WarmStart
-    draws: Literal["shared", "per_seed"] = "shared"
-    """``per_seed``: runs with seed s start from base model s, whose warm start has seed s and table of facts s, and
-    their questions are about table s; a contrast of methods over seeds then covers the draw of both. ``shared``: all
-    runs start from one base model."""
+    draws: Draws = "shared"
     stored: dict[int, Sha256] = Field(default_factory=dict)
     """The base models that the repository has (``configs/models/stored``): by the seed of the warm start, the hash of
     the file."""
@@ -132,11 +141,8 @@ class MiniatureModel(_Model):
     def base_model(self, seed: int) -> Self:
         if self.draws == "shared":
             return self
-        warm_start = self.warm_start.model_copy(update={"seed": seed, "facts": seed})
         stored = {seed: self.stored[seed]} if seed in self.stored else {}
-        name, title = f"{self.name}-{seed}", f"{self.title}, base model {seed}"
-        update = {"name": name, "title": title, "warm_start": warm_start, "draws": "shared", "stored": stored}
-        return self.model_copy(update=update)
+        return _drawn(self, seed, self.warm_start.model_copy(update={"seed": seed, "facts": seed}), stored=stored)
 
 
 class TransformerShape(Config):
@@ -190,6 +196,18 @@ class GgufModel(_Model):
     sha256: Sha256
     shape: TransformerShape
     warm_start: WarmStart | None = None
+    draws: Annotated[Draws, Field(exclude_if=lambda draws: draws == "shared")] = "shared"
+
+    @model_validator(mode="after")
+    def _there_is_something_to_draw(self) -> Self:
+        if self.draws == "per_seed" and self.warm_start is None:
+            raise ValueError("draws = per_seed: the base models would be the same; give a warm_start")
+        return self
+
+    def base_model(self, seed: int) -> Self:
+        if self.draws == "shared" or self.warm_start is None:
+            return self
+        return _drawn(self, seed, self.warm_start.model_copy(update={"seed": seed}))
 
     @property
     def packages(self) -> Mapping[str, str]:

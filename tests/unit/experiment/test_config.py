@@ -670,3 +670,20 @@ def test_the_gap_is_measured_of_each_base_model_and_benchmark_that_runs_begin_wi
 def test_the_base_model_is_part_of_a_runs_identity():
     run = _with_draws("per_seed").runs()[0]
     assert _with_draws("per_seed").run(run).identity() != _with_draws("shared").run(run).identity()
+
+
+def test_a_real_model_is_drawn_by_the_seed_of_its_warm_start():
+    experiment = load_experiment(CONFIGS.parent / "bench" / "real_base_models.yaml")
+    model = experiment.models["smollm2-135m-spelling-drawn"]
+    bases = experiment.base_models(model.name)
+    assert {seed: (base.name, base.warm_start.seed, base.warm_start.facts) for seed, base in bases.items()} == {
+        seed: (f"{model.name}-{seed}", seed, 0) for seed in (1, 2, 3)
+    }
+    assert {experiment.run(run).model == bases[run.seed] for run in experiment.runs()} == {True}
+    assert [*experiment.data_sets()] == ["spell_short_backward"]  # its questions are about no facts
+
+
+def test_a_model_that_is_drawn_has_a_warm_start():
+    model = load_experiment(CONFIGS.parent / "bench" / "real_base_models.yaml").models["smollm2-135m-spelling-drawn"]
+    with pytest.raises(ValueError, match="draws = per_seed: the base models would be the same; give a warm_start"):
+        type(model).model_validate(model.model_dump() | {"warm_start": None})
