@@ -54,9 +54,10 @@ OVERHEAD_SECONDS = 4e-12
 """Seconds of a core that a FLOP takes besides its matrix product: norms, activations, softmax, optimizer. Measured
 with a model of 135 M parameters, nearly the same in float32 and bfloat16 on three processors (docs/speed.md)."""
 
-WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9)} | dict.fromkeys(("splits", "files"), (5.4e-3, 2.8e-8))
-"""CPU seconds of an example of a warm start, and more for each parameter: the line through Miniature-S and -L
-(docs/toy-models.md); examples of real splits are four times as long."""
+WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9)} | dict.fromkeys(("splits", "files"), (9.7e-3, 3.8e-9))
+"""CPU seconds of an example of a warm start, and more for each parameter. Of the families: the line through Miniature-S
+and -L (docs/toy-models.md). Of real splits: through Miniature-L, with four times their length, and SmolLM2-135M
+(``published/real-cpu-spelling``)."""
 
 WRITE_BYTES_PER_SECOND = 2e9
 """Assumed speed of the file system with the results."""

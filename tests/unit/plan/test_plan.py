@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -378,6 +380,14 @@ def test_base_models_take_what_was_measured() -> None:
     measured = [float(seconds) for seconds in re.findall(r"(\d+) CPU s", row)]
     planned = plan.make_plan(BUILT).model_seconds
     assert planned == pytest.approx([measured[1]] * len(BUILT.matrix[0].seeds), rel=0.02)  # one for each seed
+
+
+def test_the_warm_start_of_a_real_model_takes_what_it_took() -> None:
+    published = ROOT / "published" / "real-cpu-spelling"
+    with gzip.open(published / "models.jsonl.gz", "rt") as file:
+        (measured,) = (json.loads(line)["content"]["warm_start"]["wall_seconds"] for line in file)
+    experiment = load_experiment(CONFIGS / "experiments" / "real-cpu-spelling.yaml")
+    assert plan.make_plan(experiment, product_rate=1e11).model_seconds == pytest.approx([measured], rel=0.02)
 
 
 def test_stored_base_models_take_no_time() -> None:
