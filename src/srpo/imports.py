@@ -75,13 +75,17 @@ def import_optional(module: str, requirements: str) -> ModuleType:
     """Import a package that is in neither environment.
 
     Args:
-        requirements: the file that pins the package and what it needs.
+        requirements: the file that pins the package and those that it needs and ``envs/embedded.txt`` has not.
 
     Raises:
-        SrpoError: if the package or one of its requirements is missing. The message has the install command.
+        SrpoError: if the package or one that it needs is missing. The message has the install command.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        command = f"python -m pip install --no-deps -r {requirements}"
-        raise SrpoError(f"package {module}: cannot be imported ({error}); run: {command}") from error
+        command = f"--no-deps -r {requirements}"
+        absent = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if absent and absent != module.partition(".")[0]:
+            command = f"-c envs/embedded.txt -c {requirements} {absent}"
+        what = f"package {module}: cannot be imported ({error})"
+        raise SrpoError(f"{what}; run: python -m pip install {command}") from error

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_miniature
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+from transformers.quantizers import HfQuantizer
 
 from srpo.benchmarks.prompts import student_prompts, teacher_messages
 from srpo.benchmarks.splits import Question, write_split
@@ -581,6 +582,35 @@ def test_a_gguf_file_becomes_a_checkpoint_with_its_weights_and_tokenizer(tmp_pat
     with pytest.raises(SrpoError, match=r"shape\.hidden_size = 576: config\.json has 32"):
         build_model(gguf(package=None, path=file, sha256=digest), tmp_path / "wrong", {})
     assert not (tmp_path / "wrong").exists()
+
+
+class NotSerializable(HfQuantizer):
+    """What transformers 5.24 leaves on a GGUF file's model, whose weights it has unpacked."""
+
+    is_trainable = False
+
+    def is_serializable(self, **_) -> bool:
+        return False
+
+
+def test_a_gguf_files_model_is_saved_where_transformers_takes_it_for_quantized(tmp_path, monkeypatch):
+    file, network = written_gguf(tmp_path)
+    read = AutoModelForCausalLM.from_pretrained
+
+    def as_transformers_5_24_reads(*given, **named):
+        found = read(*given, **named)
+        settings = BitsAndBytesConfig()
+        found.hf_quantizer, found.config.quantization_config = NotSerializable(settings), settings
+        return found
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", as_transformers_5_24_reads)
+    shape = TransformerShape.model_validate(network.config, from_attributes=True)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    build_model(gguf(package=None, path=file, sha256=digest, shape=shape), tmp_path / "cold", {})
+    monkeypatch.undo()
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "cold")
+    assert all(torch.equal(weight, network.state_dict()[name]) for name, weight in loaded.state_dict().items())
+    assert not hasattr(loaded.config, "quantization_config")
 
 
 def test_a_pretrained_model_learns_the_format_where_it_is_asked_to(tmp_path, split):
