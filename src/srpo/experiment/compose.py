@@ -54,6 +54,9 @@ _NAMED = ("methods", "models", "benchmarks")
 _INHERITED = ("scale", "tuned", "overrides", "training", "execution", "evaluation")
 """Keys that an experiment inherits from the one that it extends. Name, title, matrix and variants are not inherited."""
 
+_FIXED = ("name", "title", "routing")
+"""Keys of a method that an experiment cannot change."""
+
 _PLACES: dict[str, type[Config]] = {
     "a block of matrix": Block,
     "overrides, below a method": Method,
@@ -75,11 +78,11 @@ def load_experiment(
     """Read an experiment file, or the mapping that Snakemake read from it, and resolve its names.
 
     ``extends: embedded`` inherits scale, tuned values, overrides, training, execution and evaluation of another
-    experiment. The file can replace single keys of the last three. Inherited overrides apply to the methods in this
-    experiment's matrix.
-    ``tuned: NAME`` takes the hyperparameters that a search has found (``configs/tuned/NAME.yaml``).
-    ``overrides`` in the file changes hyperparameters of a method for this experiment only, e.g.
-    ``overrides: {grpo: {learning_rate: 1.0e-4}}``; it holds for methods that extend this one, too.
+    experiment. The file can replace single keys of the last three.
+    ``tuned: NAME`` takes the hyperparameters that a search has found (``configs/tuned/NAME.yaml``), and no others that
+    were inherited; ``null`` takes none. ``overrides`` in the file changes hyperparameters of a method for this
+    experiment only, e.g. ``overrides: {grpo: {learning_rate: 1.0e-4}}``. Methods that extend this one have both, but
+    for the keys that their own files give.
     ``variants`` replaces methods by variants with other values, e.g.
     ``variants: {of: [srpo], grid: {entropy_beta: [0, 1, 2]}}`` (:class:`VariantsRequest`). A mapping that
     :meth:`Experiment.model_dump` made is already resolved and loads as it is.
@@ -102,7 +105,8 @@ def load_experiment(
         if from_files:
             _check_name(raw, where, config_root)
         try:
-            raw = _resolve(_extended(raw, where, config_root, problems, also_known), where, config_root, problems)
+            extended = _extended(raw, where, config_root, problems, also_known)
+            raw = _resolve(extended, raw.get("overrides") or {}, where, config_root, problems)
         except SrpoError as error:
             raise SrpoError("\n".join(dict.fromkeys([*problems.values(), *str(error).splitlines()]))) from error
         composed: Experiment = _validate(Experiment, raw, where, problems)
@@ -220,33 +224,23 @@ def _extended(
             merged[key] = base[key] | raw[key]
     inherited = base.get("overrides") or {}
     if raw.get("tuned") is not None:
-        merged["tuned"] = read_tuned(str(raw["tuned"]), where, config_root).model_dump(mode="json")
-        inherited = inherited | {name: inherited.get(name, {}) | of for name, of in merged["tuned"]["methods"].items()}
-    blocks = raw.get("matrix")
-    named = {
-        method
-        for block in (blocks if isinstance(blocks, list) else [])
-        for method in (isinstance(block, dict) and block.get("methods")) or []
-        if isinstance(method, str)
-    }
-    changed = inherited | {name: inherited.get(name, {}) | (of or {}) for name, of in own.items()}
-    of_parents = {method: _of_parents(method, changed, config_root) for method in dict.fromkeys([*named, *own])}
-    merged["overrides"] = {method: values for method, values in of_parents.items() if values or method in own}
-    # what those that extend this experiment inherit
-    merged["overrides"] |= {name: values for name, values in changed.items() if seen and name not in of_parents}
+        tuned = read_tuned(str(raw["tuned"]), where, config_root)
+        merged["tuned"] = tuned.model_dump(mode="json")
+        inherited = {
+            name: {key: value for key, value in values.items() if key not in tuned.methods.get(name, {})}
+            for name, values in inherited.items()
+        }
+    merged["overrides"] = inherited | {name: inherited.get(name, {}) | (of or {}) for name, of in own.items()}
     return merged
 
 
-def _of_parents(method: str, changed: dict[str, Any], config_root: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What an experiment changes of a method, and of those that it extends."""
-    path = method_files(config_root).get(method)
-    parent = read_mapping(path).get("extends") if path and method not in seen else None
-    of_parent = _of_parents(str(parent), changed, config_root, (*seen, method)) if parent else {}
-    return of_parent | changed.get(method, {})
-
-
-def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[str, str]) -> dict[str, Any]:
-    overrides = raw.pop("overrides", None) or {}
+def _resolve(
+    raw: dict[str, Any], own: dict[str, Any], where: str, config_root: Path, problems: dict[str, str]
+) -> dict[str, Any]:
+    """An extended experiment with its names resolved; ``own`` has the overrides in its file."""
+    overrides = raw.pop("overrides")
+    tuned = (raw.get("tuned") or {"methods": {}})["methods"]
+    changed = {name: tuned.get(name, {}) | overrides.get(name, {}) for name in [*tuned, *overrides]}
     if "matrix" not in raw:
         raise SrpoError(f"{where}: matrix is missing: give a list of blocks with models, benchmarks and methods")
     blocks = raw["matrix"]
@@ -266,27 +260,25 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path, problems: dict[
         raw[kind] = {}
         for name in names:
             try:
-                raw[kind][short_name(name)] = _load_named(kind, name, config_root, where)
+                raw[kind][short_name(name)] = _load_named(kind, name, config_root, where, changed)
             except SrpoError as error:
                 problems[f"{kind}.{name}"] = str(error)
         if len({*map(short_name, names)}) < len(names):
             problems[kind] = f"{where}: two {kind} of one experiment share a name: {', '.join(names)}"
     methods = dict.fromkeys(str(name) for block in blocks for name in block.get("methods") or [])
     for name, values in overrides.items():
-        if name not in methods:
+        if name in own and name not in methods:
             problems[f"overrides.{name}"] = (
                 f"{where}: overrides.{name}: not a method of the matrix ({', '.join(methods)})"
             )
-        elif fixed := [key for key in ("name", "title", "routing") if key in values]:
+        elif fixed := [key for key in _FIXED if key in values]:
             problems[f"overrides.{name}"] = (
                 f"{where}: overrides.{name}.{fixed[0]}: no hyperparameter; write a method that extends {name}"
             )
-        elif name in raw["methods"]:
-            raw["methods"][name] = {**raw["methods"][name], **values}
     if problems:  # what does not depend on names is checked, too
         _validate(Experiment, raw, where, problems, ("name", "training", "execution", "evaluation", "methods"))
     if raw.get("variants") is not None:
-        raw |= _expand_variants(raw, overrides, where)
+        raw |= _expand_variants(raw, own, where)
     return raw
 
 
@@ -329,7 +321,7 @@ def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
     return _validate(Tuned, read_mapping(path), str(path))
 
 
-def _expand_variants(raw: dict[str, Any], overrides: dict[str, Any], where: str) -> dict[str, Any]:
+def _expand_variants(raw: dict[str, Any], own: dict[str, Any], where: str) -> dict[str, Any]:
     """What ``variants`` changes of an experiment. All later code treats a variant as an ordinary method."""
     request: VariantsRequest = _validate(_Request, {"variants": raw["variants"]}, where).variants
     names = request.of or [*raw["methods"]]
@@ -339,7 +331,7 @@ def _expand_variants(raw: dict[str, Any], overrides: dict[str, Any], where: str)
             f"{where}: variants.of = {', '.join(names)}: give one or more of the methods {known}, each once"
         )
     for of, key in itertools.product(request.of or [], request.grid):
-        if key in overrides.get(of, {}):
+        if key in (own.get(of) or {}):
             raise SrpoError(f"{where}: overrides.{of}.{key}: the grid sets it; change variants.grid")
     points = [dict(zip(request.grid, values, strict=True)) for values in itertools.product(*request.grid.values())]
     replaced: dict[str, Any] = {}
@@ -409,7 +401,15 @@ def _with(definition: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- files and errors
 
 
-def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+def _load_named(
+    kind: str,
+    name: str,
+    config_root: Path,
+    where: str,
+    changed: Mapping[str, dict[str, Any]],
+    seen: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The content of a name's file, with what it extends; ``changed`` is what an experiment changes of each method."""
     folder = config_root / kind
     if name in seen:
         raise SrpoError(f"{where}: extends: {' -> '.join((*seen, name))} is a circle")
@@ -449,10 +449,17 @@ def _load_named(kind: str, name: str, config_root: Path, where: str, seen: tuple
         if not (checkpoint / "config.json").is_file():
             what = "no config.json in it" if checkpoint.is_dir() else "no such folder"
             raise SrpoError(f"{path}: path = {content['path']}: {what}; give a checkpoint in Hugging Face format")
+
+    def read(parent: str) -> dict[str, Any]:
+        return _load_named(kind, parent, config_root, str(path), changed, (*seen, name))
+
     if kind == "methods":
-        return patched(content, lambda parent: _load_named("methods", parent, config_root, str(path), (*seen, name)))
+        complete = patched(content, read)
+        # before something replaces a value of the file; what goes together is checked behind that
+        _validate(Method, complete, str(path), only=content.keys())
+        return complete | {key: value for key, value in changed.get(name, {}).items() if key not in _FIXED}
     if kind == "models" and (parent := content.pop("extends", None)) is not None:
-        return _other_model(content, _load_named("models", str(parent), config_root, str(path), (*seen, name)))
+        return _other_model(content, read(str(parent)))
     return _with_own_data(content, path) if kind == "benchmarks" else content
 
 

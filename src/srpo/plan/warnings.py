@@ -12,6 +12,7 @@ def warnings(plan: Plan) -> list[str]:
     return [
         *_of_the_card(plan),
         *_strange_questions(plan.experiment),
+        *_twice(plan.experiment),
         *_no_step(plan),
         *_too_late(plan),
         *_no_room(plan.experiment),
@@ -54,13 +55,35 @@ def _strange_questions(experiment: Experiment) -> list[str]:
     return lines
 
 
+def _twice(experiment: Experiment) -> list[str]:
+    """Methods whose runs are those of another method, which has the same settings: seeds do not depend on names."""
+    found: dict[tuple[str, str, int, str], str] = {}
+    same: dict[str, str] = {}
+    for run in experiment.runs():
+        settings = experiment.methods[run.method].model_dump_json(exclude={"name", "title"})
+        first = found.setdefault((run.model, run.benchmark, run.seed, settings), run.method)
+        if first != run.method:
+            same[run.method] = first
+    return [f"methods.{name}: the settings are those of {first}; runs are made twice" for name, first in same.items()]
+
+
 def _no_step(plan: Plan) -> list[str]:
-    """Models whose budgets end before a first step: there is no checkpoint to evaluate."""
+    """Models with budgets that end before a first step: there is no checkpoint to evaluate.
+
+    The first budgets only if they are much too short: a computed step may take a tenth of its time.
+    """
     budgets = plan.experiment.training.budget_seconds
     if plan.gpu is not None and plan.experiment.execution.rollout_engine != "sglang":
         return []
-    models = dict.fromkeys(run.run.model for run in plan.runs if not max(run.steps.values()))
-    return [f"training.budget_seconds = {budgets}: {model} ends no step, by this estimate" for model in models]
+    short: dict[str, dict[str, None]] = {}
+    for run in plan.runs:
+        least = run.step_seconds / (10 if max(run.steps.values()) else 1)
+        short.setdefault(run.run.model, {}).update(dict.fromkeys(name for name in budgets if budgets[name] < least))
+    return [
+        f"training.budget_seconds = {budgets}: {model} ends no step within {joined([*names])}, by this estimate"
+        for model, names in short.items()
+        if names
+    ]
 
 
 def _too_late(plan: Plan) -> list[str]:

@@ -165,6 +165,36 @@ def test_an_experiment_takes_the_settings_of_the_one_that_it_extends() -> None:
     assert (mine.name, len(mine.runs()), mine.variants) == ("mine", 1, {})
 
 
+def test_what_a_method_s_own_file_says_holds_against_what_its_parent_gets(own: Path) -> None:
+    """Nearest wins: the parent's file, what an experiment changes of the parent, the file, what it changes of that."""
+    for name, content in {
+        "mine": {"title": "Mine", "extends": "srpo", "learning_rate": 5.0e-4},
+        "child": {"title": "Child", "extends": "mine", "entropy_beta": 2.0},
+    }.items():
+        (own / "methods" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    raw = {**MINE, "matrix": [PHYSICS | {"methods": ["srpo", "mine", "child"]}]}
+    rates = {"srpo": 3e-4, "mine": 5e-4, "child": 5e-4}
+    experiment = load_experiment(raw, own)
+    assert {name: each.learning_rate for name, each in experiment.methods.items()} == rates
+    assert {each.mini_batch_questions for each in experiment.methods.values()} == {2}  # what no file of theirs says
+    changed = load_experiment({**raw, "overrides": {"mine": {"learning_rate": 0.25}, "srpo": {"entropy_beta": 3}}}, own)
+    found = {name: (each.learning_rate, each.entropy_beta) for name, each in changed.methods.items()}
+    assert found == {"srpo": (3e-4, 3.0), "mine": (0.25, 3.0), "child": (0.25, 2.0)}
+
+
+def test_no_override_hides_a_mistake_in_a_method_s_file(own: Path) -> None:
+    with refused("mine.yaml: learning_rate = 'fast': give a number"):
+        content = {**GRPO, "title": "Mine", "learning_rate": "fast"}
+        load_with(own, "methods", "mine", content, overrides={"mine": {"learning_rate": 1.0e-3}})
+
+
+def test_null_takes_no_tuned_values() -> None:
+    raw = {**MINE, "tuned": None, "overrides": {"srpo": {"mini_batch_questions": 8}}}
+    assert load_experiment(raw).methods["srpo"].learning_rate == 5e-6
+    with refused("methods.srpo.mini_batch_questions = 32: must divide training.questions_per_batch = 8"):
+        load_experiment({**MINE, "tuned": None})
+
+
 def test_what_an_experiment_gives_replaces_its_base_s(own: Path) -> None:
     """A key of ``training`` as a whole, budgets too, and along a chain."""
     (own / "experiments" / "mine.yaml").write_text(yaml.safe_dump({**MINE, "training": {"budget_seconds": {"2h": 6}}}))

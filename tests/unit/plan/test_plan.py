@@ -293,10 +293,24 @@ def test_what_only_comes_after_the_end_of_a_run_is_named() -> None:
 
 def test_a_budget_in_which_no_step_ends_is_named() -> None:
     block = {"models": ["qwen3-0.6b"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
-    mine = load_experiment({"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block], "tuned": None})
-    (line,) = warnings(plan.make_plan(mine))
+    overrides = {name: {"mini_batch_questions": 8} for name in block["methods"]}
+    common = {"name": "mine", "title": "Mine", "extends": "embedded", "tuned": None, "overrides": overrides}
+    (line,) = warnings(plan.make_plan(load_experiment(common | {"matrix": [block]})))
     assert line.startswith("training.budget_seconds = {'1h': 4.0, '5h': 5.0, ")
-    assert line.endswith(": qwen3-0.6b ends no step, by this estimate")
+    assert line.endswith(": qwen3-0.6b ends no step within 1h, 5h and 10h, by this estimate")
+    toy = common | {"matrix": [block | {"models": ["miniature-large"]}]}
+    (line,) = warnings(plan.make_plan(load_experiment(toy | {"training": {"budget_seconds": {"1h": 0.01, "5h": 5}}})))
+    assert line.endswith(": miniature-large ends no step within 1h, by this estimate")
+
+
+def test_a_method_whose_runs_are_those_of_another_is_named() -> None:
+    methods = ["srpo", "srpo_at_grpo_settings", "grpo"]
+    block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics"], "methods": methods}
+    mine = {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block]}
+    (line,) = warnings(plan.make_plan(load_experiment(mine)))
+    assert line == "methods.srpo_at_grpo_settings: the settings are those of srpo; runs are made twice"
+    apart = [block | {"seeds": [1], "methods": methods[:1]}, block | {"seeds": [2], "methods": methods[1:]}]
+    assert not warnings(plan.make_plan(load_experiment(mine | {"matrix": apart})))
 
 
 def test_a_response_longer_than_a_toy_has_positions_is_named() -> None:
