@@ -1,4 +1,4 @@
-"""SRPO in a plain PyTorch loop: a tiny recurrent model learns the answers to ten questions, on a CPU in seconds.
+"""SRPO in a plain PyTorch loop: a tiny recurrent model begins to learn ten answers, on a CPU in seconds.
 
 python examples/plain_loop.py
 

@@ -47,6 +47,9 @@ HYPERPARAMETERS = {
 TEACHERS = {"ema": "ema", "frozen": "base", "live": "live", "snapshot": "ema"}
 """TRL's ``teacher_model_kind`` of a teacher."""
 
+OF_SAMPLES = ("top_p", "top_k", "min_p", "repetition_penalty")
+"""Fields of TRL with which samples would not be the policy's."""
+
 OF_THE_METHOD = {
     "distillation_weight": "a rollout is routed, losses are not mixed",
     "distillation_mode": "the loss is of the top K and the tail",
@@ -59,6 +62,7 @@ OF_THE_METHOD = {
     "loss_type": "the denominator is the number of trained tokens of the mini-batch",
     "scale_rewards": "advantages are not divided by a deviation",
     "beta": "there is no KL term",
+    **dict.fromkeys(OF_SAMPLES, "samples are those of the policy that is trained"),
     "teacher_model_kind": "the method has its teacher",
     "teacher_sync_steps": "the teacher moves by the method's clock",
     "auto_find_batch_size": "the size of a mini-batch is part of the method",
@@ -125,13 +129,14 @@ class SRPOConfig(SDPOConfig):
             raise ValueError(f"num_generations = {self.num_generations}: a group needs at least 2 rollouts")
         for name, parts in TEMPLATES.items():
             _check_template(name, getattr(self, name), parts)
-        counts = dict.fromkeys(("gradient_accumulation_steps", "num_iterations", "max_completion_length"), 1.0)
-        for name, least in (counts | dict.fromkeys(("temperature", "top_p"), 0.01)).items():
-            if not isinstance(number := getattr(self, name), int | float) or number < least:
-                raise ValueError(f"{name} = {number!r}: at least {least:g}")
-        for name in {"temperature", "do_sample", "num_beams"} & {*(self.generation_kwargs or {})}:
-            what = f"generation_kwargs has {name} = {self.generation_kwargs[name]!r}"
-            raise ValueError(f"{what}: samples are those of the policy that is trained; set temperature alone")
+        least = dict.fromkeys(("gradient_accumulation_steps", "num_iterations", "max_completion_length"), 1.0)
+        for name, bound in (least | {"temperature": 0.01}).items():
+            if not isinstance(number := getattr(self, name), int | float) or number < bound:
+                raise ValueError(f"{name} = {number!r}: at least {bound:g}")
+        more = self.generation_kwargs or {}
+        for name in more.keys() & {"temperature", "do_sample", "num_beams", "typical_p", *OF_SAMPLES}:
+            what = f"generation_kwargs has {name} = {more[name]!r}"
+            raise ValueError(f"{what}: {OF_THE_METHOD['top_p']}; set temperature alone")
         self._rewards_are_binary = self.success_reward_threshold is None
         least_right: Any = 1.0 if self._rewards_are_binary else self.success_reward_threshold
         if not isinstance(least_right, int | float) or not math.isfinite(least_right):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import copy
 import os
+import re
 import runpy
 import socket
 import subprocess
@@ -23,10 +25,6 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, TrainerCallb
 from trl_driver import SAMPLES, differences, reward, write_model
 
 import srpo
-from srpo.benchmarks.splits import write_split
-from srpo.experiment.compose import experiment_file, load_experiment
-from srpo.models import build_model
-from srpo.sources.build import build_split
 from srpo.trl import SDPOConfig, SRPOConfig, SRPOTrainer
 
 NEAR = 1e-6
@@ -44,6 +42,11 @@ def test_gradients_equal_the_slow_ones(method, accumulation, per_generation, tmp
     found = differences(tmp_path, method, accumulation, per_generation)
     assert len(found) == 3
     assert max(found) < NEAR
+
+
+@pytest.mark.parametrize("changes", [{"num_iterations": 2}, {"num_generations": 8, "mask_truncated_completions": True}])
+def test_gradients_with_other_arguments_too(changes, tmp_path: Path) -> None:
+    assert max(differences(tmp_path, "srpo", 2, 4, **changes)) < NEAR
 
 
 def test_gradients_of_an_adapter_too(tmp_path: Path) -> None:
@@ -93,7 +96,9 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps = 0: at least 1"),
         ({"num_iterations": 0}, "num_iterations = 0: at least 1"),
         ({"temperature": 0}, "temperature = 0: at least 0.01"),
-        ({"top_p": 0.0}, "top_p = 0.0: at least 0.01"),
+        ({"top_p": 0.9}, "top_p = 0.9: samples are those of the policy that is trained; leave it at 1.0"),
+        ({"top_k": 50}, "top_k = 50: samples are those of the policy that is trained; leave it at 0"),
+        ({"generation_kwargs": {"repetition_penalty": 1.2}}, "generation_kwargs has repetition_penalty = 1.2: samples"),
         ({"reprompt_template": 5}, "reprompt_template has no {prompt}"),
         ({"success_reward_threshold": "0.5"}, "success_reward_threshold = 0.5: give the least reward"),
         ({"max_completion_length": None}, "max_completion_length = None: at least 1"),
@@ -350,14 +355,19 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def test_trl_trainer_learns_on_the_toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_trl_trainer_learns_on_the_toy(tmp_path: Path) -> None:
     module = runpy.run_path(str(ROOT / "examples" / "trl_trainer.py"))
-    experiment = load_experiment(experiment_file("demo"))
-    model = experiment.models["miniature-large"].base_model(2)
-    build_model(model, tmp_path / "model", {})
-    questions = tmp_path / "train.parquet"
-    write_split(questions, build_split(experiment.benchmarks["physics"].for_model(model), "train"), "train")
-    rewards = module["main"](str(tmp_path / "model"), str(questions), batches=14, seed=2)
+    rewards = module["main"](tmp_path, batches=14, seed=2)
     assert len(rewards) == 14
     assert mean(rewards[-7:]) > mean(rewards[:3]) + 0.1
+
+
+def test_the_pages_program_learns_as_it_is_pasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = (ROOT / "docs" / "verl.md").read_text().partition("\n## In TRL\n")[2]
+    program, paper = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:2]
+    exec(program, {})
+    first, *_, last = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
+    assert last > first + 0.2
+    exec(paper.replace("**paper", "use_cpu=True, bf16=False, **paper"), names := {})
+    assert names["args"]._method.entropy_beta == 1

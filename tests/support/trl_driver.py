@@ -74,7 +74,7 @@ class Compare(TrainerCallback):
         buffered = trainer._buffered_inputs
         rank, processes = trainer.accelerator.process_index, trainer.accelerator.num_processes
         student = copy_of(trainer)
-        if first % len(buffered) == 0:
+        if first % (len(buffered) * args.num_iterations) == 0:
             self.old = copy_of(trainer)
             if isinstance(student, PeftModel):
                 self.teacher = copy_of(trainer)
@@ -109,7 +109,7 @@ class Compare(TrainerCallback):
             if i in trained:
                 current[i] = log_distributions(student, prompt, response)
             sampled = old.gather(-1, response[:, None])[:, 0].tolist()
-            values = i // SAMPLES, row["rewards"].item(), response.tolist(), sampled, old
+            values = i // args.num_generations, row["rewards"].item(), response.tolist(), sampled, old
             samples.append(Sample(*values, asked if row["self_distillation_mask"] else None))
         expected = slow_objective(trainer.method, samples, current, trained)
         assert expected is not None
@@ -124,34 +124,29 @@ class Compare(TrainerCallback):
 
 
 def differences(
-    folder: Path, method: str, accumulation: int, per_generation: int, name: str = "model", lora: bool = False
+    folder: Path,
+    method: str,
+    accumulation: int,
+    per_generation: int,
+    name: str = "model",
+    lora: bool = False,
+    **changes: Any,
 ) -> list[float]:
-    """Of three updates: the largest difference of the two gradients, as a share of the largest gradient."""
+    """Of three updates: the largest difference of the two gradients, as a share of the largest gradient.
+
+    ``changes`` are other arguments of TRL's.
+    """
     model = folder / name
     write_model(model)
     data = Dataset.from_list(
         [{"prompt": [{"role": "user", "content": text}]} for text in ("say yes", "say no left")] * 16
     )
-    args = SRPOConfig(
-        str(folder / "out"),
-        method=method,
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=accumulation,
-        steps_per_generation=per_generation,
-        num_generations=SAMPLES,
-        max_completion_length=4,
-        temperature=TEMPERATURE,
-        learning_rate=1e-2,
-        lr_scheduler_type="constant",
-        max_grad_norm=0.0,
-        max_steps=3,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        bf16=False,
-        seed=1,
-    )
+    sizes = {"per_device_train_batch_size": 8, "num_generations": SAMPLES, "max_completion_length": 4, "max_steps": 3}
+    sizes |= {"gradient_accumulation_steps": accumulation, "steps_per_generation": per_generation}
+    rates = {"temperature": TEMPERATURE, "learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    where = {"report_to": [], "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "bf16": False}
+    settings: dict[str, Any] = sizes | rates | where | changes
+    args = SRPOConfig(str(folder / "out"), method=method, seed=1, **settings)
     compare = Compare(folder)
     adapter = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if lora else None
     trainer = SRPOTrainer(
