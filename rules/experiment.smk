@@ -10,8 +10,9 @@ from srpo.experiment.compose import experiment_file, load_experiment, resolved_t
 from srpo.files import write_text
 from srpo.layout import Layout, check_writable
 
-if (cores := workflow.resource_settings.cores) is not None and cores < 1:
-    raise WorkflowError(f"--cores {cores}: give 1 or more")
+for option, count in (("cores", workflow.resource_settings.cores), ("jobs", workflow.resource_settings.nodes)):
+    if count is not None and count < 1:
+        raise WorkflowError(f"--{option} {count}: give 1 or more")
 
 if not isinstance(RESULTS_ROOT, str) or not RESULTS_ROOT:
     raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder, such as results=results")

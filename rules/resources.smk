@@ -28,9 +28,9 @@ DEVICES = {
 # GPUs uses the cores of its node: Ray gives its workers theirs, and the driver tokenizes and copies with several threads.
 ENVIRONMENT = {} if ON_GPUS else dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 ENVIRONMENT["TOKENIZERS_PARALLELISM"] = "false"
-if config.get("mirror"):
+if MIRROR:
     # Not a parameter of a rule: every byte is checked, so the source of the data cannot change a result.
-    ENVIRONMENT["SRPO_MIRROR"] = str(Path(config["mirror"]).absolute())
+    ENVIRONMENT["SRPO_MIRROR"] = str(Path(MIRROR).absolute())
 EXPORTS = " ".join(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())
 # This Python's folder comes last on the path: `.venv/bin/snakemake` finds `srpo` without an active environment.
 # SLURM sets the GPU variables of every vendor (gres.conf without AutoDetect), and verl refuses two of them.

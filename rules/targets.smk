@@ -3,21 +3,53 @@
 from snakemake.cli import get_argument_parser
 
 from srpo.inputs.mistakes import hint, nearest
+from srpo.repository import CONFIGS
 
 
-def check_targets(targets):
-    made = [name for each in workflow.rules for name in (each.name, *map(str, each.output)) if "{" not in name]
+def check_targets(targets, rules):
+    """``rules``: those that may be given by name."""
+    known = [each.name for each in rules]
+    made = [str(file) for each in workflow.rules for file in each.output if "{" not in str(file)]
+    files = {path.stem: path for path in (CONFIGS / "experiments").glob("*.yaml") if path.stem != EXPERIMENT.name}
     for target in targets:
-        if not any(target == each.name or each.is_producer(target) for each in workflow.rules):
-            meant = "; put --config before it" if "=" in target else hint(nearest(target, made))
-            rules = ", ".join(each.name for each in workflow.rules)
-            allowed = f"; give a file, such as {LAYOUT.report}, or a rule: {rules}"
-            raise WorkflowError(f"{target}: no rule makes it{meant or allowed}")
+        if target in known or any(each.is_producer(target) for each in workflow.rules):
+            continue
+        other = next((stem for part in Path(target).parts if (stem := Path(part).stem) in files), None)
+        near = nearest(target, [*known, *made])
+        if target in [each.name for each in workflow.rules]:
+            meant = "; as a rule of many files it goes behind --until"
+        elif "=" in target:
+            meant = "; put --config before it"
+        elif other or not near and (other := nearest(target, files)):
+            file = os.path.relpath(files[other])
+            meant = f"; for the experiment {other} put --configfile {file} behind the targets"
+        else:
+            meant = hint(near)
+        allowed = f"; give a file, such as {LAYOUT.report}, or a rule: {', '.join(known)}"
+        raise WorkflowError(f"{target}: no rule makes it{meant or allowed}")
+
+
+def check_of_rules(settings):
+    """What is set for a rule that is not there has no effect; a word for a number ends in a traceback."""
+    # a profile serves experiments with and without GPUs, which do not all have a rule evaluate_run
+    known = dict.fromkeys([*(each.name for each in workflow.rules), "evaluate_run"])
+    threads = {name: {"threads": value} for name, value in settings.overwrite_threads.items()}
+    for option, of_rules in (("--set-threads", threads), ("--set-resources", settings.overwrite_resources)):
+        for target, values in of_rules.items():
+            if target not in known:
+                raise WorkflowError(
+                    f"{option} {target}: no such rule{hint(nearest(target, known))}; there is {', '.join(known)}"
+                )
+            for name in {"threads", "mem_mb", "gpu"} & values.keys():
+                if (raw := str(getattr(values[name], "raw", values[name]))).isidentifier():
+                    raise WorkflowError(f"{option} {target}: {name} = {raw}: give a number")
 
 
 # a workflow that includes this one may have more rules
 alone = str(workflow.current_basedir) == str(Path(workflow.main_snakefile).parent / "rules")
 if alone and workflow.is_main_process and "snakemake" in Path(sys.argv[0]).parts:
+    check_of_rules(workflow.resource_settings)
     given = get_argument_parser().parse_known_args()[0]
-    chosen = (given.targets, given.until, given.omit_from, given.forcerun)
-    check_targets([target for targets in chosen for target in targets or []])
+    check_targets(given.targets or [], [each for each in workflow.rules if not each.has_wildcards()])
+    chosen = (given.until, given.omit_from, given.forcerun)
+    check_targets([target for targets in chosen for target in targets or []], [*workflow.rules])

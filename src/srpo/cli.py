@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return app(arguments, prog_name="srpo", standalone_mode=False) or 0
     except (SrpoError, typer.TyperException) as error:
         message = str(error) if isinstance(error, SrpoError) else " ".join(error.format_message().split())
+        if message.startswith("Missing ") and (meant := getattr(getattr(error, "param", None), "help", None)):
+            message = f"{message.removesuffix('.')}: {meant}"
         print(f"srpo: error: {message}", file=sys.stderr)
         return 2
     except OSError as error:  # a full disk or a folder that nobody may write, of what the verbs do not expect
@@ -499,7 +501,12 @@ def show_status(
         for experiment, layout in experiments:
             print(status.as_json(experiment.name, status.read(experiment, layout)))
         return
-    print("\n\n".join(status.table(e.name, status.read(e, layout)) for e, layout in experiments))
+    titles = [
+        e.name if e.name == layout.folder.resolve().name else f"{layout.folder} has the experiment {e.name}"
+        for e, layout in experiments
+    ]
+    tables = [status.table(name, status.read(*each)) for name, each in zip(titles, experiments, strict=True)]
+    print("\n\n".join(tables))
 
 
 @track.command("sync")
@@ -679,10 +686,12 @@ def _resolved(experiment: config.Experiment, output: Path | None) -> None:
         print(text, end="")
         return
     _check_output(output)
-    there = read_yaml(output) if output.is_file() else None
+    there = None
+    with suppress(SrpoError):  # no YAML is no experiment
+        there = read_yaml(output)
     if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
         raise SrpoError(f"{output} has the experiment {there['name']}; choose another folder")
-    if there is not None and not (isinstance(there, dict) and "methods" in there):
+    if output.exists() and not (isinstance(there, dict) and "methods" in there):
         raise SrpoError(f"{output} is there, and no resolved experiment; choose another file")
     write_resolved(text, output)
 

@@ -6,7 +6,7 @@ They need torch, and neither verl, Ray, Snakemake nor MLflow. The package export
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -384,6 +384,9 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
     Raises:
         ValueError: if they are not one finite number and one id for each rollout.
     """
+    for name, given in (("rewards", rewards), ("groups", groups)):
+        if isinstance(given, Set | Mapping):
+            raise ValueError(f"{name} is a {type(given).__name__}: give a list, one for each rollout in their order")
     try:
         counts = len(rewards), len(groups)
         if not isinstance(groups, Tensor) or groups.is_floating_point() or groups.dtype == torch.bool:

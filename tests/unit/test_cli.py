@@ -114,6 +114,15 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
         ),
         (["rehearse", "smoke", "--output", "other.yaml"], "other.yaml has the experiment demo; choose another"),
         (["experiment", "smoke", "--output", "notes.md"], "notes.md is there, and no resolved experiment; choose"),
+        (
+            ["experiment", "smoke", "--output", "page.md"],
+            "page.md is there, and no resolved experiment; choose another",
+        ),
+        (["plan", "paper", "--gpu", ""], "--gpu : unknown; there is"),
+        (
+            ["plan", "--gpu", "h100"],
+            "Missing argument 'EXPERIMENT': a name, e.g. paper; a file, resolved or not; or - f",
+        ),
         (["experiment", "own.yaml", "--output", "own.yaml"], "own.yaml is there, and no resolved experiment; choose"),
         (["experiment", "smoke", "--output", "~/mine.yaml"], "~: this would make a folder ~; write $HOME or the whole"),
         (["report", "compare", "a", "./a"], "report compare a ./a: one folder twice; give two"),
@@ -140,6 +149,7 @@ def test_a_mistake_in_the_command_is_one_line(
     Path("results/experiment.yaml").touch()
     Path("other.yaml").write_text("name: demo")
     Path("notes.md").write_text("to do")
+    Path("page.md").write_text("[![a](b)](c) {")
     block = "{models: [miniature-tiny], benchmarks: [miniature/materials], methods: [srpo]}"
     Path("own.yaml").write_text(f"{{name: own, title: Own, extends: smoke, matrix: [{block}]}}")
     assert message in fails(capsys, *arguments)
@@ -303,6 +313,14 @@ def test_a_folder_may_be_given_by_its_file(layout: Layout, capsys: pytest.Captur
         assert cli.main(["status", str(results)]) == 0
         said.append(capsys.readouterr().out)
     assert said == [said[0]] * 3
+
+
+def test_a_folder_of_another_name_says_which_experiment_it_has(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = layout.folder.rename(layout.folder.parent / "copy")
+    assert cli.main(["status", str(other)]) == 0
+    assert capsys.readouterr().out.startswith(f"{other} has the experiment tiny: 6 runs")
 
 
 def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:

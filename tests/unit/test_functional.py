@@ -272,6 +272,8 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ({"rewards": lambda _: None}, "rewards and groups: give a number and an id for each rollout"),
         ({"rewards": lambda x: ["a"] * len(x)}, "rewards and groups: give a number and an id for each rollout"),
         ({"groups": lambda x: changed(x.float(), 2, math.nan)}, "groups: rollout 2 has nan: give an id for each"),
+        ({"groups": lambda x: set(x.tolist())}, "groups is a set: give a list, one for each rollout in their order"),
+        ({"groups": lambda x: dict(enumerate(x.tolist()))}, "groups is a dict: give a list, one for each rollout in"),
         ({"groups": lambda x: [[0]] * len(x)}, "rewards and groups: give a number and an id for each rollout"),
         ({"correct": lambda _: math.nan}, "correct = nan: give the least reward of a correct rollout"),
         ({"correct": lambda _: ["yes"] * len(REWARDS)}, "correct: give one value for each of 16 rollouts"),
@@ -502,7 +504,6 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
         ("q", "x"),
         ([{"role": "user"}], "x"),
         ([{"role": "user", "content": [{"type": "text", "text": "q"}]}], "x"),
-        ([{"role": "user", "content": "q"}], None),
         ([{"role": "system", "content": "q"}], "x"),
         ([{"content": "q"}], "x"),
         (["q", {"role": "user", "content": "q"}], "x"),
@@ -512,17 +513,18 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
 )
 def test_messages_without_text_are_refused(messages, response) -> None:
     """Parts of a message would stand in the teacher's prompt as Python writes them."""
-    with pytest.raises(
-        ValueError, match="give chat messages, the last a user's with text as its content, and a response"
-    ):
+    with pytest.raises(ValueError, match="give chat messages, the last a user's with text as its content"):
         srpo.teacher_messages(messages, response)
 
 
 @pytest.mark.parametrize(
     ("shown", "says"),
     [
-        ({"solution": [{"content": "r"}]}, r"solution = \[\{'content': 'r'\}\]: give the response's text"),
-        ({"solution": None, "feedback": 1}, "feedback = 1: give the reward function's text"),
+        ({"solution": [{"content": "r"}]}, r"solution = \[\{'content': 'r'\}\]: give the response's text, or None"),
+        ({"solution": None, "feedback": 1}, "feedback = 1: give the reward function's text, or None"),
+        ({"solution": ""}, "solution = '': give the response's text, or None"),
+        ({"solution": "r", "feedback": " "}, "feedback = ' ': give the reward function's text, or None"),
+        ({"solution": None}, "solution and feedback are None: give one; a teacher without them reads .*"),
     ],
 )
 def test_what_is_shown_is_text(shown, says) -> None:

@@ -70,15 +70,17 @@ def teacher_messages(messages: Messages, solution: str | None, feedback: str | N
         ValueError: if there is no last message with text, or nothing to show, or what is shown is no text.
     """
     for name, given in (("solution", solution), ("feedback", feedback)):
-        if given is not None and not isinstance(given, str):
+        if given is not None and not (isinstance(given, str) and given.strip()):
             whose = "response" if name == "solution" else "reward function"
-            raise ValueError(f"{name} = {given!r:.80}: give the {whose}'s text")
+            raise ValueError(f"{name} = {given!r:.80}: give the {whose}'s text, or None")
+    if solution is None and feedback is None:
+        raise ValueError("solution and feedback are None: give one; a teacher without them reads the question as it is")
     whole = isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)
     last = messages[-1] if whole else {}
     content = last.get("content") if last.get("role") not in (None, "assistant", "system") else None
-    if not isinstance(content, str) or not content.strip() or (solution is None and feedback is None):
+    if not isinstance(content, str) or not content.strip():
         what = repr(messages)[:80]
-        raise ValueError(f"{what}: give chat messages, the last a user's with text as its content, and a response")
+        raise ValueError(f"{what}: give chat messages, the last a user's with text as its content")
     return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
 
 

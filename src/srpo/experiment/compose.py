@@ -57,12 +57,13 @@ _INHERITED = ("scale", "tuned", "overrides", "training", "execution", "evaluatio
 _FIXED = ("name", "title", "routing")
 """Keys of a method that an experiment cannot change."""
 
-_PLACES: dict[str, type[Config]] = {
-    "a block of matrix": Block,
-    "overrides, below a method": Method,
-    "training": Training,
-    "execution": Execution,
-    "evaluation": Sampling,
+_PLACES: dict[str, Collection[str]] = {
+    "a block of matrix": Block.model_fields,
+    "overrides, below a method": Method.model_fields.keys() - _FIXED,
+    "a method's file": _FIXED,
+    "training": Training.model_fields,
+    "execution": Execution.model_fields,
+    "evaluation": Sampling.model_fields,
 }
 """Where a key of an experiment's file belongs, in words."""
 
@@ -110,7 +111,7 @@ def load_experiment(
         except SrpoError as error:
             raise SrpoError("\n".join(dict.fromkeys([*problems.values(), *str(error).splitlines()]))) from error
         composed: Experiment = _validate(Experiment, raw, where, problems)
-        _check_warm_starts(composed, where)
+        _check_own_data(composed, where)
         return composed
     return _validate(Experiment, raw, where, problems)
 
@@ -216,7 +217,8 @@ def _extended(
         if not path.is_file() or "/" in str(base_name):
             known = sorted(file.stem for file in folder.glob("*.yaml"))
             likely = hint(nearest(Path(str(base_name)).stem, known)) or f"; there is {', '.join(known)}"
-            raise SrpoError(f"{where}: extends = {base_name!r}: no such experiment in {folder}{likely}")
+            what = "a path; give the name of one" if "/" in str(base_name) else "no such experiment"
+            raise SrpoError(f"{where}: extends = {base_name!r}: {what} in {folder}{likely}")
         base = _extended(read_mapping(path), str(path), config_root, problems, seen=(*seen, base_name))
     merged = {key: base[key] for key in _INHERITED if key in base} | raw
     for key in ("training", "execution", "evaluation"):
@@ -317,7 +319,7 @@ def read_tuned(name: str, where: str, config_root: Path = CONFIGS) -> Tuned:
     path = config_root / "tuned" / f"{name}.yaml"
     if not path.is_file() or "/" in name:
         known = ", ".join(sorted(file.stem for file in (config_root / "tuned").glob("*.yaml"))) or "no file"
-        raise SrpoError(f"{where}: tuned = {name!r}: unknown; {config_root / 'tuned'} has {known}")
+        raise SrpoError(f"{where}: tuned = {name!r}: unknown; {config_root / 'tuned'} has {known}; null takes none")
     return _validate(Tuned, read_mapping(path), str(path))
 
 
@@ -526,16 +528,28 @@ def _check_tells_apart(reward: str, rows: Iterable[Row], path: Path) -> None:
         _log.warning("%s: reward = %s: %s; is that meant?", path, reward, what)
 
 
-def _check_warm_starts(experiment: Experiment, where: str) -> None:
-    """Check that a model that learns the responses of own data has some."""
+def _check_own_data(experiment: Experiment, where: str) -> None:
+    """Check that prompts can be short enough, and that a model that learns the responses of own data has some."""
+    files = {name: each for name, each in experiment.benchmarks.items() if isinstance(each, FilesBenchmark)}
+    rows = {
+        (name, split): parse_rows(read_file(each.file(split)), "", each.columns)
+        for name, each in files.items()
+        for split in each.contents
+    }
+    limit = experiment.training.max_prompt_length
+    for (name, split), of_split in rows.items():
+        words = [len(row.text.split()) for row in of_split]  # no tokenizer is there yet; a word is a token or more
+        if (long := [count for count in words if count > limit]) and experiment.training.overlong_prompts == "refuse":
+            what = f"{len(long)} of {len(words)} {split} questions of {name} are longer, up to {max(long)} words"
+            how = "allow more tokens, or set training.overlong_prompts: leave_out"
+            raise SrpoError(f"{where}: training.max_prompt_length = {limit}: {what}; {how}")
     trained = {run.benchmark for run in experiment.runs()}
     for name, model in experiment.models.items():
         if getattr(getattr(model, "warm_start", None), "corpus", None) == "files":
-            own = [experiment.benchmarks[benchmark] for of, benchmark in experiment.bases() if of == name]
-            files = [each for each in own if isinstance(each, FilesBenchmark) and each.name in trained]
-            trains = [(each.train_file, each.columns) for each in files]
-            if not any(row.response for file, columns in trains for row in parse_rows(read_file(file), "", columns)):
-                found = ", ".join(str(file) for file, _ in trains) or "no benchmark of kind files is trained on"
+            own = [each for of, each in experiment.bases() if of == name and each in files.keys() & trained]
+            if not any(row.response for each in own for row in rows[each, "train"]):
+                found = ", ".join(str(files[each].train_file) for each in own)
+                found = found or "no benchmark of kind files is trained on"
                 what = f"{where}: model {name}: warm_start.corpus = files: no question has a response: {found}"
                 raise SrpoError(f"{what}; give a train file a column response")
 

@@ -97,6 +97,11 @@ class Row:
     where: str = field(default="", compare=False)
     unread: tuple[str, ...] = field(default=(), compare=False)
 
+    @property
+    def text(self) -> str:
+        """All that is asked, the system message first."""
+        return "\n".join(message["content"] for message in self.messages)
+
 
 def read_file(path: Path) -> bytes:
     """Read a file of questions.
@@ -141,9 +146,9 @@ def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
         SrpoError: if there is no such reward.
     """
     form = find_reward(reward).form
-    unsaid = [row for row in rows if row.response is None and form not in "".join(m["content"] for m in row.messages)]
+    unsaid = [row for row in rows if row.response is None and form not in row.text]
     long = [row for row in rows if form == "<answer>" and len(row.ground_truth.splitlines()) > 1]
-    marked = [row for row in rows if _TEMPLATE.search("".join(m["content"] for m in row.messages))]
+    marked = [row for row in rows if _TEMPLATE.search(row.text)]
     same = rows if len(rows) > 1 and len({row.ground_truth for row in rows}) == 1 else []
     lines = {
         f"questions do not say {form}, without which reward = {reward} is 0; name it in the prompt": unsaid,

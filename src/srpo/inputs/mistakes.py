@@ -45,7 +45,7 @@ def validated(
     where: str,
     problems: dict[str, str] | None = None,
     only: Collection[str] = (),
-    places: Mapping[str, type[Config]] | None = None,
+    places: Mapping[str, Collection[str]] | None = None,
 ) -> Any:
     """``raw`` as a ``model``.
 
@@ -80,8 +80,9 @@ def validated(
             if each["input"] in known:
                 likely = f"{each['input']}: {path[-1]}"
             elsewhere = section(str(path[-1]), places or {})
-            exact = f"; {path[-1]} belongs" in elsewhere
-            what = f"unknown key{elsewhere if exact else hint(likely) or elsewhere}"
+            exact = f"; {path[-1]} belongs" in elsewhere and not (likely or "").startswith(f"{path[-1]}_")
+            listed = f"; there is {', '.join(known)}" if len(known) < 6 else ""
+            what = f"unknown key{elsewhere if exact else hint(likely) or elsewhere or listed}"
         elif key and each["type"] != "missing" and len(value) < 200:
             key = f"{key} = {value}"
         line = ": ".join(filter(None, [where, key, what or reason(each) + _also_valid(model, path, each)]))
@@ -117,16 +118,17 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant, in whatever case it was written."""
     by_folded = {each.casefold(): each for each in known}
     alias = _ALIASES.get(name.casefold())
-    ends = [each for each in by_folded if each.endswith(f"_{name.casefold()}")]
+    word = name.casefold()
+    ends = [each for each in by_folded if each.startswith(f"{word}_") or each.endswith(f"_{word}")]
     near = [alias] if alias in by_folded else difflib.get_close_matches(name.casefold(), by_folded, n=1)
     found = ends if len(ends) == 1 else near
     return by_folded[found[0]] if found else None
 
 
-def section(key: str, places: Mapping[str, type[Config]]) -> str:
+def section(key: str, places: Mapping[str, Collection[str]]) -> str:
     """The end of a message about a key that belongs elsewhere; empty if it belongs into none of ``places``."""
-    named = key if any(key in each.model_fields for each in places.values()) else _ALIASES.get(key.casefold(), key)
-    found = [place for place, each in places.items() if named in each.model_fields]
+    named = key if any(key in each for each in places.values()) else _ALIASES.get(key.casefold(), key)
+    found = [place for place, each in places.items() if named in each]
     return f"; {named}{_CONVERSIONS.get(key, '')} belongs into {found[0]}" if found else ""
 
 

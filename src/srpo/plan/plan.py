@@ -271,7 +271,8 @@ def make_plan(
     Raises:
         SrpoError: if the shape of a model, or the card, is not known.
     """
-    gpu = gpu or (measured.first_gpu.card if measured.first_gpu else None)
+    if gpu is None and measured.first_gpu:
+        gpu = measured.first_gpu.card
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
     product_rate = product_rate if depends_on_products(experiment) else None
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}

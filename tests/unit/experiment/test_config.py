@@ -219,8 +219,11 @@ def test_a_shipped_experiment_keeps_its_name(own: Path, tmp_path: Path) -> None:
     ("base", "words"),
     [
         ("embeded", ["extends = 'embeded'", "did you mean embedded?"]),
-        ("configs/experiments/smoke.yaml", ["no such experiment in ", "configs/experiments; did you mean smoke?"]),
-        ("../experiments/embedded", ["no such experiment in ", "did you mean embedded?"]),
+        (
+            "configs/experiments/smoke.yaml",
+            ["a path; give the name of one in ", "configs/experiments; did you mean smoke?"],
+        ),
+        ("../experiments/embedded", ["a path; give the name of one in ", "did you mean embedded?"]),
         ("nowhere", ["extends = 'nowhere'", "demo, embedded, "]),
         ("mine", ["mine.yaml: extends", "mine -> mine", "circle"]),
     ],
@@ -331,6 +334,9 @@ def test_run_outside_the_matrix() -> None:
         ({"methods": ["grpo"]}, ["unknown key methods", "matrix"]),
         ({"seeds": 3}, ["experiment: seeds: unknown key; seeds belongs into a block of matrix"]),
         ({"lr": 1.0e-4}, ["experiment: lr: unknown key; learning_rate belongs into overrides, below a method"]),
+        ({"routing": {"wrong_with_sibling": "grpo"}}, ["routing: unknown key; routing belongs into a method's file"]),
+        ({"training": {**SHARED, "rollouts": 4}}, ["rollouts: unknown key; did you mean rollouts_per_question?"]),
+        ({"tuned": "None"}, ["tuned = 'None': unknown; ", "configs/tuned has miniature, real; null takes none"]),
         ({"training": {**SHARED, "ranks": 2}}, ["training.ranks: unknown key; ranks belongs into execution"]),
         ({"matrix": [PHYSICS | {"seeds": 3}]}, ["matrix.0.seeds = 3: give a list, such as [1, 2, 3]"]),
         ({"matrix": [PHYSICS | {"seeds": "1-3"}]}, ["matrix.0.seeds = '1-3': give a list, such as [1, 2, 3]"]),
@@ -425,7 +431,7 @@ MISSPELT = {"clok" if key == "clock" else key: value for key, value in SHARED.it
         ({"training": MISSPELT}, r"^experiment: training\.clok: unknown key; did you mean clock\?$"),
         (
             {"training": {**SHARED, "clock": {"kind": "wall", "dense_flops_per_second": 1}}},
-            r"training\.clock\.dense_flops_per_second: unknown key$",
+            r"training\.clock\.dense_flops_per_second: unknown key; there is kind$",
         ),
     ],
 )
@@ -588,6 +594,12 @@ SUMS = {
             "mine",
             {**MODEL, "title": "Mine", "warm_start": {**MODEL["warm_start"], "families": {"phisics": None}}},
             ["models.mine.warm_start.families.phisics", "'chemistry', 'physics', 'biology', 'materials' or 'tooluse'"],
+        ),
+        (
+            "methods",
+            "mine",
+            {"title": "Mine", "extends": "srpo", "routing": {"wrong": "grpo"}},
+            ["mine.yaml: routing.wrong: unknown key; there is correct_with_sibling, correct_without_sibling, wrong_w"],
         ),
         ("benchmarks", "own/calls", {**CALLS, "family": "calls"}, ["benchmarks.calls.family = 'calls'", "'tooluse'"]),
         ("benchmarks", "own/calls", {**CALLS, "facts_per_question": 11}, ["facts_per_question = 11", "equal to 10"]),

@@ -118,6 +118,16 @@ def test_a_batch_needs_enough_questions(folder: Path):
         sums(train_file="few.jsonl")
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_prompt_with_more_words_than_a_prompt_may_have_tokens_is_refused_before_any_model(folder: Path, split: str):
+    long = json.dumps({"prompt": f"{'word ' * 5000}<answer>", "answer": "1"})
+    with (folder / "data" / ("train.jsonl" if split == "train" else "t.jsonl")).open("a") as file:
+        file.write(long)
+    asked = {"train": 41, "test": 7}[split]
+    with refused(f"max_prompt_length = 2048: 1 of {asked} {split} questions of sums are longer, up to 5001 words; al"):
+        sums()
+
+
 def test_splits_are_written_and_read(folder: Path):
     for name in ("train.jsonl", "t.jsonl"):
         file = folder / "data" / name
