@@ -40,6 +40,7 @@ localrules:
 rule all:
     default_target: True
     input:
+        made_before_a_report(),
         # a search ends with what it has found; its report and copies in MLflow are made on request
         [LAYOUT.tuned] if EXPERIMENT.is_search else [*rules.write_report.output, LAYOUT.in_mlflow],
     message:

@@ -31,8 +31,8 @@ def stopped():
     said += [f"{run.run} stopped after step {run.step}" for run in begun[:3]]
     if (more := len(failed) + len(begun) - len(said)) > 0:
         said.append(f"and {plural(more, 'other run')}: srpo status {LAYOUT.folder}")
-    interrupted = begun and all(run.stage == "waiting" for run in begun) and not failed
-    cause = "" if interrupted else "A job failed, see above. "
+    # after Ctrl-C no job has failed
+    cause = "A job failed, see above. " if failed or workflow.scheduler.failed else ""
     return [*said, f"{cause}Start it again to go on; nothing is lost."]
 
 

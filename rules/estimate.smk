@@ -2,8 +2,8 @@
 
 from snakemake.common.configfile import load_configfile
 
-from srpo.plan.measurements import product_rate_here
-from srpo.plan.plan import make_plan
+from srpo.plan.measurements import product_rate_here, read_measurements
+from srpo.plan.plan import NOTHING, make_plan
 from srpo.plan.text import headline
 from srpo.plan.warnings import warnings
 
@@ -18,14 +18,25 @@ def known_as():
     return file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
 
 
+def measured_here():
+    """What its own finished runs measured, if their clock measures and their settings are these."""
+    try:
+        return read_measurements([LAYOUT.folder], EXPERIMENT)
+    except SrpoError:
+        return NOTHING
+
+
 def estimate():
-    """What the experiment costs here, or why that is not known."""
+    """What the experiment costs here, and how much of that is there already; or why that is not known."""
+    finished = {run for run in RUNS if LAYOUT.run_files(run).summary.exists()} - TRAINED_WITH_OTHERS.keys()
     jobs = workflow.resource_settings.nodes or (workflow.resource_settings.cores or 1) // DEVICES["threads"] or 1
     try:
         rate = product_rate_here(EXPERIMENT)
-        plan = make_plan(EXPERIMENT, 1 if ON_GPUS else jobs, product_rate=rate)
+        plan = make_plan(
+            EXPERIMENT, 1 if ON_GPUS else jobs, measured_here() if finished else NOTHING, product_rate=rate
+        )
         said = [f"warning: {line}" for line in warnings(plan)]
-        return "\n".join([headline(plan, known_as()), *said])
+        return "\n".join([headline(plan, known_as(), finished), *said])
     except SrpoError as error:  # a model whose shape is not known yet
         return f"{EXPERIMENT.name}: no estimate, {error}"
 

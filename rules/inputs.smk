@@ -1,12 +1,17 @@
-# What a job depends on, if that follows from its wildcards: input files, and the parameters of a run.
+# What a job depends on, if that follows from its wildcards: input files, and the parameters of a run; and which runs
+# are trained again.
 
+import functools
 import hashlib
 import json
+from textwrap import shorten
 
 import srpo
-from srpo.experiment.config import NOT_PART_OF_IDENTITY
+from srpo.experiment.config import NOT_PART_OF_IDENTITY, listed
 from srpo.layout import RunId
 from srpo.repository import REPORTS
+from srpo.text import plural
+from srpo.training.provenance import trained_otherwise
 
 
 def splits_of(data_set):
@@ -40,6 +45,21 @@ def evaluations_of(model):
     return runs + [LAYOUT.base_files(*base).evaluation for base in BASES if base[0] in bases]
 
 
+def made_before_a_report():
+    """All results but the report: asked for by name, because Snakemake makes no missing input of a file that is there."""
+    files = [LAYOUT.split(name, split) for name in DATA_SETS for split in splits_of(name)]
+    files += map(LAYOUT.model_description, BASE_MODELS)
+    for model, benchmark in BASES:
+        files.append(LAYOUT.lengths(EXPERIMENT.data_set(benchmark, model).data_set, model))
+    runs = [LAYOUT.run_files(run) for run in RUNS]
+    files += [run.summary for run in runs]
+    if not EXPERIMENT.is_search:
+        evaluated = [*runs, *(LAYOUT.base_files(*base) for base in BASES)]
+        files += [path for each in evaluated for path in (each.evaluation, each.samples)]
+        files += [*(LAYOUT.gap(*pair) for pair in GAPS), *STATISTICS]
+    return files
+
+
 def base_of(run):
     """The name of the base model that a run starts from, from the run's wildcards."""
     return EXPERIMENT.models[run.model].base_model(int(run.seed)).name
@@ -62,3 +82,44 @@ def run_spec(wildcards):
         return json.dumps({"srpo": srpo.__version__, **EXPERIMENT.run(RunId(**wildcards)).identity()})
     except SrpoError as error:
         raise WorkflowError(str(error)) from None
+
+
+def trained_with_others():
+    """Runs that were trained with other settings, and what differs."""
+    try:
+        return trained_otherwise(EXPERIMENT, Layout(Path(with_prefix(LAYOUT.folder))))
+    except SrpoError as error:
+        raise WorkflowError(str(error)) from None
+
+
+TRAINED_WITH_OTHERS = trained_with_others() if workflow.is_main_process else {}
+
+
+@functools.cache
+def say_what_differs():
+    (run, differs), *others = TRAINED_WITH_OTHERS.items()
+    more = f" (and {plural(len(others), 'other run')})" if others else ""
+    keys = shorten(listed(differs), 300, placeholder=" ...")
+    print(
+        f"{run.path}{more} was trained with other settings; snakemake trains it again or further: {keys}",
+        file=sys.stderr,
+    )
+
+
+def train_split(wildcards):
+    """The train split of a run. If its folder says that it was trained with other settings, it is trained again.
+
+    Snakemake knows the parameters of runs that it trained from this folder, not of others. Unlike the files of
+    --forcerun, a forced file of the graph is no target.
+    """
+    if (differs := TRAINED_WITH_OTHERS.get(run := RunId(**wildcards))) and "params" in map(
+        str, workflow.rerun_triggers
+    ):
+        say_what_differs()
+        forced = [LAYOUT.run_files(run).summary]
+        if any(key.startswith("model.") for key in differs):
+            forced.append(LAYOUT.model_description(base_of(wildcards)))
+        if any(key.startswith("benchmark.") for key in differs):
+            forced += split_files(data_of(wildcards))
+        workflow.dag.forcefiles.update(map(with_prefix, forced))
+    return LAYOUT.split(data_of(wildcards), "train")

@@ -8,7 +8,7 @@ EVALUATES_ITSELF = not ON_GPUS and not EXPERIMENT.is_search
 
 rule train:
     input:
-        train=lambda wildcards: LAYOUT.split(data_of(wildcards), "train"),
+        train=train_split,
         test=lambda wildcards: LAYOUT.split(data_of(wildcards), "test"),
         base=lambda wildcards: LAYOUT.model_description(base_of(wildcards)),
         lengths=lambda wildcards: LAYOUT.lengths(data_of(wildcards), base_of(wildcards)),

@@ -7,21 +7,25 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
 from paths import ROOT, SUPPORT
-from snakemake_command import snakemake
+from snakemake_command import snakemake, start
 from synthetic import tiny_experiment, write_results
 
+from srpo import __version__
 from srpo.benchmarks.splits import read_split
 from srpo.experiment.compose import experiment_file, load_experiment
+from srpo.layout import Layout
 from srpo.repository import CONFIGS
 
 pytestmark = pytest.mark.fault
@@ -31,7 +35,10 @@ EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 
 def planned_jobs(folder: Path, *arguments: object) -> dict[str, int]:
     """Jobs of a dry run, by rule."""
-    result = snakemake(folder, "--dry-run", *arguments)
+    return jobs_of(snakemake(folder, "--dry-run", *arguments))
+
+
+def jobs_of(result: subprocess.CompletedProcess[str]) -> dict[str, int]:
     assert result.returncode == 0, result.stderr + result.stdout
     output = result.stdout + result.stderr
     if "Nothing to be done" in output:
@@ -210,6 +217,19 @@ def test_a_dry_run_says_that_the_processor_would_emulate_products(
     assert "on this machine" not in plain.stderr
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a clone that another account shares; Snakemake's own files can be in another folder."""
+    denied = f"import os; access = os.access; os.access = lambda path, *_: str(path) != {str(tmp_path)!r}"
+    (tmp_path / "sitecustomize.py").write_text(f"{denied} and access(path, *_)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    (mine := tmp_path / "mine").mkdir()
+    arguments = ("--dry-run", "--configfile", write_experiment(tmp_path), "--config", f"results={mine}")
+    result = snakemake(tmp_path, *arguments)
+    assert result.returncode != 0
+    assert result.stderr.splitlines()[1].startswith(f"{tmp_path}: cannot be written, and Snakemake keeps its own files")
+    assert snakemake(tmp_path, *arguments, "--directory", mine).returncode == 0
+
+
 def test_a_second_workflow_on_the_same_results_stops(tmp_path: Path) -> None:
     """The first one's jobs go on."""
     fake = program(tmp_path, f"touch {tmp_path}/begun\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.1; done\nexit 1")
@@ -275,6 +295,20 @@ def test_after_an_error_the_end_says_where_runs_stopped_and_what_to_do(tmp_path:
     log = (tmp_path / "results" / "tiny" / "runs" / run.path / "steps.jsonl").read_text().splitlines()
     said = result.stdout.split(f"{run.path} stopped after step {len(log)}\n")[1]
     assert said.startswith("A job failed, see above. Start it again to go on; nothing is lost.\n")
+
+
+def test_after_ctrl_c_no_job_is_said_to_have_failed(tmp_path: Path) -> None:
+    """Also if no run has taken a step."""
+    fake = program(tmp_path, f"touch {tmp_path}/begun\nexec sleep 60")
+    arguments = ("--configfile", write_experiment(tmp_path), "--cores", 1)
+    process = start(tmp_path, *arguments, path=fake, stderr=subprocess.STDOUT)
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "\nStart it again to go on; nothing is lost.\n" in said
 
 
 @pytest.mark.parametrize("place", ["config/config.yaml", ".test/config/config.yaml"])
@@ -558,6 +592,61 @@ def test_another_title_of_anything_costs_a_report(finished: Path) -> None:
     source = finished / "renamed.yaml"
     source.write_text(yaml.safe_dump(renamed, sort_keys=False))
     assert reruns(finished, source) == REPORT
+
+
+TRAINED = {"train": 1, **MIRROR, **REPORT}
+ALL_AGAIN = {"train": 2, "evaluate_base": 1, "lengths": 1, **MIRROR, **REPORT}
+BOTH_BASES = {"evaluate_base": 2, "lengths": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "value", "arguments", "expected"),
+    [
+        ("title", "Another", [], {}),
+        ("methods.srpo.learning_rate", 0.5, [], TRAINED),
+        ("methods.srpo.learning_rate", 0.5, ["--rerun-triggers", "mtime"], {}),
+        ("training.budget_seconds.20h", 40.0, [], TRAINED | {"train": 2}),
+        ("benchmarks.physics.seed", 1, [], {"split": 2, "statistics": 1, "gap": 1, **ALL_AGAIN}),
+        ("models.miniature-small.warm_start.steps", 9, [], {"base_model": 1, "gap": 1, **ALL_AGAIN, **BOTH_BASES}),
+    ],
+)
+def test_a_copied_run_of_other_settings_is_trained_again(
+    key: str, value: object, arguments: list[str], expected: dict[str, int], finished: Path, tmp_path: Path
+) -> None:
+    """Snakemake has stored nothing of it. One of the same settings is finished, whatever the experiment's name."""
+    experiment = load_experiment(write_experiment(finished, matrix=matrix(["grpo", "srpo"], [1])))
+    layout = Layout(tmp_path / "results" / "other")
+    shutil.copytree(finished / "results" / "tiny", layout.folder)
+    for run in experiment.runs():
+        record = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {"srpo": __version__}}
+        layout.run_files(run).origin.write_text(yaml.safe_dump(record, sort_keys=False))
+    changed = experiment.model_dump(mode="json") | {"name": "other"}
+    *parents, last = key.split(".")
+    reduce(dict.__getitem__, parents, changed)[last] = value
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
+    result = snakemake(tmp_path, "--dry-run", "--configfile", tmp_path / "other.yaml", *arguments)
+    assert jobs_of(result) == expected | ({"total": sum(expected.values())} if expected else {})
+    runs = {1: "srpo/seed1 was", 2: "grpo/seed1 (and 1 other run) was"}.get(expected.get("train"))
+    assert ("was trained with other settings" in result.stderr) is (runs is not None)
+    if runs:
+        names = {"methods": "method", "benchmarks": "benchmark", "models": "model"}
+        named = ".".join([names.get(parents[0], parents[0]), *parents[2 if parents[0] in names else 1 :], last])
+        assert f"{runs} trained with other settings; snakemake trains it again or further: {named} = " in result.stderr
+
+
+@pytest.mark.slow
+def test_a_deleted_file_is_made_again(finished: Path, tmp_path: Path) -> None:
+    """Although the report is there, and newer than all that is left."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    arguments = ("--configfile", write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1])))
+    results = tmp_path / "results" / "tiny"
+    for name in ("runs/*/*/grpo/*/samples.jsonl", "base/*/*/evaluation.json", "base/*/*/gap.json", "data/*/*.json"):
+        [*map(Path.unlink, results.glob(name))]
+    again = {"train": 1, "evaluate_base": 2, "gap": 1, "statistics": 2, **MIRROR, **REPORT}
+    assert planned_jobs(tmp_path, *arguments) == again | {"total": sum(again.values())}
+    next(results.glob("models/*/base.json")).unlink()
+    assert planned_jobs(tmp_path, *arguments)["base_model"] == 1
 
 
 @pytest.mark.slow

@@ -10,14 +10,24 @@ from pathlib import Path
 from paths import ROOT
 
 
+def start(
+    folder: Path, *arguments: object, path: Path | None = None, stderr: int = subprocess.PIPE
+) -> subprocess.Popen:
+    """Start Snakemake in ``folder``, where its own ``.snakemake`` and ``results`` go; ``path`` is searched first.
+
+    Its processes are a group, as those that a terminal starts.
+    """
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, *arguments]
+    search = [str(folder) for folder in (path, Path(sys.executable).parent) if folder]
+    environment = {**os.environ, "PATH": os.pathsep.join([*search, os.environ["PATH"]])}
+    pipes = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True}
+    return subprocess.Popen([*map(str, command)], cwd=ROOT, env=environment, start_new_session=True, **pipes)
+
+
 def snakemake(
     folder: Path, *arguments: object, path: Path | None = None, stderr: int = subprocess.PIPE
 ) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake in ``folder``, where its own ``.snakemake`` and ``results`` go; ``path`` is searched first."""
-    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
-    search = [str(folder) for folder in (path, Path(sys.executable).parent) if folder]
-    environment = {**os.environ, "PATH": os.pathsep.join([*search, os.environ["PATH"]])}
-    command += arguments
-    return subprocess.run(
-        [*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
-    )
+    """Run it to its end."""
+    process = start(folder, *arguments, path=path, stderr=stderr)
+    said, errors = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, said, errors)

@@ -609,13 +609,28 @@ NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
     "benchmark": {"title", "train_file", "test_file"},
     "method": {"title"},
 }
-"""Keys that change no result of a run, titles included."""
+"""Keys that change no result of a run, titles included. Nor does the experiment's name."""
 
 
 def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The dotted keys of a dumped :class:`RunSpec` that determine the run's result, with their values."""
     ignored = {f"{part}.{name}" for part, names in NOT_PART_OF_IDENTITY.items() for name in names}
-    return {key: value for key, value in flattened(spec).items() if key not in ignored}
+    return {key: value for key, value in flattened(spec).items() if key not in {"experiment", *ignored}}
+
+
+Changed = dict[str, tuple[Any, Any]]
+"""Old and new value by dotted key."""
+
+
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> Changed:
+    """What determines a result and differs, of two dumped specifications."""
+    old, new = identity_of(before), identity_of(now)
+    return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}
+
+
+def listed(changed: Changed) -> str:
+    """``training.max_steps = 4, now 2``."""
+    return ", ".join(f"{key} = {old}, now {new}" for key, (old, new) in changed.items())
 
 
 class RunSpec(Config):
@@ -631,8 +646,8 @@ class RunSpec(Config):
     execution: Execution
 
     def identity(self) -> dict[str, Any]:
-        """The specification without the keys that do not change the result (:data:`NOT_PART_OF_IDENTITY`)."""
-        return self.model_dump(mode="json", exclude=NOT_PART_OF_IDENTITY)
+        """What determines the result, by dotted key (:func:`identity_of`)."""
+        return identity_of(self.model_dump(mode="json"))
 
 
 def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:

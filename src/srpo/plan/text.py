@@ -1,6 +1,6 @@
 """An experiment's estimate (:mod:`srpo.plan`) as text: one table, the range of its price, and what it rests on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tabulate import tabulate
@@ -50,15 +50,19 @@ def render(plan: Plan, source: str | None = None) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def headline(plan: Plan, source: str) -> str:
+def headline(plan: Plan, source: str, finished: Container[RunId] = ()) -> str:
     """Two lines: how much there is to compute and how long that may take, and what that assumes.
 
     Args:
         source: what ``srpo plan`` takes for this experiment: a name or a file.
+        finished: runs that are trained already.
     """
     counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
     what = ", ".join(plural(count, name) for count, name in counts if count)
     busy = duration(3600 * plan.device_hours, _device(plan))
+    left = [run.total_seconds for run in plan.runs if run.run not in finished]
+    rest = f", the other {len(left)} about {_hours(plan, sum(left))}" if left else ""
+    there = f"; {len(plan.runs) - len(left)} finished{rest}" if len(left) < len(plan.runs) else ""
     from_what = (
         "measured seconds per step"
         if plan.measured.folders
@@ -68,7 +72,7 @@ def headline(plan: Plan, source: str) -> str:
         "prompts and responses as long as they may be, cores idle otherwise"
     )
     return (
-        f"{plan.experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}\n"
+        f"{plan.experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}{there}\n"
         f"An estimate from {from_what}; srpo plan {source} says more."
     )
 

@@ -19,7 +19,7 @@ import yaml
 
 from srpo.analysis.results.load import days, ends, load_results
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment, filled_in, identity_of
+from srpo.experiment.config import Experiment, changed, filled_in, listed
 from srpo.files import read_bytes, read_events, read_json, read_mapping, write_bytes
 from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunFiles, RunId
@@ -181,13 +181,10 @@ def _check_finished(experiment: Experiment, runs: list[RunId], layout: Layout) -
 
 
 def _check_settings(experiment: Experiment, run: RunId, spec: dict[str, Any], layout: Layout) -> None:
-    before, now = identity_of(filled_in(spec)), identity_of(experiment.run(run).model_dump(mode="json"))
-    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
-    if changed:
-        key = changed[0]
+    if differences := changed(filled_in(spec), experiment.run(run).model_dump(mode="json")):
         raise SrpoError(
-            f"{layout.folder}: experiment.yaml was changed after {run.path} was trained: "
-            f"{key} = {before.get(key)}, now {now.get(key)}; snakemake trains it again"
+            f"{layout.folder}: experiment.yaml was changed after {run.path} was trained: {listed(differences)}; "
+            "snakemake trains it again"
         )
 
 

@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 from collections import deque
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from typing import Any
 import yaml
 
 import srpo
-from srpo.experiment.config import filled_in, identity_of
+from srpo.experiment.config import Changed, Experiment, changed, filled_in, listed
 from srpo.files import read_events, read_json, read_mapping, write_text
 from srpo.imports import is_installed
 from srpo.inputs.errors import SrpoError
-from srpo.layout import RunFiles, model_description
+from srpo.layout import Layout, RunFiles, RunId, model_description
 from srpo.machine import processor
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
@@ -86,31 +87,38 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
         raise SrpoError(
             f"{run_folder}: {last['step']} steps are there, but no {files.origin.name}; delete the folder to start over"
         )
-    if last and before and (changed := _differences(before, origin)) and not _prolongs(before, origin, changed):
+    if last and before and (found := _differences(before, origin)) and not _prolongs(before, origin, found):
         if not files.finished.exists():
             raise SrpoError(
-                f"{run_folder}: {last['step']} steps were trained with other settings: {_listed(changed)}; "
+                f"{run_folder}: {last['step']} steps were trained with other settings: {listed(found)}; "
                 "restore them, or delete the folder to start over"
             )
-        if all(key.startswith("packages.") for key in changed):
+        if all(key.startswith("packages.") for key in found):
             return
-        _set_aside(files, changed)
+        _set_aside(files, found)
     if before and _differences(before, origin):
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
     write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Old and new value of every dotted key that determines a run's result and differs."""
+def trained_otherwise(experiment: Experiment, layout: Layout) -> dict[RunId, Changed]:
+    """Trained runs whose ``run.yaml`` has other settings, or another srpo, than the experiment now: what differs."""
+    files = {run: layout.run_files(run) for run in experiment.runs()}
+    found = {}
+    for run in (run for run, each in files.items() if each.summary.exists() and each.origin.exists()):
+        now = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {"srpo": srpo.__version__}}
+        if differences := _differences(read_mapping(files[run].origin), now, ("srpo",)):
+            found[run] = differences
+    return found
 
-    def relevant(origin: dict[str, Any]) -> dict[str, Any]:
-        return identity_of({part: origin["provenance"].get(part) for part in _RESULT} | filled_in(origin["spec"]))
 
-    old, new = relevant(before), relevant(now)
-    return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}
+def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[str] = _RESULT) -> Changed:
+    """Old and new value of what determines a run's result and differs: settings, and ``parts`` of the provenance."""
+    old, new = ({p: origin["provenance"].get(p) for p in parts} | filled_in(origin["spec"]) for origin in (before, now))
+    return changed(old, new)
 
 
-def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> bool:
+def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: Changed) -> bool:
     """Whether the only change is a longer budget, a higher step limit, or whether an alarm ends the run."""
     last_budget = max(before["spec"]["training"].get("budget_seconds", {}).values(), default=math.inf)
     for key, (old, new) in changed.items():
@@ -121,10 +129,10 @@ def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: dict[str, tu
     return True
 
 
-def _set_aside(files: RunFiles, changed: dict[str, tuple[Any, Any]]) -> None:
+def _set_aside(files: RunFiles, changed: Changed) -> None:
     folder = next(f for n in itertools.count(1) if not (f := files.superseded / str(n)).exists())
     logger.warning(
-        "%s: starting over, the run before is set aside in %s; changed: %s", files.folder, folder, _listed(changed)
+        "%s: starting over, the run before is set aside in %s; changed: %s", files.folder, folder, listed(changed)
     )
     shutil.rmtree(files.checkpoints, ignore_errors=True)  # first: they must not be resumed from without logs
     folder.mkdir(parents=True)
@@ -133,7 +141,3 @@ def _set_aside(files: RunFiles, changed: dict[str, tuple[Any, Any]]) -> None:
     for path in (*reversed(files.logs), files.finished):
         if path.exists():
             path.rename(folder / path.name)
-
-
-def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
-    return ", ".join(f"{key} = {old}, now {new}" for key, (old, new) in changed.items())

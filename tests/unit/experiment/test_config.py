@@ -640,18 +640,18 @@ def test_the_clock_with_its_seconds_is_part_of_a_runs_identity() -> None:
         {"kind": "calibrated"},
         {"kind": "calibrated", "step_seconds": {key: {1: 60.0} for key in ("grpo", "sdpo", "srpo")}},
     ]
-    identities = [
-        load_experiment(tiny_experiment(training={**SHARED, "clock": clock})).run(run).identity()["training"]["clock"]
-        for clock in clocks
-    ]
-    assert identities[0] == {"kind": "wall"}
-    assert identities[1]["step_seconds"]["grpo"] == {"1.0": 71.0, "5.0": 82.4, "10.0": 91.5}
-    assert identities[2]["step_seconds"]["grpo"] == {"1.0": 60.0}
+    wall, calibrated, other = (
+        load_experiment(tiny_experiment(training={**SHARED, "clock": clock})).run(run).identity() for clock in clocks
+    )
+    of_grpo = "training.clock.step_seconds.grpo"
+    assert wall["training.clock.kind"] == "wall"
+    assert [calibrated[f"{of_grpo}.{hours}"] for hours in ("1.0", "5.0", "10.0")] == [71.0, 82.4, 91.5]
+    assert {key: value for key, value in other.items() if key.startswith(of_grpo)} == {f"{of_grpo}.1.0": 60.0}
 
 
-def test_a_title_changes_no_result() -> None:
+def test_a_title_and_an_experiments_name_change_no_result() -> None:
     experiment = load_experiment(tiny_experiment())
-    renamed = experiment.model_dump(mode="json")
+    renamed = experiment.model_dump(mode="json") | {"name": "another"}
     for kind in ("methods", "models", "benchmarks"):
         for definition in renamed[kind].values():
             definition["title"] += " of old"

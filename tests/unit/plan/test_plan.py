@@ -417,6 +417,17 @@ def test_base_models_come_before_the_rest_and_count() -> None:
     assert plan.make_plan(PAPER).model_seconds == []
 
 
+def test_a_headline_says_what_is_left_of_an_experiment_that_has_finished_runs() -> None:
+    made = plan.make_plan(EMBEDDED)
+    first, *others = [each.run for each in made.runs]
+    one, all_of_them = (
+        plan_text.headline(made, "x", finished).splitlines()[0] for finished in ({first}, {first, *others})
+    )
+    left = duration(sum(each.total_seconds for each in made.runs[1:]), "core")
+    assert one.endswith(f" with 1 run at a time; 1 finished, the other {len(others)} about {left}")
+    assert all_of_them.endswith(f" with 1 run at a time; {len(made.runs)} finished")
+
+
 def test_headline() -> None:
     lines = plan_text.headline(plan.make_plan(EMBEDDED, nodes=2), "lab.yaml").splitlines()
     assert re.fullmatch(

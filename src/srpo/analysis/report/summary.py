@@ -14,7 +14,7 @@ from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, method_title, run_title
 from srpo.analysis.results.verdicts import UNTESTED, Finding, missing_runs
-from srpo.experiment.config import BUDGET_IS, filled_in, identity_of
+from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
 from srpo.inputs.mistakes import hint, nearest
 from srpo.repository import method_files
 from srpo.text import plural, span
@@ -159,7 +159,7 @@ def misspelt(results: Results) -> list[str]:
 
 def remarks(results: Results) -> list[str]:
     """Remarks on these runs: misspelt names, early ends, different settings, uncommitted code."""
-    found = misspelt(results)
+    found, stale = misspelt(results), []
     if mixed := Scores.of(results).incomparable:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
         found.append(f"Runs have different test questions and are not compared on: {named}.")
@@ -173,11 +173,13 @@ def remarks(results: Results) -> list[str]:
             "An alarm ended these runs before the last budget (training.stop_on). Their scores are the scores until "
             f"then: {_first(early)}."
         )
-    now = {run: results.experiment.run(run).model_dump(mode="json") for run in results.specs}
-    stale = [run for run, spec in results.specs.items() if identity_of(filled_in(spec)) != identity_of(now[run])]
+    for run, spec in results.specs.items():
+        if differs := changed(filled_in(spec), results.experiment.run(run).model_dump(mode="json")):
+            stale.append(f"{run_title(results, *run.model_dump().values())} ({listed(differs)})")
     if stale:
-        differ = [run_title(results, *run.model_dump().values()) for run in stale]
-        found.append(f"Settings of these runs differ from the experiment's: {_first(differ)}.")
+        found.append(
+            f"Settings of these runs differ from the experiment's, so snakemake trains them again: {_first(stale)}."
+        )
     commits = {str(record.get("commit")) for record in results.provenance.values()}
     if len(commits) > 1:
         found.append(f"The runs were made with {len(commits)} different commits.")

@@ -50,11 +50,14 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     folder = tmp_path / "runs/miniature-small/physics/srpo/seed1"
     record = (folder / "run.yaml").read_text()
     (folder / "run.yaml").write_text(record.replace("weight_decay: 0.01", "weight_decay: 0.5"))
+    copied = tmp_path / "runs/miniature-small/physics/grpo/seed1/run.yaml"
+    copied.write_text(copied.read_text().replace("experiment: tiny", "experiment: another"))
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps(summary | {"stopped_by": "max_steps", "clock": 12.0}))
     results = load_results(tmp_path)
     found = " ".join(remarks(results))
-    assert "differ from the experiment's: Miniature-S · Physics · SRPO · seed 1." in found
+    named = "Miniature-S · Physics · SRPO · seed 1 (training.weight_decay = 0.5, now 0.01)."
+    assert f"differ from the experiment's, so snakemake trains them again: {named}" in found
     assert "before the last budget" in found
     assert "disagrees" not in found
     curves = clock_curves(results, EXPERIMENT.methods).query("benchmark == 'physics'")
