@@ -12,7 +12,7 @@ from paths import ROOT
 
 def start(
     folder: Path, *arguments: object, path: Path | None = None, stderr: int = subprocess.PIPE
-) -> subprocess.Popen:
+) -> subprocess.Popen[str]:
     """Start Snakemake in ``folder``, where its own ``.snakemake`` and ``results`` go; ``path`` is searched first.
 
     Its processes are a group, as those that a terminal starts.
@@ -20,8 +20,15 @@ def start(
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, *arguments]
     search = [str(folder) for folder in (path, Path(sys.executable).parent) if folder]
     environment = {**os.environ, "PATH": os.pathsep.join([*search, os.environ["PATH"]])}
-    pipes = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True}
-    return subprocess.Popen([*map(str, command)], cwd=ROOT, env=environment, start_new_session=True, **pipes)
+    return subprocess.Popen(
+        [*map(str, command)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def snakemake(
