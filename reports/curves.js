@@ -86,19 +86,23 @@ for (const place of document.querySelectorAll(".plot")) {
   const values = panels.flatMap(shown).filter((value) => value != null);
   const range = [Math.max(-3, Math.min(...values) - 3), Math.min(103, Math.max(...values) + 3)];  // the same in all panels
   let charts;
-  charts = panels.map((panel) => {
+  const named = {labelSize: 14, labelGap: 0, labelFont: "11px sans-serif"};
+  charts = panels.map((panel, number) => {
     const lines = panel.lines.map(({name, colour, dash}) => ({label: name, stroke: () => shade(colour), dash, width: 2, spanGaps: true}));
     const options = {
       title: panel.title,
-      width: Math.min(Math.floor(room / across) - 8, 420),
-      height: 134,
+      width: Math.min(Math.floor(room / across) - 8, 640),
+      height: across < 3 && room >= 600 ? 260 : 150,
       cursor: {y: false, sync: {key: "curves"}},
       legend: {show: false},
       scales: {
         x: {time: false, range: [0, end]},
         y: {range},
       },
-      axes: [{stroke: ink, grid, size: 28, space: 30, incrs: [.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]}, {stroke: ink, grid, size: 40, space: 20}],
+      axes: [
+        {stroke: ink, grid, size: 26, space: 30, label: `training clock, ${unit}`, ...named, incrs: [.1, .2, .5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]},
+        {stroke: ink, grid, size: 34, space: 20, label: number % across ? "" : "right, %", ...named},
+      ],
       series: [{}, ...lines],
       hooks: {setCursor: [(chart) => charts && valued(chart)], drawAxes: [(chart) => below(chart, panel)], draw: [(chart) => above(chart, panel)]},
     };
@@ -121,6 +125,15 @@ for (const place of document.querySelectorAll(".plot")) {
       charts.forEach((chart) => chart.series.forEach(({label}, i) => { if (i && label === name) chart.setSeries(i, {show}); }));
     });
   }
+  const foot = element("tfoot", "", legend);
+  const footer = (name, values) => {
+    const row = element("tr", "", foot);
+    element("th", name, row);
+    panels.forEach((panel) => element("td", values(panel), row));
+  };
+  if (panels.some(({base}) => base != null)) footer("╌╌ untrained", ({base}) => base == null ? "–" : base.toFixed(1));
+  const crosses = ({lines}) => lines.reduce((sum, {alarms = []}) => sum + alarms.length, 0);
+  if (panels.some(crosses)) footer("× runs with an alarm", (panel) => crosses(panel) || "–");
   const coloured = () => rows.forEach(({swatch, colour}) => { swatch.style.borderTopColor = shade(colour); });
   const keys = element("div", "", place);
   keys.className = "keys";

@@ -5,7 +5,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const key = (row, column) => {
     const cell = row.cells[column];
     const text = cell ? cell.textContent.trim() : "";
-    const number = parseFloat(text.replace(/,/g, ""));
+    const number = parseFloat(text.replace(/,/g, "").replace("−", "-"));
     return Number.isNaN(number) ? text : number;
   };
   const compare = (a, b) => {

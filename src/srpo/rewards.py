@@ -228,6 +228,13 @@ def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int
     return None if scores is None else sum(not scores(truth) for truth in ground_truths)
 
 
+def shown_answer(kind: str, ground_truth: str) -> str:
+    """The answer for readers, without what a scorer needs beside it; the whole truth of one's own reward."""
+    with contextlib.suppress(KeyError, ValueError):
+        return str(REWARDS[kind].answer(ground_truth))
+    return ground_truth
+
+
 def most_frequent_answer(kind: str, ground_truths: Iterable[str]) -> float:
     """The share of truths with the most frequent answer: what a model scores that always gives this answer."""
     answers = Counter(map(find_reward(kind).answer, ground_truths))

@@ -1,5 +1,6 @@
 """Text for people: numbers of things, lists, durations; and untrusted text, made short and safe to show."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,11 @@ def joined(names: Sequence[str]) -> str:
 def span(low: object, high: object) -> str:
     """A range, ``2 to 3``, or its one value if both ends look the same."""
     return f"{low}" if f"{low}" == f"{high}" else f"{low} to {high}"
+
+
+def minus(text: object) -> str:
+    """A text with minus signs for the hyphens that begin a number."""
+    return re.sub(r"(?<![\w.,)-])-(?=\d)", "−", str(text))
 
 
 def duration(seconds: float, of: str = "", digits: int = 3) -> str:

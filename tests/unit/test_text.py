@@ -6,7 +6,13 @@ import re
 
 import pytest
 
-from srpo.text import duration, joined, plural, printable, shortened
+from srpo.text import duration, joined, minus, plural, printable, shortened
+
+
+def test_a_hyphen_that_begins_a_number_becomes_a_minus():
+    assert minus("-7.8 [-11.5, -4.0]; A - B is -8.5 to +2.5") == "−7.8 [−11.5, −4.0]; A - B is −8.5 to +2.5"
+    for kept in ("2026-11-25", "Qwen3-8B", "1e-05", "avg@k-th", "SRPO-2"):
+        assert minus(kept) == kept
 
 
 @pytest.mark.parametrize(

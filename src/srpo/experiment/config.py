@@ -800,6 +800,17 @@ class Experiment(Config):
         return list(dict.fromkeys(pairs))
 
     @property
+    def same_tests(self) -> list[list[str]]:
+        """The names of benchmarks that have one test split under several names."""
+        alike: dict[str, list[str]] = {}
+        for name, each in self.benchmarks.items():
+            split = each.model_dump_json(exclude={"name", "title"})
+            if isinstance(each, FilesBenchmark) and not each.held_out_questions:
+                split = each.contents["test"].sha256
+            alike.setdefault(split, []).append(name)
+        return [names for names in alike.values() if len(names) > 1]
+
+    @property
     def is_toy(self) -> bool:
         """Whether every model is a miniature: a toy, trained from scratch on invented questions."""
         return all(model.kind == "miniature" for model in self.models.values())

@@ -63,14 +63,9 @@ def headline(plan: Plan, source: str, finished: Container[RunId] = ()) -> str:
     left = [run.total_seconds for run in plan.runs if run.run not in finished]
     rest = f", the other {len(left)} about {_hours(plan, sum(left))}" if left else ""
     there = f"; {len(plan.runs) - len(left)} finished{rest}" if len(left) < len(plan.runs) else ""
-    from_what = (
-        "measured seconds per step"
-        if plan.measured.folders
-        else f"the data sheet of {plan.gpu}"
-        if plan.gpu
-        else f"FLOPs at {'the rate of this machine' if plan.product_rate else 'nominal rates'}, "
-        "prompts and responses as long as they may be, cores idle otherwise"
-    )
+    rates = f"FLOPs at {'the rate of this machine' if plan.product_rate else 'nominal rates'}"
+    computed = f"the data sheet of {plan.gpu}" if plan.gpu else rates
+    from_what = "measured seconds per step" if plan.measured.folders else computed
     return (
         f"{plan.experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}{there}\n"
         f"An estimate from {from_what}; srpo plan {source} says more."

@@ -1,5 +1,6 @@
 """What is allowed in an experiment, and is probably not meant; what is not installed here."""
 
+from srpo.analysis.results.contrasts import MIN_QUESTIONS
 from srpo.experiment.config import Experiment, MiniatureModel, WallClock
 from srpo.imports import is_installed
 from srpo.plan.plan import Plan
@@ -16,6 +17,7 @@ def warnings(plan: Plan) -> list[str]:
         *_no_step(plan),
         *_too_late(plan),
         *_no_room(plan.experiment),
+        *_tests(plan.experiment),
         *_searched_for_others(plan.experiment),
         *_other_scales(plan.experiment),
         *(_not_installed(plan.experiment) if plan.gpu is None else []),  # GPUs are often those of another machine
@@ -109,6 +111,14 @@ def _no_room(experiment: Experiment) -> list[str]:
         for name, model in experiment.models.items()
         if isinstance(model, MiniatureModel) and (positions := model.architecture.max_position_embeddings) <= response
     ]
+
+
+def _tests(experiment: Experiment) -> list[str]:
+    """Test splits with too few questions for an interval, and one split under several names."""
+    few = [name for name, each in experiment.benchmarks.items() if each.questions("test") < MIN_QUESTIONS]
+    lines = [f"benchmarks.{n}: fewer than {MIN_QUESTIONS} test questions, so no interval and no verdict" for n in few]
+    same = "the same test questions, which their average counts again"
+    return [*lines, *(f"benchmarks {joined(names)}: {same}" for names in experiment.same_tests)]
 
 
 def _searched_for_others(experiment: Experiment) -> list[str]:

@@ -6,6 +6,7 @@ from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS
 from srpo.analysis.figures.panels import budget_marks
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import budgets_listed, count_range, seconds_per_step
+from srpo.text import plural
 
 _SMOOTHED = "Lines: centred rolling means over a tenth of the steps. Faint: single steps."
 
@@ -30,26 +31,23 @@ def _as_drawn(frame: pd.DataFrame, bands_hide: bool = False) -> pd.DataFrame:
     return frame.assign(unit=frame["unit"].mask((runs <= FEW_RUNS) | bands_hide, ""))
 
 
-def _seeds(frame: pd.DataFrame) -> str:
-    seeds = count_range(frame["seeds"])
-    return f"{seeds} {'seed' if seeds == '1' else 'seeds'}"
-
-
 def _clock_note(results: Results) -> str:
-    marks = "Dotted verticals: the" if budget_marks(results)[0] else "All runs end long before the"
-    return f"{marks} budgets ({budgets_listed(results)})."
+    if budget_marks(results)[0]:
+        return f"Dotted verticals: the budgets ({budgets_listed(results)})."
+    *_, last = results.experiment.training.budget_seconds.values()
+    return f"All runs end long before the clock's limit of {last:g} s."
 
 
-def score_caption(what: str, results: Results, frame: pd.DataFrame) -> str:
-    """The caption of scores against the training clock; ``what`` names the methods."""
+def score_caption(results: Results, frame: pd.DataFrame) -> str:
+    """The caption of scores against the training clock."""
     marked = frame["series"] == ALARM
-    alarms = f"Crosses: the first alarm of a run ({marked.sum()}), at its latest validation. " if marked.any() else ""
+    crosses = f"A cross: a run's own score at its first alarm, a sign of a collapse ({plural(marked.sum(), 'run')}). "
     lines = _as_drawn(frame[~marked], frame["method"].nunique() > MOST_BANDS)
     k = results.experiment.training.validation.rollouts
     return (
-        f"{what}: mean reward over {k} samples of each test question (avg@{k}), against the training clock. "
+        f"Mean reward over {k} samples of each test question (avg@{k}), against the training clock. "
         "Level and dashed: the untrained model. A line has the latest validation of each run at each time. "
-        f"{_clock_note(results)} {alarms}{_bands(lines)}"
+        f"{_clock_note(results)} {crosses * bool(marked.any())}{_bands(lines)}"
     ).strip()
 
 
@@ -66,7 +64,7 @@ def metric_caption(what: str, clock: bool, results: Results, frame: pd.DataFrame
 def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
     """The caption of the seconds per step."""
     bars = "Bars: 95 % intervals over training seeds." if (frame["step_seconds_unit"] == "seed").any() else ""
-    seeds = f"From {_seeds(frame)}." if len(frame) else ""
+    seeds = f"Seeds: {count_range(frame['seeds'])}." if len(frame) else ""
     return (
         f"{seconds_per_step(results)}, by phase. Averaged over the steps up to each budget, and over the benchmarks on "
         "which every method of the model has reached the budget or its step limit. "

@@ -19,6 +19,7 @@ from srpo.analysis.results.matrix import AVERAGE
 from srpo.analysis.results.scores import TITLES, Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.results.verdicts import budget_of, findings
+from srpo.text import minus
 
 PAPER = "paper"
 """The series of the paper's values; ``name`` is the paper's model."""
@@ -178,9 +179,9 @@ def _finish(axes: Axes, rows: list[str]) -> None:
 
 
 def in_words(row: dict[str, Any]) -> str:
-    """A difference with its interval: ``+5.8 [-2.0, 13.2]``."""
+    """A difference with its interval: ``+5.8 [−2.0, 13.2]``."""
     ends = "" if np.isnan(row["low"]) else f" [{_rounded(row['low'])}, {_rounded(row['high'])}]"
-    return f"{_rounded(row['value'], '+')}{ends}"
+    return minus(f"{_rounded(row['value'], '+')}{ends}")
 
 
 def _rounded(value: float, sign: str = "") -> str:

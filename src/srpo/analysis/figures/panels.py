@@ -72,19 +72,14 @@ class Panels:
             low, high = axes.get_ylim()
             axes.set_ylim(max(low, -3), min(high, 103))
 
-    def label_x(self, label: str) -> None:
-        """Name the x axis below the lowest row."""
-        for axes in self.grid[-1]:
-            axes.set_xlabel(label)
-
     def time_axis(self, against: Against) -> None:
         """Label the x axis; the training clock in hours if it is long, with marks for the budgets."""
-        if against == "step":
-            self.label_x("training step")
-            for axes in self.grid[-1]:
+        for axes in self.grid[-1]:
+            axes.set_xlabel("training step" if against == "step" else f"training clock, {clock_unit(self.results)[1]}")
+            if against == "step":
                 axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        if against == "step":
             return
-        self.label_x(f"training clock, {clock_unit(self.results)[1]}")
         marks, end = budget_marks(self.results)
         highest = list(self.grid[0])
         for axes in highest:

@@ -150,34 +150,35 @@ _COMPARED = comparable_branches()
 _BRANCH_STYLES = [{"color": style.branch_colour(branch.name), "linewidth": 2.4} for branch in _COMPARED]
 _SHARES = (-3.0, 103.0)
 
+_FOREST = (draw_forest, forest_caption)
 _FIGURES = (
-    FigureSpec("primary_differences", "The primary claims (table 1)", primary_differences, draw_forest, forest_caption),
-    FigureSpec("our_differences", "Our questions", our_differences, draw_forest, forest_caption),
+    FigureSpec("primary_differences", "The primary claims (the paper's table 1)", primary_differences, *_FOREST),
+    FigureSpec("our_differences", "Our questions", our_differences, *_FOREST),
     FigureSpec("clock_differences", "The same runs under other clocks", _clocks, draw_clocks, clocks_caption),
     FigureSpec(
         "learning_curves",
-        "Test score over training (figure 3)",
+        "Test score over training (the paper's figure 3)",
         lambda results: curves_with_alarms(results, main_methods(results)),
         draw_scores,
-        partial(score_caption, "Table 1's methods"),
+        score_caption,
     ),
     _metrics(
         "response_length",
-        "Response length over training (figure 4a)",
+        "Response length over training (the paper's figure 4a)",
         _all,
         LinesByMethod(Series("response_length/mean"), "response length, tokens", "clock"),
         "Mean length of the training rollouts, against the training clock.",
     ),
     FigureSpec(
         "step_seconds",
-        "Mean seconds per training step (figure 4b)",
+        "Mean seconds per training step (the paper's figure 4b)",
         step_seconds,
         draw_step_seconds,
         step_seconds_caption,
     ),
     _metrics(
         "routing",
-        "Where rollouts go (figure 5)",
+        "Where rollouts go (the paper's figure 5)",
         _routed,
         LinesBySeries(
             {
@@ -202,10 +203,10 @@ _FIGURES = (
     ),
     _metrics(
         "teacher_entropy",
-        "Uncertainty of the self-teacher (figure 1c)",
+        "Uncertainty of the self-teacher (the paper's figure 1c)",
         _with_teacher,
         LinesByMethod(Series("teacher/entropy"), "teacher entropy, nats"),
-        "Mean entropy of the teacher's next-token distribution on the rollouts that a method distils (table 7; "
+        "Mean entropy of the teacher's next-token distribution on the rollouts that a method distils ("
         "SRPO distils wrong rollouts only). Compare trends between methods, not levels.",
     ),
 )

@@ -155,7 +155,7 @@ def _support(results: Results, outcome: Outcome, again: bool) -> str:
     """
     estimate = outcome.estimate
     assert estimate is not None
-    ends = interval(max(estimate.low, -100.0), min(estimate.high, 100.0))  # two runs may say less than nothing
+    ends = interval(estimate.low, estimate.high)
     if outcome.benchmarks < 2:
         return f" {ends}" * bool(ends)
     several = outcome.several_seeds
@@ -315,10 +315,11 @@ def card(results: Results) -> list[tuple[str, str]]:
     origins = list(results.provenance.values())
     runs = results.runs[results.runs["wall_seconds"].notna()]
     training = f"{plural(len(runs), 'run')}, {duration(runs['wall_seconds'].sum())} of wall time" if len(runs) else ""
-    made = [f"srpo {record.get('srpo')}, commit {_short(str(record.get('commit')))}" for record in origins]
+    made = {version: [r for r in origins if r.get("srpo") == version] for version in (r.get("srpo") for r in origins)}
+    commits = {version: distinct(_short(str(record.get("commit"))) for record in of) for version, of in made.items()}
     facts = [
         ("date", results.trained),
-        ("code", distinct(made)),
+        ("code", distinct(f"srpo {version}, commit {of}" for version, of in commits.items())),
         ("processor", distinct(record.get("processor") for record in origins)),
         ("cores", distinct(record.get("cores") for record in origins)),
         ("training", training),
@@ -354,12 +355,15 @@ def what_was_run(results: Results) -> str:
     seeds = [*Counter((run.model, run.benchmark, run.method) for run in runs).values()]
     methods = dict.fromkeys(method_title(results, run.method) for run in runs)
     seconds, clock = max(experiment.training.budget_seconds.values()), experiment.training.clock.kind
-    length = f"{seconds / _HOUR:g} h" if seconds > 2 * _HOUR else f"{seconds:g} s"
+    length = f"{seconds / _HOUR:g} h of" if seconds > 2 * _HOUR else f"{seconds:g} s of"
+    length, ends = f"{length} {clock} clock", {*results.runs["stopped_by"].dropna()}
+    if (last := experiment.training.max_steps) is not None:
+        length = plural(last, "step") if ends == {"max_steps"} else f"at most {plural(last, 'step')} or {length}"
     parts = [
         f"{_models(results)} on {_benchmarks(results)}",
         _few(list(methods), "method") if methods else "",
         f"{span(min(seeds), max(seeds))} {'seed' if max(seeds) == 1 else 'seeds'}" if seeds else "",
-        f"{length} of {clock} clock",
+        length,
     ]
     return " · ".join(filter(None, parts))
 
@@ -410,4 +414,4 @@ def _short(commit: str) -> str:
 
 
 def distinct(values: Iterable[object]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+    return "; ".join(dict.fromkeys(str(value) for value in values if value is not None))

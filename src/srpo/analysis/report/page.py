@@ -37,7 +37,8 @@ from srpo.analysis.tables.registry import TABLES, build_tables
 from srpo.analysis.tables.table import NOT_COMPARABLE, Table, table_csv
 from srpo.files import write_text
 from srpo.repository import REPORTS
-from srpo.text import duration, joined, plural, printable
+from srpo.rewards import shown_answer
+from srpo.text import duration, joined, minus, plural, printable
 
 _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
 
@@ -57,7 +58,7 @@ ZERO = 1e-6
 class Picture:
     """A figure of the page with its data; without ``image``, ``missing`` says why.
 
-    ``words`` are its numbers as a phone shows them, ``curves`` its lines as JSON for ``curves.js``.
+    ``words`` are its rows as a phone shows them, ``curves`` its lines as JSON for ``curves.js``.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Picture:
     image: str | None = None
     width: int = 0
     missing: str = ""
-    words: tuple[str, ...] = ()
+    words: tuple[dict[str, Any], ...] = ()
     curves: str = ""
 
 
@@ -164,7 +165,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["printable"] = printable
+    made.filters |= {"printable": printable, "minus": minus}
     made.filters["table_csv"] = lambda table: _csv_uri(table_csv(table.frame, table.digits))
     return made
 
@@ -351,14 +352,16 @@ def _rounded(values: pd.Series, digits: int) -> list[float | None]:
     return [None if pd.isna(value) else round(float(value), digits) for value in values]
 
 
-def _words(drawn: FigureData, results: Results) -> tuple[str, ...]:
-    """The differences of a forest plot as text; nothing for another figure."""
+def _words(drawn: FigureData, results: Results) -> tuple[dict[str, Any], ...]:
+    """The differences of a forest plot, each with its ``text``; nothing for another figure."""
     if drawn.spec.draw is not draw_forest:
         return ()
-    rows = records(drawn.frame[drawn.frame["series"] == AVERAGE])
+    frame = drawn.frame[drawn.frame["series"] == AVERAGE]
+    ends = {end: frame[end].fillna(frame["value"]) for end in ("low", "high")}
     models = results.experiment.models
     named = {name: f"{model.title}, " * (len(models) > 1) for name, model in models.items()}
-    return tuple(f"{named[row['model']]}{row['difference']}: {in_words(row)}, {row['verdict']}" for row in rows)
+    said = [f"{named[row['model']]}{row['difference']}: {in_words(row)}, {row['verdict']}" for row in records(frame)]
+    return tuple(records(frame.assign(text=said, **ends)))
 
 
 # ---------------------------------------------------------------- samples
@@ -381,7 +384,9 @@ def _example(results: Results, model: str, benchmark: str, budget: str) -> dict[
     methods = [BASE, *(m for m, benchmarks in planned(results, model).items() if benchmark in benchmarks)]
     sampled = {row["method"]: row for row in records(here.drop_duplicates("method"))}
     answers = [(method_title(results, method), sampled.get(method)) for method in methods]
-    return {"heading": run_title(results, model, benchmark), "answers": answers, **records(here.head(1))[0]}
+    first = records(here.head(1))[0]
+    truth = shown_answer(results.experiment.benchmarks[benchmark].reward, first["ground_truth"])
+    return {"heading": run_title(results, model, benchmark), "answers": answers, **first, "ground_truth": truth}
 
 
 # ---------------------------------------------------------------- models, data, cost

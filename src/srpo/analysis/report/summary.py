@@ -17,7 +17,7 @@ from srpo.analysis.results.verdicts import UNTESTED, Finding, missing_runs
 from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
 from srpo.inputs.mistakes import hint, nearest
 from srpo.repository import method_files
-from srpo.text import plural, span
+from srpo.text import joined, plural, span
 
 
 def registered(results: Results) -> list[str]:
@@ -163,6 +163,9 @@ def remarks(results: Results) -> list[str]:
     if mixed := Scores.of(results).incomparable:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
         found.append(f"Runs have different test questions and are not compared on: {named}.")
+    for names in results.experiment.same_tests:
+        titles = joined([benchmark_title(results, name) for name in names])
+        found.append(f"The same test questions: {titles}. Their average counts each again; its interval is too narrow.")
     if repeated := repeated_runs(results):
         same = [f"{run_title(results, *key)} (as seed {seed})" for key, seed in repeated.items()]
         found.append(f"These runs have the same logs as another seed and count as one run with it: {_first(same)}.")

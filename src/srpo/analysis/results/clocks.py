@@ -12,6 +12,7 @@ import pandas as pd
 
 from srpo.analysis.results.claims import load_claims
 from srpo.analysis.results.cross_fit import WINDOW
+from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import Lookup, available, combine, estimate_columns
 from srpo.analysis.results.matrix import arms, is_paired, model_benchmarks, planned
@@ -96,7 +97,7 @@ def clock_frame(results: Results, measured: bool = False) -> pd.DataFrame:
                 terms = {(one, clock.name): 1.0, (other, clock.name): -1.0}
                 paired = is_paired(results, model)
                 over = available(lookup, terms, model_benchmarks(results, model, (one, other)), paired)
-                estimate = combine(lookup, terms, over, pooled=arms(results, model), paired=paired) if over else None
+                estimate = combine(lookup, terms, over, PERCENT, arms(results, model), paired) if over else None
                 key = {"model": model, "clock": clock.name, "method": one, "other": other, "benchmarks": len(over)}
                 rows.append(key | estimate_columns("difference", estimate))
     names = ["model", "clock", "method", "other", "benchmarks", *estimate_columns("difference", None)]

@@ -91,6 +91,7 @@ class Estimate:
         error, dof: standard error and its degrees of freedom; NaN without an interval.
         others: further estimates of the two. The largest p-value of all counts, and so the widest interval.
         bounds: least and largest possible value of a mean score; None for a difference.
+        limits: least and largest possible value of a difference, where its interval ends.
         spread: the spread between runs that was measured on other methods, if it is used.
         reason: why there is no interval.
         paired: whether the sampling unit of the runs is the base model, which every method starts from.
@@ -108,6 +109,7 @@ class Estimate:
     reason: str = ""
     paired: bool = False
     variance: Variance | None = None
+    limits: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def has_interval(self) -> bool:
@@ -146,7 +148,7 @@ class Estimate:
             return math.nan, math.nan
         reach = self._reach(level)
         if self.bounds is None:
-            return self.value - reach, self.value + reach
+            return max(self.value - reach, self.limits[0]), min(self.value + reach, self.limits[1])
         least, size = self.bounds[0], self.bounds[1] - self.bounds[0]
         share = (self.value - least) / size
         ratio = (reach / size) ** 2 / (share * (1 - share))  # quantile squared / effective number of questions

@@ -113,10 +113,12 @@ def forecast(gain: float, student: float) -> tuple[float, float]:
 
 
 def verdict(found: dict[str, Estimate]) -> str:
-    """What the gaps say, in two or three sentences: each is judged by its interval against 0."""
+    """What the gaps say: each is judged by its interval against 0; and how many groups can be learnt from."""
     if "gap" not in found:
         return SENTENCES["no sibling"]
     start = SENTENCES[sign(found["gap"].low, found["gap"].high)]
+    mixed = found["mixed_groups"].value
+    start += f" Right and wrong rollouts are together in {mixed:.0f} % of groups: GRPO and SRPO learn from these alone."
     masked = found["gap_masked"]
     if masked.low > 0:
         return f"{start} With the answer masked it is still better than the student."

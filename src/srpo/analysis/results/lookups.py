@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,12 +34,12 @@ def combine(
     early and late of the same run are compared; different methods are different runs.
 
     Args:
-        bounds: range of the values, if ``terms`` is one mean score (:func:`~srpo.analysis.results.contrasts.contrast`).
+        bounds: range of the weighted values of one term, or of each value: the interval stays within what is possible.
         pooled: (benchmark, method) pairs, from whose runs the spread is estimated for a method with one seed.
         paired: seed s of every method starts from base model s, so runs of one seed are subtracted. Only base models
             count for which every run is there.
     """
-    weights_of, benchmarks = _weights_by_method(terms), list(benchmarks)
+    weights_of, benchmarks, mean = _weights_by_method(terms), list(benchmarks), len(terms) == 1
     found = [_runs_of_methods(lookup, weights_of, benchmark, paired) for benchmark in benchmarks]
     strata = [runs for runs in found if runs is not None]
     if not strata or len(strata) < len(benchmarks):
@@ -53,14 +54,18 @@ def combine(
     spreads = {}
     if alone and (pooled := list(pooled)):
         spreads = {m: _spread(lookup, weights, pooled, paired) for m, weights in weights_of.items()}
-    return contrast(
+    estimate = contrast(
         [
             [Arm(np.array([*runs.values()]), fixed=m in fixed, spread=spreads.get(m)) for m, runs in arms.items()]
             for arms in strata
         ],
-        bounds,
+        bounds if mean else None,
         paired,
     )
+    if bounds is None or mean:
+        return estimate
+    ends = [[weight * end for end in bounds] for weight in terms.values()]
+    return replace(estimate, limits=(sum(map(min, ends)), sum(map(max, ends))))
 
 
 def available(lookup: Lookup, terms: Terms, benchmarks: Iterable[str], paired: bool = False) -> list[str]:

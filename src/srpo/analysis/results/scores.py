@@ -64,9 +64,6 @@ class Scores:
         """Per-question values of ``score`` (:data:`SCORES`, ``end``) for runs of ``model``, percent."""
         return lambda benchmark, method, budget: self._vectors.get((score, model, benchmark, method, budget), {})
 
-    def seeds(self, model: str, benchmark: str, method: str, budget: str, score: str) -> int:
-        return len(self.lookup(model, score)(benchmark, method, budget))
-
     def estimate(
         self, model: str, terms: Terms, benchmarks: Iterable[str], score: str | None = None
     ) -> Estimate | None:
@@ -77,8 +74,7 @@ class Scores:
         score, benchmarks = score or self.deciding, list(benchmarks)
         if any(benchmark in self.incomparable for benchmark in benchmarks):
             return None
-        alone = list(terms.values()) == [1.0] and score not in _BIASES
-        bounds = PERCENT if alone else None
+        bounds = None if score in _BIASES else PERCENT
         paired = is_paired(self.results, model)
         return combine(self.lookup(model, score), terms, benchmarks, bounds, arms(self.results, model), paired)
 
@@ -185,7 +181,7 @@ def score_frame(
                     row: dict[str, float | str] = dict(zip(SCORE_KEY, (model, method, name, budget), strict=True))
                     for score in shown:
                         estimate = scores.estimate(model, {(method, budget): 1.0}, over, score)
-                        seeds = [scores.seeds(model, b, method, budget, score) for b in over] if estimate else [0]
+                        seeds = [len(scores.lookup(model, score)(b, method, budget)) for b in over] if estimate else [0]
                         row |= estimate_columns(score, estimate) | {f"{score}_seeds": min(seeds)}
                     rows.append(row)
     values = [f"{score}{end}" for score in shown for end in ("", "_low", "_high", "_unit", "_seeds")]

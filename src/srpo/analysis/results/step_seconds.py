@@ -5,6 +5,7 @@ import pandas as pd
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.lookups import available, combine, estimate_columns
 from srpo.analysis.results.matrix import is_paired, planned
+from srpo.analysis.results.paper import paper_figure_4b
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.training.clock import PHASES
 
@@ -17,7 +18,7 @@ def step_seconds(results: Results) -> pd.DataFrame:
 
     Averaged over the benchmarks on which all methods of the model have reached the budget, so that methods can be
     compared; a method that has reached it nowhere does not count. ``benchmarks`` is the number of these benchmarks,
-    ``seeds`` the smallest number of runs.
+    ``seeds`` the smallest number of runs; ``paper`` what the paper has, if the experiment may be compared with it.
     """
     logs, rows = RunLogs.of(results), []
     for model in results.experiment.models:
@@ -35,4 +36,6 @@ def step_seconds(results: Results) -> pd.DataFrame:
                     row |= found if name == "step_seconds" else {name: found[name]}
                 rows.append(row)
     ends = ["step_seconds_low", "step_seconds_high", "step_seconds_unit"]
-    return pd.DataFrame(rows, columns=["model", "method", "budget", "benchmarks", "seeds", *SECONDS, *ends])
+    frame = pd.DataFrame(rows, columns=["model", "method", "budget", "benchmarks", "seeds", *SECONDS, *ends])
+    comparable = results.experiment.comparable_with_paper
+    return frame.merge(paper_figure_4b(results.experiment), how="left") if comparable else frame

@@ -38,10 +38,6 @@ def seconds_per_step(results: Results) -> str:
     return "Measured seconds per step" if kind == "calibrated" else f"{kind.capitalize()} seconds per step"
 
 
-def listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "no benchmark"
-
-
 def count_range(counts: Iterable[float]) -> str:
     """The smallest and largest count, ``1–3``, or ``1`` if all are the same; zeros are left out."""
     there = sorted({int(count) for count in counts if count})

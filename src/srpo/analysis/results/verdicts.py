@@ -310,7 +310,7 @@ class _Comparison:
         """The contrast of ``terms`` on benchmarks that have them all."""
         quantity = self.claim.quantity
         share = quantity.kind == "metric" and self.claim.unit == "percent" and len(terms) == 1
-        bounds = PERCENT if share else None
+        bounds = PERCENT if share or self.score else None
         found = combine(self.lookup, terms, benchmarks, bounds, arms(self.results, self.model), self.paired)
         assert found is not None  # the benchmarks are available
         return Ratio.of(found) if quantity.relative_to else found

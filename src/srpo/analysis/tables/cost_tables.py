@@ -1,47 +1,12 @@
-"""The cost of training: seconds per step on the training clock, and the wall time and memory of each run."""
+"""The cost of training: the wall time and memory of each run."""
 
 import pandas as pd
 
 from srpo.analysis.results.load import RUN_KEY, Results, records
-from srpo.analysis.results.matrix import in_matrix_order, planned
-from srpo.analysis.results.paper import paper_figure_4b
-from srpo.analysis.results.step_seconds import SECONDS, step_seconds
-from srpo.analysis.results.titles import MISSING, count_range, method_title, run_title, seconds_per_step
+from srpo.analysis.results.matrix import in_matrix_order
+from srpo.analysis.results.titles import MISSING, method_title, run_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, number
-from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note
-
-
-def step_seconds_table(results: Results) -> Table:
-    """The numbers of figure 4b: mean seconds per step up to each budget."""
-    frame = step_seconds(results)
-    if results.experiment.comparable_with_paper:
-        frame = frame.merge(paper_figure_4b(results.experiment), how="left")
-    frame = in_matrix_order(frame, results)
-    budgets = list(results.experiment.training.budget_seconds)
-    views = {"step_seconds": "Measured", "paper": "Published"} if "paper" in frame else {"step_seconds": ""}
-    keys = ["model", "method"]
-    grids = [grid_of(frame, keys, "budget", view, digits=3) for view in views]
-    counts = frame.groupby(keys)["benchmarks"].agg(count_range)
-    rows = []
-    for model, spec in results.experiment.models.items():
-        rows.append(Row(spec.title, heading=True))
-        for method in planned(results, model):
-            key = (model, method)
-            cells = [cell for view in grids for cell in cells_at(view, key, budgets)]
-            rows.append(Row(method_title(results, method), [Cell(counts.get(key, MISSING)), *cells]))
-    heads = [
-        (head, f"up to {results.experiment.budget_title(budget)}") for head in views.values() for budget in budgets
-    ]
-    grid = Grid("Method", [("", "Benchmarks"), *heads], rows)
-    notes = [
-        f"{seconds_per_step(results)}, averaged over the benchmarks on "
-        "which every method of the model has reached the budget or its step limit. "
-        f"{intervals_note(frame['step_seconds_unit'])}",
-        *comparability(results),
-    ]
-    digits = dict.fromkeys([*SECONDS, "step_seconds_low", "step_seconds_high"], 4) | {"paper": 1}
-    return Table("step_seconds", "Mean seconds per training step", notes, frame, digits, [grid])
-
+from srpo.analysis.tables.table import Table
 
 _TOKENS = {"phase_tokens/generate": "generated_tokens", "phase_tokens/teacher": "teacher_tokens"}
 

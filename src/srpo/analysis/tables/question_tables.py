@@ -36,4 +36,4 @@ def splits_table(results: Results) -> Table:
     heads += ["Prompt characters, mean", "max", "Most frequent answer, % of test"]
     body = [(benchmark_title(results, name), texts(name)) for name in results.experiment.benchmarks]
     grid = text_grid("Benchmark", heads, body)
-    return Table("table4", "Table 4. Questions", comparability(results), frame, {}, [grid])
+    return Table("table4", "Questions (the paper's table 4)", comparability(results), frame, {}, [grid])

@@ -9,7 +9,7 @@ from pathlib import Path
 from srpo.analysis.outline import COST_TABLES, by_name, returned, tables_of
 from srpo.analysis.results.load import Results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
-from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
+from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.gap_table import before_training_table
 from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import splits_table
@@ -35,7 +35,6 @@ TABLES = by_name(
         ("table4", splits_table),
         ("table6", group_table),
         ("table7", routing_table),
-        ("step_seconds", step_seconds_table),
         ("budgets", budgets_table),
         ("clocks", clocks_table),
         ("collapses", collapses_table),

@@ -10,6 +10,7 @@ from srpo.analysis.results.titles import method_title, run_title
 from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
 from srpo.analysis.tables.settings_table import method_spec
 from srpo.analysis.tables.table import Table
+from srpo.rewards import shown_answer
 from srpo.text import printable
 
 _ROUTED = [
@@ -20,7 +21,7 @@ _ROUTED = [
 
 def group_table(results: Results) -> Table:
     """Table 6: the branch of each rollout of one group, and the sibling that the teacher was shown."""
-    title = "Table 6. The routing decision on a real group"
+    title = "The routing decision on a real group (the paper's table 6)"
     if results.routed_group is None:
         return Table("table6", title, [_why_no_group(results)], pd.DataFrame(columns=_ROUTED), {}, [])
     run, group = results.routed_group
@@ -53,7 +54,8 @@ def group_table(results: Results) -> Table:
         ]
         rows.append(row)
         body.append(Row(f"Rollout {i + 1}", [Cell(text) for text in cells]))
-    asked = f"Question: {_one_line(group['prompt'])} Correct answer: {_one_line(group['ground_truth'])}"
+    truth = shown_answer(results.experiment.benchmarks[run.benchmark].reward, group["ground_truth"])
+    asked = f"Question: {_one_line(group['prompt'])} Correct answer: {_one_line(truth)}"
     heads = ["Correct?", "Sibling available?", "Route", "Explanation", "Advantage", "Tokens", "Response"]
     grid = Grid("Rollout", [("", head) for head in heads], [Row(asked, heading=True), *body], numeric=False)
     notes = [
@@ -125,4 +127,4 @@ def routing_table(results: Results) -> Table:
     ]
     grids = [Grid("Method", list(_CASES.values()), body, "Branch", numeric=False)] if body else []
     notes = ["A sibling is available if another rollout of the same question is correct."]
-    return Table("table7", "Table 7. The branch a rollout takes", notes, frame, {}, grids)
+    return Table("table7", "The branch a rollout takes (the paper's table 7)", notes, frame, {}, grids)

@@ -22,7 +22,7 @@ from srpo.analysis.results.matrix import (
 )
 from srpo.analysis.results.paper import paper_scores
 from srpo.analysis.results.scores import SCORES, TITLES, Scores, score_frame
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, listed, method_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
 from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note, record_cell
 from srpo.text import joined
@@ -62,7 +62,7 @@ def main_table(results: Results) -> Table:
         *comparability(results),
     ]
     first = shown.index(Scores.of(results).deciding)
-    return Table("table1", "Table 1. Scores within each training budget", notes, frame, _SCORE_DIGITS, grids, first)
+    return Table("table1", "Scores within each budget (the paper's table 1)", notes, frame, _SCORE_DIGITS, grids, first)
 
 
 def ends_table(results: Results) -> Table:
@@ -70,7 +70,7 @@ def ends_table(results: Results) -> Table:
     frame = in_matrix_order(_of_main_methods(results, ("end",)), results)
     notes = [
         "Mean of the last three validations within each budget, percent. It selects no checkpoint, so it shows a late "
-        f"fall, which the scores of table 1 hide. {intervals_note(frame['end_unit'])}",
+        f"fall, which the score of the best checkpoint hides. {intervals_note(frame['end_unit'])}",
         *comparability(results),
     ]
     digits = dict.fromkeys(["end", "end_low", "end_high"], 1)
@@ -147,7 +147,7 @@ def ablation_table(results: Results) -> Table:
     shown = {value: title for value, title in titles.items() if value in frame and models}
     grids = [_ablation_grid(results, frame, methods, value, title) for value, title in shown.items()]
     over = [
-        f"{results.experiment.models[model].title}: average over {listed(benchmark_title(results, b) for b in names)}."
+        f"{results.experiment.models[model].title}: mean over {joined([benchmark_title(results, b) for b in names])}."
         for model, names in covered.items()
     ]
     notes = [
@@ -158,7 +158,9 @@ def ablation_table(results: Results) -> Table:
         *comparability(results),
     ]
     numbers = [*_SCORE_DIGITS, *(c for c in frame.columns if "_difference" in c and not c.endswith("_unit"))]
-    return Table("table2", "Table 2. Ablations", notes if models else [], frame, dict.fromkeys(numbers, 1), grids)
+    return Table(
+        "table2", "Ablations (the paper's table 2)", notes if models else [], frame, dict.fromkeys(numbers, 1), grids
+    )
 
 
 def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, list[str]]) -> pd.DataFrame:

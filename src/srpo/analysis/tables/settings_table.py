@@ -36,7 +36,7 @@ def settings_table(results: Results) -> Table:
     columns = [("", method_title(results, name)) for name in specs]
     notes = [f"{MISSING}: does not apply to the method."]
     grids = [Grid("Setting", columns, rows, numeric=False)] if specs else []
-    return Table("table3", "Table 3. Settings as run", notes, frame, {}, grids)
+    return Table("table3", "Settings as run (the paper's table 3)", notes, frame, {}, grids)
 
 
 def method_spec(results: Results, name: str) -> tuple[Method, Training]:

@@ -53,7 +53,7 @@ def test_a_clock_that_no_run_fills_ends_with_the_longest_run(longest, marks, end
     assert ([name for name, _ in found], last) == (marks, pytest.approx(1.03 * end))
     no_mark = dataclasses.replace(results, runs=results.runs.assign(clock=10.0))
     frame = clock_curves(results, results.experiment.methods)
-    assert "All runs end long before the budgets" in FIGURES["learning_curves"].caption(no_mark, frame)
+    assert "All runs end long before the clock's limit of 800 s." in FIGURES["learning_curves"].caption(no_mark, frame)
     assert "Dotted verticals: the budgets" in FIGURES["learning_curves"].caption(results, frame)
 
 
@@ -194,7 +194,7 @@ def test_bands_that_would_hide_the_lines_are_not_drawn(count, tmp_path):
     assert frame["low"].notna().any()
     drawn = draw_scores("Scores", results, frame).axes[0].collections
     assert bool(drawn) is (count == MOST_BANDS)
-    assert ("no intervals" in score_caption("X", results, frame)) is (count > MOST_BANDS)
+    assert ("no intervals" in score_caption(results, frame)) is (count > MOST_BANDS)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, FEW_RUNS, FEW_RUNS + 1])
@@ -205,7 +205,7 @@ def test_a_mean_of_few_runs_is_drawn_without_a_band(seeds, tmp_path):
     frame = curves_with_alarms(results, ["grpo"])
     assert bool(frame["low"].notna().any()) is (seeds > 1)  # the data have the interval
     assert bool(draw_scores("Scores", results, frame).axes[0].collections) is (seeds > FEW_RUNS)
-    assert ("no intervals" in score_caption("X", results, frame)) is (seeds <= FEW_RUNS)
+    assert ("no intervals" in score_caption(results, frame)) is (seeds <= FEW_RUNS)
     spec = FIGURES["response_length"]
     frame = spec.data(results)
     assert bool(frame["low"].notna().any()) is (seeds > 1)

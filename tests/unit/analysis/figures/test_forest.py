@@ -128,8 +128,9 @@ def test_one_run_of_each_method_has_no_interval(tmp_path):
 
 
 def test_numbers_are_rounded_without_a_sign_of_zero():
+    assert in_words({"value": 5.78, "low": -2.04, "high": 11.5}) == "+5.8 [−2.0, 11.5]"
     assert in_words({"value": 5.78, "low": -0.04, "high": 11.5}) == "+5.8 [0.0, 11.5]"
-    assert in_words({"value": -3.7, "low": float("nan"), "high": float("nan")}) == "-3.7"
+    assert in_words({"value": -3.7, "low": float("nan"), "high": float("nan")}) == "−3.7"
 
 
 def test_nothing_tested_is_an_empty_frame(results, tmp_path):

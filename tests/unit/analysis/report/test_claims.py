@@ -14,6 +14,7 @@ from srpo.analysis.report.page import claim_row
 from srpo.analysis.results.claims import Claim, Rule, load_claims
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import load_results
+from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.results.verdicts import Finding, findings, overall
 from srpo.analysis.tables.registry import TABLES, build_tables
 from srpo.functional import load_method
@@ -74,8 +75,8 @@ def test_the_selection_bias_is_found(tables):
     assert bias["selection_bias"].to_numpy() == pytest.approx(paper_truth.SELECTION_BIAS, abs=0.06)
 
 
-def test_figure_4b_is_the_papers(tables):
-    frame = tables["step_seconds"].frame.query("model == 'qwen3-8b'").dropna(subset="paper")
+def test_figure_4b_is_the_papers(paper):
+    frame = step_seconds(paper).query("model == 'qwen3-8b'").dropna(subset="paper")
     assert len(frame) == 9
     assert frame["step_seconds"].to_numpy() == pytest.approx(frame["paper"].to_numpy(), abs=0.01)
 

@@ -251,8 +251,27 @@ def test_a_figure_of_zeros_is_a_sentence(tmp_path):
     results = replace(results, steps=results.steps.assign(**{"teacher/entropy": 0.0}))
     write_figures(results, tmp_path / "figures")
     page = render(results, tmp_path / "figures")
-    assert "Uncertainty of the self-teacher (figure 1c): every value is 0.</p>" in page
+    assert "Uncertainty of the self-teacher (the paper&#39;s figure 1c): every value is 0.</p>" in page
     assert not [a["alt"] for tag, a in parsed(page) if tag == "img" and a["alt"].startswith("Uncertainty")]
+
+
+def test_the_page_says_which_budget_a_name_in_a_csv_file_is(tmp_path):
+    page = make(tmp_path)
+    said = ", in which 1h is budget 1, 5h is budget 2, 10h is budget 3</p>"
+    names = [name for name, table in build_tables(load_results(tmp_path)).items() if "budget" in table.frame]
+    assert "table1" in names
+    for name in names:
+        assert (f"{name}.csv</a>{said}" in page) is (f'id="table-{name}"' in page)
+    only = {"training": {"clock": {"kind": "modelled"}, "budget_seconds": {"only": 10}}}
+    assert ", in which" not in make(tmp_path / "only", load_experiment(tiny_experiment(**only)))
+
+
+def test_numbers_of_tables_have_minus_signs_and_model_text_is_kept(tmp_path):
+    page = make(tmp_path, response="-3 and -4")
+    assert "−" in page.split('id="table-differences"')[1].split("</table>")[0]
+    cells = re.findall(r"<(?:td|small)[^>]*>([^<]*)", page)
+    assert not [text for text in cells if re.search(r"(^|\[|, )-\d", text) and "-3 and -4" not in text]
+    assert "-3 and -4" in page
 
 
 def test_table_1_opens_with_the_score_that_decides(tmp_path):

@@ -49,8 +49,20 @@ def test_the_first_screen_has_the_run_the_answer_the_forest_and_the_curves(page,
 def test_a_phone_shows_the_answer_first_and_scrolls_figures_not_the_page(page, tmp_path):
     boxes = measure(page, tmp_path, 390, 844, BOXES)
     assert boxes["sentences"]["right"] <= 390
-    assert boxes["sentences"]["bottom"] < boxes["forest"]["top"] < 844 - 150
-    assert boxes["forest"]["right"] - boxes["forest"]["left"] > 600  # legible, and so wider than the screen
+    bars = """[...d.querySelectorAll("#figure-primary_differences .words li")].map(row => [row.textContent.trim(),
+        ...["span", "i", "u", "b"].map(name => (({left, right, top}) => [left, right, top])(
+            (row.querySelector(name) || row).getBoundingClientRect()))])"""
+    title, *rows = measure(page, tmp_path, 390, 844, bars)
+    assert title[0] == f"{FIGURES['primary_differences'].title}, points"
+    assert boxes["forest"]["right"] == boxes["forest"]["left"]  # instead of the picture, which is wider than the screen
+    assert boxes["sentences"]["bottom"] < rows[0][1][2] < 844
+    assert len(rows) == 7
+    for text, (left, right, _), interval, point, zero in rows:
+        value, low, high = map(float, re.findall(r"[+-]?[\d.]+(?=[ ,\]])", text.split(": ")[1].replace("−", "-")))
+        scale = (interval[1] - interval[0]) / (high - low)
+        assert 0 <= left <= interval[0] < interval[1] <= right + 1 <= 391
+        assert (point[0] + point[1]) / 2 - interval[0] == pytest.approx(scale * (value - low), rel=0.08, abs=3)
+        assert zero[0] - interval[0] == pytest.approx(-scale * low, rel=0.08, abs=3)  # texts are rounded
     unfold = "d.querySelectorAll('details').forEach(e => { e.open = true; })"
     widths = measure(page, tmp_path, 390, 844, f"({unfold}, [d.documentElement.scrollWidth, d.body.scrollWidth])")
     assert max(widths) <= 390
@@ -78,6 +90,7 @@ def test_the_curves_have_one_legend_with_values_whose_names_hide_lines(page, tmp
         return {heads: [...d.querySelectorAll(".keys thead th")].map(e => e.textContent), panels: before.length, hidden,
             shown: button.getAttribute("aria-pressed"), others: d.querySelectorAll(".u-legend tr").length,
             right: d.querySelector(".keys table").getBoundingClientRect().right,
+            feet: [...d.querySelectorAll(".keys tfoot tr")].map(row => [...row.cells].map(e => e.textContent)),
             rows: rows.map(row => [...row.cells].map(e => e.textContent))};
     })()"""
     found = measure(page, tmp_path, 390, 844, legend)
@@ -86,6 +99,8 @@ def test_the_curves_have_one_legend_with_values_whose_names_hide_lines(page, tmp
     assert found["others"] == 0
     assert [row[0] for row in found["rows"]] == ["GRPO", "SDPO", "SRPO"]
     assert all(0 < float(value) < 100 for _, *values in found["rows"] for value in values)
+    assert [row[0] for row in found["feet"]][:1] == ["╌╌ untrained"]
+    assert all(0 < float(value) < 100 for value in found["feet"][0][1:])
     assert (found["hidden"], found["shown"]) == ("false", "true")
     assert found["right"] <= 390
 

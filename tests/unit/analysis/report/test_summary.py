@@ -23,7 +23,6 @@ from srpo.analysis.figures.registry import FIGURES, _all, _metrics, _title, figu
 from srpo.analysis.report.first_look import (
     LONGEST,
     _published,
-    _support,
     _verdict,
     answers,
     card,
@@ -245,10 +244,8 @@ def test_a_difference_that_no_claim_tests_has_its_interval_on_the_first_screen(t
     assert "[" in leads
 
 
-def test_no_interval_of_a_lead_is_beyond_100_points(tmp_path):
+def test_a_run_without_a_number_is_said_to_have_none(tmp_path):
     results = null_experiment.results_of(tmp_path, Null(seeds=(1,)))
-    wide = Outcome("m", "undecided", Estimate(-12.0, "seed", error=9.0, dof=1.0), several_seeds=True)
-    assert _support(results, wide, False) == " [-100.0, 100.0]"
     late = replace(results, validations=results.validations[results.validations["clock"] > 3600])
     reasons = {outcome.reason for finding in findings(late) for outcome in finding.outcomes}
     assert "finished runs have no number for it" in reasons
@@ -316,6 +313,34 @@ def test_the_card_has_a_line_for_what_is_known(tmp_path):
     assert found["training"] == f"{len(EXPERIMENT.runs())} runs, {duration(seconds)} of wall time"
     assert found["model"] == "Miniature-S (a toy of 0.10 M parameters)"
     assert found["questions"].startswith("2 benchmarks of invented questions, each ")
+
+
+def test_the_card_has_each_version_once_with_its_commits(tmp_path):
+    results = results_of(tmp_path)
+    origins = [{"srpo": "0.3.0", "commit": f"{n}" * 40, "processor": f"Maker, {n}"} for n in (1, 2, 1)]
+    made = replace(results, provenance=dict(zip(EXPERIMENT.runs(), origins, strict=False)))
+    found = dict(card(made))
+    assert found["code"] == "srpo 0.3.0, commit 1111111; 2222222"
+    assert found["processor"] == "Maker, 1; Maker, 2"
+
+
+def test_the_first_line_has_the_steps_at_which_runs_end(tmp_path):
+    results = null_experiment.results_of(tmp_path, Null(seeds=(1,)))
+    assert what_was_run(_ended_by_max_steps(results)).endswith(" · 1 seed · 100 steps")
+    some = _ended_by_max_steps(results)
+    some.runs.loc[some.runs.index[0], "stopped_by"] = "budget"
+    assert what_was_run(some).endswith(" · at most 100 steps or 10 h of wall clock")
+
+
+def test_benchmarks_with_the_same_test_questions_are_said(tmp_path):
+    results = results_of(tmp_path)
+    assert not [remark for remark in remarks(results) if "same test questions" in remark]
+    twice = {
+        name: results.experiment.benchmarks["physics"].model_copy(update={"name": name, "title": name.title()})
+        for name in results.experiment.benchmarks
+    }
+    results = replace(results, experiment=results.experiment.model_copy(update={"benchmarks": twice}))
+    assert remarks(results)[0].startswith("The same test questions: Chemistry and Physics. ")
 
 
 def test_the_command_names_a_shipped_file_only_if_that_says_the_same(tmp_path):

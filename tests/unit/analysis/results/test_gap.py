@@ -88,7 +88,8 @@ def gap_of(value: float) -> Estimate:
     ],
 )
 def test_verdict_is_that_of_the_intervals(gap: float, masked: float, words: tuple[str, ...]) -> None:
-    found = {"gap": gap_of(gap), "gap_masked": gap_of(masked)}
+    found = {"gap": gap_of(gap), "gap_masked": gap_of(masked), "mixed_groups": gap_of(3)}
+    assert "together in 3 % of groups: GRPO and SRPO learn from these alone." in verdict(found)
     assert all(word in verdict(found) for word in words)
     command = next_command(found, "e.yaml", "m", "b", 48)
     assert command.startswith(

@@ -26,6 +26,16 @@ def test_runs_of_one_seed_are_subtracted():
     assert found.meaning == "base model and question"
 
 
+@pytest.mark.parametrize(("bounds", "ends"), [(None, None), ((0.0, 100.0), (-100.0, 100.0))])
+def test_an_interval_of_a_difference_of_scores_ends_where_no_difference_can_be(bounds, ends):
+    """Two runs of each may say less than nothing."""
+    runs = {key: {seed: values + 60 * seed for seed, values in runs.items() if seed < 3} for key, runs in RUNS.items()}
+    found = combine(lookup(runs), TERMS, ["x"], bounds)
+    assert (found.low < -100, found.high > 100) == (bounds is None, bounds is None)
+    assert ends in (None, (found.low, found.high))
+    assert found.p_above(0) == combine(lookup(runs), TERMS, ["x"]).p_above(0)
+
+
 def test_only_base_models_with_every_run_count():
     runs = RUNS | {("y", "b"): {seed: RUNS["y", "b"][seed] for seed in (2, 3)}}
     found = combine(lookup(runs), TERMS, ["x", "y"], paired=True)

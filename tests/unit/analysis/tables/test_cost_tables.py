@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from report_cases import EXPERIMENT, MODEL, cell, read
+from report_cases import EXPERIMENT, MODEL, cell
 from synthetic import write_results
 
+from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.step_seconds import step_seconds
-from srpo.analysis.tables.cost_tables import cost_table, step_seconds_table
+from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.registry import write_tables
 from srpo.experiment.config import CalibratedClock
 from srpo.files import read_events, write_events
@@ -65,8 +66,9 @@ def test_a_calibrated_clock_does_not_confirm_the_papers_step_times(tmp_path):
         means.append(sum(within) / len(within))
     (found,) = frame.loc[(frame["method"] == "srpo") & (frame["budget"] == "5h"), "step_seconds"]
     assert found == pytest.approx(sum(means) / len(means))
-    table = step_seconds_table(load_results(tmp_path))
-    assert table.notes[0].startswith("Measured seconds per step, averaged")
+    assert (
+        FIGURES["step_seconds"].caption(load_results(tmp_path), frame).startswith("Measured seconds per step, by phase")
+    )
 
 
 def test_seconds_a_step_are_means_of_the_log(finished):
@@ -76,5 +78,5 @@ def test_seconds_a_step_are_means_of_the_log(finished):
         steps = [json.loads(line) for line in path.read_text().splitlines()]
         within = [step["step_seconds"] for step in steps if step["clock"] <= 10]
         seconds.append(sum(within) / len(within))
-    row = cell(read(finished / "tables/step_seconds.csv"), method="srpo", budget="5h")
-    assert row["step_seconds"] == f"{sum(seconds) / 2:.4f}"
+    row = cell(step_seconds(load_results(finished)).to_dict("records"), method="srpo", budget="5h")
+    assert row["step_seconds"] == pytest.approx(sum(seconds) / 2)

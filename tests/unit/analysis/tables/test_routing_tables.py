@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from report_cases import EXPERIMENT, MODEL, read
@@ -37,6 +38,21 @@ def test_table_6_is_the_first_logged_group_with_both_branches(finished):
     assert "27 (cut off)" in text
     assert r"Rollout 2 of chemistry. \<answer>larger\</answer> |" in text
     assert f"training step {groups[chosen]['step']}" in text
+
+
+def test_the_answer_of_a_task_is_shown_without_what_its_scorer_needs(finished):
+    results = load_results(finished)
+    task = results.experiment.benchmarks["chemistry"].model_copy(update={"reward": "reasoning_gym"})
+    experiment = results.experiment.model_copy(
+        update={"benchmarks": results.experiment.benchmarks | {"chemistry": task}}
+    )
+    run, group = results.routed_group
+    for truth, said in (('{"answer": "evarg", "metadata": {"word_len": 5}}', "evarg"), ('{"cut', '{"cut')):
+        table = build_tables(
+            replace(results, experiment=experiment, routed_group=(run, group | {"ground_truth": truth}))
+        )["table6"]
+        assert table.grids[0].rows[0].label.endswith(f" Correct answer: {said}")
+        assert {*table.frame["ground_truth"]} == {truth}
 
 
 def test_table_6_prefers_srpo_and_takes_the_first_run_that_has_a_group(tmp_path):

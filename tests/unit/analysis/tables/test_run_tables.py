@@ -22,6 +22,7 @@ from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watc
 from srpo.experiment.compose import load_experiment
 from srpo.files import read_events
 from srpo.layout import Layout
+from srpo.text import plural
 from srpo.watch import signals_of
 
 
@@ -205,5 +206,7 @@ def test_the_first_alarm_of_a_run_is_a_point_of_figure_3(watched):
     rest = frame[frame["series"] != ALARM].reset_index(drop=True)
     expected = clock_curves(watched, ["grpo", "sdpo", "srpo"])
     pd.testing.assert_frame_equal(rest, expected, check_dtype=False)
-    assert "Crosses: the first alarm of a run" in score_caption("X", watched, frame)
-    assert "Crosses" not in score_caption("X", watched, rest)
+    assert f"own score at its first alarm, a sign of a collapse ({plural(len(marks), 'run')})" in score_caption(
+        watched, frame
+    )
+    assert "cross" not in score_caption(watched, rest)

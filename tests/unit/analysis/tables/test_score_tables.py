@@ -13,6 +13,7 @@ from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.cross_fit import selected_scores
 from srpo.analysis.results.load import load_results
+from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.tables.grid import number
 from srpo.analysis.tables.registry import write_tables
 from srpo.analysis.tables.score_tables import differences_table, main_table
@@ -76,8 +77,7 @@ def test_a_missing_run_leaves_its_cells_and_the_average_open(tmp_path):
         assert (row["in_training"] == "") is missing
         assert (row["resampled"] == "") is missing
     assert cell(rows, method="grpo", benchmark="average", budget="10h")["in_training"] != ""
-    seconds = read(tmp_path / "tables/step_seconds.csv")
-    assert {row["benchmarks"] for row in seconds} == {"1"}  # methods compare on what all of them have
+    assert {*step_seconds(load_results(tmp_path))["benchmarks"]} == {1}  # methods compare on what all of them have
 
 
 def test_a_budget_that_a_running_run_has_not_reached_is_open(tmp_path):
@@ -142,7 +142,8 @@ def test_published_numbers_only_where_comparable(finished, tmp_path):
     assert cell(rows, method="base", benchmark="chemistry")["paper"] == "41.1"
     assert cell(rows, method="sdpo", benchmark="average", budget="5h")["paper"] == "71.1"
     assert cell(read(tmp_path / "tables/table4.csv"), benchmark="physics", split="test")["paper"] == "80"
-    assert cell(read(tmp_path / "tables/step_seconds.csv"), method="grpo", budget="10h")["paper"] == "91.5"
+    seconds = step_seconds(load_results(tmp_path, experiment)).to_dict("records")
+    assert cell(seconds, method="grpo", budget="10h")["paper"] == 91.5
     text = (tmp_path / "tables/table1.md").read_text()
     assert "Published" in text
     assert "not comparable" not in text
@@ -155,7 +156,7 @@ def test_published_averages_only_over_the_same_benchmarks(tmp_path):
     rows = read(tmp_path / "tables/table1.csv")
     assert cell(rows, method="grpo", benchmark="physics", budget="10h")["paper"] == "73.6"
     assert cell(rows, method="grpo", benchmark="average", budget="10h")["paper"] == ""
-    assert {row["paper"] for row in read(tmp_path / "tables/step_seconds.csv")} == {""}
+    assert step_seconds(load_results(tmp_path, experiment))["paper"].isna().all()
 
 
 def question_scores(root, benchmark, method, budget):
