@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -43,7 +44,7 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     """
     files = method_files()
     if not isinstance(name, str) or name not in files:
-        raise ValueError(f"no method {name!r}{hint(nearest(str(name), files))}; use {', '.join(files)}")
+        raise ValueError(f"no method {name!r}{hint(nearest(Path(str(name)).stem, files))}; use {', '.join(files)}")
 
     def read(wanted: str) -> dict[str, Any]:
         return patched(yaml.safe_load(files[wanted].read_bytes()), read)

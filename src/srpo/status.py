@@ -100,8 +100,9 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
         return RunStatus(run.path, "waiting", horizon=horizon, error=gone)
     try:
         return _read_files(run, files, training, horizon, layout)
-    except SrpoError as error:
-        said = str(error).replace(f"{layout.run(run)}/", "")  # the table cuts long lines
+    except (SrpoError, KeyError, TypeError) as error:  # a record with other keys is damaged, too
+        said = str(error) if isinstance(error, SrpoError) else f"damaged log: {error!r}"
+        said = said.replace(f"{layout.run(run)}/", "")  # the table cuts long lines
         return RunStatus(run.path, "failed", horizon=horizon, last_change=max(files.values()), error=said)
 
 

@@ -160,6 +160,23 @@ def test_a_damaged_line_is_named_and_hides_no_other_run(
     assert ": not JSON: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("log", "line", "says"),
+    [
+        ("steps", {"step": 1}, "damaged log: KeyError('wall_seconds')"),
+        ("attempts", {"attempt": 1, "event": "end", "time": 3, "step": 1}, "damaged log: KeyError('status')"),
+        ("watch", {"step": 1, "rule": "x", "level": "warn", "colour": 3}, "damaged log: TypeError("),
+    ],
+)
+def test_a_record_with_other_keys_is_damaged(experiment, layout, run, log, line, says) -> None:
+    files = layout.run_files(run)
+    files.folder.mkdir(parents=True)
+    getattr(files, log).write_text(json.dumps(line) + "\n")
+    found, *_ = (each for each in status.read(experiment, layout) if each.run == run.path)
+    assert found.stage == "failed"
+    assert found.error.startswith(says)
+
+
 def test_a_deleted_folder_is_noticed(experiment: Experiment, layout: Layout, run: RunId) -> None:
     write_results(layout.folder, experiment)
     layout.report.touch()

@@ -109,7 +109,8 @@ def load_experiment(
             extended = _extended(raw, where, config_root, problems, also_known)
             raw = _resolve(extended, raw.get("overrides") or {}, where, config_root, problems)
         except SrpoError as error:
-            raise SrpoError("\n".join(dict.fromkeys([*problems.values(), *str(error).splitlines()]))) from error
+            lines = "\n".join([*problems.values(), str(error)]).splitlines()
+            raise SrpoError("\n".join(dict.fromkeys(lines))) from error
         composed: Experiment = _validate(Experiment, raw, where, problems)
         _check_own_data(composed, where)
         return composed
@@ -417,7 +418,7 @@ def _load_named(
         raise SrpoError(f"{where}: extends: {' -> '.join((*seen, name))} is a circle")
     own_file = kind == "benchmarks" and name.endswith(".yaml")  # anywhere; all others are in configs
     shipped = method_files(config_root) if kind == "methods" else {}
-    path = Path(name).expanduser() if own_file else shipped.get(name, folder / f"{name}.yaml")
+    path = _expanded(name, f"{where}: benchmarks") if own_file else shipped.get(name, folder / f"{name}.yaml")
     if "/" in name and kind != "benchmarks":
         likely = hint(nearest(Path(name).stem, [*shipped] or [each.stem for each in folder.glob("*.yaml")]))
         raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give NAME of a file {folder}/NAME.yaml{likely}")
@@ -434,7 +435,8 @@ def _load_named(
         )
     if not (own_file or path.is_file()):
         known = [*shipped] or sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
-        likely = hint(nearest(name, known))
+        with_end = f"{name}.yaml" if kind == "benchmarks" and Path(f"{name}.yaml").is_file() else None
+        likely = hint(with_end or nearest(name, known))
         raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{likely}; {folder} has {', '.join(known)}")
     if own_file and not path.exists():
         beside = Path(where.rsplit(" and ")[-1]).parent / path  # of the experiment's file
@@ -447,7 +449,7 @@ def _load_named(
             f"{path}: name = {content['name']!r}: a {kind[:-1]} has the name of its file; leave the key out"
         )
     if content.get("kind") == "local" and isinstance(content.get("path"), str):
-        checkpoint = Path(content["path"]).expanduser()
+        checkpoint = _expanded(content["path"], f"{path}: path")
         if not (checkpoint / "config.json").is_file():
             what = "no config.json in it" if checkpoint.is_dir() else "no such folder"
             raise SrpoError(f"{path}: path = {content['path']}: {what}; give a checkpoint in Hugging Face format")
@@ -456,7 +458,7 @@ def _load_named(
         return _load_named(kind, parent, config_root, str(path), changed, (*seen, name))
 
     if kind == "methods":
-        complete = patched(content, read)
+        complete = patched(content, lambda parent: {k: v for k, v in read(parent).items() if k != "title"})
         # before something replaces a value of the file; what goes together is checked behind that
         _validate(Method, complete, str(path), only=content.keys())
         return complete | {key: value for key, value in changed.get(name, {}).items() if key not in _FIXED}
@@ -465,14 +467,24 @@ def _load_named(
     return _with_own_data(content, path) if kind == "benchmarks" else content
 
 
+def _expanded(path: str | Path, key: str) -> Path:
+    """A path whose ~ is the user's folder; ``key`` names it in the error."""
+    try:
+        if "\0" in str(path):
+            raise ValueError("embedded null byte")
+        return Path(path).expanduser()
+    except (ValueError, RuntimeError) as error:  # ~ of nobody
+        raise SrpoError(f"{key} = {str(path)!r}: {error}") from error
+
+
 def _other_model(content: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
     """A model's file with what it has from the one that it extends; of ``warm_start`` it may give single keys.
 
     It has no stored base models: the parent's were made with another recipe.
     """
-    warm_start = (parent.get("warm_start") or {}) | (content.get("warm_start") or {})
     inherited = {key: value for key, value in parent.items() if key not in ("stored", "title")}
-    return inherited | content | ({"warm_start": warm_start} if warm_start else {})
+    both = [each for each in (parent.get("warm_start"), content.get("warm_start")) if isinstance(each, dict)]
+    return inherited | content | ({"warm_start": both[0] | both[1]} if len(both) > 1 else {})
 
 
 def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -483,10 +495,7 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         files: Files = _validate(Files, {k: v for k, v in content.items() if k not in of_every_kind}, str(path))
         contents = {}
         for split, file in (("train", files.train_file), ("test", files.test_file)):
-            try:
-                found = (path.parent / file.expanduser()).resolve()
-            except (ValueError, RuntimeError) as error:  # a null byte, ~ of nobody
-                raise SrpoError(f"{path}: {split}_file = {str(file)!r}: {error}") from error
+            found = (path.parent / _expanded(file, f"{path}: {split}_file")).resolve()
             data = read_file(found)
             rows[split] = parse_rows(data, str(found), files.columns)
             content = content | {f"{split}_file": str(found)}

@@ -188,6 +188,17 @@ def test_no_override_hides_a_mistake_in_a_method_s_file(own: Path) -> None:
         load_with(own, "methods", "mine", content, overrides={"mine": {"learning_rate": 1.0e-3}})
 
 
+def test_a_method_s_file_says_each_mistake_once(own: Path) -> None:
+    content = {**GRPO, "title": "Mine", "learning_rate": "fast", "colour": 1}
+    with pytest.raises(SrpoError) as caught:
+        load_with(own, "methods", "mine", content, overrides={"mine": {"learning_rate": 1.0e-3}})
+    path = own / "methods" / "mine.yaml"
+    assert str(caught.value).splitlines() == [
+        f"{path}: colour: unknown key",
+        f"{path}: learning_rate = 'fast': give a number",
+    ]
+
+
 def test_null_takes_no_tuned_values() -> None:
     raw = {**MINE, "tuned": None, "overrides": {"srpo": {"mini_batch_questions": 8}}}
     assert load_experiment(raw).methods["srpo"].learning_rate == 5e-6
@@ -563,6 +574,19 @@ SUMS = {
             {"kind": "local", "title": "Mine", "path": "/nope"},
             ["mine.yaml: path = /nope: no such folder"],
         ),
+        (
+            "models",
+            "mine",
+            {"kind": "local", "title": "X", "path": "~nobody9/m"},
+            ["path = '~nobody9/m': Could not det"],
+        ),
+        (
+            "models",
+            "mine",
+            {**MODEL, "extends": "miniature-tiny", "warm_start": 5},
+            ["mine.warm_start = 5: give a map"],
+        ),
+        ("methods", "mine", {"extends": "srpo", "entropy_beta": 2}, ["methods.mine.title: field required"]),
         ("models", "mine", {"kind": "local", "title": "Mine", "path": "."}, ["path = .: no config.json in it; give a"]),
         ("models", "mine", {**HUB, "title": "Mine", "repository": "../.."}, ["repository = '../..': give OWNER/NAME"]),
         ("benchmarks", "own/a b", SUMS, ["benchmark 'own/a b'", "letters"]),
