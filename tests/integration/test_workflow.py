@@ -284,6 +284,15 @@ def test_a_dry_run_says_what_it_costs_and_how_many_jobs_there_are(tmp_path: Path
     assert "srpo train --experiment" in asked
 
 
+def test_a_dry_run_takes_the_seconds_that_its_own_runs_measured(tmp_path: Path) -> None:
+    training = {**tiny_experiment()["training"], "clock": {"kind": "wall"}}
+    path = write_experiment(tmp_path, matrix=matrix(["grpo", "srpo"], [1]), training=training)
+    write_results(tmp_path / "results" / "tiny", load_experiment(path), keep=lambda run: run.method == "grpo")
+    said = snakemake(tmp_path, "--dry-run", "--configfile", path, "--cores", "1").stderr
+    assert re.search(r"with 1 run at a time; 1 finished, the other 1 about [\d.]+ core-", said)
+    assert "An estimate from measured seconds per step; srpo plan tiny.yaml says more." in said
+
+
 def test_after_an_error_the_end_says_where_runs_stopped_and_what_to_do(tmp_path: Path) -> None:
     path = write_experiment(tmp_path, matrix=matrix(["grpo"], [1]))
     experiment = load_experiment(path)

@@ -157,6 +157,12 @@ def misspelt(results: Results) -> list[str]:
     return [f"{what}: unknown{hint(likely)}" for what, likely in found if likely]
 
 
+_EARLY_ENDS = {
+    "max_steps": "These runs stopped at their last allowed step, before the last budget",
+    "alarm": "An alarm ended these runs before the last budget (training.stop_on). Their scores are those until then",
+}
+
+
 def remarks(results: Results) -> list[str]:
     """Remarks on these runs: misspelt names, early ends, different settings, uncommitted code."""
     found, stale = misspelt(results), []
@@ -169,19 +175,20 @@ def remarks(results: Results) -> list[str]:
     if repeated := repeated_runs(results):
         same = [f"{run_title(results, *key)} (as seed {seed})" for key, seed in repeated.items()]
         found.append(f"These runs have the same logs as another seed and count as one run with it: {_first(same)}.")
-    if early := _early_ends(results, "max_steps"):
-        found.append(f"These runs stopped at their last allowed step, before the last budget: {_first(early)}.")
-    if early := _early_ends(results, "alarm"):
-        found.append(
-            "An alarm ended these runs before the last budget (training.stop_on). Their scores are the scores until "
-            f"then: {_first(early)}."
-        )
+    for stopped_by, what in _EARLY_ENDS.items():
+        if early := _early_ends(results, stopped_by):
+            found.append(f"{what}: {_first(early)}.")
     for run, spec in results.specs.items():
         if differs := changed(filled_in(spec), results.experiment.run(run).model_dump(mode="json")):
             stale.append(f"{run_title(results, *run.model_dump().values())} ({listed(differs)})")
     if stale:
         found.append(
             f"Settings of these runs differ from the experiment's, so snakemake trains them again: {_first(stale)}."
+        )
+    if other := _other_samples(results):
+        found.append(
+            f"evaluation.rollouts = {results.experiment.evaluation.rollouts}, but these have other numbers: "
+            f"{_first(other)}. Delete each evaluation.json: snakemake makes it again."
         )
     commits = {str(record.get("commit")) for record in results.provenance.values()}
     if len(commits) > 1:
@@ -210,6 +217,13 @@ def _early_ends(results: Results, stopped_by: str) -> list[str]:
     last = max(results.experiment.training.budget_seconds.values())
     runs = results.runs[(results.runs["stopped_by"] == stopped_by) & (results.runs["clock"] < last)]
     return [f"{_place(results, r)} ({r['steps']:.0f} steps, {r['clock']:.1f} s)" for r in records(runs)]
+
+
+def _other_samples(results: Results) -> list[str]:
+    """Evaluations that do not have as many samples of a question as the experiment says."""
+    wanted = results.experiment.evaluation.rollouts
+    rows = (*records(results.evaluations), *records(results.bases))
+    return [*dict.fromkeys(f"{_place(results, r)} ({r['k']:.0f})" for r in rows if r["k"] != wanted)]
 
 
 def _disagreements(results: Results) -> list[str]:

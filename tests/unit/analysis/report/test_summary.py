@@ -65,6 +65,21 @@ def test_remarks_name_runs_of_other_settings_and_early_ends(tmp_path):
     assert ends["grpo"] == ends["sdpo"] == 20
 
 
+def test_remarks_name_evaluations_with_another_number_of_samples(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    results = load_results(tmp_path)
+    assert not any("evaluation.rollouts" in remark for remark in remarks(results))
+    more = EXPERIMENT.evaluation.model_copy(update={"rollouts": 2 * EXPERIMENT.evaluation.rollouts})
+    (said,) = (
+        remark
+        for remark in remarks(replace(results, experiment=EXPERIMENT.model_copy(update={"evaluation": more})))
+        if "evaluation.rollouts" in remark
+    )
+    named = f"evaluation.rollouts = {more.rollouts}, but these have other numbers: Miniature-S · "
+    assert said.startswith(named)
+    assert f"seed 1 ({EXPERIMENT.evaluation.rollouts})" in said
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
