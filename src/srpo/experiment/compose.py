@@ -270,14 +270,11 @@ def _resolve(
             problems[kind] = f"{where}: two {kind} of one experiment share a name: {', '.join(names)}"
     methods = dict.fromkeys(str(name) for block in blocks for name in block.get("methods") or [])
     for name, values in overrides.items():
+        key = f"{where}: overrides.{name}"
         if name in own and name not in methods:
-            problems[f"overrides.{name}"] = (
-                f"{where}: overrides.{name}: not a method of the matrix ({', '.join(methods)})"
-            )
-        elif fixed := [key for key in _FIXED if key in values]:
-            problems[f"overrides.{name}"] = (
-                f"{where}: overrides.{name}.{fixed[0]}: no hyperparameter; write a method that extends {name}"
-            )
+            problems[key] = f"{key}: not a method of the matrix ({', '.join(methods)})"
+        elif fixed := [each for each in _FIXED if each in values]:
+            problems[key] = f"{key}.{fixed[0]}: no hyperparameter; write a method that extends {name}"
     if problems:  # what does not depend on names is checked, too
         _validate(Experiment, raw, where, problems, ("name", "training", "execution", "evaluation", "methods"))
     if raw.get("variants") is not None:
@@ -413,7 +410,7 @@ def _load_named(
     seen: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The content of a name's file, with what it extends; ``changed`` is what an experiment changes of each method."""
-    folder = config_root / kind
+    folder, named = config_root / kind, f"{where}: {kind[:-1]} {name!r}"
     if name in seen:
         raise SrpoError(f"{where}: extends: {' -> '.join((*seen, name))} is a circle")
     own_file = kind == "benchmarks" and name.endswith(".yaml")  # anywhere; all others are in configs
@@ -421,18 +418,14 @@ def _load_named(
     path = _expanded(name, f"{where}: benchmarks") if own_file else shipped.get(name, folder / f"{name}.yaml")
     if "/" in name and kind != "benchmarks":
         likely = hint(nearest(Path(name).stem, [*shipped] or [each.stem for each in folder.glob("*.yaml")]))
-        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give NAME of a file {folder}/NAME.yaml{likely}")
+        raise SrpoError(f"{named}: give NAME of a file {folder}/NAME.yaml{likely}")
     if kind == "methods" and len(same := sorted(path for path in folder.rglob("*.yaml") if path.stem == name)) > 1:
-        raise SrpoError(f"{where}: method {name!r}: {' and '.join(map(str, same))} have one name; rename one")
+        raise SrpoError(f"{named}: {' and '.join(map(str, same))} have one name; rename one")
     if not all(map(_NAME.fullmatch, [short_name(name)] if own_file else name.split("/"))):
-        raise SrpoError(
-            f"{where}: {kind[:-1]} {name!r}: a name has letters (A to Z), digits, points, hyphens and "
-            "underscores, and begins with a letter, digit or underscore"
-        )
+        what = "a name has letters (A to Z), digits, points, hyphens and underscores"
+        raise SrpoError(f"{named}: {what}, and begins with a letter, digit or underscore")
     if kind == "methods" and name == "base":
-        raise SrpoError(
-            f"{where}: method 'base': the untrained model's name, which is always evaluated; leave it out, or rename it"
-        )
+        raise SrpoError(f"{named}: the untrained model's name, which is always evaluated; leave it out, or rename it")
     if not (own_file or path.is_file()):
         known = [*shipped] or sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
         with_end = f"{name}.yaml" if kind == "benchmarks" and Path(f"{name}.yaml").is_file() else None
@@ -445,9 +438,8 @@ def _load_named(
         raise SrpoError(f"{where}: benchmarks: {name}: no such file; the path is relative to {Path.cwd()}{likely}")
     content = read_mapping(path)
     if content.setdefault("name", short_name(name)) != short_name(name):
-        raise SrpoError(
-            f"{path}: name = {content['name']!r}: a {kind[:-1]} has the name of its file; leave the key out"
-        )
+        what = f"a {kind[:-1]} has the name of its file; leave the key out"
+        raise SrpoError(f"{path}: name = {content['name']!r}: {what}")
     if content.get("kind") == "local" and isinstance(content.get("path"), str):
         checkpoint = _expanded(content["path"], f"{path}: path")
         if not (checkpoint / "config.json").is_file():
