@@ -5,7 +5,7 @@ import pandas as pd
 from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS
 from srpo.analysis.figures.panels import budget_marks
 from srpo.analysis.results.load import Results
-from srpo.analysis.results.titles import budgets_listed, count_range, seconds_per_step
+from srpo.analysis.results.titles import budgets_listed, count_range
 from srpo.text import plural
 
 _SMOOTHED = "Lines: centred rolling means over a tenth of the steps. Faint: single steps."
@@ -62,11 +62,12 @@ def metric_caption(what: str, clock: bool, results: Results, frame: pd.DataFrame
 
 
 def step_seconds_caption(results: Results, frame: pd.DataFrame) -> str:
-    """The caption of the seconds per step."""
+    """The caption of the seconds per step; a calibrated clock's are the paper's, so the measured ones stand in."""
+    kind = results.experiment.training.clock.kind
     bars = "Bars: 95 % intervals over training seeds." if (frame["step_seconds_unit"] == "seed").any() else ""
     seeds = f"Seeds: {count_range(frame['seeds'])}." if len(frame) else ""
     return (
-        f"{seconds_per_step(results)}, by phase. Averaged over the steps up to each budget, and over the benchmarks on "
-        "which every method of the model has reached the budget or its step limit. "
+        f"{'Measured' if kind == 'calibrated' else kind.capitalize()} seconds per step, by phase. Averaged over the "
+        "steps up to each budget, and over the benchmarks on which every method has reached it or has ended. "
         f"{seeds} {bars}"
     ).strip()

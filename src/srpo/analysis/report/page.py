@@ -27,7 +27,7 @@ from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.registered import registration_of
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title, run_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, method_title, run_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome, contains_the_papers, findings
 from srpo.analysis.tables.clock_tables import measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table
@@ -475,7 +475,6 @@ def _provenance(results: Results) -> list[tuple[str, str]]:
     packages = sorted({name for record in records for name in record.get("packages") or {}})
     facts += [(name, distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
     facts.append(("Driver", _driver(results)))
-    facts.append(("Budgets", budgets_listed(results)))
     return [(title, value) for title, value in facts + registered if value not in ("", "None")]
 
 

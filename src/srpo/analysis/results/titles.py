@@ -32,12 +32,6 @@ def budgets_listed(results: Results) -> str:
     )
 
 
-def seconds_per_step(results: Results) -> str:
-    """What the seconds per step are; a calibrated clock's are the paper's, so the measured ones stand in for them."""
-    kind = results.experiment.training.clock.kind
-    return "Measured seconds per step" if kind == "calibrated" else f"{kind.capitalize()} seconds per step"
-
-
 def count_range(counts: Iterable[float]) -> str:
     """The smallest and largest count, ``1–3``, or ``1`` if all are the same; zeros are left out."""
     there = sorted({int(count) for count in counts if count})

@@ -149,7 +149,7 @@ def test_no_table_is_wider_than_the_paper(page, tmp_path):
 def test_on_paper_the_summary_is_one_page_and_folded_sections_are_printed(page, tmp_path):
     first = page[: page.index('<details class="section">')] + "</main></body></html>"
     assert printed_pages(first, tmp_path) == 1
-    registered = f"<li>Claims were registered.</li>\n<li>{'Under the other registered clocks. ' * 10}</li></ul>"
+    registered = f"<li>Claims were registered.</li>\n<li>{'Under the other registered clocks. ' * 22}</li></ul>"
     answers, rest = first.split('<ul class="answers-in-short">')[1].split("</ul>", 1)
     longer = first.split(answers)[0] + answers + registered + rest
     assert printed_pages(longer, tmp_path) == 1  # beside the card
