@@ -83,9 +83,9 @@ def import_optional(module: str, requirements: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        command = f"--no-deps -r {requirements}"
-        absent = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-        if absent and absent != module.partition(".")[0]:
-            command = f"-c envs/embedded.txt -c {requirements} {absent}"
+        absent = (error.name or module).partition(".")[0]
+        command = f"-c envs/embedded.txt -c {requirements} {absent}"
+        if absent == module.partition(".")[0]:
+            command = f"--no-deps -r {requirements}"
         what = f"package {module}: cannot be imported ({error})"
         raise SrpoError(f"{what}; run: python -m pip install {command}") from error

@@ -47,7 +47,11 @@ HYPERPARAMETERS = {
 TEACHERS = {"ema": "ema", "frozen": "base", "live": "live", "snapshot": "ema"}
 """TRL's ``teacher_model_kind`` of a teacher."""
 
-OF_SAMPLES = ("top_p", "top_k", "min_p", "repetition_penalty")
+LEAST: dict[str, float] = {"num_generations": 2, "num_generations_eval": 2, "gradient_accumulation_steps": 1}
+LEAST |= {"num_iterations": 1, "max_completion_length": 1, "max_reprompt_len": 1, "temperature": 0.01}
+"""Fields of TRL that have a least value; a group of one rollout has no baseline."""
+
+OF_SAMPLES = ("top_p", "top_k", "min_p", "repetition_penalty", "neftune_noise_alpha")
 """Fields of TRL with which samples would not be the policy's."""
 
 OF_THE_METHOD = {
@@ -108,8 +112,7 @@ class SRPOConfig(SDPOConfig):
     remove_thinking_from_demonstration: bool = True
 
     def __post_init__(self) -> None:
-        if not self.scale_rewards:  # False is TRL's other name of it
-            self.scale_rewards = "none"
+        self.scale_rewards = self.scale_rewards or "none"  # False is TRL's other name of it
         for name, reason in OF_THE_METHOD.items():
             (default,) = (each.default for each in fields(self) if each.name == name)
             if (value := getattr(self, name)) != default:
@@ -120,19 +123,15 @@ class SRPOConfig(SDPOConfig):
         if isinstance(of, Method):
             method = Method.model_validate({**of.model_dump(), **changes})
             self.method = of.name  # TRL writes the arguments as JSON
-        elif isinstance(of, str):
-            method = load_method(of, **changes)
         else:
-            raise ValueError(f"method = {of!r}: give a name, or what srpo.load_method returns")
+            method = load_method(of, **changes)
         _check_trl_can_run(method)
-        if self.num_generations < 2:
-            raise ValueError(f"num_generations = {self.num_generations}: a group needs at least 2 rollouts")
         for name, parts in TEMPLATES.items():
             _check_template(name, getattr(self, name), parts)
-        least = dict.fromkeys(("gradient_accumulation_steps", "num_iterations", "max_completion_length"), 1.0)
-        for name, bound in (least | {"temperature": 0.01}).items():
-            if not isinstance(number := getattr(self, name), int | float) or number < bound:
-                raise ValueError(f"{name} = {number!r}: at least {bound:g}")
+        self.num_generations_eval: Any = self.num_generations_eval or self.num_generations
+        for name, least in LEAST.items():
+            if not isinstance(number := getattr(self, name), int | float) or number < least:
+                raise ValueError(f"{name} = {number!r}: at least {least:g}")
         more = self.generation_kwargs or {}
         for name in more.keys() & {"temperature", "do_sample", "num_beams", "typical_p", *OF_SAMPLES}:
             what = f"generation_kwargs has {name} = {more[name]!r}"
@@ -221,7 +220,7 @@ def _checked(name: str, reward: Callable[..., Any]) -> Callable[..., list[float]
             has = f"{len(found)} rewards" if hasattr(found, "__len__") else repr(found)
             raise ValueError(f"reward function {name} returned {has} for {count} completions")
         for each in found:
-            if each is None or isinstance(each, str | list) or not math.isfinite(each):
+            if each is None or isinstance(each, str | list | tuple | dict) or not math.isfinite(each):
                 raise ValueError(f"reward function {name} returned {each!r}: give a finite number per completion")
         return [float(each) for each in found]
 
@@ -257,7 +256,8 @@ class _SaveTeacher(TrainerCallback):
 class SRPOTrainer(SDPOTrainer):
     """TRL's SDPO trainer with the loss of ``args.method``. Rewards of several functions are summed, as in TRL.
 
-    A rollout is correct if its reward is at least ``args.success_reward_threshold``.
+    A rollout is correct if its reward is at least ``args.success_reward_threshold``. The mean reward is logged as
+    ``self_distillation/reward_mean``.
     """
 
     _tag_names: ClassVar = ["trl", "srpo"]
@@ -274,7 +274,7 @@ class SRPOTrainer(SDPOTrainer):
         other = kwargs.get("eval_dataset")
         for data in other.values() if isinstance(other, dict) else [other] if other is not None else []:
             _check_dataset("eval_dataset", data, 1)
-            at_once, samples = args.eval_batch_size * args.world_size, args.num_generations_eval or args.num_generations
+            at_once, samples = args.eval_batch_size * args.world_size, args.num_generations_eval
             if at_once % samples:
                 what = f"per_device_eval_batch_size = {args.per_device_eval_batch_size}: {at_once} rollouts at a time"
                 raise ValueError(f"{what} are not whole groups of {samples} (num_generations_eval)")
@@ -346,6 +346,16 @@ class SRPOTrainer(SDPOTrainer):
         if (most := getattr(self.args, name)) is not None and longest > most:
             warnings.warn(f"{name} = {most}: a {what} has {longest} tokens, and TRL cuts its beginning", stacklevel=2)
         return found
+
+    def _generate_transformers(self, prompt_ids: list[list[int]]) -> Any:
+        """The model's own settings, such as ``min_p``, would fill those that TRL leaves open."""
+        model = self.accelerator.unwrap_model(self.model)
+        model = getattr(model, "get_base_model", lambda: model)()
+        own, model.generation_config = model.generation_config, self.generation_config
+        try:
+            return super()._generate_transformers(prompt_ids)
+        finally:
+            model.generation_config = own
 
     def _calculate_rewards(self, *args: Any) -> Tensor:
         found = super()._calculate_rewards(*args)

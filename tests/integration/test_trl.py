@@ -86,12 +86,14 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
         ({"method": "srpo_trust_region"}, "TRL's trainer has no trust region"),
         ({"method": "grpo_with_anchor"}, "TRL's trainer has no teacher under the student's own prompt"),
         ({"method": "srop"}, "no method 'srop'"),
-        ({"num_generations": 1}, "num_generations = 1: a group needs at least 2 rollouts"),
+        ({"num_generations": 1}, "num_generations = 1: at least 2"),
+        ({"num_generations_eval": 1}, "num_generations_eval = 1: at least 2"),
+        ({"max_reprompt_len": None}, "max_reprompt_len = None: at least 1"),
         ({"reprompt_template": "{prompt}"}, "reprompt_template has no {solution}"),
         ({"reprompt_template": "{solution}"}, "reprompt_template has no {prompt}"),
         ({"reprompt_template": "{prompt}{solution}{answer}"}, "only prompt, solution, feedback are filled in"),
         ({"solution_template": "{successful_previous_attempt}}"}, "Single '}' encountered"),
-        ({"method": None}, "method = None: give a name, or what srpo.load_method returns"),
+        ({"method": None}, "no method None; use "),
         ({"auto_find_batch_size": True}, "auto_find_batch_size = True: the size of a mini-batch is part of the method"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps = 0: at least 1"),
         ({"num_iterations": 0}, "num_iterations = 0: at least 1"),
@@ -265,6 +267,7 @@ def test_a_resumed_run_has_the_teacher_of_its_checkpoint(tmp_path: Path) -> None
         (lambda count: [float("nan")] * count, "returned nan: give a finite number"),
         (lambda count: [1.0], "returned 1 rewards for 8 completions"),
         (lambda count: ["1"] * count, "returned '1': give a finite number"),
+        (lambda count: [(1.0, "right")] * count, r"returned \(1.0, 'right'\): give a finite number"),
         (lambda count: [2.0] * count, "a rollout's reward is 2, not 1 or 0: set success_reward_threshold"),
     ],
 )
@@ -286,6 +289,23 @@ def test_the_card_names_the_method(method, title, cited, tmp_path: Path) -> None
     assert f"trained with {title}" in card
     assert ("2604.02288" in card) == cited
     assert "2601.20802" not in card
+
+
+@pytest.mark.parametrize("peft_config", [None, LoraConfig(r=2, target_modules=["q_proj"])])
+def test_the_models_own_settings_do_not_change_samples(peft_config, tmp_path: Path) -> None:
+    """transformers fills what TRL leaves open from the model's generation_config.json."""
+    seen = []
+    for own in ({}, {"do_sample": True, "min_p": 0.9, "no_repeat_ngram_size": 1}):
+
+        def see(completions: list, **_: object) -> list[float]:
+            seen.append(completions)
+            return reward(completions)
+
+        made = trainer(tmp_path, see, steps=1, peft_config=peft_config)
+        made.model.generation_config.update(**own)
+        made.train()
+        assert made.model.generation_config.min_p == own.get("min_p")
+    assert seen[0] == seen[1]
 
 
 def test_the_threshold_itself_is_correct(tmp_path: Path) -> None:
