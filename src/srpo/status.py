@@ -96,7 +96,7 @@ def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
     if not files:
         # it was made, but its logs are not there; the report may be older than what became of it
         lost = layout.report.exists() and layout.run_log(run, "train").exists()
-        gone = "its folder is gone; delete report.html and snakemake makes the run again" if lost else None
+        gone = "its folder is gone; snakemake makes the run again" if lost else None
         return RunStatus(run.path, "waiting", horizon=horizon, error=gone)
     try:
         return _read_files(run, files, training, horizon, layout)

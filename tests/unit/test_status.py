@@ -188,7 +188,7 @@ def test_a_deleted_folder_is_noticed(experiment: Experiment, layout: Layout, run
     shutil.rmtree(layout.run(run))
     assert (only(experiment, layout).stage, only(experiment, layout).error) == (
         "waiting",
-        "its folder is gone; delete report.html and snakemake makes the run again",
+        "its folder is gone; snakemake makes the run again",
     )
     never = experiment.runs()[0]  # has no log: it has not run yet
     shutil.rmtree(layout.run(never))
