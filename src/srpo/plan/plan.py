@@ -56,8 +56,9 @@ with a model of 135 M parameters, nearly the same in float32 and bfloat16 on thr
 
 WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9)} | dict.fromkeys(("splits", "files"), (9.7e-3, 3.8e-9))
 """CPU seconds of an example of a warm start, and more for each parameter. Of the families: the line through Miniature-S
-and -L (docs/toy-models.md). Of real splits: through Miniature-L, with four times their length, and SmolLM2-135M
-(``published/real-cpu-spelling``)."""
+and -L (docs/toy-models.md). Of real splits: through Miniature-L, whose examples are a quarter as long, and
+SmolLM2-135M, of which only the wall seconds are known (``published/real-cpu-spelling``): its two threads may have taken
+up to twice as many CPU seconds."""
 
 WRITE_BYTES_PER_SECOND = 2e9
 """Assumed speed of the file system with the results."""
