@@ -9,10 +9,12 @@ import contextlib
 import inspect
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice, takewhile
 from typing import Any
 
 from srpo.imports import import_optional
@@ -23,7 +25,13 @@ REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""
 
 TRIED = 16
-"""Questions on which a reward function of one's own is tried: it may be slow."""
+"""Questions on which a reward function of one's own is tried."""
+
+PATIENCE = 1.0
+"""Seconds in which such a function is tried on the answers of a split when an experiment is read: it may be slow."""
+
+FORMS = ("{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}")
+"""How responses write an answer."""
 
 _ANSWER = "text without blanks at its ends and without tags, so that a response can have it as its answer"
 _DECODER = json.JSONDecoder()
@@ -153,7 +161,8 @@ def _score(kind: str, response: str, ground_truth: str) -> tuple[float, str | No
     with contextlib.suppress(TypeError, ValueError):  # if it is not a number
         if (score := float(reward)) in (0.0, 1.0):  # type: ignore[arg-type]  # a reward may return anything
             return score, text
-    raise SrpoError(f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}; routing knows 0 and 1")
+    what = f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}"
+    raise SrpoError(f"{what}; routing knows 0 and 1: return one, or a pair of it and a text")
 
 
 def right_response(kind: str, ground_truth: str) -> str:
@@ -183,16 +192,18 @@ def in_format(kind: str, response: str) -> bool | None:
         return False
 
 
-def check_truths(kind: str, truths: Mapping[str, str]) -> None:
+def check_truths(kind: str, truths: Mapping[str, str], patience: float = float("inf")) -> None:
     """Check that rewards of this kind can be computed with these ground truths.
 
     Args:
         truths: by where they stand, for messages.
+        patience: seconds after which no more are tried.
 
     Raises:
         SrpoError: naming the ground truth that cannot be used, or the error of the reward function.
     """
-    for where, truth in truths.items():
+    end = time.monotonic() + patience
+    for where, truth in takewhile(lambda _: time.monotonic() < end, truths.items()):
         compute_reward(kind, truth, truth)
         try:
             find_reward(kind).check_truth(truth)
@@ -211,15 +222,30 @@ def taken_for_right(kind: str, truths: Sequence[str]) -> str | None:
         ``an empty response`` or ``the answer to another question``; None if it can tell.
     """
     some = [*dict.fromkeys(truths)][:TRIED]
-    others = [*some[1:], *some[:1]]
-    for wrong, what in (
-        ([""] * len(some), "an empty response"),
-        (others, "the answer to another question"),
-        ([*map(_as_answer, others)], "the answer to another question"),
-    ):
-        if len(some) > 1 and all(compute_reward(kind, *pair) for pair in zip(wrong, some, strict=True)):
-            return what
+    pairs = [*zip([*some[1:], *some[:1]], some, strict=True)]
+    for form in ("", *FORMS) if len(some) > 1 else ():
+        if all(compute_reward(kind, form.format(other), truth) for other, truth in pairs):
+            return "the answer to another question" if form else "an empty response"
     return None
+
+
+def never_right(kind: str, questions: Iterable[tuple[str, str]]) -> list[str]:
+    """Some right answers, in the forms that were tried, if a reward function of one's own finds none of them right.
+
+    Args:
+        questions: the text and the truth of each. If a text names a form, its truth is tried in such forms only.
+
+    Raises:
+        SrpoError: if the function fails.
+    """
+    tried: list[str] = []
+    for text, truth in islice(questions, TRIED // 4 if is_own(kind) else 0):
+        named = [form for form in FORMS[1:] if form.partition("{")[0] in text]
+        responses = [form.format(truth) for form in named or FORMS]
+        if any(compute_reward(kind, response, truth) for response in responses):
+            return []
+        tried += responses
+    return tried
 
 
 def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:

@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,7 +39,7 @@ from srpo.inputs.errors import SrpoError
 from srpo.inputs.mistakes import hint, nearest, reason, section, validated
 from srpo.inputs.schema import Config, Count, flattened
 from srpo.repository import CONFIGS, method_files
-from srpo.rewards import check_truths, compute_reward, find_reward, is_own, taken_for_right
+from srpo.rewards import PATIENCE, check_truths, compute_reward, find_reward, is_own, taken_for_right
 
 _log = logging.getLogger(__name__)
 
@@ -171,12 +172,8 @@ def _check_name(raw: dict[str, Any], where: str, config_root: Path) -> None:
     """Check that an experiment of one's own does not take the results folder of one that is in ``configs``."""
     shipped = config_root / "experiments" / f"{raw.get('name')}.yaml"
     own = [Path(file).resolve() for file in where.split(" and ")]
-    if (
-        _NAME.fullmatch(str(raw.get("name")))
-        and shipped.is_file()
-        and shipped.resolve() not in own
-        and raw != read_mapping(shipped)
-    ):
+    is_name = _NAME.fullmatch(str(raw.get("name")))
+    if is_name and shipped.is_file() and shipped.resolve() not in own and raw != read_mapping(shipped):
         raise SrpoError(f"{where}: name = {raw['name']}: {shipped} has this name, and its results; choose another")
 
 
@@ -326,10 +323,8 @@ def _expand_variants(raw: dict[str, Any], own: dict[str, Any], where: str) -> di
     request: VariantsRequest = _validate(_Request, {"variants": raw["variants"]}, where).variants
     names = request.of or [*raw["methods"]]
     if not {*names} <= raw["methods"].keys() or len({*names}) < len(names):
-        known = ", ".join(raw["methods"])
-        raise SrpoError(
-            f"{where}: variants.of = {', '.join(names)}: give one or more of the methods {known}, each once"
-        )
+        what = f"{where}: variants.of = {', '.join(names)}"
+        raise SrpoError(f"{what}: give one or more of the methods {', '.join(raw['methods'])}, each once")
     for of, key in itertools.product(request.of or [], request.grid):
         if key in (own.get(of) or {}):
             raise SrpoError(f"{where}: overrides.{of}.{key}: the grid sets it; change variants.grid")
@@ -341,9 +336,8 @@ def _expand_variants(raw: dict[str, Any], own: dict[str, Any], where: str) -> di
         variants = _variants(of, original, points, where) if of in names else {of: original}
         for name in variants:
             if of in names and name in raw["methods"]:
-                raise SrpoError(
-                    f"{where}: the grid makes a method {name}, and the matrix has another of this name; rename it"
-                )
+                what = f"{where}: the grid makes a method {name}"
+                raise SrpoError(f"{what}, and the matrix has another of this name; rename it")
         of_each[of] = [*variants]
         replaced |= variants
         if of in names:
@@ -355,10 +349,8 @@ def _expand_variants(raw: dict[str, Any], own: dict[str, Any], where: str) -> di
     changed = {"methods": replaced, "matrix": blocks, "variants": made}
     if request.held_out_questions is None:
         return changed
-    benchmarks = {
-        name: definition | {"held_out_questions": request.held_out_questions}
-        for name, definition in raw["benchmarks"].items()
-    }
+    held_out = {"held_out_questions": request.held_out_questions}
+    benchmarks = {name: definition | held_out for name, definition in raw["benchmarks"].items()}
     # what an earlier search has found is not used
     return changed | {"benchmarks": benchmarks, "tuned": None}
 
@@ -370,9 +362,8 @@ def _variants(of: str, original: dict[str, Any], points: Sequence[dict[str, Any]
     numbers = [key for key, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
     for key in points[0]:
         if key not in numbers:
-            raise SrpoError(
-                f"{where}: variants.grid = {key}: not a number of method {of}; there is {', '.join(numbers)}"
-            )
+            what = f"{where}: variants.grid = {key}: not a number of method {of}"
+            raise SrpoError(f"{what}; there is {', '.join(numbers)}")
     variants: dict[str, Any] = {}
     for point in points:
         name = "-".join([of, *(f"{key.rsplit('.', 1)[-1]}-{value:.12g}" for key, value in point.items())])
@@ -500,7 +491,9 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         try:
             find_reward(reward)
             for of_split in rows.values():
-                check_truths(reward, {row.where: row.ground_truth for row in of_split})
+                check_truths(
+                    reward, {row.where: row.ground_truth for row in of_split}, PATIENCE if is_own(reward) else math.inf
+                )
                 _check_responses(reward, of_split)
             for line in (line for split, of_split in rows.items() for line in doubts(reward, of_split, split)):
                 _log.warning("%s: %s", path, line)
@@ -521,12 +514,11 @@ def _check_responses(reward: str, rows: Iterable[Row]) -> None:
 
 def _check_tells_apart(reward: str, rows: Iterable[Row], path: Path) -> None:
     """Check that a reward function does not call everything right; one that rewards a format only is possible."""
-    wrong = taken_for_right(reward, [row.ground_truth for row in rows])
-    if wrong == "an empty response":
-        raise SrpoError(f"reward = {reward}: {wrong} is right to every question that was tried; let it be wrong")
-    if wrong:
-        what = f"{wrong} is right to every question that was tried"
-        _log.warning("%s: reward = %s: %s; is that meant?", path, reward, what)
+    if wrong := taken_for_right(reward, [row.ground_truth for row in rows]):
+        what = f"reward = {reward}: {wrong} is right to every question that was tried"
+        if wrong == "an empty response":
+            raise SrpoError(f"{what}; let it be wrong")
+        _log.warning("%s: %s; is that meant?", path, what)
 
 
 def _check_own_data(experiment: Experiment, where: str) -> None:
@@ -550,9 +542,9 @@ def _check_own_data(experiment: Experiment, where: str) -> None:
             own = [each for of, each in experiment.bases() if of == name and each in files.keys() & trained]
             if not any(row.response for each in own for row in rows[each, "train"]):
                 found = ", ".join(str(files[each].train_file) for each in own)
+                what = f"{where}: model {name}: warm_start.corpus = files: no question has a response"
                 found = found or "no benchmark of kind files is trained on"
-                what = f"{where}: model {name}: warm_start.corpus = files: no question has a response: {found}"
-                raise SrpoError(f"{what}; give a train file a column response")
+                raise SrpoError(f"{what}: {found}; give a train file a column response")
 
 
 def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from srpo.files import is_lfs_pointer, read_bytes
 from srpo.inputs.errors import SrpoError
 from srpo.inputs.schema import Config
-from srpo.rewards import find_reward
+from srpo.rewards import find_reward, never_right
 
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _FROM_CSV = 'write it as parquet first: pandas.read_csv(FILE, dtype="string").to_parquet("train.parquet")'
@@ -140,7 +140,7 @@ def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> li
 def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
     """What may keep every reward at 0, whatever a model knows, and columns that are not read: one line for each.
 
-    A row with a response, which a warm start learns, need not say how to answer.
+    A row with a response, which a warm start learns, need not say how to answer, and shows what is right.
 
     Raises:
         SrpoError: if there is no such reward.
@@ -150,7 +150,12 @@ def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
     long = [row for row in rows if form == "<answer>" and len(row.ground_truth.splitlines()) > 1]
     marked = [row for row in rows if _TEMPLATE.search(row.text)]
     same = rows if len(rows) > 1 and len({row.ground_truth for row in rows}) == 1 else []
+    shown = any(row.response for row in rows)
+    tried = [] if shown else never_right(reward, ((row.text, row.ground_truth) for row in rows))
+    as_what = ", ".join(f"{response!r:.40}" for response in tried[:4])
+    unscored = f"answers have no reward = {reward}, tried as {as_what}; is that meant? A column response can show one"
     lines = {
+        unscored: rows if tried else [],
         f"questions do not say {form}, without which reward = {reward} is 0; name it in the prompt": unsaid,
         f"answers have several lines, all of which reward = {reward} compares; is that meant?": long,
         "questions have marks of a chat template, which is put around them once more; leave the marks out": marked,

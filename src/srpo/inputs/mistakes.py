@@ -233,7 +233,7 @@ def resolve_own(name: str) -> Any:
     try:
         return pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
+        why = " ".join(str(error).split()) * isinstance(error, Exception) or repr(error)
         absent = isinstance(error, ModuleNotFoundError) and f"{name.partition(':')[0]}.".startswith(f"{error.name}.")
         where = "; install the module, or name its folder in PYTHONPATH" if absent else ""
         raise ValueError(f"{name}: cannot be imported ({why}){where}") from error

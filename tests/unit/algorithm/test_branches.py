@@ -126,7 +126,7 @@ def test_a_rule_that_drops_groups_is_checked(changes, message):
         ("loss=None, advantage='nowhere:f'", "nowhere:f: cannot be imported (No module named 'nowhere'); install the "),
         ("loss=None, advantage='math:f'", "math:f: cannot be imported (module 'math' has no attribute 'f')"),
         ("loss=None, advantage=lambda a: a", "branch new: advantage(method, advantage, student, teacher): too many"),
-        ("loss=None)); sys.exit((0", "cannot be imported (0)"),
+        ("loss=None)); sys.exit((0", "cannot be imported (SystemExit(0))"),
         ("loss=None)); register(Branch('mix', 'M', loss=None", "cannot be imported (branch mix: already registered)"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,30 @@ from srpo.rewards import compute_reward
 from srpo.sources.build import build_split, split_statistics
 
 SUMS = {"kind": "files", "title": "Sums", "reward": "answer_match", "train_file": "train.jsonl", "test_file": "t.jsonl"}
-REWARDS = """
+REWARDS = r"""
+import time
+
 def close(response, truth):
-    return abs(float(response) - float(truth)) < 0.1
+    return abs(float(response.partition("<answer>")[2].partition("<")[0]) - float(truth)) < 0.1
+
+def number_alone(response, truth):
+    return int(response) == int(truth)
+
+def never(response, truth):
+    return response.strip() == int(truth)
+
+def boxed(response, truth):
+    return response == r"\boxed{%s}" % truth
+
+CALLS = []
+
+def slow(response, truth):
+    CALLS.append(response)
+    time.sleep(0.01)
+    return truth in response
+
+def three(response, truth):
+    return True, "", 1
 
 def half(response, truth):
     return 0.5
@@ -197,13 +219,17 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
         ({"reward": "own_rewards:always"}, "own_rewards:always: an empty response is right to every question that was"),
         ({"reward": "own_rewards:first"}, "reward own_rewards:first: IndexError('list index out of range') for the"),
         ({"reward": "own_rewards:number"}, "reward = own_rewards:number: cannot be called"),
+        (
+            {"reward": "own_rewards:three"},
+            "(True, '', 1) for the response '0'; routing knows 0 and 1: return one, or a pair of it and a text",
+        ),
         ({"reward": "own_rewards:late"}, "reward own_rewards:late: 0.5 for the response '202'"),
         ({"reward": "own_rewards:none"}, "reward = own_rewards:none: cannot be imported (module 'own_rewards' has no"),
         (
             {"reward": "own_broken:f"},
             "reward = own_broken:f: cannot be imported (division by zero)",
         ),
-        ({"reward": "own_exit:f"}, "reward = own_exit:f: cannot be imported (3)"),
+        ({"reward": "own_exit:f"}, "reward = own_exit:f: cannot be imported (SystemExit(3))"),
         ({"reward": "own_rewards:leave"}, "reward own_rewards:leave: SystemExit(0) for the response '0'"),
         ({"train_file": "a\0b"}, "data/sums.yaml: train_file = 'a\\x00b': embedded null byte"),
         ({"train_file": "twice.jsonl"}, "data/twice.jsonl:2: not JSON (answer is given twice); give JSON lines or"),
@@ -282,6 +308,53 @@ def test_a_reward_that_does_not_look_at_the_answer_is_named(folder: Path, caplog
     assert said.startswith("data/sums.yaml: reward = own_rewards:format: the answer to another question is right to")
 
 
+@pytest.mark.parametrize(
+    ("reward", "prompt", "tried"),
+    [
+        ("never", "<answer>", "'<answer>0</answer>', '<answer>2</answer>', '<answer>4</answer>', '<answer>6</answer>'"),
+        ("number_alone", "<answer>", "'<answer>0</answer>', '<answer>2</answer>', '<answer>4</answer>', '<answer>6"),
+        ("boxed", "#### or <answer>", "'<answer>0</answer>', '#### 0', '<answer>2</answer>', '#### 2'; is that meant?"),
+        ("never", "", r"'0', '<answer>0</answer>', '\\boxed{0}', '#### 0'; is that meant? A column response can show"),
+        ("number_alone", "", None),
+        ("boxed", "", None),
+        ("boxed", r"\boxed{}", None),
+    ],
+)
+def test_a_reward_that_finds_no_right_answer_right_is_named(
+    folder: Path, caplog: pytest.LogCaptureFixture, reward: str, prompt: str, tried: str | None
+):
+    """Right answers in the form that the questions name, or in every one that is known."""
+    for file in (folder / "data").glob("t*.jsonl"):
+        file.write_text(file.read_text().replace("<answer>", json.dumps(prompt)[1:-1]))
+    found = sums(reward=f"own_rewards:{reward}")
+    said = [record.getMessage() for record in caplog.records]
+    starts = f"data/sums.yaml: 40 of 40 train answers have no reward = own_rewards:{reward}, tried as {tried}"
+    assert [message[: len(starts)] for message in said[:1]] == [starts] * (tried is not None)
+    assert len(said) == (2 if tried else 0)
+    caplog.clear()
+    build_split(found, "train")
+    assert len(caplog.records) == len(said) // 2
+    with_response = json.dumps({"prompt": f"{prompt} 1?", "answer": "1", "response": r"\boxed{1}"})
+    (folder / "data" / "train.jsonl").write_text(lines(40) + with_response)
+    if reward == "boxed":  # a right one is shown
+        caplog.clear()
+        sums(reward="own_rewards:boxed")
+        assert "train" not in "".join(record.getMessage() for record in caplog.records)
+
+
+def test_a_slow_reward_is_tried_on_few_answers_before_the_splits_are_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("srpo.experiment.compose.PATIENCE", 1e-3)
+    (folder / "data" / "train.jsonl").write_text(lines(90))
+    found = sums(reward="own_rewards:slow")
+    calls = sys.modules["own_rewards"].CALLS
+    assert 0 < len(calls) < 10
+    calls.clear()
+    build_split(found, "train")
+    assert {*calls} > {str(2 * i) for i in range(90)}
+
+
 def test_a_file_beside_the_experiment_is_suggested(folder: Path, monkeypatch: pytest.MonkeyPatch):
     experiment()
     matrix = [{"models": ["miniature-small"], "benchmarks": ["data/sums.yaml"], "methods": ["grpo"]}]
@@ -299,7 +372,8 @@ def test_a_file_that_is_not_there_is_named(folder: Path):
 
 def test_an_own_reward_scores(folder: Path):
     reward = sums(reward="own_rewards:close").reward
-    assert [compute_reward(reward, response, "2") for response in ("2.05", "3", "two")] == [1.0, 0.0, 0.0]
+    responses = [f"<answer>{answer}</answer>" for answer in ("2.05", "3", "two")]
+    assert [compute_reward(reward, response, "2") for response in responses] == [1.0, 0.0, 0.0]
 
 
 def test_an_own_reward_of_questions_that_are_generated_is_checked_too(folder: Path):
