@@ -30,6 +30,9 @@ from srpo.repository import CONFIGS
 
 pytestmark = pytest.mark.fault
 
+RUN = "results/embedded/runs/miniature-large/tooluse/{method}/seed{seed}/evaluation.json"
+"""A file of a run of the embedded experiment."""
+
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 
 
@@ -357,6 +360,16 @@ def test_a_missing_file_is_one_line(option: tuple[str, ...], tmp_path: Path) -> 
         (["--jobs", "0"], "--jobs 0: give 1 or more"),
         (["--set-threads", "train=zero"], "--set-threads train: threads = zero: give a number"),
         (["--set-resources", "trian:mem_mb=3"], "--set-resources trian: no such rule; did you mean train?"),
+        (["--set-resources", "train:disk_mb=lots"], "--set-resources train: disk_mb = lots: give a number"),
+        (["--default-resources", "mem_mb=lots"], "--default-resources: mem_mb = lots: give a number"),
+        (["--allowed-rules", "trian"], "--allowed-rules trian: no such rule; did you mean train?"),
+        (["--groups", "trian=g"], "--groups trian: no such rule; did you mean train?"),
+        (["--batch", "al=1/2"], "--batch al: no such rule; did you mean all?"),
+        (["--prioritize", "trian"], "trian: no rule makes it; did you mean train?"),
+        ([RUN.format(method="srpo", seed=99)], "seed99 is not in the matrix of experiment embedded; there is seed1, "),
+        ([RUN.format(method="spro", seed=1)], "spro is not in the matrix of experiment embedded; there is "),
+        (["results/embedded/models/foo/base.json"], "foo is not in the matrix of experiment embedded; there is "),
+        (["results/embedded/data/tooluse-facts1/lengths/foo.json"], "foo.json is not in the matrix of experiment emb"),
         (["--until", "trian"], "trian: no rule makes it; did you mean train?"),
         (["results=out"], "results=out: no rule makes it; put --config before it"),
         (["--config", "experiment=smoke"], "--config experiment: settings are mirror and results; to change an exper"),
@@ -370,6 +383,20 @@ def test_what_is_no_target_and_no_setting_is_one_line(tmp_path: Path, words: lis
     said = result.stdout + result.stderr
     assert says in said
     assert "runs; from nothing about" not in said  # the cost, which would hide it
+
+
+def test_every_kind_of_file_of_the_matrix_is_a_target(tmp_path: Path) -> None:
+    base = "results/embedded/base/miniature-large-1/tooluse"
+    data = "results/embedded/data/tooluse-facts1"
+    files = [
+        f"{base}/gap.json",
+        f"{base}/samples.jsonl",
+        f"{data}/train.parquet",
+        f"{data}/lengths/miniature-large-1.json",
+    ]
+    run = RUN.format(method="srpo", seed=1)
+    jobs = planned_jobs(tmp_path, *files, run, "results/embedded/models/miniature-large-1/base.json")
+    assert {"gap", "evaluate_base", "split", "lengths", "train", "base_model"} <= jobs.keys()
 
 
 @pytest.mark.parametrize("made", [False, True])
