@@ -7,7 +7,7 @@ import sys
 
 from srpo.inputs.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment, resolved_text
-from srpo.files import write_text
+from srpo.files import read_mapping, write_text
 from srpo.layout import Layout, check_writable
 
 for option, count in (("cores", workflow.resource_settings.cores), ("jobs", workflow.resource_settings.nodes)):
@@ -20,6 +20,9 @@ if re.search(r"\s", RESULTS_ROOT):  # rules give it to a shell
     raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder without blanks")
 
 try:
+    # as it was meant: Snakemake keeps the last of two keys, and reads 010 as 8; a module has its importer's files
+    for file in [] if workflow.modifier.parent_modifier else workflow.configfiles:
+        read_mapping(Path(file))
     EXPERIMENT = load_experiment(
         CONFIG or experiment_file("embedded"),
         where=" and ".join(map(str, workflow.overwrite_configfiles)) or "--config" if CONFIG else None,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -134,7 +135,17 @@ def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice, of which YAML's loader keeps the last."""
+    """Refuses what few people mean: a key that a mapping has twice, of which YAML's loader keeps the last, and numbers
+    that are octal (``010``) or in base 60 (``1:30``)."""
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        kind = node.tag.removeprefix("tag:yaml.org,2002:")
+        if kind in ("int", "float") and re.fullmatch(r"[-+]?0[\d_]+|.*:.*", node.value):
+            read = getattr(self, f"construct_yaml_{kind}")(node)
+            problem = f"{node.value} is {read} in YAML; write the number in full, or quote a text"
+            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()

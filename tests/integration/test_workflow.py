@@ -339,6 +339,11 @@ def test_the_working_directorys_config_is_the_experiment_if_no_other_is_given(tm
     assert planned_jobs(tmp_path, *snakefile, "--config", "results=elsewhere")["train"] == own
     smoke = experiment_file("smoke")
     assert planned_jobs(tmp_path, *snakefile, "--configfile", smoke)["train"] == len(load_experiment(smoke).runs())
+    with (tmp_path / "config" / "config.yaml").open("a") as file:
+        file.write("tuned: 010\n")
+    refused = snakemake(tmp_path, "--dry-run", *snakefile)
+    assert refused.returncode != 0
+    assert "config/config.yaml: not valid YAML: 010 is 8 in YAML" in refused.stdout + refused.stderr
 
 
 @pytest.mark.parametrize("option", [("--configfile", "nowhere.yaml"), ("--configfile=nowhere.yaml",)])

@@ -24,9 +24,15 @@ from srpo.inputs.errors import SrpoError
         ("&a [*a]", "x.yaml: aliases make it larger than 1,000,000 values"),
         ("a: !!timestamp b", "x.yaml: not valid YAML: "),
         ("a: *b", "x.yaml: not valid YAML: found undefined alias"),
+        (
+            "seeds: [1, 010]",
+            "x.yaml: not valid YAML: 010 is 8 in YAML; write the number in full, or quote a text, line",
+        ),
+        ("budget_seconds: {1h: 1:30}", "x.yaml: not valid YAML: 1:30 is 90 in YAML; write the number in full"),
+        ("a: 1:30.5", "x.yaml: not valid YAML: 1:30.5 is 90.5 in YAML; write the number in full"),
         ("? [1]\n: 2", "x.yaml: not valid YAML: while constructing a mapping"),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_yaml_that_would_be_read_otherwise_than_it_was_meant_is_refused(text: str, says: str) -> None:
     for content in (text, text.encode()):
@@ -39,6 +45,7 @@ def test_yaml_that_is_read_as_before() -> None:
     base = {"a": 1, "b": 2}
     assert parse_yaml(text, "x.yaml") == {"base": base, "own": {"a": 1, "b": 3}, "twice": [base, base]}
     assert parse_yaml("", "x.yaml") is None
+    assert parse_yaml("[0, 0.5, 1_000, 0x1f, '010', 09, 1:x]", "x.yaml") == [0, 0.5, 1000, 31, "010", "09", "1:x"]
 
 
 def test_a_device_is_no_file() -> None:
