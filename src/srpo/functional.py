@@ -34,6 +34,13 @@ Values: TypeAlias = Tensor | Sequence[Tensor | None]
 """By rollout and token: padded, [rollouts, tokens, ...]; or ragged, one [response, ...] for each rollout."""
 
 
+_OF_A_LOOP = (
+    *("temperature", "questions_per_batch", "rollouts_per_question", "max_prompt_length", "max_response_length"),
+    *("max_reprompt_len", "weight_decay", "warmup_steps", "clip_grad", "max_steps"),
+)
+"""Settings that are no method's."""
+
+
 def load_method(name: str = "srpo", **changes: Any) -> Method:
     """A method of ``configs/methods``, with the paper's hyperparameters (tables 3 and 7) except for ``changes``.
 
@@ -53,7 +60,7 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
         raise ValueError(f"extends = {changes['extends']!r}: give the method's name first, then its changes")
     try:
         content = patched({**changes, "extends": name}, read) | {"name": name}
-        method: Method = validated(Method, content, f"method {name}")
+        method: Method = validated(Method, content, f"method {name}", places={"your training loop": _OF_A_LOOP})
     except SrpoError as error:
         raise ValueError(str(error)) from error
     return method
@@ -165,11 +172,10 @@ def totals(
         for row in routes.distilled.nonzero().flatten().tolist():
             nats = given[row]
             if nats is None or nats.shape != (lengths[row],):
-                found = "none" if nats is None else "x".join(map(str, nats.shape))
-                raise ValueError(
-                    f"entropies: {found} for the {int(lengths[row])} tokens of rollout {row}; give no padding"
-                )
-            if not nats.isfinite().all() or (nats < -1e-3).any():
+                found = "none" if nats is None else "x".join(map(str, nats.shape)) or "one"
+                what = f"entropies: {found} for the {int(lengths[row])} tokens of rollout {row}"
+                raise ValueError(f"{what}; give no padding")
+            if not (_is_plain(nats) and nats.isfinite().all() and (nats > -1e-3).all()):
                 raise ValueError(f"entropies: not finite or below 0 for a token of rollout {row}")
             of_group = spread[row].expand(len(nats)).to(nats.device) if method.group_weight == "spread" else None
             weight += unscaled_weights(nats, method.entropy_beta, of_group).sum().item()
@@ -250,7 +256,8 @@ def loss(
         raise ValueError(f"method {method.name}: preserve_loss_scale needs the whole mini-batch in one call")
     own = _rows(rows, len(rewards))
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
-    _check_shapes(len(own), response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
+    there = f"there are {len(own)} {'rewards' if rows is None else 'rows'}"
+    _check_shapes(len(own), there, response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
     routes = _routes(method, right, groups, earlier, feedback).of(own)
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
@@ -260,10 +267,8 @@ def loss(
     ids = _flat("response_ids", response_ids, response_mask, every)
     if response_mask is not None and ((response_mask != 0) & (response_mask != 1)).any():
         raise ValueError("response_mask: give 0 and 1, or true and false")
-    if response_mask is None:
-        lengths = torch.tensor([len(row) for row in response_ids if row is not None])
-    else:
-        lengths = response_mask.bool().sum(1).cpu()
+    of_rows = [len(row) for row in response_ids if row is not None]
+    lengths = torch.tensor(of_rows) if response_mask is None else response_mask.bool().sum(1).cpu()
     if of_all is None and not lengths.any():
         raise ValueError("no tokens: response_mask, or every response, is empty")
     vocabulary = student.shape[-1]
@@ -293,29 +298,30 @@ def loss(
             if len(teacher_top) and teacher_top.equal(student_top):
                 raise ValueError("teacher_logits equal logits: give the teacher's, whose prompt shows a solution")
             nats = entropy(teacher[distilled[asked]])
-    # without gradients, whatever they were computed with: those of pi_old would cancel those of the ratio
-    old = log_prob.detach()
-    if old_log_probs is not None:
-        old = _flat("old_log_probs", old_log_probs, response_mask, every).detach().float()
-    sampled = old
-    if rollout_log_probs is not None:
-        sampled = _flat("rollout_log_probs", rollout_log_probs, response_mask, every).detach().float()
-    for name, given, values in (
-        ("old_log_probs", old_log_probs, old),
-        ("rollout_log_probs", rollout_log_probs, sampled),
-    ):
-        if given is not None:
-            _check_finite(name, values, places)
-            if len(values) > 1 and not values.any():
-                raise ValueError(f"{name}: all are 0, as an engine gives that was not asked for them")
-            if (above := values > 1e-3).any():
-                row, value = int(places[above][0]), values[above][0].item()
-                raise ValueError(f"{name}: rollout {row} has {value:g}: a log-prob is at most 0")
+
+    def sampled_log_probs(name: str, given: Values | None, otherwise: Tensor) -> Tensor:
+        if given is None:
+            return otherwise
+        # without gradients, whatever they were computed with: those of pi_old would cancel those of the ratio
+        values = _flat(name, given, response_mask, every).detach().float()
+        _check_finite(name, values, places)
+        if len(values) > 1 and not values.any():
+            raise ValueError(f"{name}: all are 0, as an engine gives that was not asked for them")
+        if (above := values > 1e-3).any():
+            row, value = int(places[above][0]), values[above][0].item()
+            raise ValueError(f"{name}: rollout {row} has {value:g}: a log-prob is at most 0")
+        return values
+
+    old = sampled_log_probs("old_log_probs", old_log_probs, log_prob.detach())
+    sampled = sampled_log_probs("rollout_log_probs", rollout_log_probs, old)
+    trained = by_token(~routes.dropped)
     spread = by_token(group_spread(right, groups)[own])[distilled] if method.group_weight == "spread" else None
     if of_all is None:
         weights = dynamic_weights(nats, method.entropy_beta, spread)
     else:
-        weights = (of_all.scale * unscaled_weights(nats, method.entropy_beta, spread)).float()
+        unscaled = unscaled_weights(nats, method.entropy_beta, spread)
+        _check_part(Totals(int(trained.sum()), int(distilled.sum()), float(unscaled.sum())), of_all)
+        weights = (of_all.scale * unscaled).float()
     unused = ids.new_zeros(len(top))  # only diagnostics of the workflow read it
     targets = WorkerTargets(
         old_log_prob=old,
@@ -335,11 +341,6 @@ def loss(
         weights = preserve_loss_scale(targets.divergence_weight, losses.divergence)
         targets = replace(targets, divergence_weight=weights)
         losses = branch_losses(method, targets, log_prob, student_top)
-    trained = by_token(~routes.dropped)
-    if of_all is not None:
-        weight = float(unscaled_weights(nats, method.entropy_beta, spread).sum()) if len(nats) else 0.0
-        part = Totals(int(trained.sum()), int(distilled.sum()), weight)
-        _check_part(part, of_all)
     denominator = max(1, int(trained.sum()) if of_all is None else of_all.tokens)
     metrics = {f"loss/{name}": (value.detach() / denominator).item() for name, value in losses.by_branch.items()}
     logged = logged_branches(method.branches)
@@ -386,34 +387,32 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
         ValueError: if they are not one finite number and one id for each rollout.
     """
     for name, given in (("rewards", rewards), ("groups", groups)):
-        if isinstance(given, Set | Mapping):
+        if isinstance(given, Set | Mapping) or not hasattr(given, "__len__"):
             raise ValueError(f"{name} is a {type(given).__name__}: give a list, one for each rollout in their order")
+    numbers = _tensor("rewards", rewards, "a number for each rollout").float()
     try:
-        counts = len(rewards), len(groups)
         if not isinstance(groups, Tensor) or groups.is_floating_point() or groups.dtype == torch.bool:
             # tensors of one number are equal by identity only
             ids = [group.item() if isinstance(group, Tensor) else group for group in groups]
             for row, group in enumerate(ids):
                 if group is None or group != group:
-                    raise ValueError(f"groups: rollout {row} has {group}: give an id for each")
+                    raise ValueError(f"rollout {row} has {group}")
             places = {group: number for number, group in enumerate(dict.fromkeys(ids))}
             groups = torch.tensor([places[group] for group in ids])
-        if (given := torch.as_tensor(rewards)).is_complex():
-            raise ValueError("complex numbers")
-        numbers = given.detach().float().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"rewards and groups: give a number and an id for each rollout ({error})") from error
-    if counts[0] != counts[1]:
-        raise ValueError(f"{counts[0]} rewards, {counts[1]} groups: give both for every rollout")
-    if not counts[0]:
-        raise ValueError("no rollouts")
+        raise ValueError(f"groups: give an id for each rollout ({error})") from error
+    groups = _tensor("groups", groups, "an id for each rollout")
     for name, values in (("rewards", numbers), ("groups", groups)):
         if values.dim() != 1:
             raise ValueError(f"{name} has {values.dim()} dimensions: give one value for each rollout")
+    if len(numbers) != len(groups):
+        raise ValueError(f"{len(numbers)} rewards, {len(groups)} groups: give both for every rollout")
+    if not len(numbers):
+        raise ValueError("no rollouts")
     if not numbers.isfinite().all():
         row = int((~numbers.isfinite()).nonzero()[0])
         raise ValueError(f"rewards: rollout {row} has {numbers[row].item()}: give finite numbers")
-    return numbers, groups.cpu()
+    return numbers, groups
 
 
 def _rows(rows: Tensor | Sequence[int] | None, rollouts: int) -> Tensor:
@@ -429,22 +428,30 @@ def _rows(rows: Tensor | Sequence[int] | None, rollouts: int) -> Tensor:
 
 def _tensor(name: str, values: Any, wanted: str) -> Tensor:
     try:
-        return torch.as_tensor(values).cpu()
+        if _is_plain(found := torch.as_tensor(values)):
+            return found.detach().cpu()
+        raise ValueError("complex, sparse or without values")
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: give {wanted} ({error})") from error
 
 
+def _is_plain(values: Tensor) -> bool:
+    dense = values.layout == torch.strided and not values.is_nested
+    return dense and not values.is_meta and not values.is_complex()
+
+
 def _flags(name: str, values: Tensor | Sequence[bool], rollouts: int, otherwise: str = "") -> Tensor:
-    found = _of_rollouts(name, values, rollouts)
+    found = _of_rollouts(name, values, rollouts, otherwise)
     if ((found != 0) & (found != 1)).any():
         raise ValueError(f"{name}: give true and false{otherwise}")
     return found.bool()
 
 
-def _of_rollouts(name: str, values: Tensor | Sequence[Any], rollouts: int) -> Tensor:
-    found = _tensor(name, values, f"one value for each of {rollouts} rollouts")
+def _of_rollouts(name: str, values: Tensor | Sequence[Any], rollouts: int, otherwise: str = "") -> Tensor:
+    found = _tensor(name, values, wanted := f"one value for each of {rollouts} rollouts{otherwise}")
     if found.shape != (rollouts,):
-        raise ValueError(f"{name} has the shape {[*found.shape]}: give one value for each of {rollouts} rollouts")
+        what = f"{name} has the shape {[*found.shape]}" if found.dim() else f"{name} = {found.item()}"
+        raise ValueError(f"{what}: give {wanted}")
     return found
 
 
@@ -452,10 +459,8 @@ def _correct(rewards: Tensor, correct: Tensor | Sequence[bool] | float | None) -
     """[rollouts] c_i."""
     if correct is None:
         if (other := rewards[(rewards != 0) & (rewards != 1)]).numel():
-            raise ValueError(
-                f"rewards has {other[0].item()!r}: if not 1 and 0, give `correct`, the correct ones or their least "
-                "reward, such as 0.5"
-            )
+            how = "give `correct`, the correct ones or their least reward, such as 0.5"
+            raise ValueError(f"rewards has {other[0].item()!r}: if not 1 and 0, {how}")
         return rewards == 1
     if getattr(correct, "ndim", None) == 0:
         correct = correct.item()  # type: ignore[union-attr]  # a number of NumPy's or torch's
@@ -520,9 +525,10 @@ def _check_part(part: Totals, of_all: Totals) -> None:
         raise ValueError(f"of_all = {of_all}: weight <= distilled <= tokens; add the totals of all parts")
 
 
-def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values | None]) -> None:
-    """Check that all values have the same rollouts and tokens."""
+def _check_shapes(rollouts: int, there: str, response_ids: Values, others: dict[str, Values | None]) -> None:
+    """Check that all values have the same rollouts and tokens, and are all padded or all ragged, on one device."""
     every = {"response_ids": response_ids} | others
+    device = None
     for name, given in every.items():
         if given is None and name not in {"response_ids", "logits"}:
             continue
@@ -530,10 +536,15 @@ def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values 
         kind = "int64" if name == "response_ids" else "real numbers"
         for row in rows:
             right = row.dtype in (torch.int64, torch.int32) if kind == "int64" else row.is_floating_point()
-            if row.is_meta or row.layout != torch.strided:
-                raise ValueError(f"{name}: give a dense tensor with values")
-            if row.is_complex() or not (right or name == "response_mask"):
+            if row.device != (device := device or row.device):
+                raise ValueError(f"{name} is on {row.device}, response_ids on {device}: put all on one device")
+            if not (right or name == "response_mask"):
                 raise ValueError(f"{name} has the dtype {row.dtype}: give {kind}")
+            if not _is_plain(row):
+                raise ValueError(f"{name}: give a dense tensor with values")
+        if isinstance(given, Tensor) == (others["response_mask"] is None):
+            kind = type(given).__name__
+            raise ValueError(f"{name} is a {kind}: padded values need response_mask, ragged ones have none")
         wanted = ["rollouts", "tokens", "vocabulary"][not isinstance(given, Tensor) : 3 if "logits" in name else 2]
         for row in rows:
             if row.dim() != len(wanted):
@@ -542,7 +553,7 @@ def _check_shapes(rollouts: int, response_ids: Values, others: dict[str, Values 
     for name, given in every.items():
         found = expected if given is None else _lengths(given)
         if len(found) != rollouts:
-            raise ValueError(f"{name} has {len(found)} rollouts: there are {rollouts} rewards")
+            raise ValueError(f"{name} has {len(found)} rollouts: {there}")
         for row, (own, length) in enumerate(zip(found, expected, strict=True)):
             if own not in {None, length}:
                 raise ValueError(f"{name} has {own} tokens for rollout {row}: response_ids has {length}")
@@ -564,9 +575,7 @@ def _lengths(values: Values) -> list[int | None]:
 def _flat(name: str, values: Values, mask: Tensor | None, rollouts: Tensor) -> Tensor:
     """[tokens, ...] of these rollouts, one after another."""
     if isinstance(values, Tensor):
-        if mask is None:
-            raise ValueError("padded values need response_mask")
-        return values[mask.bool() & rollouts[:, None].to(mask.device)]
+        return values[mask.bool() & rollouts[:, None].to(mask.device)]  # type: ignore[union-attr]  # _check_shapes
     chosen = rollouts.nonzero().flatten().tolist()
     for row in chosen:
         if values[row] is None:

@@ -12,7 +12,9 @@ from helpers import CONTEXTS, METHODS, Sample, first_correct_sibling, load_metho
 from torch import Tensor
 
 import srpo
+from srpo import functional
 from srpo.benchmarks import prompts
+from srpo.experiment.config import Training
 
 ROLLOUTS, TOKENS, VOCABULARY = 16, 4, 7
 GROUPS = torch.arange(ROLLOUTS) % 4  # the rollouts of a question need not be adjacent
@@ -269,12 +271,29 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ({"logits": lambda x: x.detach().numpy()}, "logits is a ndarray: give a tensor"),
         ({"logits": None}, "logits is a NoneType: give a tensor"),
         ({"response_mask": lambda x: 0.5 * x}, "response_mask: give 0 and 1, or true and false"),
-        ({"rewards": lambda _: None}, "rewards and groups: give a number and an id for each rollout"),
-        ({"rewards": lambda x: ["a"] * len(x)}, "rewards and groups: give a number and an id for each rollout"),
-        ({"groups": lambda x: changed(x.float(), 2, math.nan)}, "groups: rollout 2 has nan: give an id for each"),
+        ({"rewards": lambda _: None}, "rewards is a NoneType: give a list, one for each rollout in their order"),
+        ({"rewards": iter}, "rewards is a .*iterator: give a list, one for each rollout in their order"),
+        ({"rewards": Tensor.to_sparse}, "rewards: give a number for each rollout .complex, sparse or without values"),
+        ({"groups": lambda x: x.to("meta")}, "groups: give an id for each rollout .complex, sparse or without values"),
+        (
+            {"correct": lambda _: True},
+            "correct = True: give one value for each of 16 rollouts, or one number, the ",
+        ),
+        ({"teacher_logits": list}, "teacher_logits is a list: padded values need response_mask, ragged ones have none"),
+        (
+            {"logits": list, "teacher_logits": list, "response_ids": list},
+            "response_ids is a list: padded values need response_mask, ragged ones have none",
+        ),
+        ({"rows": lambda _: [0, 1], "of_all": lambda _: NONE}, "response_ids has 16 rollouts: there are 2 rows"),
+        ({"response_ids": lambda x: x.to("meta")}, "^response_ids: give a dense tensor with values$"),
+        ({"rewards": lambda x: ["a"] * len(x)}, "rewards: give a number for each rollout .too many dimensions 'str'"),
+        (
+            {"groups": lambda x: changed(x.float(), 2, math.nan)},
+            "groups: give an id for each rollout .rollout 2 has",
+        ),
         ({"groups": lambda x: set(x.tolist())}, "groups is a set: give a list, one for each rollout in their order"),
         ({"groups": lambda x: dict(enumerate(x.tolist()))}, "groups is a dict: give a list, one for each rollout in"),
-        ({"groups": lambda x: [[0]] * len(x)}, "rewards and groups: give a number and an id for each rollout"),
+        ({"groups": lambda x: [[0]] * len(x)}, "groups: give an id for each rollout .unhashable type: 'list'"),
         ({"correct": lambda _: math.nan}, "correct = nan: give the least reward of a correct rollout"),
         ({"correct": lambda _: ["yes"] * len(REWARDS)}, "correct: give one value for each of 16 rollouts"),
         ({"method": lambda _: {}}, "method is a dict: give a name, or what load_method returns"),
@@ -300,7 +319,7 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ),
         ({"of_all": lambda _: NONE}, "rows and of_all go together"),
         ({"rows": lambda _: "01", "of_all": lambda _: NONE}, "^rows: give places of rollouts, each once \\("),
-        ({"logits": lambda x: x.to("meta")}, "^logits: give a dense tensor with values$"),
+        ({"logits": lambda x: x.to("meta")}, "^logits is on meta, response_ids on cpu: put all on one device$"),
         ({"logits": lambda x: x.detach().to_sparse()}, "^logits: give a dense tensor with values$"),
         ({"rows": lambda _: [0], "of_all": lambda _: 40}, "of_all = 40: give the sum of what srpo.totals returns"),
         ({"logits": lambda x: x.softmax(-1)}, "^logits are probabilities: give logits, or log-probs$"),
@@ -400,6 +419,11 @@ def test_what_is_refused() -> None:
         ValueError, match=r"^method srpo: entropy_beta = -1: input should be greater than or equal to 0$"
     ):
         srpo.load_method(entropy_beta=-1)
+    with pytest.raises(ValueError, match="num_generations: unknown key; rollouts_per_question belongs into your train"):
+        srpo.load_method(num_generations=8)
+    assert {*functional._OF_A_LOOP} < Training.model_fields.keys()
+    with pytest.raises(ValueError, match=r"^method srpo: teacher_context = 'sibling': give a mapping with solution, f"):
+        srpo.load_method(teacher_context="sibling")
     with pytest.raises(ValueError, match=r"^method grpo: entropy_beta = 1.0: no branch of the method distils$"):
         srpo.load_method("grpo", entropy_beta=1)
     with pytest.raises(ValueError, match=r"^method srpo: teacher = 'frozen': give a mapping with the key kind: one of"):
@@ -587,13 +611,13 @@ def test_the_students_logits_are_not_the_teachers() -> None:
     [
         (
             {"groups": [None] * 16},
-            "rewards and groups: give a number and an id for each rollout (groups: rollout 0 has None",
+            "groups: give an id for each rollout (rollout 0 has None)",
         ),
         (
             {"groups": [math.nan] * 16},
-            "rewards and groups: give a number and an id for each rollout (groups: rollout 0 has nan",
+            "groups: give an id for each rollout (rollout 0 has nan)",
         ),
-        ({"rewards": [1j] * 16}, "rewards and groups: give a number and an id for each rollout (complex numbers)"),
+        ({"rewards": [1j] * 16}, "rewards: give a number for each rollout (complex, sparse or without values)"),
         ({"method": "srpo_success_buffer", "earlier": [2] * 16}, "earlier: give true and false"),
         ({"method": "sdpo_feedback", "feedback": [0.5] * 16}, "feedback: give true and false"),
         ({"step": True}, "step = True: give a whole number, from 1"),

@@ -145,20 +145,21 @@ def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> li
 
 
 def _also_valid(model: type[Config], path: Sequence[int | str], error: Mapping[str, Any]) -> str:
-    """The end of a message: the kinds that a mapping may have, and whether the key may be null."""
+    """The end of a message: the kinds that a mapping may have or its keys, and whether the key may be null."""
     annotations = _annotations(model, path)
-    kinds = [
-        repr(kind)
-        for annotation in annotations
-        for each in _classes(annotation)
-        if (field := each.model_fields.get("kind"))
-        for kind in get_args(field.annotation)
-    ]
-    listed = {"union_tag_not_found": "; give one of ", "model_attributes_type": ": one of "}.get(error["type"])
+    classes = [each for annotation in annotations for each in _classes(annotation)]
+    kinds = [get_args(each.model_fields["kind"].annotation) for each in classes if "kind" in each.model_fields]
+    names = ", ".join(repr(kind) for each in kinds for kind in each)
+    keys = ", ".join(key for each in classes[:1] for key in each.model_fields if len(each.model_fields) < 6)
+    listed = {
+        "union_tag_not_found": f"; give one of {names}",
+        "model_attributes_type": f": one of {names}",
+        "model_type": f" with {keys}" * bool(keys),
+    }.get(error["type"], "")
     # the file's own rules (value_error) are about more than one key; another kind of model or benchmark may allow null
     no_null = error["type"] in ("value_error", "missing") or error["input"] is None
     null = not no_null and any(NoneType in get_args(each) for each in annotations)
-    return (f"{listed}{', '.join(kinds)}" if listed else "") + (", or null" if null else "")
+    return listed + (", or null" if null else "")
 
 
 def _annotations(model: type[Config], path: Iterable[int | str]) -> list[Any]:

@@ -326,7 +326,7 @@ def test_run_outside_the_matrix() -> None:
         ),
         (
             {"overrides": {"srpo": {"second_routing": "grpo", "first_phase_steps": 1}}},
-            ["methods.srpo.second_routing = 'grpo': give a mapping, or null"],
+            ["methods.srpo.second_routing = 'grpo': give a mapping with correct_with_sibling, "],
         ),
         (
             {"overrides": {"srpo": {"second_routing": TYPO, "first_phase_steps": 1}}},
