@@ -22,9 +22,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from srpo.experiment.config import Precision
+from srpo.experiment.config import Precision, TransformerShape
 from srpo.files import read_json
 from srpo.inputs.errors import SrpoError
+from srpo.inputs.mistakes import validated
+from srpo.inputs.schema import Count, Positive
 from srpo.machine import check_products
 from srpo.rollout.interface import Completion, SamplingParams
 
@@ -115,22 +117,12 @@ def _zero_after(falling: Tensor, top_p: float) -> Tensor:
 # ---------------------------------------------------------------- model
 
 
-@dataclass(frozen=True)
-class _Shape:
+class _Shape(TransformerShape):
     """What the engine needs of a configuration of Qwen3 or Llama, which normalises no queries and keys."""
 
-    vocab: int
-    hidden: int
-    feed_forward: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    positions: int
-    eps: float
-    rope_theta: float
-    tied: bool
-    qk_norm: bool
+    max_position_embeddings: Count
+    rms_norm_eps: Positive
+    rope_theta: Positive
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> _Shape:
@@ -152,27 +144,8 @@ class _Shape:
             if found not in allowed:
                 needed = " or ".join(map(repr, allowed))
                 raise SrpoError(f"model configuration: {key} = {found!r}: the embedded engine needs {needed}")
-        keys = {
-            "vocab": "vocab_size",
-            "hidden": "hidden_size",
-            "feed_forward": "intermediate_size",
-            "layers": "num_hidden_layers",
-            "heads": "num_attention_heads",
-            "kv_heads": "num_key_value_heads",
-            "head_dim": "head_dim",
-            "positions": "max_position_embeddings",
-            "eps": "rms_norm_eps",
-            "rope_theta": "rope_theta",
-        }
-        given = {**config, "rope_theta": rope.get("rope_theta")}
-        for key in keys.values():
-            if not isinstance(given.get(key), int | float):
-                raise SrpoError(f"model configuration: {key} = {given.get(key)!r}: a number is needed")
-        return cls(
-            **{field: given[key] for field, key in keys.items()},
-            tied=bool(config.get("tie_word_embeddings")),
-            qk_norm=config["model_type"] == "qwen3",
-        )
+        given = {"tie_word_embeddings": False, **config, "rope_theta": rope.get("rope_theta")}
+        return validated(cls, {key: given.get(key) for key in cls.model_fields}, "model configuration")
 
 
 @dataclass
@@ -199,9 +172,10 @@ class _Cache:
     @classmethod
     def empty(cls, shape: _Shape, rows: int, prompt: int, columns: int, dtype: torch.dtype) -> _Cache:
         """Allocate; the ``prompt`` first columns are padding until a prompt is written there."""
-        keys = torch.empty(shape.layers, rows, shape.kv_heads, shape.head_dim, columns, dtype=dtype)
-        values = torch.empty(shape.layers, rows, shape.kv_heads, columns, shape.head_dim, dtype=dtype)
-        bias = torch.zeros(rows, shape.kv_heads, columns, dtype=dtype)
+        layers, heads, dim = shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim
+        keys = torch.empty(layers, rows, heads, dim, columns, dtype=dtype)
+        values = torch.empty(layers, rows, heads, columns, dim, dtype=dtype)
+        bias = torch.zeros(rows, heads, columns, dtype=dtype)
         keys[..., :prompt] = 0
         values[..., :prompt, :] = 0
         bias[..., :prompt] = MASKED
@@ -256,26 +230,26 @@ class EmbeddedEngine:
         self._loaded = False
 
         exponents = torch.arange(0, shape.head_dim, 2).float() / shape.head_dim
-        angles = torch.outer(torch.arange(shape.positions).float(), 1 / shape.rope_theta**exponents)
+        angles = torch.outer(torch.arange(shape.max_position_embeddings).float(), 1 / shape.rope_theta**exponents)
         self._rotation = torch.polar(torch.ones_like(angles), angles)  # complex64 [positions, head_dim / 2]
 
-        heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
+        heads, kv_heads, dim = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
         empty = partial(torch.empty, dtype=self._dtype)
         self._layers = [
             _Layer(
-                attention_norm=empty(shape.hidden),
-                qkv=empty((heads + 2 * kv_heads) * dim, shape.hidden),
-                qk_norm=empty(heads + kv_heads, dim) if shape.qk_norm else None,
-                out=empty(shape.hidden, heads * dim),
-                mlp_norm=empty(shape.hidden),
-                gate_up=empty(2 * shape.feed_forward, shape.hidden),
-                down=empty(shape.hidden, shape.feed_forward),
+                attention_norm=empty(shape.hidden_size),
+                qkv=empty((heads + 2 * kv_heads) * dim, shape.hidden_size),
+                qk_norm=empty(heads + kv_heads, dim) if shape.model_type == "qwen3" else None,
+                out=empty(shape.hidden_size, heads * dim),
+                mlp_norm=empty(shape.hidden_size),
+                gate_up=empty(2 * shape.intermediate_size, shape.hidden_size),
+                down=empty(shape.hidden_size, shape.intermediate_size),
             )
-            for _ in range(shape.layers)
+            for _ in range(shape.num_hidden_layers)
         ]
-        self._embedding = empty(shape.vocab, shape.hidden)
-        self._norm = empty(shape.hidden)
-        self._head = self._embedding if shape.tied else empty(shape.vocab, shape.hidden)
+        self._embedding = empty(shape.vocab_size, shape.hidden_size)
+        self._norm = empty(shape.hidden_size)
+        self._head = self._embedding if shape.tie_word_embeddings else empty(shape.vocab_size, shape.hidden_size)
         self._weights = self._name_weights()
 
     @classmethod
@@ -311,7 +285,7 @@ class EmbeddedEngine:
             SrpoError: on a missing, unexpected or mis-shaped tensor; the weights are then unchanged.
         """
         tensors = dict(named_tensors)
-        if self._shape.tied:
+        if self._shape.tie_word_embeddings:
             tensors.pop("lm_head.weight", None)
         for problem, names in (
             ("missing", self._weights.keys() - tensors.keys()),
@@ -359,13 +333,14 @@ class EmbeddedEngine:
     def _name_weights(self) -> dict[str, tuple[Tensor, tuple[int, ...]]]:
         """Map each Hugging Face name to the view of our storage it is copied into, and to its shape there."""
         shape = self._shape
-        heads, kv_heads, dim, hidden = shape.heads, shape.kv_heads, shape.head_dim, shape.hidden
+        heads, kv_heads, dim = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
+        hidden = shape.hidden_size
         weights = {
-            "model.embed_tokens.weight": (self._embedding, (shape.vocab, hidden)),
+            "model.embed_tokens.weight": (self._embedding, (shape.vocab_size, hidden)),
             "model.norm.weight": (self._norm, (hidden,)),
         }
-        if not shape.tied:
-            weights["lm_head.weight"] = (self._head, (shape.vocab, hidden))
+        if not shape.tie_word_embeddings:
+            weights["lm_head.weight"] = (self._head, (shape.vocab_size, hidden))
         for index, layer in enumerate(self._layers):
             query, key, value = layer.qkv.split([heads * dim, kv_heads * dim, kv_heads * dim])
             gate, up = layer.gate_up.chunk(2)
@@ -376,9 +351,9 @@ class EmbeddedEngine:
                 "self_attn.v_proj": (value, (kv_heads * dim, hidden)),
                 "self_attn.o_proj": (layer.out, (hidden, heads * dim)),
                 "post_attention_layernorm": (layer.mlp_norm, (hidden,)),
-                "mlp.gate_proj": (gate, (shape.feed_forward, hidden)),
-                "mlp.up_proj": (up, (shape.feed_forward, hidden)),
-                "mlp.down_proj": (layer.down, (hidden, shape.feed_forward)),
+                "mlp.gate_proj": (gate, (shape.intermediate_size, hidden)),
+                "mlp.up_proj": (up, (shape.intermediate_size, hidden)),
+                "mlp.down_proj": (layer.down, (hidden, shape.intermediate_size)),
             }
             if layer.qk_norm is not None:
                 own |= {
@@ -394,22 +369,23 @@ class EmbeddedEngine:
         longest = max(map(len, prompt_ids), default=0)
         if not all(prompt_ids):
             raise SrpoError("a prompt has no tokens: give at least one")
-        if longest + max_new_tokens > self._shape.positions:
+        if longest + max_new_tokens > self._shape.max_position_embeddings:
             raise SrpoError(
                 f"prompt of {longest} tokens + max_new_tokens = {max_new_tokens} exceed the model's"
-                f" max_position_embeddings = {self._shape.positions}"
+                f" max_position_embeddings = {self._shape.max_position_embeddings}"
             )
 
     def _chunks(self, rows: list[_Row], max_new_tokens: int) -> Iterator[list[_Row]]:
         """Cut rows, sorted by prompt length, so that each chunk fits the batch and memory bounds."""
         shape = self._shape
+        a_token = self._dtype.itemsize * 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
         count = -(-len(rows) // self._max_batch)
         even = -(-len(rows) // max(count, 1))
         chunk: list[_Row] = []
         for row in rows:
             # Logits, float32, count four times: sampling holds a few tensors of their size.
-            numbers = 2 * shape.layers * shape.kv_heads * shape.head_dim * (len(row.prompt) + max_new_tokens)
-            most = max(1, min(even, self._memory_bytes // (self._dtype.itemsize * numbers + 16 * shape.vocab)))
+            needed = a_token * (len(row.prompt) + max_new_tokens) + 16 * shape.vocab_size
+            most = max(1, min(even, self._memory_bytes // needed))
             if len(chunk) >= most:
                 yield chunk
                 chunk = []
@@ -518,7 +494,7 @@ class EmbeddedEngine:
             Logits of the next token, float32 [rows, vocabulary].
         """
         shape, rows, used = self._shape, len(tokens), column + 1
-        flat = rows * shape.kv_heads
+        flat = rows * shape.num_key_value_heads
         rotation = self._rotation[positions]
         bias = cache.bias[:rows].view(flat, 1, -1)[..., :used]
         hidden = self._embedding[tokens]
@@ -541,25 +517,28 @@ class EmbeddedEngine:
     def _project(self, layer: _Layer, hidden: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of tokens [n, hidden]: [n, heads or kv_heads, head_dim], rotated by position."""
         shape = self._shape
-        rotated = shape.heads + shape.kv_heads
-        normed = F.rms_norm(hidden, (shape.hidden,), layer.attention_norm, shape.eps)
+        rotated = shape.num_attention_heads + shape.num_key_value_heads
+        normed = self._normed(hidden, layer.attention_norm)
         heads = F.linear(normed, layer.qkv).view(len(hidden), -1, shape.head_dim)
         query_key = heads[:, :rotated]
         if layer.qk_norm is not None:
-            query_key = F.rms_norm(query_key, (shape.head_dim,), eps=shape.eps).mul_(layer.qk_norm)
+            query_key = F.rms_norm(query_key, (shape.head_dim,), eps=shape.rms_norm_eps).mul_(layer.qk_norm)
         pairs = torch.view_as_complex(query_key.float().unflatten(-1, (-1, 2)))
         query_key = torch.view_as_real(pairs * rotation[:, None]).flatten(-2).to(self._dtype)
-        return query_key[:, : shape.heads], query_key[:, shape.heads :], heads[:, rotated:]
+        query, key = query_key.split([shape.num_attention_heads, shape.num_key_value_heads], dim=1)
+        return query, key, heads[:, rotated:]
 
     def _finish_layer(self, layer: _Layer, hidden: Tensor, mixed: Tensor) -> None:
         """Add the attention's output and the feed-forward block to ``hidden`` in place."""
         hidden.addmm_(mixed, layer.out.T)
-        normed = F.rms_norm(hidden, (self._shape.hidden,), layer.mlp_norm, self._shape.eps)
-        gate, up = F.linear(normed, layer.gate_up).chunk(2, dim=-1)
+        gate, up = F.linear(self._normed(hidden, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
         hidden.addmm_(F.silu(gate).mul_(up), layer.down.T)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(F.rms_norm(hidden, (self._shape.hidden,), self._norm, self._shape.eps), self._head).float()
+        return F.linear(self._normed(hidden, self._norm), self._head).float()
+
+    def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(hidden, weight.shape, weight, self._shape.rms_norm_eps)
 
 
 def _rotation_order(storage: Tensor, head_dim: int) -> Tensor:
