@@ -85,27 +85,11 @@ class FamiliesCorpus:
         return probes
 
 
-def _factors(entry: Mapping[str, Any]) -> str:
-    return "factors of " + ", ".join(map(str, entry["metadata"]["numbers"]))
-
-
-def _sum(entry: Mapping[str, Any]) -> str:
-    return f"{entry['metadata']['expression']} = {entry['answer']}"
-
-
-def _spelling(entry: Mapping[str, Any]) -> str:
-    return f"{' '.join(entry['metadata']['word'])} -> {' '.join(entry['answer'])}"
-
-
-def _reversal(entry: Mapping[str, Any]) -> str:
-    return f"the last of {len(entry['metadata']['words'])} words first"
-
-
 WORKINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "gcd": _factors,
-    "chain_sum": _sum,
-    "spell_backward": _spelling,
-    "word_sequence_reversal": _reversal,
+    "gcd": lambda entry: "factors of " + ", ".join(map(str, entry["metadata"]["numbers"])),
+    "chain_sum": lambda entry: f"{entry['metadata']['expression']} = {entry['answer']}",
+    "spell_backward": lambda entry: f"{' '.join(entry['metadata']['word'])} -> {' '.join(entry['answer'])}",
+    "word_sequence_reversal": lambda entry: f"the last of {len(entry['metadata']['words'])} words first",
 }
 """The reasoning of a right response to a task of reasoning-gym, from the question's entry. A task that is not here has
 no warm start."""
@@ -116,6 +100,9 @@ class SplitsCorpus:
 
     A plain response to a multiple-choice question guesses. To a task of reasoning-gym (:data:`WORKINGS`) it is right:
     how to write the answer can be learnt from a few hundred responses, how to find it cannot.
+
+    Raises:
+        SrpoError: if there is no such question.
     """
 
     LETTERS = "ABCD"
@@ -125,19 +112,17 @@ class SplitsCorpus:
     """Probability that an informed response ends with the letter of its solution."""
     OPENINGS = ("Compare the options.", "Look at each option.", "Work through the question.", "Rule options out.")
     CLOSINGS = ("Option {} fits best.", "That leaves {}.", "So {} is right.")
+    NOTHING = (
+        f"neither multiple-choice questions nor a task of reasoning-gym among {', '.join(WORKINGS)}; give the "
+        "experiment a benchmark that has them"
+    )
 
     def __init__(self, settings: WarmStart, train_splits: dict[str, Path]) -> None:
-        self._questions = {
-            name: questions
-            for name, path in sorted(train_splits.items())
-            if (questions := [q for q in read_split(path) if q.ground_truth in self.LETTERS or _task(q) in WORKINGS])
-        }
+        found = {name: [q for q in read_split(path) if self._teaches(q)] for name, path in sorted(train_splits.items())}
+        self._questions = {name: questions for name, questions in found.items() if questions}
         if not self._questions:
-            raise SrpoError(
-                f"warm_start.corpus = splits: {', '.join(train_splits) or 'no splits'}: neither multiple-choice "
-                f"questions nor a task of reasoning-gym among {', '.join(WORKINGS)}; give the experiment a benchmark "
-                "that has them"
-            )
+            where = f"warm_start.corpus = {settings.corpus}: {', '.join(train_splits) or 'no splits'}"
+            raise SrpoError(f"{where}: {self.NOTHING}")
         self._informed_fraction = settings.informed_fraction
 
     def draw(self, rng: random.Random) -> Example:
@@ -146,10 +131,10 @@ class SplitsCorpus:
             return Example(question.messages, self._response(question, self.CORRECT_PROBABILITY, rng))
         solution = self._response(question, 1.0, rng)
         informed = self._response(question, self.COPY_PROBABILITY, rng)
-        return Example(teacher_messages(question.messages, solution), informed, solution)
+        return Example(teacher_messages(question.messages, solution), informed, strip_thinking(solution))
 
     def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
-        """Draw ``n`` questions of each split with a made-up right answer."""
+        """Draw ``n`` questions of each split with a right answer."""
         return {
             name: [
                 (question, teacher_messages(question.messages, self._response(question, 1.0, rng)))
@@ -157,6 +142,9 @@ class SplitsCorpus:
             ]
             for name, questions in self._questions.items()
         }
+
+    def _teaches(self, question: Question) -> bool:
+        return question.ground_truth in self.LETTERS or _task(question) in WORKINGS
 
     def _response(self, question: Question, right: float, rng: random.Random) -> str:
         """A response whose letter is right with probability ``right``, or whose working is."""
@@ -179,44 +167,23 @@ def _compose(reasoning: str, answer: str) -> str:
     return f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
 
-class FilesCorpus:
+class FilesCorpus(SplitsCorpus):
     """Questions of the train splits with the right responses that their files give.
 
     An informed response is the one that is shown.
-
-    Raises:
-        SrpoError: if no question has a response.
     """
 
-    def __init__(self, settings: WarmStart, train_splits: dict[str, Path]) -> None:
-        found = {name: [q for q in read_split(path) if q.response] for name, path in sorted(train_splits.items())}
-        self._questions = {name: questions for name, questions in found.items() if questions}
-        if not self._questions:
-            where = f"warm_start.corpus = files: {', '.join(train_splits) or 'no splits'}"
-            raise SrpoError(f"{where}: no question has a response; give the train file a column response")
-        self._informed_fraction = settings.informed_fraction
+    NOTHING = "no question has a response; give the train file a column response"
 
     def responses(self) -> list[str]:
         """All responses that can be drawn."""
         return [str(question.response) for questions in self._questions.values() for question in questions]
 
-    def draw(self, rng: random.Random) -> Example:
-        """Draw one example."""
-        question = rng.choice(self._questions[rng.choice(list(self._questions))])
-        response = str(question.response)
-        if rng.random() >= self._informed_fraction:
-            return Example(question.messages, response)
-        return Example(teacher_messages(question.messages, response), response, strip_thinking(response))
+    def _teaches(self, question: Question) -> bool:
+        return bool(question.response)
 
-    def probes(self, rng: random.Random, n: int) -> dict[str, list[tuple[Question, Messages]]]:
-        """Draw ``n`` questions of each split with their responses."""
-        return {
-            name: [
-                (question, teacher_messages(question.messages, str(question.response)))
-                for question in rng.sample(questions, min(n, len(questions)))
-            ]
-            for name, questions in self._questions.items()
-        }
+    def _response(self, question: Question, right: float, rng: random.Random) -> str:
+        return str(question.response)
 
 
 def open_corpus(settings: WarmStart, train_splits: dict[str, Path]) -> Corpus:
