@@ -14,36 +14,26 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 
-# Okabe and Ito's palette, which people with colour blindness can tell apart. A method keeps its colour
-# in every figure. Methods that are not listed here get the spare styles, in the order of the experiment.
-_METHOD_COLOURS = {
-    "grpo": "#0072B2",
-    "sdpo": "#D55E00",
-    "srpo": "#009E73",
-    "srpo_without_weighting": "#CC79A7",
-    "advantage_mix": "#E69F00",
-    "sdpo_failed_only": "#56B4E9",
-    "sdpo_correct_only": "#7A5195",
+# Okabe and Ito's palette, which people with colour blindness can tell apart. Lines differ in dash pattern too, for
+# printing in grey. A method keeps its style in every figure. Methods that are not listed here get the spare styles, in
+# the order of the experiment.
+_METHODS: dict[str, tuple[str, tuple[float, ...], str]] = {
+    "grpo": ("#0072B2", (), "o"),
+    "sdpo": ("#D55E00", (4, 1.5), "s"),
+    "srpo": ("#009E73", (), "D"),
+    "srpo_without_weighting": ("#CC79A7", (4, 1.5), "^"),
+    "advantage_mix": ("#E69F00", (1, 1), "v"),
+    "sdpo_failed_only": ("#56B4E9", (2, 1), "<"),
+    "sdpo_correct_only": ("#7A5195", (2, 1), ">"),
     # controls: a shade of their method
-    "grpo_at_srpo_settings": "#003A5C",
-    "srpo_equal_loss_scale": "#73C9AD",
-    "grpo_with_anchor": "#6BAED6",
+    "grpo_at_srpo_settings": ("#003A5C", (1, 1), "H"),
+    "srpo_equal_loss_scale": ("#73C9AD", (1, 1), "d"),
+    "grpo_with_anchor": ("#6BAED6", (4, 1, 1, 1), "P"),
 }
 _SPARE_COLOURS = ["#332288", "#999933", "#882255", "#44AA99", "#555555"]
 _SPARE_COLOURS += ["#AA4499", "#88CCEE", "#DDCC77", "#117733", "#661100"]
 _SPARE_DASHES = [(6, 1.5, 1, 1.5), (4, 1.5), (1, 1)]
 _SPARE_MARKERS = ["p", "h", "*", "d", "8", "^", "v"]
-# Lines differ in dash pattern too, for printing in grey.
-_METHOD_DASHES = {
-    **{"grpo": (), "sdpo": (4, 1.5), "srpo": (), "srpo_without_weighting": (4, 1.5), "advantage_mix": (1, 1)},
-    **{"grpo_at_srpo_settings": (1, 1), "srpo_equal_loss_scale": (1, 1), "grpo_with_anchor": (4, 1, 1, 1)},
-    **{"sdpo_failed_only": (2, 1), "sdpo_correct_only": (2, 1)},
-}
-_METHOD_MARKERS = {
-    **{"grpo": "o", "sdpo": "s", "srpo": "D", "srpo_without_weighting": "^", "advantage_mix": "v"},
-    **{"grpo_at_srpo_settings": "H", "srpo_equal_loss_scale": "d", "grpo_with_anchor": "P"},
-    **{"sdpo_failed_only": "<", "sdpo_correct_only": ">"},
-}
 PHASE_COLOURS = {
     "generate": "#88AADD",
     "reward": "#99BB66",
@@ -62,10 +52,9 @@ def method_styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, dash pattern and marker of each method's line, as arguments of matplotlib."""
     # 10, 3 and 7 of them: no two methods share all three, and a colour that comes again has another dash and marker
     spare = zip(cycle(_SPARE_COLOURS), cycle(_SPARE_DASHES), cycle(_SPARE_MARKERS), strict=True)
-    known = {name: (_METHOD_COLOURS[name], _METHOD_DASHES[name], _METHOD_MARKERS[name]) for name in _METHOD_COLOURS}
     styles = {}
     for method in methods:
-        colour, dashes, marker = known.get(method) or next(spare)
+        colour, dashes, marker = _METHODS.get(method) or next(spare)
         styles[method] = {"color": colour, "linestyle": (0, dashes) if dashes else "-", "marker": marker}
     return styles
 
@@ -124,4 +113,4 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 def branch_colour(name: str) -> str:
     """The colour of the method that uses only this branch; grey if there is no such method."""
-    return _METHOD_COLOURS.get(name, "#7F7F7F")
+    return _METHODS[name][0] if name in _METHODS else "#7F7F7F"

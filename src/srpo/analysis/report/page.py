@@ -27,7 +27,7 @@ from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import RUN_KEY, Results, records
 from srpo.analysis.results.matrix import AVERAGE, BASE, planned
 from srpo.analysis.results.registered import registration_of
-from srpo.analysis.results.titles import MISSING, benchmark_title, method_title, run_title
+from srpo.analysis.results.titles import benchmark_title, method_title, run_title
 from srpo.analysis.results.verdicts import UNTESTED, VERDICTS, Finding, Outcome, contains_the_papers, findings
 from srpo.analysis.tables.clock_tables import measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table
@@ -44,8 +44,6 @@ _DOTS_PER_CSS_PIXEL = 150 / 96  # figures are saved at 150 dots per inch
 
 
 NO_DATA = "No data (yet)."
-
-_BARE_ANSWERS = "A bare letter, or one with a single tag, counts as an answer too, as in the SDPO repository."
 
 SAME = "same claim"
 """What the page says instead of a verdict if a claim is another one in this experiment."""
@@ -118,9 +116,8 @@ def render(results: Results, figures_dir: Path) -> str:
             stored=stored(results),
             cost=cost,
             clocks_measured=measured_clocks_table(results),
-            cost_total=_cost_total(results),
-            models=_models(results),
-            data=[_data(results, name) for name in results.experiment.benchmarks],
+            started=results.runs.dropna(subset=["wall_seconds"]),
+            results=results,
             examples=_examples(results),
             provenance=_provenance(results),
             checksums=_checksums(results),
@@ -165,7 +162,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"printable": printable, "minus": minus}
+    made.filters |= {"printable": printable, "minus": minus, "duration": duration, "number": number}
     made.filters["table_csv"] = lambda table: _csv_uri(table_csv(table.frame, table.digits))
     return made
 
@@ -387,73 +384,6 @@ def _example(results: Results, model: str, benchmark: str, budget: str) -> dict[
     first = records(here.head(1))[0]
     truth = shown_answer(results.experiment.benchmarks[benchmark].reward, first["ground_truth"])
     return {"heading": run_title(results, model, benchmark), "answers": answers, **first, "ground_truth": truth}
-
-
-# ---------------------------------------------------------------- models, data, cost
-
-
-def _models(results: Results) -> list[dict[str, Any]]:
-    found = []
-    for name, spec in results.experiment.every_base_model().items():
-        base = results.models.get(name, {})
-        start, made = base.get("warm_start") or {}, base.get("stored")
-        how = MISSING
-        if start and (settings := getattr(spec, "warm_start", None)):
-            shown = f"{100 * settings.informed_fraction:g} % of examples with a solution"
-            how = f"{start['steps']} steps, {shown}, loss {number(start.get('loss'), 3)}"
-        found.append(
-            {
-                "title": spec.title,
-                "parameters": f"{base['parameters']:,}" if base.get("parameters") else MISSING,
-                "warm_start": f"{how}; stored, made by commit {made['commit'][:12]}" if made else how,
-            }
-        )
-    return found
-
-
-def _data(results: Results, name: str) -> dict[str, Any]:
-    statistics = results.statistics.get(name, {})
-    unscored = statistics.get("reference_cannot_score") or {}
-    rows = statistics.get("rows", {})
-    reward = results.experiment.benchmarks[name].reward
-    reads_like_it = reward == "tool_use_reference"
-    notes = [_BARE_ANSWERS] if reward == "answer_match_reference" else []
-    notes += [
-        f"The reference's reading of tool calls can never reward {count} of {rows.get(split, '?')} {split} questions"
-        + (", and this experiment uses that reading." if reads_like_it else "; not used here.")
-        for split, count in unscored.items()
-        if count
-    ]
-    return {"title": benchmark_title(results, name), "notes": notes + _left_out(results, name)}
-
-
-def _left_out(results: Results, name: str) -> list[str]:
-    """A sentence for each model and split of which questions were left out because they are too long."""
-    sentences = []
-    for model in results.experiment.models:
-        lengths = results.lengths.get((model, name)) or {}
-        for split, found in (lengths.get("splits") or {}).items():
-            if left_out := found["left_out"]:
-                listed = ", ".join(f"{each['question']} ({each['tokens']} tokens)" for each in left_out[:5])
-                sentences.append(
-                    f"{len(left_out)} of {found['questions']} {split} questions are longer than "
-                    f"{lengths['max_prompt_length']} tokens for {results.experiment.models[model].title} and were left "
-                    f"out: {listed}{' and others' if len(left_out) > 5 else ''}."
-                )
-    return sentences
-
-
-def _cost_total(results: Results) -> str:
-    runs = results.runs.dropna(subset=["wall_seconds"])
-    if runs.empty:
-        return "No run has started yet."
-    peak = runs["peak_memory_gb"].max()
-    memory = "" if pd.isna(peak) else f", at most {peak:.2f} GB of memory in one process"
-    return (
-        f"{len(runs)} runs, {runs['steps'].sum():,.0f} training steps, "
-        f"{duration(runs['wall_seconds'].sum())} of training and "
-        f"{duration(runs['evaluation_wall_seconds'].sum())} of evaluation{memory}."
-    )
 
 
 # ---------------------------------------------------------------- provenance
