@@ -151,13 +151,13 @@ def _shown_side(estimate: Estimate) -> str:
 
 def _support(results: Results, outcome: Outcome, again: bool) -> str:
     """The interval of a lead, on how many benchmarks its sign is shown and where the other one is, and whether it is
-    shown for new benchmarks. The interval of one run does not cover others: then signs alone count.
+    shown for new benchmarks. The interval of one run does not cover others: then there is none, and signs count.
     """
     estimate = outcome.estimate
     assert estimate is not None
-    ends = interval(estimate.low, estimate.high)
+    ends = f" {interval(estimate.low, estimate.high)}" if estimate.covers_runs else ""
     if outcome.benchmarks < 2:
-        return f" {ends}" * bool(ends)
+        return ends
     several = outcome.several_seeds
     sides = {name: _shown_side(each) if several else _side(each.value) for name, each in outcome.on_each.items()}
     other = [name for name, side in sides.items() if side == _side(-estimate.value)]
@@ -169,14 +169,14 @@ def _support(results: Results, outcome: Outcome, again: bool) -> str:
     opposite = f", {_side(-estimate.value)} on {names}" if names else ""
     beyond = outcome.over_benchmarks if several else None
     general = "; not shown for new benchmarks" if beyond is not None and beyond.low <= 0 <= beyond.high else ""
-    return (f" {ends}" if ends else "") + f" ({share}{opposite}{general})"
+    return f"{ends} ({share}{opposite}{general})"
 
 
 def _said(results: Results, model: str, outcomes: Sequence[Outcome]) -> str:
     """What the verdicts on one or two leads are."""
     if not all(outcome.several_seeds for outcome in outcomes):
         units = {outcome.estimate.meaning for outcome in outcomes if outcome.estimate and outcome.estimate.has_interval}
-        return " (one run each; other questions alone in brackets)" if units == {"question"} else ""
+        return " (one run each, no interval)" if units == {"question"} else ""
     verdicts = [_verdict(outcome) for outcome in outcomes]
     count = len(results.experiment.base_models(model))
     runs = f"{count} base models" if count > 1 else f"{max(o.estimate.count for o in outcomes if o.estimate)} runs each"

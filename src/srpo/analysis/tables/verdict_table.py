@@ -74,7 +74,7 @@ def _line(finding: Finding, outcome: Outcome) -> Row:
             value,
             Cell(TITLES.get(outcome.score, MISSING)),
             Cell(units),
-            Cell(f"{outcome.holding} of {outcome.benchmarks}"),
+            Cell(f"{outcome.holding} of {outcome.benchmarks}" if outcome.several_seeds else MISSING),
             Cell(over or MISSING),
         ],
     )

@@ -51,3 +51,8 @@ def test_the_files_have_fixed_digits_and_no_untested_rows_for_readers(results):
     assert "nan" not in text.lower()
     (grid,) = table.grids
     assert len(grid.rows) == table.frame["estimate"].notna().sum() < len(table.frame)
+
+
+def test_one_run_each_has_no_count_of_benchmarks_on_which_a_claim_holds(tmp_path):
+    (grid,) = verdicts_table(null_experiment.results_of(tmp_path, Null(seeds=(1,)))).grids
+    assert {row.cells[0].text: row.cells[4].text for row in grid.rows}["one seed"] == "–"
