@@ -14,6 +14,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -47,19 +48,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         checkpoint; 130 if interrupted. ``attempt`` returns the status of its command.
     """
     try:
+        _check_options(sys.argv[1:] if arguments is None else arguments)
         return app(arguments, prog_name="srpo", standalone_mode=False) or 0
-    except (SrpoError, typer.TyperException) as error:
-        message = str(error) if isinstance(error, SrpoError) else " ".join(error.format_message().split())
-        if message.startswith("Missing ") and (meant := getattr(getattr(error, "param", None), "help", None)):
-            message = f"{message.removesuffix('.')}: {meant}"
-        print(f"srpo: error: {message}", file=sys.stderr)
-        return 2
-    except OSError as error:  # a full disk or a folder that nobody may write, of what the verbs do not expect
-        print(f"srpo: error: {error}", file=sys.stderr)
+    # an OSError is a full disk or a folder that nobody may write, of what the verbs do not expect
+    except (SrpoError, typer.TyperException, OSError) as error:
+        print(f"srpo: error: {_line(error)}", file=sys.stderr)
         return 2
     except Interrupted as reason:
         print(f"srpo: {reason}", file=sys.stderr)
         return os.EX_TEMPFAIL
+
+
+def _check_options(arguments: Sequence[str]) -> None:
+    """Check that no option is given twice: typer would take the last value."""
+    given = [each.partition("=")[0] for each in takewhile(lambda each: each != "--", arguments)]
+    for option in given:
+        if option.startswith("--") and option not in ("--from", "--only") and given.count(option) > 1:
+            raise SrpoError(f"{option} is given {given.count(option)} times: give it once")
+
+
+def _line(error: Exception) -> str:
+    """What is wrong, in one line and in the words of mistakes in files."""
+    if not isinstance(error, typer.TyperException):
+        return str(error)
+    message = " ".join(error.format_message().split()).removesuffix(".")
+    param, context = getattr(error, "param", None), getattr(error, "ctx", None)
+    if param and (invalid := getattr(error.__cause__, "errors", None)):
+        from srpo.inputs.mistakes import reason
+
+        first = invalid()[0]
+        return f"{param.opts[0]} {first['input']}: {reason(first)}"
+    if message.startswith("Missing ") and param and param.help:
+        return f"{message}: {param.help}"
+    if context and message.startswith("No such command ") and not message.endswith("?"):
+        return f"{message}; there is {', '.join(context.command.commands)}"
+    return message
 
 
 class _Verbs(TyperGroup):
@@ -152,7 +175,7 @@ def resolve_experiment(
 @app.command("plan")
 def plan(
     file: NameOrFile,
-    nodes: Annotated[int, Option(metavar="N", help="runs at a time")] = 1,
+    nodes: Annotated[int, Option(metavar="N", min=1, help="runs at a time")] = 1,
     measured: Annotated[
         list[Path] | None,
         Option(
@@ -175,8 +198,6 @@ def plan(
     from srpo.plan.text import render
     from srpo.plan.warnings import warnings
 
-    if nodes < 1:
-        raise SrpoError(f"--nodes {nodes}: at least 1")
     experiment = _load(file)
     source = experiment.name if file == "-" else file
     folders = [path if path.is_file() else _experiment_folder(path) for path in measured or []]
@@ -207,6 +228,7 @@ def rehearse(
 
 @app.command("data")
 def make_data(
+    context: typer.Context,
     experiment: File,
     benchmark: BenchmarkName,
     split: Annotated[Literal["train", "test"] | None, Option(help="write this split")] = None,
@@ -228,10 +250,15 @@ def make_data(
     resolved: Resolved = None,
 ) -> None:
     """Write one split of a benchmark, or statistics of its splits."""
-    if [split is not None, statistics, lengths is not None].count(True) != 1:
-        raise SrpoError("data needs one of --split, --statistics and --lengths")
+    wanted = {"--split": split is not None, "--statistics": statistics, "--lengths": lengths is not None}
+    if len(given := [option for option in wanted if wanted[option]]) != 1:
+        also = f", not {' and '.join(given)}" if given else ""
+        raise SrpoError(f"data needs one of --split, --statistics and --lengths{also}")
     opened = _open(experiment, resolved)
     chosen, layout = opened.data_set(benchmark), opened.layout
+    source = context.get_parameter_source("mirror")
+    if source and source.name == "COMMANDLINE" and not (split and chosen.kind == "sourced"):
+        raise SrpoError(f"--mirror {mirror}: not read for this; only --split of a benchmark with a source reads it")
 
     from srpo.benchmarks import splits
     from srpo.files import write_json
@@ -246,7 +273,7 @@ def make_data(
     written = {name: splits.read_split(path) for name, path in paths.items() if path.exists()}
     if not written:
         raise SrpoError(f"{paths['test']}: missing; make it with srpo data --split test")
-    if lengths:
+    if lengths is not None:
         opened.require_base_model(lengths)
 
         from srpo.evaluation.lengths import check_lengths, describe_lengths
@@ -307,9 +334,7 @@ def train(
     opened = _open(experiment, resolved)
     run = opened.run(model, benchmark, method, seed)
     spec = opened.experiment.run(run)
-    opened.require_split(spec.benchmark.data_set, "train")
-    opened.require_split(spec.benchmark.data_set, "test")
-    opened.require_base_model(spec.model.name)
+    opened.require(spec.model.name, spec.benchmark.data_set, "train", "test")
 
     with gc_paused():
         from srpo.training import loop
@@ -343,18 +368,23 @@ def evaluate(
     model: ModelName,
     benchmark: BenchmarkName,
     method: MethodOrBase = None,
-    seed: Seed = 1,
+    seed: Annotated[int | None, Option(metavar="N", help="with --method; default: 1")] = None,
     resolved: Resolved = None,
 ) -> None:
     """Evaluate a run's checkpoints, or a base model. Without --method it is the base model."""
     if method == "base":
         raise SrpoError("--method base: leave --method out for the base model")
+    if method is None and seed is not None:
+        raise SrpoError(f"--seed {seed}: a base model has none; give --method, or leave it out")
     opened = _open(experiment, resolved)
-    run = opened.trained(model, benchmark, method, seed)
-
     if method is not None:
+        run = opened.run(model, benchmark, method, 1 if seed is None else seed)
+        spec = opened.experiment.run(run)
+        opened.require(spec.model.name, spec.benchmark.data_set, "test")
+        _require(opened.layout.run_files(run).summary, f"srpo train --method {method} --seed {run.seed} ...")
         opened.evaluate(run)
         return
+    opened.require(model, opened.data_set_of(benchmark, model), "test")
     with gc_paused():
         from srpo.evaluation.evaluate_run import evaluate_base
 
@@ -374,10 +404,7 @@ def gap(
     It compares self-teacher and student on train questions, before any training.
     """
     opened = _open(experiment, resolved)
-    opened.base_model(model)
-    opened.benchmark(benchmark)
-    opened.require_split(opened.experiment.data_set(benchmark, model).data_set, "train")
-    opened.require_base_model(model)
+    opened.require(model, opened.data_set_of(benchmark, model), "train")
 
     with gc_paused():
         from srpo.analysis.results import gap as numbers
@@ -432,6 +459,8 @@ def report(
             file = experiment
         case [folder], None if folder != "compare":
             file = Layout(_experiment_folder(Path(folder))).experiment
+        case ["compare", *_], _ if only or experiment or resolved:
+            raise SrpoError("report compare prints one text; leave --only, --experiment and --resolved out")
         case ["compare", a, b], _ if Path(a).resolve() == Path(b).resolve():
             raise SrpoError(f"report compare {a} {b}: one folder twice; give two")
         case ["compare", a, b], _:
@@ -541,14 +570,13 @@ class _Opened:
     experiment: config.Experiment
     layout: Layout
 
-    def model(self, name: str) -> config.Model:
-        return self._named(self.experiment.models, "model", name)
-
     def base_model(self, name: str) -> config.Model:
         return self._named(self.experiment.every_base_model(), "model", name)
 
-    def benchmark(self, name: str) -> config.Benchmark:
-        return self._named(self.experiment.benchmarks, "benchmark", name)
+    def data_set_of(self, benchmark: str, base_model: str) -> str:
+        self.base_model(base_model)
+        self._named(self.experiment.benchmarks, "benchmark", benchmark)
+        return self.experiment.data_set(benchmark, base_model).data_set
 
     def data_set(self, name: str) -> config.Benchmark:
         return self._named(self.experiment.data_sets(), "benchmark", name)
@@ -556,32 +584,18 @@ class _Opened:
     def run(self, model: str, benchmark: str, method: str, seed: int) -> RunId:
         from srpo.layout import RunId
 
-        self.model(model)
-        self.benchmark(benchmark)
+        self._named(self.experiment.models, "model", model)
+        self._named(self.experiment.benchmarks, "benchmark", benchmark)
         self._named(self.experiment.methods, "method", method)
         run = RunId(model=model, benchmark=benchmark, method=method, seed=seed)
         self.experiment.run(run)
         return run
 
-    def trained(self, model: str, benchmark: str, method: str | None, seed: int) -> RunId:
-        """A run that has finished; without a method the base model's."""
-        from srpo.layout import RunId
-
-        if method is None:
-            self.base_model(model)
-            self.benchmark(benchmark)
-            self.require_split(self.experiment.data_set(benchmark, model).data_set, "test")
-            self.require_base_model(model)
-            return RunId(model=model, benchmark=benchmark, method="base", seed=0)
-        run = self.run(model, benchmark, method, seed)
-        spec = self.experiment.run(run)
-        self.require_split(spec.benchmark.data_set, "test")
-        self.require_base_model(spec.model.name)
-        _require(self.layout.run_files(run).summary, f"srpo train --method {method} --seed {seed} ...")
-        return run
-
-    def require_split(self, data_set: str, split: Literal["train", "test"]) -> None:
-        _require(self.layout.split(data_set, split), f"srpo data --benchmark {data_set} --split {split}")
+    def require(self, base_model: str, data_set: str, *splits: Literal["train", "test"]) -> None:
+        """Check that what a verb reads is there."""
+        for split in splits:
+            _require(self.layout.split(data_set, split), f"srpo data --benchmark {data_set} --split {split}")
+        self.require_base_model(base_model)
 
     def require_base_model(self, model: str) -> None:
         self.base_model(model)

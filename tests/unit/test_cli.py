@@ -97,8 +97,22 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
         (["trian"], "No such command 'trian'"),
         (["train"], "Missing option '--experiment'"),
         (["train", "--modle", "x"], "No such option: --modle"),
-        (["data", "--split", "val", "--experiment", "x", "--benchmark", "y"], "'val' is not one of 'train', 'test'"),
-        (["data", "--experiment", "x", "--benchmark", "y"], "one of --split, --statistics and --lengths"),
+        (["track", "results/smoke"], "error: No such command 'results/smoke'; there is sync, copy\n"),
+        (["mirror"], "error: No such command 'mirror'; there is experiment, plan, "),
+        (
+            ["data", "--split", "val", "--experiment", "x", "--benchmark", "y"],
+            "error: --split val: 'val' is not one of 'train', 'test'",
+        ),
+        (["data", "--experiment", "x", "--benchmark", "y"], "one of --split, --statistics and --lengths\n"),
+        (
+            ["data", "--experiment", "x", "--benchmark", "y", "--split", "train", "--statistics"],
+            "one of --split, --statistics and --lengths, not --split and --statistics\n",
+        ),
+        (["plan", "smoke", "--nodes", "0"], "--nodes 0: input should be greater than or equal to 1"),
+        (["plan", "smoke", "--nodes", "1e3"], "error: --nodes 1e3: give a whole number\n"),
+        (["plan", "smoke", "--nodes", "1", "--nodes=2"], "--nodes is given 2 times: give it once"),
+        (["evaluate", *OF_A_RUN, "--seed", "0"], "--seed 0: a base model has none; give --method, or leave it out"),
+        (["report", "compare", "a", "b", "--only", "html"], "report compare prints one text; leave --only, --exp"),
         (["experiment", "smoke", "--output", "."], "--output .: a folder; give a file"),
         (["rehearse", "smoke", "--output", "."], "--output .: a folder; give a file"),
         (["plan", "mine"], "unknown experiment 'mine'; did you mean mine.yaml?"),
@@ -133,7 +147,10 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
             ["train", *("results" if word == "x" else word for word in OF_A_RUN), "--method", "x"],
             "--experiment results: a folder; give results/experiment.yaml",
         ),
-        (["report", "--only", "pictures"], "'pictures' is not one of 'tables', 'figures', 'html'"),
+        (
+            ["report", "--only", "pictures"],
+            "error: --only pictures: 'pictures' is not one of 'tables', 'figures', 'html'",
+        ),
     ],
 )
 def test_a_mistake_in_the_command_is_one_line(
@@ -269,6 +286,7 @@ def test_the_command_that_runs_an_experiment_suits_the_folders(
         (["data", "--benchmark", "maths", "--split", "test"], "unknown benchmark 'maths'"),
         (["data", "--benchmark", "physics", "--statistics"], "test.parquet: missing"),
         (["model", "--model", "huge"], "unknown model 'huge'"),
+        (["data", "--benchmark", "physics", "--lengths", ""], "test.parquet: missing"),
     ],
 )
 def test_mistakes(arguments: list[str], word: str, layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,8 +309,11 @@ def test_track_sync_needs_results(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "no experiment.yaml" in fails(capsys, "track", "sync", tmp_path)
 
 
-def test_data_verbs(layout: Layout) -> None:
+def test_data_verbs(layout: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     shared = ["data", "--experiment", str(layout.experiment), "--benchmark", "physics"]
+    for wanted in (["--split", "test"], ["--statistics"]):
+        assert "--mirror DIR: not read for this; only --split" in fails(capsys, *shared, *wanted, "--mirror", "DIR")
+    monkeypatch.setenv("SRPO_MIRROR", "DIR")  # of the workflow, for all benchmarks
     assert cli.main([*shared, "--split", "test"]) == 0
     assert cli.main([*shared, "--statistics"]) == 0
     expected = load_experiment(layout.experiment).benchmarks["physics"].test_questions
