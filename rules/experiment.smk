@@ -7,6 +7,7 @@ import sys
 
 from srpo.inputs.errors import SrpoError
 from srpo.experiment.compose import experiment_file, load_experiment, resolved_text
+from srpo.evaluation.lengths import check_experiment
 from srpo.files import read_mapping, write_text
 from srpo.layout import Layout, check_writable
 
@@ -28,6 +29,8 @@ try:
         where=" and ".join(map(str, workflow.overwrite_configfiles)) or "--config" if CONFIG else None,
         also_known=SETTINGS,
     )
+    if workflow.is_main_process:
+        check_experiment(EXPERIMENT)
     LAYOUT = Layout(Path(RESULTS_ROOT) / EXPERIMENT.name)
     check_writable(Path(with_prefix(LAYOUT.folder)))
 except SrpoError as error:

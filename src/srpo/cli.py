@@ -261,11 +261,15 @@ def make_data(
         raise SrpoError(f"--mirror {mirror}: not read for this; only --split of a benchmark with a source reads it")
 
     from srpo.benchmarks import splits
+    from srpo.evaluation.lengths import check_lengths, check_words, describe_lengths
     from srpo.files import write_json
     from srpo.sources.build import build_split, split_statistics
 
+    training = opened.experiment.training
     if split:
-        splits.write_split(layout.split(benchmark, split), build_split(chosen, split, mirror), split)
+        questions = build_split(chosen, split, mirror)
+        check_words(questions, split, training)
+        splits.write_split(layout.split(benchmark, split), questions, split)
         return
 
     names: tuple[splits.SplitName, ...] = ("train", "test")
@@ -276,10 +280,9 @@ def make_data(
     if lengths is not None:
         opened.require_base_model(lengths)
 
-        from srpo.evaluation.lengths import check_lengths, describe_lengths
         from srpo.models.tokenizer import open_tokenizer
 
-        tokenizer, training = open_tokenizer(layout.model(lengths)), opened.experiment.training
+        tokenizer = open_tokenizer(layout.model(lengths))
         found = {str(name): check_lengths(tokenizer, asked, name, training) for name, asked in written.items()}
         write_json(layout.lengths(benchmark, lengths), describe_lengths(found, training))
         return
@@ -738,6 +741,9 @@ def _load(experiment: str) -> config.Experiment:
             from srpo.policy.verl_config import check_overrides
 
         check_overrides(loaded)
+    from srpo.evaluation.lengths import check_experiment
+
+    check_experiment(loaded)
     return loaded
 
 

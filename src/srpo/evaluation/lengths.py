@@ -8,16 +8,17 @@ run, an evaluation and ``srpo data --lengths`` all ask :func:`check_lengths`, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from srpo.benchmarks.prompts import prompt_lengths, teacher_prompt_ids
 from srpo.benchmarks.splits import Question
-from srpo.experiment.config import Training
+from srpo.experiment.config import Experiment, Training
 from srpo.inputs.errors import SrpoError
 from srpo.rewards import shortest_answer
+from srpo.sources.build import known_questions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -52,42 +53,71 @@ def check_lengths(
             questions are left for a batch, no right response fits into ``training.max_response_length``, or a prompt
             that shows a solution does not fit into ``training.max_reprompt_len``.
     """
+
+    def tokens(texts: list[str]) -> list[int]:
+        return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
+    prompts = prompt_lengths(tokenizer, [question.messages for question in questions])
+    checked = _checked(questions, prompts, tokens, "tokens", split, training)
+    if split == "train":
+        short = (pair for pair in zip(questions, prompts, strict=True) if pair[1] <= training.max_prompt_length)
+        longest, _ = max(short, key=lambda pair: pair[1])
+        try:
+            teacher_prompt_ids(tokenizer, longest.messages, "", training.max_reprompt_len)
+        except SrpoError as error:
+            raise SrpoError(f"{longest.data_source}, train: question {longest.index}: {error}") from error
+    return checked
+
+
+def check_words(questions: Sequence[Question], split: str, training: Training) -> None:
+    """Refuse what is too long for any tokenizer, as :func:`check_lengths` does: a word is a token or more."""
+
+    def words(texts: list[str]) -> list[int]:
+        return [len(text.split()) for text in texts]
+
+    prompts = words([" ".join(message["content"] for message in question.messages) for question in questions])
+    _checked(questions, prompts, words, "words", split, training)
+
+
+def check_experiment(experiment: Experiment) -> None:
+    """Refuse what is too long in the questions that are known before any split is written."""
+    trained = {run.benchmark for run in experiment.runs()}
+    for name, benchmark in experiment.benchmarks.items():
+        for split in ("train", "test") if name in trained else ("test",):
+            if questions := known_questions(benchmark, split):
+                check_words(questions, split, experiment.training)
+
+
+def _checked(
+    questions: Sequence[Question],
+    lengths: list[int],
+    count: Callable[[list[str]], list[int]],
+    unit: str,
+    split: str,
+    training: Training,
+) -> CheckedSplit:
+    """A split by the lengths of its prompts; ``count`` measures responses."""
     limit = training.max_prompt_length
-    tokens = prompt_lengths(tokenizer, [question.messages for question in questions])
-    pairs = list(zip(questions, tokens, strict=True))
+    pairs = list(zip(questions, lengths, strict=True))
     left_out = [(question, length) for question, length in pairs if length > limit]
     if left_out and training.overlong_prompts == "refuse":
         question, length = max(left_out, key=lambda pair: pair[1])
         more = f", the longest of {len(left_out)} that are too long" if len(left_out) > 1 else ""
         raise SrpoError(
             f"{question.data_source}, {split}: question {question.index} ({question.messages[-1]['content']!r:.60}) "
-            f"has {length} tokens{more}; training.max_prompt_length = {limit}: allow as many, or set "
+            f"has {length} {unit}{more}; training.max_prompt_length = {limit}: allow as many, or set "
             "training.overlong_prompts: leave_out"
         )
-    used = [(question, length) for question, length in pairs if length <= limit]
-    _check_that_some_learn(tokenizer, used, split, training)
-    return CheckedSplit(tokens, [question for question, _ in used], left_out)
-
-
-def _check_that_some_learn(
-    tokenizer: PreTrainedTokenizerFast, used: Sequence[tuple[Question, int]], split: str, training: Training
-) -> None:
+    used = [question for question, length in pairs if length <= limit]
     needed = training.questions_per_batch if split == "train" else 1
     if len(used) < needed:
         what = f"{len(used)} {split} questions are short enough, {needed} are needed"
-        raise SrpoError(f"training.max_prompt_length = {training.max_prompt_length}: {what}")
-    longest, _ = max(used, key=lambda pair: pair[1])
-    answers = [answer for question, _ in used if (answer := shortest_answer(question.reward, question.ground_truth))]
-    if answers:
-        shortest = min(map(len, tokenizer(answers, add_special_tokens=False)["input_ids"]))
-        if shortest > (limit := training.max_response_length):
-            what = f"training.max_response_length = {limit}: the shortest right response has {shortest} tokens"
-            raise SrpoError(f"{longest.data_source}, {split}: {what}")
-    if split == "train":
-        try:
-            teacher_prompt_ids(tokenizer, longest.messages, "", training.max_reprompt_len)
-        except SrpoError as error:
-            raise SrpoError(f"{longest.data_source}, train: question {longest.index}: {error}") from error
+        raise SrpoError(f"training.max_prompt_length = {limit}: {what}")
+    answers = [answer for question in used if (answer := shortest_answer(question.reward, question.ground_truth))]
+    if answers and (shortest := min(count(answers))) > (limit := training.max_response_length):
+        what = f"training.max_response_length = {limit}: the shortest right response has {shortest} {unit}"
+        raise SrpoError(f"{questions[0].data_source}, {split}: {what}")
+    return CheckedSplit(lengths, used, left_out)
 
 
 def describe_lengths(splits: Mapping[str, CheckedSplit], training: Training) -> dict[str, Any]:

@@ -522,29 +522,18 @@ def _check_tells_apart(reward: str, rows: Iterable[Row], path: Path) -> None:
 
 
 def _check_own_data(experiment: Experiment, where: str) -> None:
-    """Check that prompts can be short enough, and that a model that learns the responses of own data has some."""
+    """Check that a model that learns the responses of own data has some."""
     files = {name: each for name, each in experiment.benchmarks.items() if isinstance(each, FilesBenchmark)}
-    rows = {
-        (name, split): parse_rows(read_file(each.file(split)), "", each.columns)
-        for name, each in files.items()
-        for split in each.contents
-    }
-    limit = experiment.training.max_prompt_length
-    for (name, split), of_split in rows.items():
-        words = [len(row.text.split()) for row in of_split]  # no tokenizer is there yet; a word is a token or more
-        if (long := [count for count in words if count > limit]) and experiment.training.overlong_prompts == "refuse":
-            what = f"{len(long)} of {len(words)} {split} questions of {name} are longer, up to {max(long)} words"
-            how = "allow more tokens, or set training.overlong_prompts: leave_out"
-            raise SrpoError(f"{where}: training.max_prompt_length = {limit}: {what}; {how}")
     trained = {run.benchmark for run in experiment.runs()}
     for name, model in experiment.models.items():
         if getattr(getattr(model, "warm_start", None), "corpus", None) == "files":
-            own = [each for of, each in experiment.bases() if of == name and each in files.keys() & trained]
-            if not any(row.response for each in own for row in rows[each, "train"]):
-                found = ", ".join(str(files[each].train_file) for each in own)
-                what = f"{where}: model {name}: warm_start.corpus = files: no question has a response"
+            own = [files[each] for of, each in experiment.bases() if of == name and each in files.keys() & trained]
+            rows = (parse_rows(read_file(each.train_file), "", each.columns) for each in own)
+            if not any(row.response for of_file in rows for row in of_file):
+                found = ", ".join(str(each.train_file) for each in own)
                 found = found or "no benchmark of kind files is trained on"
-                raise SrpoError(f"{what}: {found}; give a train file a column response")
+                what = f"{where}: model {name}: warm_start.corpus = files: no question has a response: {found}"
+                raise SrpoError(f"{what}; give a train file a column response")
 
 
 def _check_questions(rows: Mapping[str, Sequence[Row]], path: Path) -> None:

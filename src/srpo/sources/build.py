@@ -58,6 +58,15 @@ def build_split(
     return questions
 
 
+def known_questions(benchmark: Benchmark, split: SplitName) -> list[Question]:
+    """The questions of a split that are known before it is built: those of toys and of own files; none of others."""
+    if isinstance(benchmark, MiniatureBenchmark):
+        return _family_questions(benchmark, split)
+    if isinstance(benchmark, FilesBenchmark) and (file := benchmark.file(split)).is_file():
+        return _questions(benchmark, parse_rows(read_file(file), str(file), benchmark.columns), "files")
+    return []
+
+
 def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question]]) -> dict[str, Any]:
     """Summarise the splits that exist for ``statistics.json`` (docs/architecture.md).
 

@@ -16,7 +16,7 @@ from srpo.analysis.report.page import write_report
 from srpo.analysis.results.load import load_results
 from srpo.benchmarks.prompts import student_prompts
 from srpo.benchmarks.splits import read_split, write_split
-from srpo.evaluation.lengths import check_lengths, describe_lengths
+from srpo.evaluation.lengths import check_experiment, check_lengths, describe_lengths
 from srpo.experiment.compose import load_experiment
 from srpo.files import write_json
 from srpo.inputs.errors import SrpoError
@@ -94,6 +94,28 @@ def test_lengths_with_which_nothing_is_learned_are_refused(prepared, changes, li
     spec, _, tokenizer, questions = prepared
     with refused(line):
         check_lengths(tokenizer, questions, "train", limited(spec.training, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"max_prompt_length": 8}, "17 words, the longest of 512 that are too long; training.max_prompt_length = 8: "),
+        (
+            {"max_prompt_length": 8, "overlong_prompts": "leave_out"},
+            "training.max_prompt_length = 8: 0 train questions ",
+        ),
+        ({"max_response_length": 1}, "max_response_length = 1: the shortest right response has 5 words"),
+        ({"max_prompt_length": 17, "max_response_length": 5}, None),
+    ],
+)
+def test_lengths_that_are_too_short_for_any_tokenizer_are_refused_before_there_is_one(changes, line):
+    experiment = load_experiment(reported_experiment())
+    checked = experiment.model_copy(update={"training": limited(experiment.training, **changes)})
+    if line is None:
+        check_experiment(checked)
+        return
+    with refused(line):
+        check_experiment(checked)
 
 
 def test_the_shortest_right_response_may_be_all_that_fits(prepared):

@@ -15,6 +15,7 @@ from one_line import refused
 from synthetic import tiny_experiment
 
 from srpo.benchmarks.splits import read_split, write_split
+from srpo.evaluation.lengths import check_experiment
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, FilesBenchmark
 from srpo.inputs.errors import SrpoError
@@ -145,9 +146,12 @@ def test_a_prompt_with_more_words_than_a_prompt_may_have_tokens_is_refused_befor
     long = json.dumps({"prompt": f"{'word ' * 5000}<answer>", "answer": "1"})
     with (folder / "data" / ("train.jsonl" if split == "train" else "t.jsonl")).open("a") as file:
         file.write(long)
-    asked = {"train": 41, "test": 7}[split]
-    with refused(f"max_prompt_length = 2048: 1 of {asked} {split} questions of sums are longer, up to 5001 words; al"):
-        sums()
+    index = {"train": 40, "test": 6}[split]
+    composed = experiment()
+    with refused(f"files/sums, {split}: question {index} ('word word"):
+        check_experiment(composed)
+    with refused("has 5001 words; training.max_prompt_length = 2048: allow as many, or set training.overlong_prompts"):
+        check_experiment(composed)
 
 
 def test_splits_are_written_and_read(folder: Path):
