@@ -244,5 +244,5 @@ def _watched(status: RunStatus) -> str:
     if latest is None:
         return ""
     others = len({signal.rule for signal in status.signals}) - 1
-    text = f"{latest}, +{others}" if others else str(latest)
+    text = f"{latest}, +{others} more" if others else str(latest)
     return f"stopped: {text}" if status.stopped_by_alarm else text

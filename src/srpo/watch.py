@@ -174,7 +174,7 @@ class Signal:
     reference: float | None
 
     def __str__(self) -> str:
-        against = "" if self.reference is None else f" ({self.reference:.3g})"
+        against = "" if self.reference is None else f" (from {self.reference:.3g})"
         value = "not finite" if self.value is None else f"{self.value:.3g}"
         return f"{self.level} {self.rule} {value}{against} at step {self.step}"
 

@@ -250,7 +250,7 @@ def test_signals_of_the_watch_are_shown_with_their_numbers(
     assert (found.signals, found.stopped_by_alarm) == (signals, False)
     assert cli.main(["status", str(layout.folder)]) == 0
     shown = capsys.readouterr().out
-    assert "  alarm entropy 0.123 (0.5) at step 45, +1" in shown
+    assert "  alarm entropy 0.123 (from 0.5) at step 45, +1 more" in shown
     assert "stopped" not in shown
     assert cli.main(["status", str(layout.folder), "--json"]) == 0
     as_json = {each["run"]: each for each in json.loads(capsys.readouterr().out)["runs"]}
@@ -260,4 +260,4 @@ def test_signals_of_the_watch_are_shown_with_their_numbers(
     files.summary.write_text(json.dumps(summary | {"stopped_by": "alarm"}))
     assert only(experiment, layout).stopped_by_alarm
     assert cli.main(["status", str(layout.folder)]) == 0
-    assert "stopped: alarm entropy 0.123 (0.5) at step 45, +1" in capsys.readouterr().out
+    assert "stopped: alarm entropy 0.123 (from 0.5) at step 45, +1 more" in capsys.readouterr().out
