@@ -1,7 +1,8 @@
 """What is allowed in an experiment, and is probably not meant; what is not installed here."""
 
 from srpo.analysis.results.contrasts import MIN_QUESTIONS
-from srpo.experiment.config import Experiment, MiniatureModel, WallClock
+from srpo.cost.memory import shape_of
+from srpo.experiment.config import REHEARSAL_STEPS, Experiment, MiniatureModel, WallClock
 from srpo.imports import is_installed
 from srpo.plan.plan import Plan
 from srpo.plan.shortages import shortages
@@ -92,14 +93,15 @@ def _too_late(plan: Plan) -> list[str]:
     """What only comes after a run's end; computed numbers of steps may be ten times too low."""
     training = plan.experiment.training
     last = max((max(run.steps.values()) for run in plan.runs), default=0)
-    limit = training.max_steps or 10 * last
+    # a rehearsal's few steps are not why it has the defaults
+    limit = max(training.max_steps or 10 * last, REHEARSAL_STEPS)
     late = {"warmup_steps": "the learning rate never gets to its value"}
     if len(training.budget_seconds) > 1:
         late["validate_every"] = "only the end of a run is validated, no earlier budget"
     return [
         f"training.{key} = {getattr(training, key)}: runs end at about step {last}; {what}"
         for key, what in late.items()
-        if not plan.experiment.is_rehearsal and last and getattr(training, key) > limit
+        if last and getattr(training, key) > limit
     ]
 
 
@@ -134,7 +136,12 @@ def _searched_for_others(experiment: Experiment) -> list[str]:
 def _other_scales(experiment: Experiment) -> list[str]:
     """Values that are allowed, and look like those of a definition that others use."""
     lines = []
+    tokens = max((shape_of(experiment.models[run.model]).vocab_size for run in experiment.runs()), default=0)
     for name, method in experiment.methods.items():
+        if method.needs_teacher and method.distillation_topk > tokens:
+            lines.append(
+                f"methods.{name}.distillation_topk = {method.distillation_topk}: all {tokens} tokens are compared"
+            )
         if method.teacher.has_rate and 0.5 < (rate := method.teacher_update_rate) < 1:
             lines.append(
                 f"methods.{name}.teacher_update_rate = {rate:g}: the share of the student in a step; a decay of "

@@ -301,6 +301,9 @@ def test_what_only_comes_after_the_end_of_a_run_is_named() -> None:
         "training.warmup_steps = 1000",
         "training.validate_every = 1000",
     ]
+    short = load_experiment(common | {"training": {"warmup_steps": 100, "max_steps": 5}})
+    (line,) = warnings(plan.make_plan(short))
+    assert line == "training.warmup_steps = 100: runs end at about step 5; the learning rate never gets to its value"
     for experiment in (CONFIGS / "experiments").glob("*.yaml"):
         said = warnings(plan.make_plan(load_experiment(experiment)))
         assert not [
@@ -358,6 +361,7 @@ def test_a_card_for_an_experiment_without_gpus_is_named() -> None:
             None,
             "methods.srpo.clip_ratio_low = 0.8: a distance from 1; the bound 0.8 is 0.2",
         ),
+        ({"distillation_topk": 500}, None, "methods.srpo.distillation_topk = 500: all 450 tokens are compared"),
         ({}, "miniature", "tuned: the search tuning tried miniature-large, not miniature-small; search for these"),
     ],
 )
@@ -582,7 +586,7 @@ def test_every_experiment_has_a_plan(
         (["mine.yaml"], "mine.yaml: no such file; give a file or one of ablations, demo, "),
         (["paper", "--gpu", "GTX480"], "--gpu GTX480: unknown; there is a10g, "),
         (["paper", "--gpu", "8000:0:192"], "--gpu 8000:0:192: unknown; there is a10g, "),
-        (["paper", "--nodes", "0"], "--nodes 0: at least 1"),
+        (["paper", "--nodes", "0"], "--nodes 0: input should be greater than or equal to 1"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
