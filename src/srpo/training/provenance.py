@@ -102,9 +102,15 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
 
 
 def trained_otherwise(experiment: Experiment, layout: Layout) -> dict[RunId, Changed]:
-    """Trained runs whose ``run.yaml`` has other settings, or another srpo, than the experiment now: what differs."""
+    """Trained runs whose ``run.yaml`` has other settings, or another srpo, than the experiment now: what differs.
+
+    Raises:
+        SrpoError: if a ``run.yaml`` is damaged, or steps are there without one.
+    """
     files = {run: layout.run_files(run) for run in experiment.runs()}
     found = {}
+    if lost := [each.folder for each in files.values() if each.steps.exists() and not each.origin.exists()]:
+        raise SrpoError(f"{lost[0]}: steps are there, but no run.yaml; restore it, or delete the folder to start over")
     for run in (run for run, each in files.items() if each.summary.exists() and each.origin.exists()):
         now = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {"srpo": srpo.__version__}}
         if differences := _differences(read_mapping(files[run].origin), now, ("srpo",)):

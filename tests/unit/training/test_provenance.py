@@ -11,14 +11,15 @@ import pytest
 import yaml
 from checkpoint import content, save
 from one_line import refused
+from synthetic import tiny_experiment, write_results
 
 from srpo.experiment.compose import load_experiment
 from srpo.files import append_event
 from srpo.inputs.errors import SrpoError
-from srpo.layout import RunFiles
+from srpo.layout import Layout, RunFiles
 from srpo.repository import CONFIGS
 from srpo.training import checkpoints, provenance
-from srpo.training.provenance import prepare_run_folder
+from srpo.training.provenance import prepare_run_folder, trained_otherwise
 
 pytestmark = pytest.mark.fault
 
@@ -52,6 +53,17 @@ def trained(folder: Path, step: int, clock: float) -> None:
         append_event(log, {"step": step, "clock": clock})
     if clock >= 20:
         (folder / "finished").touch()
+
+
+def test_a_finished_run_without_its_origin_is_refused_before_the_first_job(tmp_path):
+    experiment = load_experiment(tiny_experiment())
+    layout = Layout(tmp_path)
+    write_results(tmp_path, experiment)
+    trained_otherwise(experiment, layout)
+    files = layout.run_files(experiment.runs()[0])
+    files.origin.unlink()
+    with refused(f"{files.folder}: steps are there, but no run.yaml; restore it, or delete the folder to start over"):
+        trained_otherwise(experiment, layout)
 
 
 @pytest.mark.parametrize(
