@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -49,10 +49,14 @@ TEACHERS = {"ema": "ema", "frozen": "base", "live": "live", "snapshot": "ema"}
 
 LEAST: dict[str, float] = {"num_generations": 2, "num_generations_eval": 2, "gradient_accumulation_steps": 1}
 LEAST |= {"num_iterations": 1, "max_completion_length": 1, "max_reprompt_len": 1, "temperature": 0.01}
+LEAST |= {"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1}
 """Fields of TRL that have a least value; a group of one rollout has no baseline."""
 
 OF_SAMPLES = ("top_p", "top_k", "min_p", "repetition_penalty", "neftune_noise_alpha")
 """Fields of TRL with which samples would not be the policy's."""
+
+GENERATION = ("use_cache", "cache_implementation", "eos_token_id", "pad_token_id", "stop", "stop_token_ids")
+"""What ``generation_kwargs`` may have; with anything else samples may not be the policy's, or not one for a prompt."""
 
 OF_THE_METHOD = {
     "distillation_weight": "a rollout is routed, losses are not mixed",
@@ -111,6 +115,11 @@ class SRPOConfig(SDPOConfig):
     solution_template: str = "\nCorrect solution:\n\n{successful_previous_attempt}"
     remove_thinking_from_demonstration: bool = True
 
+    def __new__(cls, *args: Any, **given: Any) -> Any:
+        for name in (Method.model_fields.keys() - {each.name for each in fields(cls)}) & given.keys():
+            raise ValueError(f"{name}: give method = srpo.load_method(NAME, {name}={given[name]!r})")
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         self.scale_rewards = self.scale_rewards or "none"  # False is TRL's other name of it
         for name, reason in OF_THE_METHOD.items():
@@ -132,10 +141,12 @@ class SRPOConfig(SDPOConfig):
         for name, least in LEAST.items():
             if not isinstance(number := getattr(self, name), int | float) or number < least:
                 raise ValueError(f"{name} = {number!r}: at least {least:g}")
-        more = self.generation_kwargs or {}
-        for name in more.keys() & {"temperature", "do_sample", "num_beams", "typical_p", *OF_SAMPLES}:
-            what = f"generation_kwargs has {name} = {more[name]!r}"
-            raise ValueError(f"{what}: {OF_THE_METHOD['top_p']}; set temperature alone")
+        for name, value in dict(self.generation_kwargs or {}).items():
+            if name not in GENERATION:
+                what = f"generation_kwargs has {name} = {value!r}: {OF_THE_METHOD['top_p']}"
+                raise ValueError(f"{what}; give only {', '.join(GENERATION)}")
+        if not all(map(math.isfinite, self.reward_weights or [])):
+            raise ValueError(f"reward_weights = {self.reward_weights}: give finite numbers")
         self._rewards_are_binary = self.success_reward_threshold is None
         least_right: Any = 1.0 if self._rewards_are_binary else self.success_reward_threshold
         if not isinstance(least_right, int | float) or not math.isfinite(least_right):
@@ -179,7 +190,8 @@ def _check_trl_can_run(method: Method) -> None:
 
 
 def _check_template(name: str, template: str, parts: dict[str, bool]) -> None:
-    for part in (part for part, needed in parts.items() if needed and f"{{{part}}}" not in str(template)):
+    text = template if isinstance(template, str) else ""
+    for part in (part for part, needed in parts.items() if needed and f"{{{part}}}" not in text):
         raise ValueError(f"{name} has no {{{part}}}: the teacher would not be shown it")
     try:
         template.format(**dict.fromkeys(parts, ""))
@@ -188,7 +200,9 @@ def _check_template(name: str, template: str, parts: dict[str, bool]) -> None:
 
 
 def _check_dataset(name: str, data: Any, questions: int) -> None:
-    """Check that it has as many questions as TRL takes at a time: of fewer it would train on none."""
+    """Check its prompts, and that it has as many as TRL takes at a time: of fewer it would train on none."""
+    if isinstance(data, str | Mapping):
+        raise ValueError(f"{name} is a {type(data).__name__}: give a Dataset")
     columns = getattr(data, "column_names", None) or ["prompt"]
     if "prompt" not in columns:
         raise ValueError(f"{name} has no column prompt, only {', '.join(columns)}")
@@ -201,6 +215,13 @@ def _check_dataset(name: str, data: Any, questions: int) -> None:
         raise ValueError(f"{name} is a stream: TRL would not repeat its questions for a group; give a Dataset")
     if (count := len(data)) < questions:
         raise ValueError(f"{name} has {count} questions: {questions} are generated together")
+    prompts = data["prompt"] if hasattr(data, "column_names") else [row["prompt"] for row in data]
+    for row, prompt in enumerate(prompts):
+        chat = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+        last = chat[-1] if chat and isinstance(chat[-1], dict) else {}
+        if last.get("role") != "user" or not last.get("content") or not isinstance(last["content"], str | list):
+            what = f"{name}: the prompt of row {row} is {prompt!r:.80}"
+            raise ValueError(f"{what}; give text, or chat messages of which the last is a user's")
 
 
 @functools.cache
@@ -211,16 +232,23 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 def _checked(name: str, reward: Callable[..., Any]) -> Callable[..., list[float]]:
     """TRL broadcasts a list of one reward, takes None and NaN for 0, and does not wait for an async function."""
+    if not callable(reward):
+        raise ValueError(f"reward function {name}: {reward!r:.80} is no function")
 
     def call(**inputs: Any) -> list[float]:
-        found, count = reward(**inputs), len(inputs["completions"])
+        try:
+            inspect.signature(reward).bind(**inputs)
+        except TypeError as error:
+            raise ValueError(f"reward function {name}: {error}; define it with completions and **columns") from error
+        count, found = len(inputs["completions"]), reward(**inputs)
         if inspect.iscoroutine(found):
             found = asyncio.run_coroutine_threadsafe(found, _event_loop()).result()
-        if not hasattr(found, "__len__") or len(found) != count:
-            has = f"{len(found)} rewards" if hasattr(found, "__len__") else repr(found)
+        listed = hasattr(found, "__len__") and not isinstance(found, Mapping | Set)
+        if not listed or len(found) != count:
+            has = f"{len(found)} rewards" if listed else repr(found)
             raise ValueError(f"reward function {name} returned {has} for {count} completions")
         for each in found:
-            if each is None or isinstance(each, str | list | tuple | dict) or not math.isfinite(each):
+            if each is None or isinstance(each, str | list | tuple | dict | complex) or not math.isfinite(each):
                 raise ValueError(f"reward function {name} returned {each!r}: give a finite number per completion")
         return [float(each) for each in found]
 
@@ -282,6 +310,8 @@ class SRPOTrainer(SDPOTrainer):
         if args.n_gpu > 1:  # 1 if the model's layers are on several GPUs
             what = f"{args.n_gpu} GPUs in one process: TRL would mix up groups"
             raise ValueError(f"{what}; start with accelerate launch, or set CUDA_VISIBLE_DEVICES")
+        if not any(each.requires_grad for each in self.model.parameters()):
+            raise ValueError("model: no parameter requires gradients, so there is nothing to train")
         functions: list[Any] = vars(self)["reward_funcs"]  # TRL has no types
         self.reward_funcs: list[Any] = [
             each if isinstance(each, nn.Module) else _checked(name, each)

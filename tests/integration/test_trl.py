@@ -30,7 +30,13 @@ from srpo.trl import SDPOConfig, SRPOConfig, SRPOTrainer
 NEAR = 1e-6
 """As a share of the largest gradient. Models are float64; the loss has float32 inside."""
 
+
 ONE = Dataset.from_list([{"prompt": [{"role": "user", "content": "say yes"}]}])
+
+
+def prompts(last: list[dict[str, str]]) -> Dataset:
+    """Three questions that can be trained on, and another."""
+    return Dataset.from_dict({"prompt": [*[ONE[0]["prompt"]] * 3, last]})
 
 
 @pytest.mark.parametrize(
@@ -108,6 +114,15 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
             {"generation_kwargs": {"temperature": 0.5}},
             "generation_kwargs has temperature = 0.5: samples are those of the",
         ),
+        ({"generation_kwargs": {"num_return_sequences": 2}}, "generation_kwargs has num_return_sequences = 2: samples"),
+        (
+            {"generation_kwargs": {"no_repeat_ngram_size": 2}},
+            "give only use_cache, cache_implementation, eos_token_id, ",
+        ),
+        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size = 0: at least 1"),
+        ({"reward_weights": [float("nan")]}, r"reward_weights = \[nan\]: give finite numbers"),
+        ({"reprompt_template": ["{prompt}{solution}"]}, "reprompt_template has no {prompt}"),
+        ({"entropy_beta": 0.5}, r"^entropy_beta: give method = srpo.load_method\(NAME, entropy_beta=0.5\)$"),
         ({"success_reward_threshold": float("nan")}, "success_reward_threshold = nan: give the least reward"),
         ({"teacher_model_kind": "live"}, "teacher_model_kind = 'live': the method has its teacher; leave it at 'ema'"),
         (
@@ -151,6 +166,7 @@ def trainer(folder: Path, reward_funcs=reward, dtype=torch.float32, steps: int =
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.1)
+    model.requires_grad_(not changes.pop("frozen", False))
     more = {key: changes.pop(key) for key in ("eval_dataset", "peft_config") if key in changes}
     data = changes.pop("data", Dataset.from_list([{"prompt": [{"role": "user", "content": "say yes"}]}] * 16))
     sizes = {"per_device_train_batch_size": 8, "num_generations": SAMPLES, "max_completion_length": 4}
@@ -221,8 +237,8 @@ def test_logged_deviation_of_groups_is_theirs(tmp_path: Path) -> None:
 
 def test_masked_completions_are_not_trained_on(tmp_path: Path) -> None:
     """Here all of them, for the end is forbidden: there is nothing to divide by either."""
-    forbidden = {"generation_kwargs": {"suppress_tokens": [0, 1]}}
-    made = trainer(tmp_path, steps=1, mask_truncated_completions=True, **forbidden)
+    made = trainer(tmp_path, steps=1, mask_truncated_completions=True)
+    made.generation_config.update(suppress_tokens=[0, 1])
     before = copy.deepcopy(made.model)
     made.train()
     assert made.state.log_history[-1]["train_loss"] == 0
@@ -267,6 +283,8 @@ def test_a_resumed_run_has_the_teacher_of_its_checkpoint(tmp_path: Path) -> None
         (lambda count: [float("nan")] * count, "returned nan: give a finite number"),
         (lambda count: [1.0], "returned 1 rewards for 8 completions"),
         (lambda count: ["1"] * count, "returned '1': give a finite number"),
+        (lambda count: [1j] * count, "returned 1j: give a finite number"),
+        (lambda count: dict.fromkeys(range(count), 1.0), r"returned \{0: 1.0, .* for 8 completions"),
         (lambda count: [(1.0, "right")] * count, r"returned \(1.0, 'right'\): give a finite number"),
         (lambda count: [2.0] * count, "a rollout's reward is 2, not 1 or 0: set success_reward_threshold"),
     ],
@@ -274,6 +292,12 @@ def test_a_resumed_run_has_the_teacher_of_its_checkpoint(tmp_path: Path) -> None
 def test_rewards_that_trl_would_take_for_others_are_refused(rewards, says, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=says):
         trainer(tmp_path, lambda completions, **_: rewards(len(completions))).train()
+
+
+@pytest.mark.parametrize("function", [lambda response, truth: [1.0] * 8, lambda completions: [1.0] * 8])
+def test_a_reward_function_that_cannot_be_called_is_one_line(function, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"reward function <lambda>: .*; define it with completions and \*\*columns$"):
+        trainer(tmp_path, function).train()
 
 
 def test_with_a_threshold_rewards_are_any_numbers(tmp_path: Path) -> None:
@@ -323,6 +347,13 @@ def test_the_threshold_itself_is_correct(tmp_path: Path) -> None:
         ({"data": Dataset.from_list([{"question": "say yes"}])}, "train_dataset has no column prompt, only question"),
         ({"data": Dataset.from_dict({"prompt": []})}, "train_dataset has 0 questions: 2 are generated together"),
         ({"data": ONE.to_iterable_dataset()}, "train_dataset is a stream: TRL would not repeat its questions"),
+        ({"data": {"prompt": ["say yes"]}}, "train_dataset is a dict: give a Dataset"),
+        ({"data": prompts([{"role": "assistant", "content": "yes"}])}, "the prompt of row 3 is .*last is a user's"),
+        ({"data": prompts([{"role": "user", "content": ""}])}, "row 3 is .*; give text, or chat messages of which the"),
+        ({"data": prompts([])}, r"train_dataset: the prompt of row 3 is \[\]; give text, or chat messages"),
+        ({"data": Dataset.from_dict({"prompt": ["say yes", ""]})}, "train_dataset: the prompt of row 1 is ''; give"),
+        ({"reward_funcs": 1.0}, "reward function float: 1.0 is no function"),
+        ({"frozen": True}, "model: no parameter requires gradients, so there is nothing to train"),
         ({"data": ONE.add_column("completions", ["yes"])}, "train_dataset has a column completions: TRL gives"),
         ({"data": ONE.add_column("tools", ["[]"])}, "train_dataset has a column tools: TRL's trainer does not show it"),
         ({"eval_dataset": Dataset.from_list([{"question": "say yes"}])}, "eval_dataset has no column prompt, only"),
