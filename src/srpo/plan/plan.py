@@ -10,6 +10,7 @@ import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from srpo.algorithm.method import Method
 from srpo.cost import memory
@@ -126,15 +127,6 @@ class Course:
 
 
 @dataclass(frozen=True)
-class TimedSampling:
-    """A sampling whose time is known: the number of rollouts at a time and the shape of the model."""
-
-    seconds: float
-    rollouts: int
-    shape: TransformerShape
-
-
-@dataclass(frozen=True)
 class RunPlan:
     """What one training run needs.
 
@@ -170,35 +162,62 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an experiment needs.
+    """What an experiment needs (:func:`make_plan`).
 
     Attributes:
         experiment: the experiment.
+        shapes: its models' shapes, by name.
+        nodes: runs at a time.
         measured: what was measured of it before.
         gpu: the card; None without SGLang.
         gpu_chosen: whether nobody named the card.
-        shapes: its models' shapes, by name.
-        nodes: runs at a time.
+        assumed: of steps on a card that were not measured.
         product_rate: FLOP/s of a core of this machine, if the plan depends on it and it was measured.
-        runs: its training runs.
-        model_seconds: wall time of building each base model, on one core; none of models that are not built here.
-        base_seconds: wall time of each evaluation of an untrained model.
-        base_bytes: the published weights of its models.
-        wall_seconds: from start to end: base models, then the rest; the first free node takes the longest job left.
     """
 
     experiment: Experiment
+    shapes: dict[str, TransformerShape]
+    nodes: int
     measured: Measurements
     gpu: Gpu | None
     gpu_chosen: bool
-    shapes: dict[str, TransformerShape]
-    nodes: int
+    assumed: Assumed
     product_rate: float | None
-    runs: list[RunPlan]
-    model_seconds: list[float]
-    base_seconds: list[float]
-    base_bytes: float
-    wall_seconds: float
+
+    @cached_property
+    def runs(self) -> list[RunPlan]:
+        """Its training runs."""
+        return [self._run(run) for run in self.experiment.runs()]
+
+    @cached_property
+    def model_seconds(self) -> list[float]:
+        """Wall time of building each base model, on one core; none of models that are not built here."""
+        found = [
+            _warm_start_seconds(base_model, shape)
+            for name, shape in self.shapes.items()
+            for base_model in self.experiment.base_models(name).values()
+        ]
+        return [seconds for seconds in found if seconds]
+
+    @cached_property
+    def base_seconds(self) -> list[float]:
+        """Wall time of each evaluation of an untrained model."""
+        return [
+            self._base_seconds(model, benchmark)
+            for model, benchmark in self.experiment.bases()
+            for _ in self.experiment.base_models(model)
+        ]
+
+    @property
+    def base_bytes(self) -> float:
+        """The published weights of its models."""
+        return sum(memory.BFLOAT16 * memory.parameters(shape) for shape in self.shapes.values())
+
+    @property
+    def wall_seconds(self) -> float:
+        """From start to end: base models, then the rest; the first free node takes the longest job left."""
+        rest = [*(run.total_seconds for run in self.runs), *self.base_seconds]
+        return _makespan(self.model_seconds, self.nodes) + _makespan(rest, self.nodes)
 
     @property
     def busy_seconds(self) -> float:
@@ -245,6 +264,119 @@ class Plan:
         extra = sorted((run.disk_peak - run.disk_end for run in self.runs), reverse=True)
         return self.disk_end + sum(extra[: self.nodes])
 
+    # ------------------------------------------------------------ how it is computed
+
+    def _run(self, run: RunId) -> RunPlan:
+        """What one training run and its evaluation need."""
+        training, execution = self.experiment.training, self.experiment.execution
+        method, shape = self.experiment.methods[run.method], self.shapes[run.model]
+        course = self._course(run.model, run.method)
+        limit = training.max_steps or math.inf
+        budgets = training.budget_seconds
+        steps = {label: min(limit, _steps(training, method, course, budget)) for label, budget in budgets.items()}
+        last = [*steps.values()][-1]
+        generation, rest = course.parts(last)
+        step_seconds = (generation + rest) / last
+        if course.source == "FLOPs":
+            generation, rest = self._core_seconds(run.model, generation, rest)
+        validations = max(1, math.ceil(int(last) / training.validate_every))
+        sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
+        evaluated = min(len(budgets), validations)
+        server = SERVER_SECONDS[execution.rollout_engine]
+        batch = course.later.generation / method.generation_batches
+        validating = validations * self._sampling_seconds(run.model, run.benchmark, training.validation.rollouts, batch)
+        evaluation = self._sampling_seconds(run.model, run.benchmark, self.experiment.evaluation.rollouts, batch)
+        speed = self.measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
+        complete = sizes.total / speed + CHECKPOINT_SHARE * (generation + rest + validating)
+        selected = SAVED_VALIDATIONS * validations * sizes.weights / speed
+        return RunPlan(
+            run=run,
+            step_seconds=step_seconds,
+            source=course.source,
+            steps={label: int(count) for label, count in steps.items()},
+            validations=validations,
+            seconds={
+                "start": START_SECONDS[execution.driver] + server,
+                "generation": generation,
+                REST: rest,
+                "validation": validating,
+                "checkpoints": complete + selected,
+                "evaluation": (0.0 if execution.rollout_engine == "embedded" else EVALUATION_START_SECONDS["sglang"])
+                + evaluated * (server + evaluation),  # without GPUs in the run's own process
+            },
+            disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + evaluated * sizes.weights,
+            disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + evaluated * sizes.weights,
+        )
+
+    def _core_seconds(self, model: str, generation: float, rest: float) -> tuple[float, float]:
+        """What seconds of the modelled clock take on a core of this machine."""
+        definition = self.experiment.models[model]
+        if is_toy(definition):
+            return MODELLED_SECOND * generation, MODELLED_SECOND * rest
+        if self.product_rate is None or isinstance(definition, MiniatureModel):
+            return generation, rest
+        rates, flop = _rates(self.experiment.training), 1 / self.product_rate + OVERHEAD_SECONDS
+        return generation * rates.decode_flops_per_second * flop, rest * rates.dense_flops_per_second * flop
+
+    def _base_seconds(self, model: str, benchmark: str) -> float:
+        """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's."""
+        engine = self.experiment.execution.rollout_engine
+        batch = self._course(model, None).first.generation
+        sampling = self._sampling_seconds(model, benchmark, self.experiment.evaluation.rollouts, batch)
+        return EVALUATION_START_SECONDS[engine] + SERVER_SECONDS[engine] + sampling
+
+    def _course(self, model: str, method: str | None) -> Course:
+        """The steps of a model's method; None: of GRPO, for the untrained model."""
+        definition = self.experiment.methods[method] if method else None
+        if definition is None or len(definition.phases) == 1 or (model, method) in self.measured.phases:
+            step = self._step_time(model, method, definition)
+            return Course(step, step)
+        first, later = (self._step_time(model, method, phase) for phase in definition.phases)
+        return Course(first, later, definition.first_phase_steps or 0)
+
+    def _step_time(self, model: str, method: str | None, definition: Method | None) -> StepTime:
+        """Seconds of the steps of one phase of a method, or of one that has no other.
+
+        Measured, if a run of the model and of a method with the same passes was; else computed.
+        """
+        experiment = self.experiment
+        methods = experiment.methods if definition is None else {**experiment.methods, str(method): definition}
+        if found := self.measured.of(model, method, methods):
+            name, phases = found
+            rest = sum(phases.values()) - phases["generate"]
+            return StepTime(phases["generate"], rest, "measured" if name == method else f"measured, {name}")
+        shape, training = self.shapes[model], experiment.training
+        if self.gpu is not None:
+            card = self.measured.card_for(self.gpu, shape, experiment.execution)
+            parts = card_seconds(card, shape, training, experiment.execution, definition, self.assumed)
+            return StepTime(*parts, self.gpu.name)
+        return StepTime(*_modelled_step(experiment, shape, definition), "FLOPs")
+
+    def _sampling_seconds(self, model: str, benchmark: str, samples: int, batch: float) -> float:
+        """Time to sample a benchmark's test questions, each ``samples`` times.
+
+        Servers: a known sampling's time, times more rollouts, divided by the speed of larger batches. Generating a
+        token takes the time to read the weights, and keys and values of all sequences at work, from memory.
+
+        Args:
+            batch: seconds of a training step's generation, which are known if no validation was measured.
+        """
+        experiment, execution = self.experiment, self.experiment.execution
+        training, shape = experiment.training, self.shapes[model]
+        rollouts = samples * experiment.benchmarks[benchmark].questions("test")
+        if execution.rollout_engine == "embedded":
+            decode = model_cost(shape).decode_flops([training.max_prompt_length], [training.max_response_length])
+            seconds = modelled_seconds(_rates(training), rollouts * decode, 0.0)
+            toy = is_toy(experiment.models[model])  # a toy's clock counts training seconds; sampling takes less
+            return seconds if toy else self._core_seconds(model, seconds, 0.0)[0]
+        in_training = batch, training.questions_per_batch * training.rollouts_per_question
+        seconds, known = self.measured.validations.get(model, in_training)
+        servers = execution.ranks // execution.rollout_tensor_parallel
+        weights = memory.BFLOAT16 * memory.parameters(shape)
+        cached = mean_context(training, self.assumed) * memory.kv_bytes_per_token(shape)
+        before, now = (weights / min(CONCURRENT, max(1, count // servers)) + cached for count in (known, rollouts))
+        return seconds * max(1.0, rollouts / known / max(1.0, before / now))
+
 
 NOTHING = Measurements()
 
@@ -277,24 +409,7 @@ def make_plan(
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
     product_rate = product_rate if depends_on_products(experiment) else None
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
-    planner = _Planner(experiment, shapes, measured, card, assumed, product_rate)
-    runs = [planner.run(run) for run in experiment.runs()]
-    base = [
-        planner.base_seconds(model, benchmark)
-        for model, benchmark in experiment.bases()
-        for _ in experiment.base_models(model)
-    ]
-    base_bytes = sum(memory.BFLOAT16 * memory.parameters(shape) for shape in shapes.values())
-    models = [
-        seconds
-        for name, shape in shapes.items()
-        for base_model in experiment.base_models(name).values()
-        if (seconds := _warm_start_seconds(base_model, shape))
-    ]
-    wall = _makespan(models, nodes) + _makespan([*(run.total_seconds for run in runs), *base], nodes)
-    return Plan(
-        experiment, measured, card, gpu is None, shapes, nodes, product_rate, runs, models, base, base_bytes, wall
-    )
+    return Plan(experiment, shapes, nodes, measured, card, gpu is None, assumed, product_rate)
 
 
 def default_gpu(experiment: Experiment) -> Gpu | None:
@@ -313,145 +428,6 @@ def default_gpu(experiment: Experiment) -> Gpu | None:
 def is_toy(model: Model) -> bool:
     """Whether a second of the modelled clock takes :data:`MODELLED_SECOND` with a model."""
     return isinstance(model, MiniatureModel) and model.warm_start.corpus == "families"
-
-
-class _Planner:
-    def __init__(
-        self,
-        experiment: Experiment,
-        shapes: dict[str, TransformerShape],
-        measured: Measurements,
-        gpu: Gpu | None,
-        assumed: Assumed,
-        product_rate: float | None,
-    ) -> None:
-        self.experiment, self.shapes, self.measured, self.gpu, self.assumed = experiment, shapes, measured, gpu, assumed
-        self.product_rate = product_rate
-        self.speed = measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
-
-    def run(self, run: RunId) -> RunPlan:
-        """What one training run and its evaluation need."""
-        training, execution = self.experiment.training, self.experiment.execution
-        method, shape = self.experiment.methods[run.method], self.shapes[run.model]
-        course = self.course(run.model, run.method)
-        limit = training.max_steps or math.inf
-        budgets = training.budget_seconds
-        steps = {label: min(limit, _steps(training, method, course, budget)) for label, budget in budgets.items()}
-        last = [*steps.values()][-1]
-        generation, rest = course.parts(last)
-        step_seconds = (generation + rest) / last
-        if course.source == "FLOPs":
-            generation, rest = self.core_seconds(run.model, generation, rest)
-        validations = max(1, math.ceil(int(last) / training.validate_every))
-        sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
-        evaluated = min(len(budgets), validations)
-        server = SERVER_SECONDS[execution.rollout_engine]
-        known = self.known_sampling(run.model, course.later, method.generation_batches)
-        validating = validations * self.sampling_seconds(run.model, run.benchmark, training.validation.rollouts, known)
-        evaluation = self.sampling_seconds(run.model, run.benchmark, self.experiment.evaluation.rollouts, known)
-        complete = sizes.total / self.speed + CHECKPOINT_SHARE * (generation + rest + validating)
-        selected = SAVED_VALIDATIONS * validations * sizes.weights / self.speed
-        return RunPlan(
-            run=run,
-            step_seconds=step_seconds,
-            source=course.source,
-            steps={label: int(count) for label, count in steps.items()},
-            validations=validations,
-            seconds={
-                "start": START_SECONDS[execution.driver] + server,
-                "generation": generation,
-                REST: rest,
-                "validation": validating,
-                "checkpoints": complete + selected,
-                "evaluation": (0.0 if execution.rollout_engine == "embedded" else EVALUATION_START_SECONDS["sglang"])
-                + evaluated * (server + evaluation),  # without GPUs in the run's own process
-            },
-            disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + evaluated * sizes.weights,
-            disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + evaluated * sizes.weights,
-        )
-
-    def core_seconds(self, model: str, generation: float, rest: float) -> tuple[float, float]:
-        """What seconds of the modelled clock take on a core of this machine."""
-        definition = self.experiment.models[model]
-        if is_toy(definition):
-            return MODELLED_SECOND * generation, MODELLED_SECOND * rest
-        if self.product_rate is None or isinstance(definition, MiniatureModel):
-            return generation, rest
-        rates, flop = _rates(self.experiment.training), 1 / self.product_rate + OVERHEAD_SECONDS
-        return generation * rates.decode_flops_per_second * flop, rest * rates.dense_flops_per_second * flop
-
-    def base_seconds(self, model: str, benchmark: str) -> float:
-        """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's."""
-        engine = self.experiment.execution.rollout_engine
-        known = self.known_sampling(model, self.course(model, None).first)
-        sampling = self.sampling_seconds(model, benchmark, self.experiment.evaluation.rollouts, known)
-        return EVALUATION_START_SECONDS[engine] + SERVER_SECONDS[engine] + sampling
-
-    def course(self, model: str, method: str | None) -> Course:
-        """The steps of a model's method; None: of GRPO, for the untrained model."""
-        definition = self.experiment.methods[method] if method else None
-        if definition is None or len(definition.phases) == 1 or (model, method) in self.measured.phases:
-            step = self.step_time(model, method, definition)
-            return Course(step, step)
-        first, later = (self.step_time(model, method, phase) for phase in definition.phases)
-        return Course(first, later, definition.first_phase_steps or 0)
-
-    def step_time(self, model: str, method: str | None, definition: Method | None) -> StepTime:
-        """Seconds of the steps of one phase of a method, or of one that has no other.
-
-        Measured, if a run of the model and of a method with the same passes was; else computed.
-        """
-        experiment = self.experiment
-        methods = experiment.methods if definition is None else {**experiment.methods, str(method): definition}
-        if found := self.measured.of(model, method, methods):
-            name, phases = found
-            rest = sum(phases.values()) - phases["generate"]
-            return StepTime(phases["generate"], rest, "measured" if name == method else f"measured, {name}")
-        shape, training = self.shapes[model], experiment.training
-        if self.gpu is not None:
-            card = self.measured.card_for(self.gpu, shape, experiment.execution)
-            parts = card_seconds(card, shape, training, experiment.execution, definition, self.assumed)
-            return StepTime(*parts, self.gpu.name)
-        return StepTime(*_modelled_step(experiment, shape, definition), "FLOPs")
-
-    def known_sampling(self, model: str, step: StepTime, batches: int = 1) -> TimedSampling:
-        """A sampling of the model whose time is known: a measured validation, or a generation batch of a step.
-
-        Args:
-            batches: as how many the step's generation counts.
-        """
-        if model in self.measured.validations:
-            return TimedSampling(*self.measured.validations[model], self.shapes[model])
-        training = self.experiment.training
-        rollouts = training.questions_per_batch * training.rollouts_per_question
-        return TimedSampling(step.generation / batches, rollouts, self.shapes[model])
-
-    def sampling_seconds(self, model: str, benchmark: str, samples: int, known: TimedSampling) -> float:
-        """Time to sample a benchmark's test questions, each ``samples`` times.
-
-        Servers: a known sampling's time, times more rollouts, divided by the speed of larger batches. Generating a
-        token takes the time to read the weights, and keys and values of all sequences at work, from memory.
-        """
-        experiment, execution = self.experiment, self.experiment.execution
-        rollouts = samples * experiment.benchmarks[benchmark].questions("test")
-        if execution.rollout_engine == "embedded":
-            training = experiment.training
-            cost = model_cost(self.shapes[model])
-            decode = cost.decode_flops([training.max_prompt_length], [training.max_response_length])
-            seconds = modelled_seconds(_rates(training), rollouts * decode, 0.0)
-            toy = is_toy(experiment.models[model])  # a toy's clock counts training seconds; sampling takes less
-            return seconds if toy else self.core_seconds(model, seconds, 0.0)[0]
-        servers = execution.ranks // execution.rollout_tensor_parallel
-
-        def bytes_per_sequence(at_work: int) -> float:
-            weights = memory.BFLOAT16 * memory.parameters(known.shape)
-            return weights / at_work + mean_context(experiment.training, self.assumed) * memory.kv_bytes_per_token(
-                known.shape
-            )
-
-        before, now = (min(CONCURRENT, max(1, number // servers)) for number in (known.rollouts, rollouts))
-        speed_up = max(1.0, bytes_per_sequence(before) / bytes_per_sequence(now))
-        return known.seconds * max(1.0, rollouts / known.rollouts / speed_up)
 
 
 # ---------------------------------------------------------------- a run

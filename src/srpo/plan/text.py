@@ -24,7 +24,6 @@ from srpo.plan.plan import (
     Plan,
     RunPlan,
     is_toy,
-    make_plan,
 )
 from srpo.plan.shortages import gigabytes, some_teacher_has_weights
 from srpo.text import duration, joined, plural
@@ -241,7 +240,7 @@ def _range(plan: Plan) -> str:
     rows = []
     for lengths in lengths_of(plan.experiment.training):
         cases = [replace(lengths, training=share / fast) for share in paces.values()]
-        prices = [make_plan(plan.experiment, plan.nodes, plan.measured, plan.gpu.name, case) for case in cases]
+        prices = [replace(plan, assumed=case) for case in cases]
         rows.append([str(lengths.longest), str(lengths.response), *map(cell, prices)])
     header = ["longest response of a batch", "mean", *paces]
     what = "Steps in these hours (1.00 x: those of the table above)" if wall else "GPU-hours"
