@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,15 +43,16 @@ def build_split(
     """
     source: SplitName = "train" if benchmark.held_out_questions else split
     if isinstance(benchmark, MiniatureBenchmark):
-        questions = _family_questions(benchmark, source)
+        place, rows = "miniature", _family_rows(benchmark, source)
     elif isinstance(benchmark, ReasoningGymBenchmark):
-        questions = _task_questions(benchmark, source)
+        place, rows = "reasoning-gym", reasoning_gym.task_rows(benchmark)[source]
     elif isinstance(benchmark, FilesBenchmark):
-        questions = _questions(benchmark, _file_rows(benchmark, source), "files")
+        place, rows = "files", _file_rows(benchmark, source)
     else:
+        place = benchmark.source.repository.rsplit("/", 1)[-1].lower()
         file = getattr(benchmark.source, source)
         rows = github.load_rows(benchmark.source, file, mirror, cache or default_cache())
-        questions = _questions(benchmark, rows, benchmark.source.repository)
+    questions = _questions(benchmark, rows, place)
     if benchmark.held_out_questions:
         questions = _part_of_train(questions, benchmark, split)
     rewards.check_truths(benchmark.reward, {f"question {each.index}": each.ground_truth for each in questions})
@@ -61,7 +62,7 @@ def build_split(
 def known_questions(benchmark: Benchmark, split: SplitName) -> list[Question]:
     """The questions of a split that are known before it is built: those of toys and of own files; none of others."""
     if isinstance(benchmark, MiniatureBenchmark):
-        return _family_questions(benchmark, split)
+        return _questions(benchmark, _family_rows(benchmark, split), "miniature")
     if isinstance(benchmark, FilesBenchmark) and (file := benchmark.file(split)).is_file():
         return _questions(benchmark, parse_rows(read_file(file), str(file), benchmark.columns), "files")
     return []
@@ -103,26 +104,10 @@ def _part_of_train(questions: list[Question], benchmark: Benchmark, split: Split
     return [replace(question, index=i) for i, question in enumerate(part)]
 
 
-def _family_questions(benchmark: MiniatureBenchmark, split: SplitName) -> list[Question]:
-    count = benchmark.published(split)
+def _family_rows(benchmark: MiniatureBenchmark, split: SplitName) -> list[Row]:
     family = families.get_family(benchmark.family, benchmark.facts_per_question, benchmark.facts)
-    return [
-        Question(
-            index=i,
-            messages=[{"role": "user", "content": family.prompt(problem)}],
-            ground_truth=family.ground_truth(problem),
-            reward=benchmark.reward,
-            data_source=f"miniature/{benchmark.name}",
-        )
-        for i, problem in enumerate(families.family_problems(family, count, split, benchmark.seed))
-    ]
-
-
-def _task_questions(benchmark: ReasoningGymBenchmark, split: SplitName) -> list[Question]:
-    return [
-        Question(i, entry.messages, entry.ground_truth, benchmark.reward, f"reasoning-gym/{benchmark.name}")
-        for i, entry in enumerate(reasoning_gym.task_entries(benchmark)[split])
-    ]
+    problems = families.family_problems(family, benchmark.published(split), split, benchmark.seed)
+    return [Row([{"role": "user", "content": family.prompt(each)}], family.ground_truth(each)) for each in problems]
 
 
 def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
@@ -136,10 +121,9 @@ def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
     return rows
 
 
-def _questions(benchmark: Benchmark, rows: Sequence[Row], place: str) -> list[Question]:
-    data_source = f"{place.rsplit('/', 1)[-1].lower()}/{benchmark.name}"
+def _questions(benchmark: Benchmark, rows: Iterable[Row], place: str) -> list[Question]:
     return [
-        Question(i, row.messages, row.ground_truth, benchmark.reward, data_source, row.response)
+        Question(i, row.messages, row.ground_truth, benchmark.reward, f"{place}/{benchmark.name}", row.response)
         for i, row in enumerate(rows)
     ]
 

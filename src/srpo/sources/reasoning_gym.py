@@ -7,9 +7,9 @@ same words in another order are the same question: the greatest common divisor o
 
 import json
 import re
-from dataclasses import dataclass
 
 from srpo.experiment.config import ReasoningGymBenchmark
+from srpo.experiment.rows import Row
 from srpo.imports import import_optional
 from srpo.inputs.errors import SrpoError
 from srpo.inputs.mistakes import hint, nearest
@@ -30,16 +30,8 @@ DRAWS = 4
 """How many questions are drawn at most for each that is needed, if a task repeats itself."""
 
 
-@dataclass(frozen=True)
-class TaskEntry:
-    """A question's chat messages, and its entry in JSON, which the task's scorer needs."""
-
-    messages: list[dict[str, str]]
-    ground_truth: str
-
-
-def task_entries(benchmark: ReasoningGymBenchmark) -> dict[str, list[TaskEntry]]:
-    """Draw both splits of a task.
+def task_rows(benchmark: ReasoningGymBenchmark) -> dict[str, list[Row]]:
+    """Draw both splits of a task; the answer is the question's entry in JSON, which the task's scorer needs.
 
     Raises:
         SrpoError: if the package is missing, there is no such task or setting, or it has too few distinct questions.
@@ -54,21 +46,16 @@ def task_entries(benchmark: ReasoningGymBenchmark) -> dict[str, list[TaskEntry]]
         drawn = gym.create_dataset(benchmark.task, seed=benchmark.seed, size=DRAWS * needed, **benchmark.settings)
     except (TypeError, ValueError, AssertionError) as error:
         raise SrpoError(f"{where}: settings = {benchmark.settings}: {error}") from error
-    entries: dict[str, TaskEntry] = {}
+    rows: dict[str, Row] = {}
     for index in range(DRAWS * needed):
-        if len(entries) == needed:
+        if len(rows) == needed:
             break
         entry = drawn[index]
-        entries.setdefault(" ".join(sorted(re.findall(r"\w+|[^\w\s]", entry["question"]))), _entry(entry))
-    if len(entries) < needed:
-        raise SrpoError(
-            f"{where}: {len(entries)} distinct questions of {DRAWS * needed}, {needed} asked for; ask fewer"
-        )
-    questions = [*entries.values()]
+        messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": entry["question"]}]
+        # what JSON cannot hold (fractions, say) becomes text; rewards.check_truths refuses a task whose scorer needs it
+        row = Row(messages, json.dumps(entry, sort_keys=True, default=str))
+        rows.setdefault(" ".join(sorted(re.findall(r"\w+|[^\w\s]", entry["question"]))), row)
+    if len(rows) < needed:
+        raise SrpoError(f"{where}: {len(rows)} distinct questions of {DRAWS * needed}, {needed} asked for; ask fewer")
+    questions = [*rows.values()]
     return {"test": questions[: benchmark.test_questions], "train": questions[benchmark.test_questions :]}
-
-
-def _entry(entry: dict) -> TaskEntry:
-    messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": entry["question"]}]
-    # what JSON cannot hold (fractions, say) becomes text; rewards.check_truths refuses a task whose scorer needs it
-    return TaskEntry(messages, json.dumps(entry, sort_keys=True, default=str))
