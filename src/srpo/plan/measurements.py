@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from srpo.algorithm.method import Method
 from srpo.cost import memory
@@ -136,7 +135,8 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
             )
         for run in found:
             files = layout.run_files(run)
-            events = _after_the_first([*read_events(files.steps)])
+            events = [*read_events(files.steps)]
+            events = events[1:] or events  # without the first if there are several
             steps[run.model, run.method] += [event["phase_seconds"] for event in events]
             lengths = [event.get("metrics", {}).get("response_length/max") for event in events]
             longest[run.model, run.method] += [length for length in lengths if length is not None]
@@ -148,7 +148,7 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
                 speeds.append(_checkpoint_bytes(measured, run) / seconds)
     return Measurements(
         folders,
-        {key: _mean(phases) for key, phases in steps.items()},
+        {key: {phase: fmean(step[phase] for step in of) for phase in of[0]} for key, of in steps.items()},
         {key: fmean(lengths) for key, lengths in longest.items() if lengths},
         {
             model: (fmean(s for s, _ in found), round(fmean(n for _, n in found)))
@@ -169,15 +169,6 @@ def _check(folder: Path, measured: Experiment, planned: Experiment) -> None:
         there, here = (getattr(getattr(experiment, part), name) for experiment in (measured, planned))
         if there != here:
             raise SrpoError(f"{folder}: {key} = {there}, but {here} in {planned.name}: other steps take other seconds")
-
-
-def _after_the_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A run's steps without the first, which compiles kernels, if there are several."""
-    return events[1:] or events
-
-
-def _mean(steps: list[Phases]) -> Phases:
-    return {phase: fmean(step[phase] for step in steps) for phase in steps[0]}
 
 
 def _checkpoint_bytes(experiment: Experiment, run: RunId) -> float:

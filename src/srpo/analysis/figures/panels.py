@@ -1,5 +1,6 @@
 """Small multiples: a grid of axes with one row per model and one column per benchmark, labels and legend."""
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -149,11 +150,4 @@ def name_row(axes: Axes, name: str) -> None:
 
 def wrapped(title: str, width: int = 10) -> str:
     """Break a long title into lines, so that neighbouring titles do not overlap."""
-    lines, current = [], ""
-    for word in title.split():
-        if current and len(current) + len(word) >= width:
-            lines.append(current)
-            current = word
-        else:
-            current = f"{current} {word}".strip()
-    return "\n".join([*lines, current])
+    return "\n".join(textwrap.wrap(title, width, break_long_words=False, break_on_hyphens=False))
