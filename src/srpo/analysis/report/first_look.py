@@ -55,7 +55,7 @@ def _other_clocks(results: Results) -> list[str]:
     """Differences under the clocks that were registered beside the one that decides, if there are any."""
     if (registration := registration_of(results.experiment)) is None:
         return []
-    named, parts = registration.content.alternatives, []
+    named, parts = registration.alternatives, []
     frame = pd.concat([clock_frame(results), clock_frame(results, measured=True)])
     frame = frame[frame["clock"].isin(named)].dropna(subset="difference")
     for pair, rows in frame.groupby(["method", "other"], sort=False):

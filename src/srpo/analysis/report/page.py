@@ -393,9 +393,9 @@ def _provenance(results: Results) -> list[tuple[str, str]]:
     """The recorded origin of the runs; several values where runs differ."""
     records, registered = list(results.provenance.values()), []
     if registration := registration_of(results.experiment):
-        content = registration.content
+        made = f"{registration.date}, analysis of commit {registration.commit}"
         registered = [
-            ("Registered", f"configs/registered.yaml, {content.date}, analysis of commit {content.commit}"),
+            ("Registered", f"configs/registered.yaml, {made}"),
             ("SHA-256 of that file", registration.sha256),
         ]
     if not records:

@@ -25,9 +25,8 @@ def registered(results: Results) -> list[str]:
     registration = registration_of(results.experiment)
     if registration is None:
         return []
-    content = registration.content
-    said = f"Claims and analysis were registered on {content.date}, before the first run."
-    departures = content.departures(results.experiment)
+    said = f"Claims and analysis were registered on {registration.date}, before the first run."
+    departures = registration.departures(results.experiment)
     return [said] + [f"Other than registered: {'; '.join(departures)}."] * bool(departures)
 
 

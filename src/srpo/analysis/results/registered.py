@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -43,6 +42,7 @@ class Registered(Config):
         budgets: seconds by label.
         base_models: the numbers of the base models (seeds); one pair of runs from each.
         claims: decided together with Holm's correction, by their ids in ``reports/claims.yaml``.
+        sha256: of the file.
     """
 
     experiment: str
@@ -55,6 +55,7 @@ class Registered(Config):
     benchmarks: Annotated[list[str], Field(min_length=1)]
     base_models: Annotated[list[int], Field(min_length=2)]
     claims: Annotated[dict[str, RegisteredClaim], Field(min_length=1)]
+    sha256: str
 
     @model_validator(mode="after")
     def _terms_of_scores(self) -> Registered:
@@ -79,14 +80,6 @@ class Registered(Config):
         missing = [method for method in self.methods if method not in {run.method for run in runs}]
         return found + [f"no runs of {method}" for method in missing]
 
-
-@dataclass(frozen=True)
-class Registration:
-    """A registered analysis with the SHA-256 of its file."""
-
-    content: Registered
-    sha256: str
-
     def decide(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
         """``claims`` with the registered ones as the only primary ones, and with their registered terms and rules.
 
@@ -94,31 +87,31 @@ class Registration:
             SrpoError: if a registered claim is not among them.
         """
         known = {claim.id for claim in claims}
-        if unknown := [name for name in self.content.claims if name not in known]:
+        if unknown := [name for name in self.claims if name not in known]:
             raise SrpoError(f"{REGISTERED}: claims.{unknown[0]} is not in reports/claims.yaml")
         return tuple(self._decided(claim) for claim in claims)
 
     def _decided(self, claim: Claim) -> Claim:
-        if claim.id not in self.content.claims:
+        if claim.id not in self.claims:
             return claim.model_copy(update={"kind": "exploratory"}) if claim.primary else claim
-        found = self.content.claims[claim.id]
+        found = self.claims[claim.id]
         rule = Rule(**found.model_dump(exclude={"terms"}))
-        quantity = Quantity(kind="score", score=self.content.score, terms=found.terms)
+        quantity = Quantity(kind="score", score=self.score, terms=found.terms)
         return claim.model_copy(update={"kind": "primary", "quantity": quantity, "rule": rule, "given": None})
 
 
-def registration_of(experiment: Experiment, path: Path = REGISTERED) -> Registration | None:
+def registration_of(experiment: Experiment, path: Path = REGISTERED) -> Registered | None:
     """The registration of ``experiment``; None if it was not registered."""
     found = load_registration(path) if path.is_file() else None
-    return found if found is not None and found.content.experiment == experiment.name else None
+    return found if found is not None and found.experiment == experiment.name else None
 
 
 @cache
-def load_registration(path: Path = REGISTERED) -> Registration:
+def load_registration(path: Path = REGISTERED) -> Registered:
     """Read and check a registered analysis.
 
     Raises:
         SrpoError: naming the key that is wrong.
     """
-    content: Registered = validated(Registered, read_mapping(path), str(path))
-    return Registration(content, hashlib.sha256(path.read_bytes()).hexdigest())
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return validated(Registered, read_mapping(path) | {"sha256": sha256}, str(path))

@@ -49,7 +49,7 @@ def test_the_file_is_the_one_that_was_registered():
 
 
 def test_its_claims_are_the_primary_ones_with_the_same_terms():
-    content, primary = load_registration().content, {c.id: c for c in load_claims() if c.primary}
+    content, primary = load_registration(), {c.id: c for c in load_claims() if c.primary}
     # all methods have the same settings, so that claim is srpo_over_grpo_last
     assert content.claims.keys() == primary.keys() - {"srpo_over_grpo_at_its_settings"}
     for name, found in content.claims.items():
