@@ -242,15 +242,19 @@ def append_event(path: Path, event: dict[str, Any]) -> None:
             log.write(line)
 
 
-def _cut_off_bytes(path: Path, size: int = 4096) -> int:
+def _cut_off_bytes(path: Path) -> int:
     """Number of bytes after the last newline: a line that a kill cut off."""
+    end = next(end for end, whole in _ends(path, 4096) if b"\n" in end or whole)
+    return len(end) - end.rfind(b"\n") - 1
+
+
+def _ends(path: Path, size: int) -> Iterator[tuple[bytes, bool]]:
+    """The last bytes of a file, then twice as many each time; and whether that is the whole file."""
     with path.open("rb") as log:
         total = log.seek(0, os.SEEK_END)
         while True:
             log.seek(max(0, total - size))
-            end = log.read(min(size, total))  # a device such as /dev/full has no end
-            if b"\n" in end or size >= total:
-                return len(end) - end.rfind(b"\n") - 1
+            yield log.read(min(size, total)), size >= total  # a device such as /dev/full has no end
             size *= 2
 
 
@@ -291,15 +295,10 @@ def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
     Raises:
         SrpoError: if one of them is damaged.
     """
-    with path.open("rb") as log:
-        total = log.seek(0, os.SEEK_END)
-        while True:
-            log.seek(max(0, total - size))
-            # the first line is complete only if this is the start of the file, the last one only if it was not cut off
-            lines = log.read(size).split(b"\n")[0 if size >= total else 1 : -1]
-            if lines or size >= total:
-                return [_json_object(line, f"{path}, one of the last lines", path.name) for line in lines]
-            size *= 2
+    # the first line is complete only if this is the start of the file, the last one only if it was not cut off
+    found = ((end.split(b"\n")[0 if whole else 1 : -1], whole) for end, whole in _ends(path, size))
+    lines = next(lines for lines, whole in found if lines or whole)
+    return [_json_object(line, f"{path}, one of the last lines", path.name) for line in lines]
 
 
 # ---------------------------------------------------------------- others

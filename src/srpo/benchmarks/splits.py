@@ -1,11 +1,11 @@
 """Splits on disk, in verl's row format."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from srpo.files import write_bytes
 from srpo.inputs.errors import SrpoError
 
 SplitName = Literal["train", "test"]
@@ -36,10 +36,9 @@ def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> 
         schema = schema.append(pa.field("response", pa.string()))
         rows = [row | {"response": question.response} for row, question in zip(rows, questions, strict=True)]
     table = pa.Table.from_pylist(rows, schema=schema)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    pq.write_table(table, partial, write_page_checksum=True)
-    os.replace(partial, path)
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content, write_page_checksum=True)
+    write_bytes(path, content.getvalue().to_pybytes())
 
 
 def read_split(path: Path) -> list[Question]:

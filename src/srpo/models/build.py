@@ -27,6 +27,7 @@ from srpo.models.resolve import (
     resolve_hub,
     resolve_local,
     resolve_tokenizer,
+    sha256_of,
 )
 from srpo.seeds import derive_seed
 
@@ -134,8 +135,7 @@ def store_model(model: Model, made: dict[str, Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / model.name
         build_model(model.model_copy(update={"stored": {}}), built, {})
-        path = write_stored(model, built, read_json(model_description(built)), made)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256_of(write_stored(model, built, read_json(model_description(built)), made))
 
 
 def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path], limit: int | None) -> dict[str, Any]:
@@ -238,7 +238,5 @@ def _digest(folder: Path) -> str:
     """Hash what determines the model's output: names and bytes of weights, tokenizer and configuration."""
     digest = hashlib.sha256()
     for path in checkpoint_files(folder):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.name} {content}\n".encode())
+        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     return digest.hexdigest()

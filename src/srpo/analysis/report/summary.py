@@ -164,26 +164,27 @@ _EARLY_ENDS = {
 
 def remarks(results: Results) -> list[str]:
     """Remarks on these runs: misspelt names, early ends, different settings, uncommitted code."""
-    found, stale = misspelt(results), []
+    found = misspelt(results)
     if mixed := Scores.of(results).incomparable:
         named = "; ".join(f"{benchmark_title(results, name)} ({what})" for name, what in mixed.items())
         found.append(f"Runs have different test questions and are not compared on: {named}.")
     for names in results.experiment.same_tests:
         titles = joined([benchmark_title(results, name) for name in names])
         found.append(f"The same test questions: {titles}. Their average counts each again; its interval is too narrow.")
-    if repeated := repeated_runs(results):
-        same = [f"{run_title(results, *key)} (as seed {seed})" for key, seed in repeated.items()]
-        found.append(f"These runs have the same logs as another seed and count as one run with it: {_first(same)}.")
-    for stopped_by, what in _EARLY_ENDS.items():
-        if early := _early_ends(results, stopped_by):
-            found.append(f"{what}: {_first(early)}.")
-    for run, spec in results.specs.items():
-        if differs := changed(filled_in(spec), results.experiment.run(run).model_dump(mode="json")):
-            stale.append(f"{run_title(results, *run.model_dump().values())} ({listed(differs)})")
-    if stale:
-        found.append(
-            f"Settings of these runs differ from the experiment's, so snakemake trains them again: {_first(stale)}."
-        )
+    runs = {
+        "These runs have the same logs as another seed and count as one run with it": [
+            f"{run_title(results, *key)} (as seed {seed})" for key, seed in repeated_runs(results).items()
+        ],
+        **{what: _early_ends(results, stopped_by) for stopped_by, what in _EARLY_ENDS.items()},
+        "Settings of these runs differ from the experiment's, so snakemake trains them again": [
+            f"{run_title(results, *run.model_dump().values())} ({listed(differs)})"
+            for run, spec in results.specs.items()
+            if (differs := changed(filled_in(spec), results.experiment.run(run).model_dump(mode="json")))
+        ],
+        "summary.json disagrees with the validation log": _disagreements(results),
+        "avg@k is not the mean of its questions' scores": _inconsistent(results),
+    }
+    found += [f"{what}: {_first(names)}." for what, names in runs.items() if names]
     if other := _other_samples(results):
         found.append(
             f"evaluation.rollouts = {results.experiment.evaluation.rollouts}, but these have other numbers: "
@@ -194,12 +195,6 @@ def remarks(results: Results) -> list[str]:
         found.append(f"The runs were made with {len(commits)} different commits.")
     if any(commit.endswith("-dirty") for commit in commits):
         found.append("Some runs were made with uncommitted changes (-dirty).")
-    disagreeing = _disagreements(results)
-    if disagreeing:
-        found.append(f"summary.json disagrees with the validation log: {_first(disagreeing)}.")
-    inconsistent = _inconsistent(results)
-    if inconsistent:
-        found.append(f"avg@k is not the mean of its questions' scores: {_first(inconsistent)}.")
     return found
 
 

@@ -397,9 +397,7 @@ def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list
     units = by_base_model(results, model, [*runs.values()])
     estimate, clear = share_of(units, "collapsed"), share_of(units, "clear")
     on_each = {b: share_of(by_base_model(results, model, [found]), "collapsed") for b, found in runs.items()}
-    agreeing = sum(claim.rule.met(share.value) for share in on_each.values())
-    holding = sum(claim.rule.p_holds(share) < ALPHA for share in on_each.values())
-    counts = len(runs), len(planned_on), agreeing, holding
+    counts = len(runs), len(planned_on), *_agreeing(claim, on_each)
     p_values = max(map(claim.rule.p_holds, (estimate, clear))), max(map(claim.rule.p_violated, (estimate, clear)))
     several = min(map(len, runs.values())) > 1
     beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
