@@ -97,8 +97,8 @@ def train_here(spec: RunSpec, folder: Path) -> list[float]:
     policy, questions = InProcessPolicy(spec, folder / "model"), questions_of(folder, "train")
     rewards = []
     for number, chosen in enumerate(json.loads((folder / "order.json").read_text()), 1):
-        result = Step(spec, policy, number).take(lambda _, chosen=chosen: [questions[i] for i in chosen])
-        rewards.append(result.rollouts.rewards.mean().item())
+        batch, _ = Step(spec, policy, number).take(lambda _, chosen=chosen: [questions[i] for i in chosen])
+        rewards.append(batch.rollouts.rewards.mean().item())
         show(rewards)
     policy.save_weights(folder / "here")
     return rewards

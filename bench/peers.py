@@ -286,9 +286,9 @@ def steps_of(folder: Path, workload: Workload, title: str) -> Rounds:
         prompts_of: dict[str, Prompts] = {}
         step = Recorded(spec, policy, number)
         start = time.process_time()
-        result = step.take(lambda _: questions)
+        batch, _ = step.take(lambda _: questions)
         total = time.process_time() - start
-        prompts_of["generate"] = distinct(prompt.tolist() for prompt in result.rollouts.prompts)
+        prompts_of["generate"] = distinct(prompt.tolist() for prompt in batch.rollouts.prompts)
         seconds = {name: step.phases.wall[phase] for phase, name in names.items()}
         found.append(Round({**seconds, "total": total}, prompts_of))
     del policy, step

@@ -13,9 +13,11 @@ from srpo.training.success_buffer import Success
 
 @dataclass(frozen=True)
 class Batch:
-    """What the phases of a step after its generation have in common.
+    """The batch of a step, from its routing on.
 
     Attributes:
+        questions: all that the step has asked; those whose groups are dropped are the last.
+        rollouts, routes: the rollouts and their branches.
         mini_batches: rollouts of each update, dropped ones left out.
         placement: the rank of each rollout.
         earlier: :func:`~srpo.training.success_buffer.earlier_successes`.
@@ -39,23 +41,3 @@ class Batch:
 
     def lengths(self, rows: Sequence[int]) -> dict[int, int]:
         return {row: self.rollouts.responses[row].numel() for row in rows}
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """The result of a step.
-
-    Attributes:
-        questions: all that it has asked; those whose groups are dropped are the last.
-        rollouts, routes: its rollouts and their branches.
-        metrics: its metrics by name.
-        updates: number of mini-batches with an update.
-        earlier: as in :class:`Batch`.
-    """
-
-    questions: list[Question]
-    rollouts: Rollouts
-    routes: Routes
-    metrics: dict[str, float]
-    updates: int
-    earlier: dict[int, Success]

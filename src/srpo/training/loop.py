@@ -8,7 +8,7 @@ import logging
 import math
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from srpo.algorithm.rollouts import Rollouts
 from srpo.benchmarks.splits import Question, read_split
 from srpo.cost import memory
 from srpo.evaluation.avg_at_k import evaluate_questions
@@ -30,7 +31,7 @@ from srpo.policy.interface import Policy
 from srpo.policy.outputs import DEVICE_FLOPS
 from srpo.rollout.interface import ServersFailed
 from srpo.training import checkpoints
-from srpo.training.batch import StepResult
+from srpo.training.batch import Batch
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
@@ -151,24 +152,24 @@ class Run:
         with self._timed("step"):
             step = Step(self.spec, self.policy, number, self.buffer.known)
             try:
-                result = step.take(draw)
+                batch, metrics = step.take(draw)
             except torch.OutOfMemoryError as error:
                 raise SrpoError(f"step {number}, {step.phases.current}: {out_of_memory_remedy(self.spec)}") from error
             self.step = number
-            self.buffer.add_step(number, result.questions, result.rollouts)
-            if result.updates:
-                self._check_updates(result)
-            self._log_step(step.phases, result)
+            self.buffer.add_step(number, batch.questions, batch.rollouts)
+            if batch.mini_batches:
+                self._check_updates(batch, metrics)
+            self._log_step(step.phases, batch, metrics)
             if number % self.training.validate_every == 0:
-                record = group_record(number, result.questions, result.rollouts, result.routes, result.earlier)
-                append_event(self.files.groups, record)
+                append_event(self.files.groups, group_record(number, batch))
 
-    def _check_updates(self, result: StepResult) -> None:
+    def _check_updates(self, batch: Batch, metrics: Mapping[str, float]) -> None:
         """verl skips an update whose gradients are not finite; give up when it skips everything."""
-        self.skipped_steps = self.skipped_steps + 1 if result.metrics["actor/skipped_updates"] == result.updates else 0
+        all_skipped = metrics["actor/skipped_updates"] == len(batch.mini_batches)
+        self.skipped_steps = self.skipped_steps + 1 if all_skipped else 0
         if self.skipped_steps >= MAX_SKIPPED_STEPS:
             evidence = self.files.evidence(self.step)
-            write_evidence(evidence, result)
+            write_evidence(evidence, batch.rollouts, metrics)
             raise SrpoError(
                 f"step {self.step}: the gradients of {self.skipped_steps} steps in a row were not finite; "
                 f"the last one's numbers and rollouts are in {evidence}"
@@ -180,11 +181,11 @@ class Run:
         yield
         self.seconds_of[what] = time.perf_counter() - start
 
-    def _log_step(self, phases: PhaseTimer, result: StepResult) -> None:
-        phase_seconds, metrics = phases.seconds(self.training.clock), dict(result.metrics)
+    def _log_step(self, phases: PhaseTimer, batch: Batch, metrics: dict[str, float]) -> None:
+        phase_seconds = phases.seconds(self.training.clock)
         device_flops = metrics.pop(DEVICE_FLOPS, math.inf)
         if not isinstance(self.training.clock, ModelledClock):  # a modelled run's metrics are the same on any machine
-            texts = (*result.rollouts.prompts, *result.rollouts.responses)
+            texts = (*batch.rollouts.prompts, *batch.rollouts.responses)
             metrics |= speed_metrics(phases, sum(map(len, texts)), self.spec.execution.ranks, device_flops)
         seconds = seconds_of_step(self.training.clock, self.spec.method, self.step, phase_seconds)
         self.clock += seconds
@@ -333,14 +334,13 @@ class Run:
         write_json(self.files.summary, summary)
 
 
-def write_evidence(path: Path, result: StepResult) -> None:
+def write_evidence(path: Path, rollouts: Rollouts, metrics: Mapping[str, float]) -> None:
     """Write the metrics of a step whose gradients were not finite, and its rollouts."""
-    rollouts = result.rollouts
     samples = zip(rollouts.texts, rollouts.rewards.tolist(), rollouts.rollout_log_probs, strict=True)
     write_json(
         path,
         {
-            "metrics": {name: repr(value) for name, value in result.metrics.items()},
+            "metrics": {name: repr(value) for name, value in metrics.items()},
             "rollouts": [
                 {"response": text, "reward": reward, "log_prob": repr(log_probs.sum().item())}
                 for text, reward, log_probs in samples

@@ -14,7 +14,6 @@ from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, Routes
 from srpo.algorithm.targets import Targets
-from srpo.benchmarks.splits import Question
 from srpo.text import shortened
 from srpo.training.batch import Batch
 from srpo.training.clock import PhaseTimer
@@ -141,16 +140,15 @@ def teacher_metrics(targets: Mapping[int, Targets], teacher: TeacherLogProbs) ->
     return metrics
 
 
-def group_record(
-    step: int, questions: Sequence[Question], rollouts: Rollouts, routes: Routes, earlier: Mapping[int, Success]
-) -> dict[str, Any]:
+def group_record(step: int, batch: Batch) -> dict[str, Any]:
     """One group of a step with its routing, for table 6: the first with correct and wrong rollouts, else the first.
 
     ``sibling`` is the index within the group of the rollout shown to the self-teacher, None if it is shown none;
     ``advantage`` belongs to the whole group, before any routing. A rollout whose teacher is shown a response of an
     earlier step also has the number of that step; one that is shown the ground truth or feedback has these.
     """
-    rewards = rollouts.rewards.view(len(questions), -1)
+    rollouts, routes, earlier = batch.rollouts, batch.routes, batch.earlier
+    rewards = rollouts.rewards.view(len(batch.questions), -1)
     group = next((i for i, found in enumerate(rewards) if found.min() < found.max()), 0)
     first = group * rewards.shape[1]
     advantages = group_advantages(rollouts.rewards, rollouts.question)
@@ -160,7 +158,7 @@ def group_record(
         shown.tolist() for shown in (routes.shown_earlier, routes.shown_truth, routes.shown_feedback)
     )
     feedback = rollouts.feedback or []
-    question = questions[group]
+    question = batch.questions[group]
     return {
         "step": step,
         "question": question.index,

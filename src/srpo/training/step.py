@@ -24,7 +24,7 @@ from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
 from srpo.rewards import compute_reward, in_format, judge, right_response
 from srpo.rollout.interface import SamplingParams
 from srpo.seeds import derive_seed
-from srpo.training.batch import Batch, StepResult
+from srpo.training.batch import Batch
 from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import step_metrics, teacher_metrics
 from srpo.training.questions import Draw, sample_groups
@@ -48,8 +48,8 @@ class Step:
         self.number, self.known = number, known or {}
         self.phases = PhaseTimer()
 
-    def take(self, draw: Draw) -> StepResult:
-        """Take the step, in the order of docs/verl.md."""
+    def take(self, draw: Draw) -> tuple[Batch, dict[str, float]]:
+        """Take the step, in the order of docs/verl.md: its batch and its metrics by name."""
         wanted, rule = self.training.questions_per_batch, self.method.filter_groups
         questions, rollouts, filtered = sample_groups(draw, self.generate, wanted, rule)
         batch = self.route(questions, rollouts)
@@ -59,7 +59,7 @@ class Step:
             teacher = self.compute_teacher_log_prob(batch)
             targets = self.compute_targets(batch, old_log_probs, teacher)
             metrics |= teacher_metrics(targets, teacher) | self.update(batch, targets)
-        return StepResult(questions, rollouts, batch.routes, metrics, len(batch.mini_batches), batch.earlier)
+        return batch, metrics
 
     # ------------------------------------------------------------ phases
 

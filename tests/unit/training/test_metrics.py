@@ -13,6 +13,7 @@ from helpers import load_method
 
 from srpo.algorithm.routing import route
 from srpo.benchmarks.splits import Question
+from srpo.training.batch import Batch
 from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import (
     distillation_metrics,
@@ -109,7 +110,7 @@ def record_of(name: str, rewards: list[float]):
     rollouts = rollouts_of(rewards, 4, [1, 3, 2, 4] * 3)
     rollouts = dataclasses.replace(rollouts, texts=[f"text {i}" for i in range(12)])
     routes = route(rollouts.correct, rollouts.question, load_method(name).routing)
-    record = json.loads(json.dumps(group_record(15, QUESTIONS, rollouts, routes, {}), allow_nan=False))
+    record = json.loads(json.dumps(group_record(15, Batch(QUESTIONS, rollouts, routes, [], None, {})), allow_nan=False))
     return record, record.pop("rollouts")
 
 
