@@ -8,6 +8,7 @@ run, an evaluation and ``srpo data --lengths`` all ask :func:`check_lengths`, so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from srpo.benchmarks.prompts import prompt_lengths, teacher_prompt_ids
 from srpo.benchmarks.splits import Question
-from srpo.experiment.config import Experiment, Training
+from srpo.experiment.config import Experiment, MiniatureModel, Training
 from srpo.inputs.errors import SrpoError
 from srpo.rewards import shortest_answer
 from srpo.sources.build import known_questions
@@ -69,23 +70,38 @@ def check_lengths(
     return checked
 
 
-def check_words(questions: Sequence[Question], split: str, training: Training) -> None:
-    """Refuse what is too long for any tokenizer, as :func:`check_lengths` does: a word is a token or more."""
+def check_words(questions: Sequence[Question], split: str, training: Training) -> int:
+    """Refuse what is too long for any tokenizer, as :func:`check_lengths` does: a word is a token or more.
+
+    Returns:
+        The words of the longest prompt that is used.
+    """
 
     def words(texts: list[str]) -> list[int]:
         return [len(text.split()) for text in texts]
 
     prompts = words([" ".join(message["content"] for message in question.messages) for question in questions])
     _checked(questions, prompts, words, "words", split, training)
+    longest = max(count for count in prompts if count <= training.max_prompt_length)
+    if split == "train" and longest > (limit := training.max_reprompt_len):
+        raise SrpoError(f"training.max_reprompt_len = {limit}: a teacher's prompt has the question's {longest} words")
+    return longest
 
 
 def check_experiment(experiment: Experiment) -> None:
-    """Refuse what is too long in the questions that are known before any split is written."""
-    trained = {run.benchmark for run in experiment.runs()}
+    """Refuse what is too long in questions that are known before a split is written, or for the positions of a toy."""
+    training, trained = experiment.training, {run.benchmark for run in experiment.runs()}
+    longest = dict.fromkeys(experiment.benchmarks, 1)
     for name, benchmark in experiment.benchmarks.items():
         for split in ("train", "test") if name in trained else ("test",):
             if questions := known_questions(benchmark, split):
-                check_words(questions, split, experiment.training)
+                longest[name] = max(longest[name], check_words(questions, split, training))
+    for name, asked in experiment.bases():
+        model = experiment.models[name]
+        positions = model.architecture.max_position_embeddings if isinstance(model, MiniatureModel) else math.inf
+        if positions < longest[asked] + training.max_response_length:
+            what = f"{name} has {positions} positions, and prompts of {asked} take {longest[asked]} or more"
+            raise SrpoError(f"training.max_response_length = {training.max_response_length}: {what}")
 
 
 def _checked(

@@ -47,6 +47,9 @@ class Architecture(Config):
         for whole, part in (("hidden_size", "num_attention_heads"), ("num_attention_heads", "num_key_value_heads")):
             if getattr(self, whole) % getattr(self, part):
                 raise ValueError(f"{part} = {getattr(self, part)}: must divide {whole} = {getattr(self, whole)}")
+        if (size := self.hidden_size // self.num_attention_heads) % 2:
+            how = f"each has {size} of hidden_size = {self.hidden_size}; an even number is needed"
+            raise ValueError(f"num_attention_heads = {self.num_attention_heads}: {how}")
         return self
 
 

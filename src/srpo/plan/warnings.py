@@ -17,7 +17,6 @@ def warnings(plan: Plan) -> list[str]:
         *_twice(plan.experiment),
         *_no_step(plan),
         *_too_late(plan),
-        *_no_room(plan.experiment),
         *_tests(plan.experiment),
         *_searched_for_others(plan.experiment),
         *_other_scales(plan.experiment),
@@ -102,16 +101,6 @@ def _too_late(plan: Plan) -> list[str]:
         f"training.{key} = {getattr(training, key)}: runs end at about step {last}; {what}"
         for key, what in late.items()
         if last and getattr(training, key) > limit
-    ]
-
-
-def _no_room(experiment: Experiment) -> list[str]:
-    """Toys that have no position left for a prompt if a response is as long as it may be: their runs will fail."""
-    response = experiment.training.max_response_length
-    return [
-        f"training.max_response_length = {response}: {name} has {positions} positions for prompt and response"
-        for name, model in experiment.models.items()
-        if isinstance(model, MiniatureModel) and (positions := model.architecture.max_position_embeddings) <= response
     ]
 
 

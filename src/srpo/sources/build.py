@@ -55,14 +55,16 @@ def build_split(
     questions = _questions(benchmark, rows, place)
     if benchmark.held_out_questions:
         questions = _part_of_train(questions, benchmark, split)
-    rewards.check_truths(benchmark.reward, {f"question {each.index}": each.ground_truth for each in questions})
+    rewards.check_truths(
+        benchmark.reward, {f"{benchmark.name}, question {each.index}": each.ground_truth for each in questions}
+    )
     return questions
 
 
 def known_questions(benchmark: Benchmark, split: SplitName) -> list[Question]:
     """The questions of a split that are known before it is built: those of toys and of own files; none of others."""
     if isinstance(benchmark, MiniatureBenchmark):
-        return _questions(benchmark, _family_rows(benchmark, split), "miniature")
+        return build_split(benchmark, split)
     if isinstance(benchmark, FilesBenchmark) and (file := benchmark.file(split)).is_file():
         return _questions(benchmark, parse_rows(read_file(file), str(file), benchmark.columns), "files")
     return []

@@ -105,7 +105,13 @@ def test_lengths_with_which_nothing_is_learned_are_refused(prepared, changes, li
             "training.max_prompt_length = 8: 0 train questions ",
         ),
         ({"max_response_length": 1}, "max_response_length = 1: the shortest right response has 5 words"),
-        ({"max_prompt_length": 17, "max_response_length": 5}, None),
+        ({"max_reprompt_len": 16}, "training.max_reprompt_len = 16: a teacher's prompt has the question's 17 words"),
+        (
+            {"max_response_length": 496},
+            "= 496: miniature-small has 512 positions, and prompts of chemistry take 17 or ",
+        ),
+        ({"max_prompt_length": 17, "max_response_length": 5, "max_reprompt_len": 17}, None),
+        ({"max_response_length": 495}, None),
     ],
 )
 def test_lengths_that_are_too_short_for_any_tokenizer_are_refused_before_there_is_one(changes, line):

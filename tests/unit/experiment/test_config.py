@@ -645,6 +645,12 @@ SUMS = {
             {**MODEL, "title": "Mine", "architecture": {**MODEL["architecture"], "num_attention_heads": 3}},
             ["num_attention_heads = 3: must divide hidden_size = 64"],
         ),
+        (
+            "models",
+            "mine",
+            {**MODEL, "title": "Mine", "architecture": {**MODEL["architecture"], "hidden_size": 60}},
+            ["num_attention_heads = 4: each has 15 of hidden_size = 60; an even number is needed"],
+        ),
     ],
 )
 def test_mistakes_in_files_of_ones_own_are_one_line(own, kind, name, content, words) -> None:

@@ -333,13 +333,6 @@ def test_a_method_whose_runs_are_those_of_another_is_named() -> None:
     assert not warnings(plan.make_plan(load_experiment(mine | {"matrix": apart})))
 
 
-def test_a_response_longer_than_a_toy_has_positions_is_named() -> None:
-    block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics"], "methods": ["grpo"]}
-    common = {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block]}
-    (line,) = warnings(plan.make_plan(load_experiment(common | {"training": {"max_response_length": 512}})))
-    assert line == "training.max_response_length = 512: miniature-large has 512 positions for prompt and response"
-
-
 def test_a_card_for_an_experiment_without_gpus_is_named() -> None:
     smoke = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
     (line,) = warnings(plan.make_plan(smoke, gpu="h100"))

@@ -151,7 +151,7 @@ def test_too_many_questions_are_refused():
 
 
 def test_a_reward_that_does_not_fit_the_questions_is_named_when_they_are_built():
-    with pytest.raises(SrpoError, match=r"^question 0: reward = tool_use: .* is not a list of calls$"):
+    with pytest.raises(SrpoError, match=r"^physics, question 0: reward = tool_use: .* is not a list of calls$"):
         build_split(benchmark(reward="tool_use"), "test")
 
 
