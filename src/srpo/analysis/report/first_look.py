@@ -150,8 +150,8 @@ def _shown_side(estimate: Estimate) -> str:
 
 
 def _support(results: Results, outcome: Outcome, again: bool) -> str:
-    """The interval of a lead, on how many benchmarks its sign is shown and where the other one is, and whether it is
-    shown for new benchmarks. The interval of one run does not cover others: then there is none, and signs count.
+    """The interval of a lead, on how many benchmarks its sign is shown (one is named), where the other one is, and
+    whether it is shown for new benchmarks. One run has no interval over runs: then the signs alone count.
     """
     estimate = outcome.estimate
     assert estimate is not None
@@ -160,15 +160,17 @@ def _support(results: Results, outcome: Outcome, again: bool) -> str:
         return ends
     several = outcome.several_seeds
     sides = {name: _shown_side(each) if several else _side(each.value) for name, each in outcome.on_each.items()}
-    other = [name for name, side in sides.items() if side == _side(-estimate.value)]
-    count = list(sides.values()).count(_side(estimate.value))
-    share = f"{count} of {outcome.benchmarks}"
+    same, other = (
+        [benchmark_title(results, name).lower() for name, side in sides.items() if side == _side(value)]
+        for value in (estimate.value, -estimate.value)
+    )
+    alone = several and len(same) == 1
+    share = f"{same[0]} alone" if alone else f"{len(same)} of {outcome.benchmarks}"
     if not again:
-        share = f"{'shown on' if several else f'{_side(estimate.value)} on'} {share} benchmarks"
-    names = joined([benchmark_title(results, name).lower() for name in other])
-    opposite = f", {_side(-estimate.value)} on {names}" if names else ""
+        share = f"{'shown' if several else _side(estimate.value)} on {share}{' benchmarks' * (not alone)}"
+    opposite = f"; {_side(-estimate.value)} on {joined(other)}" if other else ""
     beyond = outcome.over_benchmarks if several else None
-    general = "; not shown for new benchmarks" if beyond is not None and beyond.low <= 0 <= beyond.high else ""
+    general = "; not shown for new benchmarks" * (beyond is not None and beyond.low <= 0 <= beyond.high)
     return f"{ends} ({share}{opposite}{general})"
 
 

@@ -23,6 +23,7 @@ from srpo.analysis.figures.registry import FIGURES, _all, _metrics, _title, figu
 from srpo.analysis.report.first_look import (
     LONGEST,
     _published,
+    _support,
     _verdict,
     answers,
     card,
@@ -139,8 +140,9 @@ def test_the_sentences_have_the_scores_the_leads_and_the_verdicts(tmp_path):
         assert estimate.value == pytest.approx(ends["srpo"] - ends[rival.lower()])
         side = "above" if estimate.value > 0 else "below"
         assert f"{abs(estimate.value):.1f}{' points' * (rival == 'GRPO')} {side} {rival} [{estimate.low:.1f}, " in leads
-        shown = [e for e in outcome.on_each.values() if (e.low > 0 if estimate.value > 0 else e.high < 0)]
-        assert f"{len(shown)} of 5" in leads
+        shown = [n for n, e in outcome.on_each.items() if (e.low > 0 if estimate.value > 0 else e.high < 0)]
+        alone = f"{results.experiment.benchmarks[shown[0]].title.lower()} alone" if len(shown) == 1 else ""
+        assert (alone or f"{len(shown)} of 5") in leads
         opposite = [n for n, e in outcome.on_each.items() if (e.high < 0 if estimate.value > 0 else e.low > 0)]
         assert ("below on " in leads.split(rival)[1].split(")")[0]) is (estimate.value > 0 and bool(opposite))
         assert all(results.experiment.benchmarks[name].title.lower() in leads for name in opposite)
@@ -181,6 +183,17 @@ def test_every_score_of_the_first_sentence_stands_in_a_table(tmp_path):
 )
 def test_a_verdict_is_about_the_side_that_the_sentence_names(value, verdict, said):
     assert _verdict(Outcome("m", verdict, Estimate(value, error=1.0, dof=20.0))) == said
+
+
+def test_a_lead_that_one_benchmark_shows_names_it(tmp_path):
+    clear, unclear = (Estimate(value, "seed", 3, error=1.0, dof=1e6) for value in (5.0, 1.0))
+    outcome = Outcome("m", "holds", clear, benchmarks=2, several_seeds=True)
+    alone = replace(outcome, on_each={"chemistry": unclear, "physics": clear})
+    both = replace(outcome, on_each={"chemistry": clear, "physics": clear})
+    results = results_of(tmp_path)
+    assert _support(results, alone, again=False) == " [3.0, 7.0] (shown on physics alone)"
+    assert _support(results, alone, again=True) == " [3.0, 7.0] (physics alone)"
+    assert _support(results, both, again=False) == " [3.0, 7.0] (shown on 2 of 2 benchmarks)"
 
 
 def test_a_lead_of_one_run_each_has_no_interval_and_decides_nothing(tmp_path):
