@@ -27,22 +27,22 @@ def visible_gpus(environment: Mapping[str, str] = os.environ) -> int:
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is not None:  # CUDA reads it up to the first entry that names none
         return len([*takewhile(re.compile(r"\d+|(GPU|MIG)-.+").fullmatch, map(str.strip, named.split(",")))])
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=QUERY_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    return sum(line.startswith("GPU ") for line in _nvidia_smi("-L").splitlines())
 
 
 @functools.cache
 def gpu_memory() -> float | None:
     """Bytes of the GPU with the least memory, without loading CUDA; None without a driver."""
-    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        listed = subprocess.run(query, capture_output=True, text=True, timeout=QUERY_SECONDS).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    listed = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
     return min((2**20 * float(line) for line in listed.split() if line.isdigit()), default=None)
+
+
+def _nvidia_smi(*options: str) -> str:
+    """What the driver's program prints; nothing without a driver."""
+    try:
+        return subprocess.run(["nvidia-smi", *options], capture_output=True, text=True, timeout=QUERY_SECONDS).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 def check_gpus(ranks: int, environment: Mapping[str, str] = os.environ) -> None:

@@ -111,8 +111,7 @@ def _build_miniature(
         if tokenizer_hash(folder) != metadata["tokenizer"]:
             raise SrpoError(f"model {model.name}: {stored} has another tokenizer; make it again: make base-models")
         return {"warm_start": metadata["warm_start"], "stored": metadata["made"]}
-    _warn_of_long(corpus, tokenizer, limit)
-    details = _warm_start(network, tokenizer, corpus, settings, pretrained=False)
+    details = _warm_start(network, tokenizer, corpus, settings, limit, pretrained=False)
     _save(network, tokenizer, folder, given)
     return details
 
@@ -163,8 +162,7 @@ def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path],
         from srpo.miniature.corpus import open_corpus
 
         corpus = open_corpus(model.warm_start, train_splits)
-        _warn_of_long(corpus, tokenizer, limit)
-        details |= _warm_start(network, tokenizer, corpus, model.warm_start, pretrained=True)
+        details |= _warm_start(network, tokenizer, corpus, model.warm_start, limit, pretrained=True)
     _save(network, tokenizer, folder)
     return details
 
@@ -185,10 +183,12 @@ def _warm_start(
     tokenizer: PreTrainedTokenizerFast,
     corpus: Corpus,
     settings: WarmStart,
+    limit: int | None,
     pretrained: bool,
 ) -> dict[str, Any]:
     from srpo.miniature import warm_start as training
 
+    _warn_of_long(corpus, tokenizer, limit)
     start = time.perf_counter()
     loss = training.warm_start(network, tokenizer, corpus, settings, pretrained)
     seconds = time.perf_counter() - start

@@ -237,22 +237,16 @@ class EmbeddedServer:
                 )
 
     def _decode(self, batch: list[_Waiting]) -> list[Completion]:
-        """Samples in the order of the requests; requests for one prompt share its prefill."""
-        groups: dict[tuple, list[int]] = defaultdict(list)
-        for index, (prompt, asked, _) in enumerate(batch):
+        """Samples in the order of the requests; in the engine, requests for one prompt share its prefill."""
+        by_params: dict[SamplingParams, list[int]] = defaultdict(list)
+        for index, (_, asked, _) in enumerate(batch):
             params = SamplingParams(asked["temperature"], asked["max_new_tokens"], asked["top_p"])
-            groups[params, tuple(prompt)].append(index)
-        by_params: dict[SamplingParams, list[tuple]] = defaultdict(list)
-        for params, prompt in groups:
-            by_params[params].append(prompt)
+            by_params[params].append(index)
         results: dict[int, Completion] = {}
-        for params, prompts in by_params.items():
-            indices = [groups[params, prompt] for prompt in prompts]
-            seeds = [[batch[index][1]["sampling_seed"] for index in row] for row in indices]
-            samples = self._engine.generate([list(prompt) for prompt in prompts], params, seeds)
-            results |= {
-                i: c for row, group in zip(indices, samples, strict=True) for i, c in zip(row, group, strict=True)
-            }
+        for params, indices in by_params.items():
+            seeds = [[batch[index][1]["sampling_seed"]] for index in indices]
+            samples = self._engine.generate([batch[index][0] for index in indices], params, seeds)
+            results |= {index: sample for index, (sample,) in zip(indices, samples, strict=True)}
         return [results[index] for index in range(len(batch))]
 
     async def update_weights(self, named_tensors: dict[str, Tensor]) -> None:

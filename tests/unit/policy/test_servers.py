@@ -157,7 +157,7 @@ def test_what_the_embedded_server_decodes_together_does_not_depend_on_when_reque
         return await rollout._generate([[5, 6], [7]], PARAMS, [[1, 2], [3, 4]])
 
     asyncio.run(ask())
-    assert decoded == [([[5, 6], [7]], [[1, 2], [3, 4]])]
+    assert decoded == [([[5, 6], [5, 6], [7], [7]], [[1], [2], [3], [4]])]
 
 
 def test_an_error_of_the_embedded_server_reaches_every_caller(server):

@@ -77,24 +77,16 @@ def estimate_cell(estimate: Estimate | None, digits: int = 1, sign: bool = False
 
 
 def grid_of(
-    frame: pd.DataFrame,
-    rows: str | list[str],
-    columns: str | list[str],
-    value: str,
-    digits: int = 1,
-    sign: bool = False,
-    sided: bool = False,
-    best: str | None = None,
+    frame: pd.DataFrame, rows: str | list[str], columns: str | list[str], value: str, **shown: Any
 ) -> pd.DataFrame:
     """The numbers ``value`` of a tidy frame as cells with their intervals, one row per ``rows``.
 
     Args:
-        sided: colour a difference if its interval lies on one side of 0.
-        best: the column that says which cells are bold.
+        shown: as for :func:`record_cell`.
     """
-    cells = [record_cell(record, value, digits, sign, sided, best) for record in records(frame)]
-    shown = frame.assign(cell=pd.Series(cells, frame.index, dtype=object))
-    return shown.pivot(index=rows, columns=columns, values="cell")
+    cells = [record_cell(record, value, **shown) for record in records(frame)]
+    with_cells = frame.assign(cell=pd.Series(cells, frame.index, dtype=object))
+    return with_cells.pivot(index=rows, columns=columns, values="cell")
 
 
 def cells_at(grid: pd.DataFrame, row: Any, columns: Iterable[Any]) -> list[Cell]:
@@ -105,18 +97,18 @@ def cells_at(grid: pd.DataFrame, row: Any, columns: Iterable[Any]) -> list[Cell]
 
 
 def record_cell(
-    record: dict[str, Any],
-    name: str,
-    digits: int = 1,
-    sign: bool = False,
-    sided: bool = False,
-    best: str | None = None,
+    record: dict[str, Any], name: str, sign: bool = False, sided: bool = False, best: str | None = None
 ) -> Cell:
-    """The number ``name`` of a frame's row with its interval, or a dash; emphasis as in :func:`grid_of`."""
+    """The number ``name`` of a frame's row with its interval, or a dash.
+
+    Args:
+        sided: colour a difference if its interval lies on one side of 0.
+        best: the column that says whether the cell is bold.
+    """
     low, high = record.get(f"{name}_low", math.nan), record.get(f"{name}_high", math.nan)
     side = int(low > 0) - int(high < 0) if sided else 0
-    ends = interval(low, high, digits, sign)
-    return Cell(number(record[name], digits, sign), bool(best and record[best]), side, interval=ends)
+    ends = interval(low, high, sign=sign)
+    return Cell(number(record[name], sign=sign), bool(best and record[best]), side, interval=ends)
 
 
 _UNITS = {
