@@ -126,7 +126,7 @@ def results_of(name: str) -> Results:
 def rows_of(name: str) -> dict[str, dict[str, Any]]:
     """The report's row of each claim."""
     results = results_of(name)
-    return {finding.claim.id: claim_row(finding, results) | {"finding": finding} for finding in findings(results)}
+    return {finding.claim.id: claim_row(finding, results) for finding in findings(results)}
 
 
 def at_the_end(grid: Grid, intervals: bool = True) -> str:
@@ -169,7 +169,7 @@ def estimate(name: str, claim: str) -> str:
 def claim(name: str, claim: str) -> str:
     row = rows_of(name)[claim]
     over = row["here"][0]["over"].split(";")[0] if row["here"][0]["interval"] else ""
-    return f"{row['statement']}: {row['verdict']}, {estimate(name, claim)} {over}".strip()
+    return f"{row['finding'].claim.statement}: {row['verdict']}, {estimate(name, claim)} {over}".strip()
 
 
 def verdicts(name: str, block: str = "") -> str:

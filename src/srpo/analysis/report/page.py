@@ -33,7 +33,7 @@ from srpo.analysis.tables.clock_tables import measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.grid import interval as interval_text
 from srpo.analysis.tables.grid import number
-from srpo.analysis.tables.registry import TABLES, build_tables
+from srpo.analysis.tables.registry import build_tables
 from srpo.analysis.tables.table import NOT_COMPARABLE, Table, table_csv
 from srpo.files import write_text
 from srpo.repository import REPORTS
@@ -195,43 +195,23 @@ def _shown(finding: Finding) -> str:
 
 
 def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
-    """A row of the table of claims, as text."""
-    claim = finding.claim
-    return {
-        "id": claim.id,
-        "statement": claim.statement,
-        "section": claim.section,
-        "rule": claim.rule.in_words(claim.unit),
-        "paper": _paper(claim),
-        "here": _here(finding, results),
-        "verdict": _shown(finding),
-        "kind": claim.kind if claim.check or (claim.primary and finding.verdict != "not tested") else "",
-        "interim": finding.interim,
-        "evidence": f"{'table' if claim.evidence in TABLES else 'figure'}-{claim.evidence}",
-        "evidence_name": claim.evidence,
-    }
-
-
-def _paper(claim: Claim) -> str:
-    if isinstance(claim.paper, str):
-        return claim.paper
-    return ", ".join(f"{model} {number(value, sign=True)}" for model, value in claim.paper.items()) + f" {claim.unit}"
+    """A claim in the table of claims: what was found ``here``, a line per model, and the verdict as it is said."""
+    return {"finding": finding, "here": _here(finding, results), "verdict": _shown(finding)}
 
 
 def _here(finding: Finding, results: Results) -> list[dict[str, str]]:
     """One line per model, or a single line if all models have the same reason for not being tested."""
     reasons = {outcome.reason for outcome in finding.outcomes}
-    if finding.verdict in UNTESTED and len(reasons) == 1:
-        models = results.experiment.models.values()
-        who = "all models" if len(models) > 1 else next(iter(models)).title
-        return [{"model": who, "text": reasons.pop(), "interval": "", "over": "", "verdict": finding.verdict}]
-    return [_line(outcome, finding.claim, results) for outcome in finding.outcomes]
+    lines = [_line(outcome, finding.claim, results) for outcome in finding.outcomes]
+    if len(lines) > 1 and finding.verdict in UNTESTED and len(reasons) == 1:
+        return [lines[0] | {"model": "all models"}]
+    return lines
 
 
 def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
-    model = results.experiment.models[outcome.model].title
+    shared = {"model": results.experiment.models[outcome.model].title, "verdict": outcome.verdict}
     if outcome.estimate is None:
-        return {"model": model, "text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
+        return shared | {"text": outcome.reason, "interval": "", "over": ""}
     estimate, what = outcome.estimate, ""
     ends = interval_text(estimate.low, estimate.high, claim.digits, claim.signed) if estimate.covers_runs else ""
     one_run = estimate.has_interval and not estimate.covers_runs
@@ -239,12 +219,10 @@ def _line(outcome: Outcome, claim: Claim, results: Results) -> dict[str, str]:
     if claim.quantity.kind == "best_on_each":
         rivals = [method_title(results, rival) for _, rival, _ in claim.quantity.terms[1:]]
         what = f"smallest lead over {joined(rivals)}: "
-    return {
-        "model": model,
+    return shared | {
         "text": f"{what}{number(estimate.value, claim.digits, claim.signed)} {claim.unit}",
         "interval": ends,
         "over": "; ".join(filter(None, (_over(estimate), _on_benchmarks(outcome, claim), *beside))),
-        "verdict": outcome.verdict,
     }
 
 
