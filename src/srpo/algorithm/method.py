@@ -269,21 +269,18 @@ class Method(Config):
         return self
 
     @model_validator(mode="after")
-    def _settings_of_branches_are_used(self) -> Method:
-        """Keys of a whole loss belong to no branch: experiments set them alike for all methods."""
+    def _settings_are_used(self) -> Method:
+        """Other keys of a whole loss belong to no branch: experiments set them alike for all methods."""
         for name, field in type(self).model_fields.items():
+            if (value := getattr(self, name)) == field.default:
+                continue
             readers = [branch.name for branch in BRANCHES.values() if name in branch.settings]
-            value = getattr(self, name)
-            if readers and value != field.default and not {*readers} & {*self.branches}:
+            if readers and not {*readers} & {*self.branches}:
                 raise ValueError(f"{name} = {value}: no branch of the method is {' or '.join(readers)}")
-        return self
-
-    @model_validator(mode="after")
-    def _distillation_is_used(self) -> Method:
-        for name in ("group_weight", "entropy_beta"):
-            value = getattr(self, name)
-            if value != type(self).model_fields[name].default and not self.distils:
+            if name in ("group_weight", "entropy_beta") and not self.distils:
                 raise ValueError(f"{name} = {value}: no branch of the method distils")
+            if name in ("teacher_update_rate", "success_buffer") and not self.needs_teacher:
+                raise ValueError(f"{name} = {value}: no branch of the method asks a teacher")
         return self
 
     @model_validator(mode="after")
@@ -291,10 +288,6 @@ class Method(Config):
         kind, default = self.teacher.kind, type(self).model_fields["teacher_update_rate"].default
         if not self.needs_teacher and kind != "ema":
             raise ValueError(f"teacher.kind = {kind}: no branch of the method asks a teacher")
-        for name in ("teacher_update_rate", "success_buffer"):
-            value = getattr(self, name)
-            if value != type(self).model_fields[name].default and not self.needs_teacher:
-                raise ValueError(f"{name} = {value}: no branch of the method asks a teacher")
         if not self.teacher.has_rate and self.teacher_update_rate != default:
             rate = f"teacher_update_rate = {self.teacher_update_rate:g}"
             raise ValueError(f"{rate}: a teacher of kind {kind} has none; ema and trust_region have one")
