@@ -6,7 +6,7 @@ import math
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -218,23 +218,13 @@ def _checked(folder: Path, where: str) -> Path:
     ]
     if missing:
         raise SrpoError(f"{where}: {' and '.join(missing)} missing; give a checkpoint in Hugging Face format")
-    _check_shards(folder, names, where)
-    _check_config(folder, where)
-    return folder
-
-
-def _check_shards(folder: Path, names: Iterable[str], where: str) -> None:
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        shards = {*read_json(index).get("weight_map", {}).values()}
-        if absent := sorted(shards - set(names)):
-            raise SrpoError(f"{where}: {absent[0]} missing, one of {len(shards)} shards of the weights")
-
-
-def _check_config(folder: Path, where: str) -> None:
-    config = read_json(folder / "config.json")
-    if "auto_map" in config:
+    shards = {*read_json(index).get("weight_map", {}).values()} if index.is_file() else set()
+    if absent := sorted(shards - names):
+        raise SrpoError(f"{where}: {absent[0]} missing, one of {len(shards)} shards of the weights")
+    if "auto_map" in read_json(folder / "config.json"):
         raise SrpoError(f"{where}: config.json has auto_map, the model needs its own code, which is never run")
+    return folder
 
 
 def _safetensors_header(path: Path) -> dict[str, Any]:

@@ -80,36 +80,35 @@ class Rule(Config):
             raise ValueError("give above, below or within")
         return self
 
+    @property
+    def _given(self) -> tuple[str, float]:
+        """The one of the three that is given, and its number."""
+        return next((name, value) for name, value in self if value is not None)
+
     def p_holds(self, estimate: Estimate) -> float:
         """One-sided p-value against "the rule is not satisfied"; NaN without an interval."""
-        if self.within is not None:
-            return equivalence_p(estimate, self.within)
-        if self.above is not None:
-            return estimate.p_above(self.above)
-        assert self.below is not None  # one of the three is given
-        return estimate.p_below(self.below)
+        where, limit = self._given
+        if where == "within":
+            return equivalence_p(estimate, limit)
+        return estimate.p_above(limit) if where == "above" else estimate.p_below(limit)
 
     def p_violated(self, estimate: Estimate) -> float:
         """One-sided p-value against "the rule is satisfied"; NaN without an interval."""
-        if self.within is not None:
-            nearer = estimate.p_above(self.within) if estimate.value > 0 else estimate.p_below(-self.within)
+        where, limit = self._given
+        if where == "within":
+            nearer = estimate.p_above(limit) if estimate.value > 0 else estimate.p_below(-limit)
             return min(nearer, 0.5) * 2  # either side violates it
-        if self.above is not None:
-            return estimate.p_below(self.above)
-        assert self.below is not None  # one of the three is given
-        return estimate.p_above(self.below)
+        return estimate.p_below(limit) if where == "above" else estimate.p_above(limit)
 
     def met(self, value: float) -> bool:
-        if self.within is not None:
-            return abs(value) < self.within
-        if self.above is not None:
-            return value > self.above
-        assert self.below is not None  # one of the three is given
-        return value < self.below
+        where, limit = self._given
+        if where == "within":
+            return abs(value) < limit
+        return value > limit if where == "above" else value < limit
 
     def in_words(self, unit: str) -> str:
         """The rule for a number in ``unit``, a plural: ``below 1 point``, ``within 2 points of 0``."""
-        (where, limit), *_ = ((name, value) for name, value in self if value is not None)
+        where, limit = self._given
         unit = re.sub(r"s\b", "", unit, count=1) if limit == 1 else unit
         return f"{where} {limit:g} {unit}{' of 0' if where == 'within' else ''}"
 

@@ -28,11 +28,10 @@ def paper_scores(experiment: Experiment) -> pd.DataFrame:
 
 def paper_figure_4b(experiment: Experiment) -> pd.DataFrame:
     """Figure 4b: mean seconds per step up to each budget (column ``paper``), an average over its benchmarks."""
-    seconds = _read("fig4b_step_seconds")
+    seconds = _read("fig4b_step_seconds").rename(columns={"seconds_per_step": "paper"})
     if not _same_benchmarks(experiment):
         seconds = seconds.iloc[:0]
-    seconds["budget"] = seconds["budget_hours"].map(lambda hours: f"{hours:g}h")
-    seconds = seconds.rename(columns={"seconds_per_step": "paper"})
+    seconds = seconds.assign(budget=seconds["budget_hours"].map(lambda hours: f"{hours:g}h"))
     return _for_models(seconds, experiment)[["model", "method", "budget", "paper"]]
 
 
@@ -55,10 +54,6 @@ def _for_models(frame: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
     return frame.dropna(subset="model")
 
 
-def _read(name: str) -> pd.DataFrame:
-    return _cached(name).copy()
-
-
 @cache
-def _cached(name: str) -> pd.DataFrame:
+def _read(name: str) -> pd.DataFrame:
     return pd.read_csv(REFERENCE / f"{name}.csv")
