@@ -1,6 +1,6 @@
 """SRPO in TRL 1.16, on the demo's base model and questions. It needs the clone, and not verl; it writes to results/trl.
 
-python -m pip install '.[trl]'
+python -m pip install -e '.[trl]'
 python examples/trl_trainer.py
 """
 

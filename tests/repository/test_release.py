@@ -138,7 +138,7 @@ def test_a_base_model_that_the_package_does_not_hold_is_one_line(
 ) -> None:
     monkeypatch.setattr("srpo.miniature.stored.STORED", tmp_path / "stored")
     model = load_experiment(experiment_file("demo")).models["miniature-large"].base_model(1)
-    with pytest.raises(SrpoError, match=r"stored\.1: the installed package has no base models; work in a clone"):
+    with pytest.raises(SrpoError, match=r"stored\.1: the installed package has no base models; in a clone run: pip"):
         build_model(model, tmp_path / "model", {})
 
 

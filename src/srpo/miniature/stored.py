@@ -40,7 +40,7 @@ def read_metadata(model: MiniatureModel, path: Path) -> dict[str, Any]:
     pinned = model.stored[model.warm_start.seed]
     where = f"model {model.name}: stored.{model.warm_start.seed}"
     if not path.parent.is_dir():
-        raise SrpoError(f"{where}: the installed package has no base models; work in a clone of the repository")
+        raise SrpoError(f"{where}: the installed package has no base models; in a clone run: pip install -e .")
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
