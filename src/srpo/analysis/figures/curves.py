@@ -171,7 +171,9 @@ def metric_curves(results: Results, methods: Iterable[str], series: Mapping[str,
                 lambda values, window=window: values.rolling(window, center=True, min_periods=1).mean()
             )
             by_step = runs.groupby("step")
-            line = _of_all_seeds(by_step[["clock", "value", "smooth"]].mean().assign(seeds=by_step["seed"].count()))
+            line = by_step[["clock", "value", "smooth"]].mean().assign(seeds=by_step["seed"].count())
+            # the steps that every seed has: runs end at other steps, and a mean over the longer ones would jump
+            line = line[line["seeds"] == line["seeds"].max()]
             low, high = _over_seeds(line["smooth"], by_step["smooth"].std()[line.index], line["seeds"], drawn.bounds)
             names = dict(zip(("model", "benchmark", "method"), key, strict=True))
             unit = np.where(np.isnan(low), "", "seed")
@@ -208,11 +210,6 @@ def _lines(log: pd.DataFrame, methods: Iterable[str]) -> Iterable[tuple[tuple[st
     there = log[log["method"].isin(list(methods))]
     grouped = there.groupby(["model", "benchmark", "method"], sort=False)
     return cast(Iterable[tuple[tuple[str, str, str], pd.DataFrame]], grouped)
-
-
-def _of_all_seeds(line: pd.DataFrame) -> pd.DataFrame:
-    """The steps that every seed has: runs end at other steps, and a mean over the longer ones would jump."""
-    return line[line["seeds"] == line["seeds"].max()].copy()
 
 
 def _joined(lines: list[pd.DataFrame]) -> pd.DataFrame:

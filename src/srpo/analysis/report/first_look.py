@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 
 from srpo.analysis.report.summary import registered
-from srpo.analysis.results.claims import Claim
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, records
@@ -204,7 +203,10 @@ def _verdict(outcome: Outcome) -> str:
 
 def _outcome(findings: Sequence[Finding], model: str, best: str, rival: str) -> Outcome | None:
     """The outcome of the claim that ``best`` ends above ``rival``; None if there is no number."""
-    claim = _claim_over(findings, best, rival)
+    terms = [(1.0, best, "last"), (-1.0, rival, "last")]
+    claims = (finding.claim for finding in findings)
+    scores = (c for c in claims if c.quantity.kind == "score" and c.quantity.score in (None, "cross_fitted"))
+    claim = next((claim for claim in scores if claim.quantity.terms == terms), None)
     of_model = [(f.claim, o) for f in findings for o in f.outcomes if o.model == model]
     statements = {claim.statement, *(o.same_as for c, o in of_model if c is claim)} if claim else set()
     return next((o for c, o in of_model if c.statement in statements and o.estimate is not None), None)
@@ -242,13 +244,6 @@ def _lead(results: Results, model: str, rival: str, benchmarks: Sequence[str]) -
     *_, budget = results.experiment.training.budget_seconds
     estimate = Scores.of(results).estimate(model, {("srpo", budget): 1.0, (rival, budget): -1.0}, benchmarks)
     return f"{number(estimate.value, sign=True)} " if estimate else ""
-
-
-def _claim_over(findings: Sequence[Finding], best: str, rival: str) -> Claim | None:
-    terms = [(1.0, best, "last"), (-1.0, rival, "last")]
-    claims = [finding.claim for finding in findings]
-    scores = [c for c in claims if c.quantity.kind == "score" and c.quantity.score in (None, "cross_fitted")]
-    return next((claim for claim in scores if claim.quantity.terms == terms), None)
 
 
 def _decided(findings: Sequence[Finding]) -> str:

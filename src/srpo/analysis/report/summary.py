@@ -45,11 +45,12 @@ def _checks(findings: list[Finding]) -> str:
 
 def background(results: Results, findings: list[Finding]) -> list[str]:
     """The checks, how far the experiment is, and what its scores and intervals cover."""
+    clock = results.experiment.training.clock.kind
     sentences = [
         _checks(findings),
         _progress(results),
         _seeds(results),
-        clock_sentence(results),
+        f"The training clock is {clock}. A budget is {BUDGET_IS[clock]}.",
         power_sentence(results, findings),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -92,12 +93,6 @@ def _seeds(results: Results) -> str:
     if counts.max() == 1:
         return f"{covered} No interval covers another base model."
     return f"{covered} All runs of a model start from the same weights: no interval covers another base model."
-
-
-def clock_sentence(results: Results) -> str:
-    """Which training clock counted the budgets, and what that means."""
-    kind = results.experiment.training.clock.kind
-    return f"The training clock is {kind}. A budget is {BUDGET_IS[kind]}."
 
 
 def interim(results: Results) -> str:

@@ -42,17 +42,15 @@ def mixed_questions(results: Results) -> dict[str, str]:
     Runs are compared question by question. So all runs must have the same questions in the same order: one checksum of
     the test split for each table of facts, and one number of questions.
     """
-    checksums: dict[str, set[str]] = {}
-    for benchmark, by_data_set in recorded_tests(results).items():
-        checksums[benchmark] = max(by_data_set.values(), key=len)
-    counts: dict[str, set[int]] = {}
-    for log in (results.validations, results.evaluations, results.bases):
-        for benchmark, scores in zip(log["benchmark"], log["question_scores"], strict=True):
-            counts.setdefault(benchmark, set()).add(len(scores))
+    checksums = {name: max(of.values(), key=len) for name, of in recorded_tests(results).items()}
+    logs = pd.concat([results.validations, results.evaluations, results.bases])
+    counts = logs["question_scores"].map(len).groupby(logs["benchmark"]).unique()
     found = {name: f"{len(there)} different test files" for name, there in checksums.items() if len(there) > 1}
-    for name, there in counts.items():
-        if len(there) > 1:
-            found[name] = f"{' and '.join(map(str, sorted(there)))} test questions"
+    found |= {
+        str(name): f"{' and '.join(map(str, sorted(there)))} test questions"
+        for name, there in counts.items()
+        if len(there) > 1
+    }
     return {name: found[name] for name in results.experiment.benchmarks if name in found}
 
 

@@ -133,10 +133,7 @@ def watch_table(results: Results) -> Table:
 
 def _signal_cells(signals: pd.DataFrame, methods: list[str]) -> list[Cell]:
     """For each method the number of runs with an alarm, and of those with a warning only; a dash for none."""
-    cells = []
-    for method in methods:
-        of_method = signals[signals["method"] == method]
-        alarmed = {*map(tuple, of_method.loc[of_method["level"] == "alarm", RUN_KEY].to_numpy())}
-        warned = {*map(tuple, of_method[RUN_KEY].to_numpy())} - alarmed
-        cells += [Cell(str(len(runs)) if runs else MISSING) for runs in (alarmed, warned)]
-    return cells
+    worst = signals.groupby(RUN_KEY)["level"].min()  # alarm, or else warn
+    runs = worst.groupby("method").value_counts()
+    counts = [runs.get((method, level), MISSING) for method in methods for level in ("alarm", "warn")]
+    return [Cell(str(count)) for count in counts]
