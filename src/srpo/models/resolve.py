@@ -198,9 +198,18 @@ def count_parameters(folder: Path) -> int:
     return sum(
         math.prod(entry["shape"])
         for path in sorted(folder.glob(SAFETENSORS))
-        for name, entry in _safetensors_header(path).items()
-        if name != "__metadata__"
+        for entry in _safetensors_header(path).values()
     )
+
+
+def check_weights(folder: Path) -> None:
+    """Check that the safetensors of a checkpoint are complete.
+
+    Raises:
+        SrpoError: naming the file that is not.
+    """
+    for path in folder.glob(SAFETENSORS):
+        _safetensors_header(path)
 
 
 def _checked(folder: Path, where: str) -> Path:
@@ -234,6 +243,10 @@ def _safetensors_header(path: Path) -> dict[str, Any]:
         file.seek(0)
         size = int.from_bytes(file.read(8), "little")
         try:
-            return json.loads(file.read(size))
-        except (ValueError, MemoryError, OverflowError) as error:
+            tensors = {name: entry for name, entry in json.loads(file.read(size)).items() if name != "__metadata__"}
+            end = 8 + size + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+        except (ValueError, MemoryError, OverflowError, AttributeError, KeyError) as error:
             raise SrpoError(f"{path}: not a safetensors file") from error
+    if (found := path.stat().st_size) != end:
+        raise SrpoError(f"{path}: damaged, {found} of {end} bytes; make this checkpoint again")
+    return tensors

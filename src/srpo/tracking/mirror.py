@@ -17,10 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from filelock import FileLock
 
-from srpo.files import read_events, read_json
+from srpo.files import read_events, read_json, read_mapping
 from srpo.inputs.errors import SrpoError
 from srpo.inputs.schema import flattened
 from srpo.layout import Layout, RunFiles
@@ -42,8 +41,6 @@ _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",
 }
-
-_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def tracking_uri(folder: Path) -> str:
@@ -116,7 +113,7 @@ def _show(client: MlflowClient, experiment: str, layout: Layout, files: RunFiles
         return True
     for run in found:
         client.delete_run(run.info.run_id)
-    description = yaml.load(files.origin.read_text(), Loader=_YAML_LOADER)
+    description = read_mapping(files.origin)
     spec, provenance = description["spec"], description.get("provenance", {})
     start = int(1000 * _start(files))
     # training time: without waiting in a queue, validations and checkpoints

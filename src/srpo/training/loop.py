@@ -27,6 +27,7 @@ from srpo.imports import gc_paused
 from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunFiles
 from srpo.machine import host_memory_gb
+from srpo.models.resolve import check_weights
 from srpo.policy.interface import Policy
 from srpo.policy.outputs import DEVICE_FLOPS
 from srpo.rollout.interface import ServersFailed
@@ -379,6 +380,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
     with exclusive_access(folder), interruption.listening():
         data = {split: layout.split(spec.benchmark.data_set, split) for split in ("train", "test")}
         model = layout.model(spec.model.name)
+        check_weights(model)
         prepare_run_folder(folder, {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)})
         checkpoints.delete_abandoned(folder)
         if not _is_over(spec, folder):
@@ -413,7 +415,8 @@ def limit_reached(training: Training, clock: float, step: int) -> str | None:
 
 def _is_over(spec: RunSpec, folder: Path) -> bool:
     """Whether the run has ended with its newest checkpoint, so that it will write no other."""
-    _, state = checkpoints.newest(folder) or (None, {"clock": 0.0, "step": 0})
+    _, state = checkpoints.newest(folder) or (None, {})
+    state = {"clock": 0.0, "step": 0} | state  # of a damaged one
     if limit_reached(spec.training, state["clock"], state["step"]):
         return True
     signals = [Signal(**event) for event in read_events(RunFiles(folder).watch)] if spec.training.stop_on else []

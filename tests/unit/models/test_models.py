@@ -150,6 +150,35 @@ def test_other_tokenizers_are_transformers_choice(built: Path, tmp_path: Path):
     assert type(open_tokenizer(tmp_path / "other")) is type(AutoTokenizer.from_pretrained(tmp_path / "other"))
 
 
+@pytest.mark.parametrize(
+    ("spoilt", "content", "says"),
+    [
+        ("tokenizer.json", None, r"its tokenizer cannot be read \(.*\); make this model again$"),
+        ("tokenizer.json", "{}", r"its tokenizer cannot be read \(.*\); make this model again$"),
+        ("tokenizer.json", "damaged", r"its tokenizer cannot be read \(.*\); make this model again$"),
+        ("chat_template.jinja", None, "its tokenizer has no chat template, which questions need$"),
+    ],
+)
+def test_a_tokenizer_that_is_not_whole_is_one_line(built: Path, tmp_path: Path, spoilt, content, says):
+    shutil.copytree(built, tmp_path / "other")
+    (tmp_path / "other" / spoilt).unlink()
+    if content is not None:
+        (tmp_path / "other" / spoilt).write_text(content)
+    with pytest.raises(SrpoError, match=rf"^\S+/other: {says}") as failure:
+        open_tokenizer(tmp_path / "other")
+    assert "\n" not in str(failure.value)
+
+
+def test_weights_that_end_early_are_refused(built: Path, tmp_path: Path):
+    shutil.copytree(built, tmp_path / "other")
+    resolve.check_weights(tmp_path / "other")
+    weights = tmp_path / "other" / "model.safetensors"
+    size = weights.stat().st_size
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(SrpoError, match=rf"model\.safetensors: damaged, {size - 1} of {size} bytes; make this"):
+        resolve.check_weights(tmp_path / "other")
+
+
 def test_thinking_changes_nothing(tokenizer):
     renderings = {
         tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True, **thinking)

@@ -197,7 +197,7 @@ def change_a_setting(results: Path) -> None:
             lambda r: change(r / RUN / "run.yaml", "13707f0", "24708e1"),
             "seed 1 has runs of several commits: 5 runs",
         ),
-        (lambda r: (r / RUN / "steps.jsonl").write_text(""), "steps.jsonl: no steps, but the run is finished"),
+        (lambda r: (r / RUN / "steps.jsonl").write_text(""), "steps.jsonl: 0 of the run's "),
         (lambda r: change(r / RUN / "evaluation.json", '"seed": 1', '"seed": 2'), "evaluation.json: of another run, "),
         (lambda r: change(r / RUN / "validations.jsonl", "{", ""), "physics/srpo/seed1/validations.jsonl, line 1"),
         (lambda r: change(r / RUN / "validations.jsonl", ": ", ":"), "seed1/validations.jsonl: was changed after"),

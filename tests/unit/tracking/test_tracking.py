@@ -164,6 +164,14 @@ def test_a_store_that_is_away_is_one_line(results: Path, monkeypatch: pytest.Mon
         sync(results)
 
 
+@pytest.mark.parametrize("content", ["", "- a list"])
+def test_a_run_without_its_settings_is_named(results: Path, content: str) -> None:
+    origin = next(results.rglob("run.yaml"))
+    origin.write_text(content)
+    with pytest.raises(SrpoError, match=r"^\S+/run\.yaml: a mapping of keys to values is expected, found "):
+        sync(results)
+
+
 def test_a_moved_folder_is_shown_as_before(results: Path, tmp_path: Path) -> None:
     sync(results)
     (before,) = mlflow_runs(results)

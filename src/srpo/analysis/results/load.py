@@ -153,8 +153,8 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
     for path, record in ((files.summary, summary), (files.evaluation, evaluation)):
         if record.get("run", key) != key:
             raise SrpoError(f"{path}: of another run, {record['run']}; restore it, or delete its folder")
-    if summary and not events:
-        raise SrpoError(f"{files.steps}: no steps, but the run is finished; restore it, or delete its folder")
+    if len(events) < (ended := summary.get("steps", 0)):  # with a longer budget, a run goes on after its summary
+        raise SrpoError(f"{files.steps}: {len(events)} of the run's {ended} steps; restore it, or delete its folder")
     # One frame per run: as dictionaries, the steps of the paper's full matrix would take gigabytes.
     rows["steps"].append(tidy([key | step for step in steps], _COLUMNS["steps"]))
     rows["validations"].append(

@@ -43,6 +43,8 @@ def test_steps_repeated_after_a_resume_replace_the_lost_ones(tmp_path):
     write_results(tmp_path, EXPERIMENT, keep=lambda run: run.method == "grpo")
     path = tmp_path / "runs/miniature-small/physics/grpo/seed1/steps.jsonl"
     events = [json.loads(line) for line in path.read_text().splitlines()]
+    for name in ("summary.json", "evaluation.json"):  # it has not finished
+        path.with_name(name).unlink()
     again = [event | {"clock": event["clock"] + 100} for event in events[2:5]]
     path.write_text("".join(json.dumps(event) + "\n" for event in [*events[:8], *again]) + '{"step": 6, "cl')
     steps = load_results(tmp_path).steps.query("benchmark == 'physics'")
@@ -56,8 +58,12 @@ def test_files_of_another_run_or_of_no_step_are_named(tmp_path):
     (folder / "sdpo/seed1/evaluation.json").write_bytes((folder / "grpo/seed1/evaluation.json").read_bytes())
     with pytest.raises(SrpoError, match=r"sdpo/seed1/evaluation\.json: of another run, .*'method': 'grpo'"):
         load_results(tmp_path)
-    (folder / "grpo/seed1/steps.jsonl").unlink()
-    with pytest.raises(SrpoError, match=r"grpo/seed1/steps\.jsonl: no steps, but the run is finished; restore it"):
+    steps = folder / "grpo/seed1/steps.jsonl"
+    steps.write_text("".join(steps.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(SrpoError, match=r"grpo/seed1/steps\.jsonl: 24 of the run's 25 steps; restore it, or delete"):
+        load_results(tmp_path)
+    steps.unlink()
+    with pytest.raises(SrpoError, match=r"grpo/seed1/steps\.jsonl: 0 of the run's \d+ steps; restore it, or"):
         load_results(tmp_path)
 
 
