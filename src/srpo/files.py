@@ -40,8 +40,8 @@ def read_bytes(path: Path) -> bytes:
         SrpoError: if it cannot be read.
     """
     try:
-        if stat.S_ISCHR(path.stat().st_mode):  # /dev/zero has no end
-            raise SrpoError(f"{path}: a device, not a file")
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):  # /dev/zero has no end
+            raise SrpoError(f"{path}: a device or a pipe, not a file")
         return path.read_bytes()
     except OSError as error:
         raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error

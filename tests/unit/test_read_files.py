@@ -1,5 +1,6 @@
 """Files that people write: YAML that is read as it was meant, or refused with one line."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ def test_yaml_that_is_read_as_before() -> None:
     assert parse_yaml("[0, 0.5, 1_000, 0x1f, '010', 09, 1:x]", "x.yaml") == [0, 0.5, 1000, 31, "010", "09", "1:x"]
 
 
-def test_a_device_is_no_file() -> None:
-    with pytest.raises(SrpoError, match=r"^/dev/zero: a device, not a file$"):
-        read_bytes(Path("/dev/zero"))
+def test_a_device_or_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # nobody writes into it
+    for path in (Path("/dev/zero"), tmp_path / "pipe"):
+        with pytest.raises(SrpoError, match=rf"^{path}: a device or a pipe, not a file$"):
+            read_bytes(path)

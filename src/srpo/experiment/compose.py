@@ -478,7 +478,7 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         files: Files = _validate(Files, {k: v for k, v in content.items() if k not in of_every_kind}, str(path))
         contents = {}
         for split, file in (("train", files.train_file), ("test", files.test_file)):
-            found = (path.parent / _expanded(file, f"{path}: {split}_file")).resolve()
+            found = Path(os.path.realpath(path.parent / _expanded(file, f"{path}: {split}_file")))
             data = read_file(found)
             rows[split] = parse_rows(data, str(found), files.columns)
             content = content | {f"{split}_file": str(found)}

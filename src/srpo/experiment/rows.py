@@ -199,12 +199,12 @@ def _parquet(content: bytes, where: str, columns: Columns) -> Iterable[tuple[int
 
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
-        found = file.schema_arrow.names
+        found = [*_each_key_once([(name, None) for name in file.schema_arrow.names])]
         columns.check(found, where)
         known = (columns.prompt, columns.answer, columns.system, columns.response)
         wanted = [column for column in known if column in found]
         # with threads, a process that ends at once can abort
         records = [dict.fromkeys(found) | row for row in file.read(wanted, use_threads=False).to_pylist()]
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise SrpoError(f"{where}: not readable parquet ({' '.join(str(error).split())})") from error
     return enumerate(records, 1)

@@ -244,7 +244,8 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
             "train.jsonl:1: reward = reasoning_gym: '0' is not a task's entry of reasoning-gym",
         ),
         ({"title": " "}, "benchmarks.sums.title = ' ': give one line of text"),
-        ({"train_file": "/dev/zero"}, "/dev/zero: a device, not a file"),
+        ({"train_file": "/dev/zero"}, "/dev/zero: a device or a pipe, not a file"),
+        ({"train_file": "loop.jsonl"}, "loop.jsonl: cannot be read (Too many levels of symbolic links)"),
         ({"test_file": "train.jsonl"}, "data/sums.yaml: all 40 test questions are train questions; keep some for the"),
         (
             {"test_file": "blanks.jsonl"},
@@ -258,6 +259,7 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
     ],
 )
 def test_a_mistake_is_one_line(folder: Path, changes: dict, words: str):
+    (folder / "data" / "loop.jsonl").symlink_to("loop.jsonl")
     with refused(words):
         sums(**changes)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from one_line import refused
 
 from srpo.experiment.rows import Columns, parse_rows, read_file
 from srpo.inputs.errors import SrpoError
@@ -106,6 +107,10 @@ def test_what_is_no_question_is_located_in_parquet(tmp_path: Path):
     pq.write_table(pa.Table.from_pylist(RECORDS)[:0], tmp_path / "x")
     with pytest.raises(SrpoError, match=r"^x: no questions$"):
         parse_rows((tmp_path / "x").read_bytes(), "x")
+    names, values = ["prompt", "prompt", "answer"], pa.array(["a", "b"])
+    pq.write_table(pa.Table.from_arrays([values] * 3, names=names), tmp_path / "twice")
+    with refused("x: not readable parquet (prompt is given twice)"):
+        parse_rows((tmp_path / "twice").read_bytes(), "x")
     damaged = parquet(RECORDS, tmp_path / "x")[:-20]
     with pytest.raises(SrpoError, match=r"^x: not readable parquet \([^\n]+\)$"):
         parse_rows(damaged, "x")
