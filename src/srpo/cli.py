@@ -261,14 +261,14 @@ def make_data(
         raise SrpoError(f"--mirror {mirror}: not read for this; only --split of a benchmark with a source reads it")
 
     from srpo.benchmarks import splits
-    from srpo.evaluation.lengths import check_lengths, check_words, describe_lengths
+    from srpo.evaluation.lengths import check_lengths, describe_lengths
     from srpo.files import write_json
     from srpo.sources.build import build_split, split_statistics
 
     training = opened.experiment.training
     if split:
         questions = build_split(chosen, split, mirror)
-        check_words(questions, split, training)
+        check_lengths(None, questions, split, training)
         splits.write_split(layout.split(benchmark, split), questions, split)
         return
 

@@ -46,8 +46,11 @@ RECORDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "samples.jsonl": {"question": int, "sample": int, "response": str},
     "summary.json": {"budgets": dict},
     "evaluation.json": {"run": dict, "k": int, "budgets": dict},
+    "base.json": {"sha256": str},
+    "gap.json": {"estimates": dict},
+    "statistics.json": {"benchmark": str, "rows": dict},
 }
-"""What each record in a file of a run has at least, by the file's name: without it the file is damaged."""
+"""What each record in a file of results has at least, by the file's name: without it the file is damaged."""
 
 
 class _Place:

@@ -9,7 +9,7 @@ run, an evaluation and ``srpo data --lengths`` all ask :func:`check_lengths`, so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -41,12 +41,13 @@ class CheckedSplit:
 
 
 def check_lengths(
-    tokenizer: PreTrainedTokenizerFast, questions: Sequence[Question], split: str, training: Training
+    tokenizer: PreTrainedTokenizerFast | None, questions: Sequence[Question], split: str, training: Training
 ) -> CheckedSplit:
     """Measure the prompt of every question, with its chat template, and apply ``training.overlong_prompts``.
 
     Args:
-        tokenizer: of the model that will read the questions.
+        tokenizer: of the model that will read the questions. None, before there is one: words are counted instead of
+            tokens, so that what is too long for any tokenizer is found; a word is a token or more.
         split: what to call the questions in a message.
 
     Raises:
@@ -55,65 +56,13 @@ def check_lengths(
             that shows a solution does not fit into ``training.max_reprompt_len``.
     """
 
-    def tokens(texts: list[str]) -> list[int]:
-        return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    def count(texts: Sequence[str]) -> list[int]:
+        parts = tokenizer(texts, add_special_tokens=False)["input_ids"] if tokenizer else map(str.split, texts)
+        return [*map(len, parts)]
 
-    prompts = prompt_lengths(tokenizer, [question.messages for question in questions])
-    checked = _checked(questions, prompts, tokens, "tokens", split, training)
-    if split == "train":
-        short = (pair for pair in zip(questions, prompts, strict=True) if pair[1] <= training.max_prompt_length)
-        longest, _ = max(short, key=lambda pair: pair[1])
-        try:
-            teacher_prompt_ids(tokenizer, longest.messages, "", training.max_reprompt_len)
-        except SrpoError as error:
-            raise SrpoError(f"{longest.data_source}, train: question {longest.index}: {error}") from error
-    return checked
-
-
-def check_words(questions: Sequence[Question], split: str, training: Training) -> int:
-    """Refuse what is too long for any tokenizer, as :func:`check_lengths` does: a word is a token or more.
-
-    Returns:
-        The words of the longest prompt that is used.
-    """
-
-    def words(texts: list[str]) -> list[int]:
-        return [len(text.split()) for text in texts]
-
-    prompts = words([" ".join(message["content"] for message in question.messages) for question in questions])
-    _checked(questions, prompts, words, "words", split, training)
-    longest = max(count for count in prompts if count <= training.max_prompt_length)
-    if split == "train" and longest > (limit := training.max_reprompt_len):
-        raise SrpoError(f"training.max_reprompt_len = {limit}: a teacher's prompt has the question's {longest} words")
-    return longest
-
-
-def check_experiment(experiment: Experiment) -> None:
-    """Refuse what is too long in questions that are known before a split is written, or for the positions of a toy."""
-    training, trained = experiment.training, {run.benchmark for run in experiment.runs()}
-    longest = dict.fromkeys(experiment.benchmarks, 1)
-    for name, benchmark in experiment.benchmarks.items():
-        for split in ("train", "test") if name in trained else ("test",):
-            if questions := known_questions(benchmark, split):
-                longest[name] = max(longest[name], check_words(questions, split, training))
-    for name, asked in experiment.bases():
-        model = experiment.models[name]
-        positions = model.architecture.max_position_embeddings if isinstance(model, MiniatureModel) else math.inf
-        if positions < longest[asked] + training.max_response_length:
-            what = f"{name} has {positions} positions, and prompts of {asked} take {longest[asked]} or more"
-            raise SrpoError(f"training.max_response_length = {training.max_response_length}: {what}")
-
-
-def _checked(
-    questions: Sequence[Question],
-    lengths: list[int],
-    count: Callable[[list[str]], list[int]],
-    unit: str,
-    split: str,
-    training: Training,
-) -> CheckedSplit:
-    """A split by the lengths of its prompts; ``count`` measures responses."""
-    limit = training.max_prompt_length
+    asked, unit, limit = [q.messages for q in questions], "tokens" if tokenizer else "words", training.max_prompt_length
+    texts = [" ".join(message["content"] for message in messages) for messages in asked]
+    lengths = prompt_lengths(tokenizer, asked) if tokenizer else count(texts)
     pairs = list(zip(questions, lengths, strict=True))
     left_out = [(question, length) for question, length in pairs if length > limit]
     if left_out and training.overlong_prompts == "refuse":
@@ -124,16 +73,42 @@ def _checked(
             f"has {length} {unit}{more}; training.max_prompt_length = {limit}: allow as many, or set "
             "training.overlong_prompts: leave_out"
         )
-    used = [question for question, length in pairs if length <= limit]
+    used = [(question, length) for question, length in pairs if length <= limit]
     needed = training.questions_per_batch if split == "train" else 1
     if len(used) < needed:
         what = f"{len(used)} {split} questions are short enough, {needed} are needed"
         raise SrpoError(f"training.max_prompt_length = {limit}: {what}")
-    answers = [answer for question in used if (answer := shortest_answer(question.reward, question.ground_truth))]
+    longest, length = max(used, key=lambda pair: pair[1])
+    answers = [answer for question, _ in used if (answer := shortest_answer(question.reward, question.ground_truth))]
     if answers and (shortest := min(count(answers))) > (limit := training.max_response_length):
         what = f"training.max_response_length = {limit}: the shortest right response has {shortest} {unit}"
-        raise SrpoError(f"{questions[0].data_source}, {split}: {what}")
-    return CheckedSplit(lengths, used, left_out)
+        raise SrpoError(f"{longest.data_source}, {split}: {what}")
+    if split == "train":
+        try:
+            if tokenizer:
+                teacher_prompt_ids(tokenizer, longest.messages, "", training.max_reprompt_len)
+            elif length > (limit := training.max_reprompt_len):
+                raise SrpoError(f"training.max_reprompt_len = {limit}: a teacher's prompt has its {length} words")
+        except SrpoError as error:
+            raise SrpoError(f"{longest.data_source}, train: question {longest.index}: {error}") from error
+    return CheckedSplit(lengths, [question for question, _ in used], left_out)
+
+
+def check_experiment(experiment: Experiment) -> None:
+    """Refuse what is too long in questions that are known before a split is written, or for the positions of a toy."""
+    training, trained = experiment.training, {run.benchmark for run in experiment.runs()}
+    longest = dict.fromkeys(experiment.benchmarks, 1)
+    for name, benchmark in experiment.benchmarks.items():
+        for split in ("train", "test") if name in trained else ("test",):
+            if questions := known_questions(benchmark, split):
+                words = check_lengths(None, questions, split, training).tokens
+                longest[name] = max(longest[name], *(count for count in words if count <= training.max_prompt_length))
+    for name, asked in experiment.bases():
+        model = experiment.models[name]
+        positions = model.architecture.max_position_embeddings if isinstance(model, MiniatureModel) else math.inf
+        if positions < longest[asked] + training.max_response_length:
+            what = f"{name} has {positions} positions, and prompts of {asked} take {longest[asked]} or more"
+            raise SrpoError(f"training.max_response_length = {training.max_response_length}: {what}")
 
 
 def describe_lengths(splits: Mapping[str, CheckedSplit], training: Training) -> dict[str, Any]:

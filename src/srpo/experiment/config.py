@@ -44,12 +44,13 @@ class Architecture(Config):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Architecture:
-        for whole, part in (("hidden_size", "num_attention_heads"), ("num_attention_heads", "num_key_value_heads")):
-            if getattr(self, whole) % getattr(self, part):
-                raise ValueError(f"{part} = {getattr(self, part)}: must divide {whole} = {getattr(self, whole)}")
-        if (size := self.hidden_size // self.num_attention_heads) % 2:
-            how = f"each has {size} of hidden_size = {self.hidden_size}; an even number is needed"
-            raise ValueError(f"num_attention_heads = {self.num_attention_heads}: {how}")
+        for whole, part, times in (
+            ("hidden_size", "num_attention_heads", 2),
+            ("num_attention_heads", "num_key_value_heads", 1),
+        ):
+            if getattr(self, whole) % (times * getattr(self, part)):  # rotary positions take pairs
+                how = " an even number of times" if times == 2 else ""
+                raise ValueError(f"{part} = {getattr(self, part)}: must divide {whole} = {getattr(self, whole)}{how}")
         return self
 
 
@@ -689,28 +690,23 @@ class Experiment(Config):
     notice: str | None = None
 
     @model_validator(mode="after")
-    def _mini_batches_divide(self) -> Experiment:
+    def _methods_fit(self) -> Experiment:
         for name, method in self.methods.items():
             if self.training.questions_per_batch % method.mini_batch_questions:
                 raise ValueError(
                     f"methods.{name}.mini_batch_questions = {method.mini_batch_questions}: "
                     f"must divide training.questions_per_batch = {self.training.questions_per_batch}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _clock_knows_the_passes(self) -> Experiment:
-        for name, method in self.methods.items():
-            if method.teacher_passes > 1 and isinstance(self.training.clock, CalibratedClock):
-                raise ValueError(
-                    f"methods.{name}.teacher.kind = {method.teacher.kind}: no method of figure 4b has its second pass, "
-                    "so training.clock.kind = calibrated cannot count it; use wall or modelled"
-                )
-            if method.generation_batches > 1 and isinstance(self.training.clock, CalibratedClock):
-                raise ValueError(
-                    f"methods.{name}.filter_groups: no method of figure 4b generates more than once in a step, "
-                    "so training.clock.kind = calibrated cannot count it; use wall or modelled"
-                )
+            more = {
+                f"teacher.kind = {method.teacher.kind}": method.teacher_passes > 1 and "has its second pass",
+                "filter_groups": method.generation_batches > 1 and "generates more than once in a step",
+            }
+            for key, what in more.items() if isinstance(self.training.clock, CalibratedClock) else ():
+                if what:
+                    raise ValueError(
+                        f"methods.{name}.{key}: no method of figure 4b {what}, so training.clock.kind = calibrated "
+                        "cannot count it; use wall or modelled"
+                    )
         return self
 
     @model_validator(mode="after")

@@ -114,11 +114,10 @@ def _tests(experiment: Experiment) -> list[str]:
 
 def _searched_for_others(experiment: Experiment) -> list[str]:
     """Hyperparameters that a search has found, of models that it did not try."""
-    tuned = experiment.tuned
-    others = sorted({run.model for run in experiment.runs()} - {*tuned.models}) if tuned else []
-    if tuned is None or not others or {run.model for run in experiment.runs()} & {*tuned.models}:
+    tuned, models = experiment.tuned, {run.model for run in experiment.runs()}
+    if tuned is None or not models or models & {*tuned.models}:
         return []
-    what = f"tuned: the search {tuned.search} tried {joined(tuned.models)}, not {joined(others)}"
+    what = f"tuned: the search {tuned.search} tried {joined(tuned.models)}, not {joined(sorted(models))}"
     return [f"{what}; search for these (docs/extending.md), or give tuned: null and overrides"]
 
 

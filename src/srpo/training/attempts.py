@@ -73,7 +73,7 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
 def newest_step(folder: Path) -> int:
     """The step of the newest checkpoint, 0 without one."""
     found = checkpoints.newest(folder)
-    return found[1]["step"] if found else 0
+    return int(found[0].name.removeprefix("step")) if found else 0  # its state may be damaged
 
 
 def end_of_job(environment: Mapping[str, str] = os.environ) -> str | None:

@@ -105,7 +105,7 @@ def test_lengths_with_which_nothing_is_learned_are_refused(prepared, changes, li
             "training.max_prompt_length = 8: 0 train questions ",
         ),
         ({"max_response_length": 1}, "max_response_length = 1: the shortest right response has 5 words"),
-        ({"max_reprompt_len": 16}, "training.max_reprompt_len = 16: a teacher's prompt has the question's 17 words"),
+        ({"max_reprompt_len": 16}, "max_reprompt_len = 16: a teacher's prompt has its 17 words"),
         (
             {"max_response_length": 496},
             "= 496: miniature-small has 512 positions, and prompts of chemistry take 17 or ",

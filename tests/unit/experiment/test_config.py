@@ -649,7 +649,7 @@ SUMS = {
             "models",
             "mine",
             {**MODEL, "title": "Mine", "architecture": {**MODEL["architecture"], "hidden_size": 60}},
-            ["num_attention_heads = 4: each has 15 of hidden_size = 60; an even number is needed"],
+            ["num_attention_heads = 4: must divide hidden_size = 60 an even number of times"],
         ),
     ],
 )

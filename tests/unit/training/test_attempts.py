@@ -160,3 +160,11 @@ def wait_for(condition, seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_a_checkpoint_whose_state_is_cut_off_still_counts_as_a_step(tmp_path: Path) -> None:
+    """The trainer names it, and loads an older one or stops; the attempt only counts."""
+    state = tmp_path / "checkpoints" / "step7" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text('{"step": 7, "clo')
+    assert attempts.newest_step(tmp_path) == 7
