@@ -20,10 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
-from srpo.analysis.results.collapse import DROP, RunEnd, run_ends
+from srpo.analysis.results.collapse import DROP, run_ends
 from srpo.analysis.results.cross_fit import WINDOW
 from srpo.analysis.results.load import RunKey, by_run, load_results, records
 from srpo.analysis.results.matrix import BASE, is_paired, planned
@@ -170,7 +171,8 @@ def read(folder: Path) -> Iterator[Watched]:
         for method, benchmarks in planned(results, model).items():
             for benchmark in benchmarks:
                 untrained = base(benchmark, BASE, BASE)
-                for seed, end in run_ends(results, model, method, benchmark).items():
+                for end in run_ends(results, model, method, [benchmark]).itertuples():
+                    seed: int = end.seed
                     run = (model, benchmark, method, seed)
                     log, steps = logs.validations[run], logs.steps[run]
                     start = float(untrained[seed if is_paired(results, model) else 0].mean())
@@ -185,12 +187,12 @@ def read(folder: Path) -> Iterator[Watched]:
                     yield found
 
 
-def fall_of(log, untrained: float, end: RunEnd) -> int | None:
+def fall_of(log, untrained: float, end: Any) -> int | None:
     """The step of the validation from which on a collapsed run stays below what it had, in percent; None if it did not.
 
     Args:
         untrained: the untrained model's score, percent.
-        end: what :func:`run_ends` says.
+        end: a row of :func:`run_ends`.
     """
     if not end.collapsed:
         return None

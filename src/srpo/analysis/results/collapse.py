@@ -7,8 +7,7 @@ A run is judged by its estimates. With few test questions noise alone puts a run
 model, so the runs whose collapse is clear are counted apart.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -26,47 +25,37 @@ CLEAR = 2.0
 """Standard errors over the test questions beyond a limit at which a collapse is clear."""
 
 
-@dataclass(frozen=True)
-class RunEnd:
-    """How a run ended.
-
-    Attributes:
-        below: whether it ends below the untrained model.
-        dropped: whether it ends more than :data:`DROP` points below its best.
-        clear: whether one of the two is clear, not noise of the questions and samples.
-    """
-
-    below: bool
-    dropped: bool
-    clear: bool
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether it is below or has dropped, by the estimates alone."""
-        return self.below or self.dropped
+ENDS = ["below", "dropped", "collapsed", "clear"]
 
 
-def run_ends(results: Results, model: str, method: str, benchmark: str) -> dict[int, RunEnd]:
-    """How each finished run ended, by seed.
+def run_ends(results: Results, model: str, method: str, benchmarks: Iterable[str]) -> pd.DataFrame:
+    """How each finished run ended.
 
     The end is the mean of the last :data:`~srpo.analysis.results.cross_fit.WINDOW` validations. A run of fewer than two
     windows cannot drop; without the untrained model's score none is counted.
+
+    Returns:
+        One row per run: its ``benchmark``, ``seed`` and ``unit``, which runs of one base model share; whether it ends
+        ``below`` the untrained model, has ``dropped`` more than :data:`DROP` points below its best, has ``collapsed``
+        (either, by the estimates alone), and whether one of the two is ``clear``, not noise of questions and samples.
     """
-    scores, logs = Scores.of(results), RunLogs.of(results)
-    base = scores.lookup(model, "resampled")(benchmark, BASE, BASE)
+    scores, logs, paired = Scores.of(results), RunLogs.of(results), is_paired(results, model)
     last = list(results.experiment.training.budget_seconds)[-1]
-    ends = scores.lookup(model, "end")(benchmark, method, last)
-    drops = logs.late_drop(model)(benchmark, method, "end")
-    counted = logs.number_of_validations(model)(benchmark, method, last)
-    found = {}
-    for seed, end in ends.items():
-        untrained = base.get(seed if is_paired(results, model) else 0)
-        if untrained is not None and len(untrained) == len(end) and counted[seed][0] >= WINDOW:
-            lost, drop = untrained - end, drops.get(seed)
-            dropped = drop is not None and float(drop.mean()) > DROP
-            clear = _clearly_above(lost, 0.0) or (drop is not None and _clearly_above(drop, DROP))
-            found[seed] = RunEnd(bool(end.mean() < untrained.mean()), dropped, clear)
-    return found
+    drops_of, counted_of = logs.late_drop(model), logs.number_of_validations(model)
+    rows: list[tuple] = []
+    for benchmark in benchmarks:
+        base = scores.lookup(model, "resampled")(benchmark, BASE, BASE)
+        drops, counted = drops_of(benchmark, method, "end"), counted_of(benchmark, method, last)
+        for seed, end in scores.lookup(model, "end")(benchmark, method, last).items():
+            untrained = base.get(seed if paired else 0)
+            if untrained is not None and len(untrained) == len(end) and counted[seed][0] >= WINDOW:
+                lost, drop = untrained - end, drops.get(seed)
+                below = bool(end.mean() < untrained.mean())
+                dropped = drop is not None and float(drop.mean()) > DROP
+                clear = _clearly_above(lost, 0.0) or (drop is not None and _clearly_above(drop, DROP))
+                unit = seed if paired else len(rows)
+                rows.append((benchmark, seed, unit, below, dropped, below or dropped, clear))
+    return pd.DataFrame(rows, columns=["benchmark", "seed", "unit", *ENDS])
 
 
 def _clearly_above(values: np.ndarray, limit: float) -> bool:
@@ -77,48 +66,28 @@ def _clearly_above(values: np.ndarray, limit: float) -> bool:
     return bool(values.mean() - CLEAR * values.std(ddof=1) / np.sqrt(size) > limit)
 
 
+def share_of(ends: pd.DataFrame, name: str) -> Proportion:
+    """The share of runs for which a column of :func:`run_ends` is true."""
+    return Proportion.of([[*unit] for _, unit in ends.groupby("unit")[name]])
+
+
 def collapse_frame(results: Results) -> pd.DataFrame:
     """Runs, and how many of them collapsed, by model, method and benchmark, and over all benchmarks of a method.
 
     Returns:
-        One row per model, method and benchmark: the numbers of ``runs``, of those that end ``below`` the untrained
-        model, that have ``dropped``, that have ``collapsed`` (either), and whose collapse is ``clear``; ``percent``
-        collapsed with its exact interval.
+        One row per model, method and benchmark: the numbers of ``runs`` and of those that ended as each column of
+        :func:`run_ends` says; ``percent`` collapsed with its exact interval.
     """
     rows = []
     for model in results.experiment.models:
         for method, benchmarks in planned(results, model).items():
-            ends = {b: run_ends(results, model, method, b) for b in benchmarks}
-            grouped = {b: by_base_model(results, model, [of]) for b, of in ends.items()}
-            if len(benchmarks) > 1:
-                grouped |= {AVERAGE: by_base_model(results, model, [*ends.values()])}
-            for benchmark, units in grouped.items():
-                if units:
-                    rows.append({"model": model, "method": method, "benchmark": benchmark} | _counted(units))
-    names = ["model", "method", "benchmark", "runs", "below", "dropped", "collapsed", "clear"]
+            ends = run_ends(results, model, method, benchmarks)
+            parts = dict([*ends.groupby("benchmark", sort=False)])
+            if len(benchmarks) > 1 and len(ends):
+                parts[AVERAGE] = ends
+            for benchmark, part in parts.items():
+                share = share_of(part, "collapsed")
+                counts = [share.runs, *part[ENDS].sum(), share.value, share.low, share.high]
+                rows.append([model, method, benchmark, *counts])
+    names = ["model", "method", "benchmark", "runs", *ENDS]
     return pd.DataFrame(rows, columns=[*names, "percent", "percent_low", "percent_high"])
-
-
-def by_base_model(results: Results, model: str, ends: Iterable[Mapping[int, RunEnd]]) -> list[list[RunEnd]]:
-    """The runs (of several benchmarks, by seed) that share a base model; each alone if all runs of ``model`` do."""
-    if not is_paired(results, model):
-        return [[run] for by_seed in ends for run in by_seed.values()]
-    found: dict[int, list[RunEnd]] = {}
-    for by_seed in ends:
-        for seed, run in by_seed.items():
-            found.setdefault(seed, []).append(run)
-    return [*found.values()]
-
-
-def share_of(units: Sequence[Sequence[RunEnd]], name: str) -> Proportion:
-    """The share of runs for which the attribute ``name`` of :class:`RunEnd` is true."""
-    return Proportion.of([[getattr(run, name) for run in unit] for unit in units])
-
-
-def _counted(units: list[list[RunEnd]]) -> dict[str, float]:
-    names = ("below", "dropped", "collapsed", "clear")
-    counts = {name: sum(getattr(run, name) for unit in units for run in unit) for name in names}
-    share = share_of(units, "collapsed")
-    return (
-        {"runs": share.runs} | counts | {"percent": share.value, "percent_low": share.low, "percent_high": share.high}
-    )

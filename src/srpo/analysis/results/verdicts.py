@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from srpo.analysis.results.claims import Claim, Given, Quantity, load_claims
-from srpo.analysis.results.collapse import by_base_model, run_ends, share_of
+from srpo.analysis.results.collapse import run_ends, share_of
 from srpo.analysis.results.contrasts import over_benchmarks
 from srpo.analysis.results.estimates import PERCENT, Estimate, Proportion, Ratio, Smallest
 from srpo.analysis.results.load import Results
@@ -390,16 +390,15 @@ def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list
     that stands still.
     """
     ((_, method, _),) = claim.quantity.terms
-    ends = {b: run_ends(results, model, method, b) for b in planned_on}
-    runs = {benchmark: found for benchmark, found in ends.items() if found}
-    if not runs:
+    ends = run_ends(results, model, method, planned_on)
+    if ends.empty:
         return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
-    units = by_base_model(results, model, [*runs.values()])
-    estimate, clear = share_of(units, "collapsed"), share_of(units, "clear")
-    on_each = {b: share_of(by_base_model(results, model, [found]), "collapsed") for b, found in runs.items()}
-    counts = len(runs), len(planned_on), *_agreeing(claim, on_each)
+    by_benchmark = ends.groupby("benchmark", sort=False)
+    estimate, clear = share_of(ends, "collapsed"), share_of(ends, "clear")
+    on_each = {str(benchmark): share_of(found, "collapsed") for benchmark, found in by_benchmark}
+    counts = len(on_each), len(planned_on), *_agreeing(claim, on_each)
     p_values = max(map(claim.rule.p_holds, (estimate, clear))), max(map(claim.rule.p_violated, (estimate, clear)))
-    several = min(map(len, runs.values())) > 1
+    several = bool(by_benchmark.size().min() > 1)
     beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
     return Outcome(model, "undecided", estimate, "", *counts, *p_values, several, **beside)
 
