@@ -75,8 +75,8 @@ def _notes(results: Results, frame: pd.DataFrame, methods: list[str]) -> list[st
         "minus student on these questions. In brackets 95 % intervals over questions.",
         *said,
         f"By the law (arXiv 2605.30070) the gain is {SLOPE:g} times the gap over all rollouts, of which only the wrong "
-        "ones with a sibling are shown it. This is no forecast: in 64 pairs of our toys SDPO's gain is up to "
-        f"{MISS:.0f} points from it (95 %), as its interval says, within what is possible. "
-        f"{f'It holds {joined(ended)}. ' * bool(ended)}"
+        "ones with a sibling are shown it. This is no forecast: its 95 % interval, from 64 pairs of our toys, reaches "
+        f"{MISS:.0f} points to each side, within what is possible. "
+        f"{f'Here it holds {joined(ended)}. ' * bool(ended)}"
         f"Gains: last budget ({TITLES[Scores.of(results).deciding]}) minus the untrained model.",
     ]

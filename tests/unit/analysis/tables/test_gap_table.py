@@ -70,7 +70,7 @@ def test_gains_wait_for_the_runs(with_gaps: Path) -> None:
         path.unlink()
     table = build_tables(load_results(with_gaps))["before_training"]
     assert table.frame["gain_srpo"].isna().all()
-    assert "It holds" not in " ".join(table.notes)
+    assert "it holds" not in " ".join(table.notes)
 
 
 def test_a_gain_is_that_of_the_runs_of_one_base_model(tmp_path: Path) -> None:
