@@ -369,21 +369,19 @@ def _example(results: Results, model: str, benchmark: str, budget: str) -> dict[
 
 def _provenance(results: Results) -> list[tuple[str, str]]:
     """The recorded origin of the runs; several values where runs differ."""
-    records, registered = list(results.provenance.values()), []
-    if registration := registration_of(results.experiment):
-        made = f"{registration.date}, analysis of commit {registration.commit}"
-        registered = [
-            ("Registered", f"configs/registered.yaml, {made}"),
-            ("SHA-256 of that file", registration.sha256),
-        ]
-    if not records:
-        return registered
-    named = {"commit": "Commit", "srpo": "srpo", "python": "Python", "machine": "Machine", "processor": "Processor"}
-    facts = [(title, distinct(record.get(key) for record in records)) for key, title in named.items()]
-    packages = sorted({name for record in records for name in record.get("packages") or {}})
-    facts += [(name, distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
-    facts.append(("Driver", _driver(results)))
-    return [(title, value) for title, value in facts + registered if value not in ("", "None")]
+    facts = []
+    if records := list(results.provenance.values()):
+        named = {"commit": "Commit", "srpo": "srpo", "python": "Python", "machine": "Machine", "processor": "Processor"}
+        facts = [(title, distinct(record.get(key) for record in records)) for key, title in named.items()]
+        packages = sorted({name for record in records for name in record.get("packages") or {}})
+        facts += [(name, distinct((r.get("packages") or {}).get(name) for r in records)) for name in packages]
+        run = results.experiment.execution
+        how = f"{run.driver}, {plural(run.ranks, 'rank')}, {run.precision}, rollouts by {run.rollout_engine}"
+        facts.append(("Driver", how))
+    if registered := registration_of(results.experiment):
+        made = f"configs/registered.yaml, {registered.date}, analysis of commit {registered.commit}"
+        facts += [("Registered", made), ("SHA-256 of that file", registered.sha256)]
+    return [(title, value) for title, value in facts if value not in ("", "None")]
 
 
 def _checksums(results: Results) -> list[tuple[str, str]]:
@@ -398,9 +396,3 @@ def _checksums(results: Results) -> list[tuple[str, str]]:
     several = Counter(name for name, _ in found)
     seeds = {key: ", ".join(map(str, dict.fromkeys(of))) for key, of in found.items()}
     return [(f"{name}, seed {seeds[name, sha]}" if several[name] > 1 else name, sha) for name, sha in found]
-
-
-def _driver(results: Results) -> str:
-    execution = results.experiment.execution
-    ranks = f"{execution.ranks} {'rank' if execution.ranks == 1 else 'ranks'}"
-    return f"{execution.driver}, {ranks}, {execution.precision}, rollouts by {execution.rollout_engine}"
