@@ -59,13 +59,10 @@ class Picture:
     ``words`` are its rows as a phone shows them, ``curves`` its lines as JSON for ``curves.js``.
     """
 
-    name: str
-    title: str
-    caption: str
-    csv: str = ""
-    image: str | None = None
-    width: int = 0
+    drawn: FigureData
     missing: str = ""
+    image: str = ""
+    width: int = 0
     words: tuple[dict[str, Any], ...] = ()
     curves: str = ""
 
@@ -164,6 +161,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters |= {"printable": printable, "minus": minus, "duration": duration, "number": number}
     made.filters["table_csv"] = lambda table: _csv_uri(table_csv(table.frame, table.digits))
+    made.filters["figure_csv"] = lambda frame: _csv_uri(figure_csv(frame))
     return made
 
 
@@ -275,21 +273,18 @@ def _on_benchmarks(outcome: Outcome, claim: Claim) -> str:
 
 
 def _picture(drawn: FigureData, folder: Path, results: Results) -> Picture:
-    spec, path = drawn.spec, folder / f"{drawn.spec.name}.png"
-    if drawn.frame.empty:
-        return Picture(spec.name, spec.title, drawn.caption, missing=NO_DATA)
-    if "value" in drawn.frame and (largest := drawn.frame["value"].abs().max()) < ZERO:
-        missing = f"every value is 0{f' (at most {largest:.0e})' if largest else ''}."
-        return Picture(spec.name, spec.title, drawn.caption, missing=missing)
-    if not path.is_file():
-        return Picture(spec.name, spec.title, drawn.caption, missing=f"{path.name} has not been drawn.")
+    name, frame = drawn.spec.name, drawn.frame
+    if frame.empty:
+        return Picture(drawn, NO_DATA)
+    if "value" in frame and (largest := frame["value"].abs().max()) < ZERO:
+        return Picture(drawn, f"every value is 0{f' (at most {largest:.0e})' if largest else ''}.")
+    if not (path := folder / f"{name}.png").is_file():
+        return Picture(drawn, f"{path.name} has not been drawn.")
     content = path.read_bytes()
     (pixels,) = struct.unpack(">I", content[16:20])  # a PNG's width stands at this place
     image = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-    width = round(pixels / _DOTS_PER_CSS_PIXEL)
-    csv = _csv_uri(figure_csv(drawn.frame))
-    curves = _curves(drawn.frame, results) if spec.name == "learning_curves" else ""
-    return Picture(spec.name, spec.title, drawn.caption, csv, image, width, words=_words(drawn, results), curves=curves)
+    curves = _curves(frame, results) if name == "learning_curves" else ""
+    return Picture(drawn, "", image, round(pixels / _DOTS_PER_CSS_PIXEL), _words(drawn, results), curves)
 
 
 def _curves(frame: pd.DataFrame, results: Results) -> str:
