@@ -11,15 +11,17 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 from srpo.imports import import_optional
 from srpo.inputs.errors import SrpoError
 from srpo.inputs.mistakes import resolve_own
+
+T = TypeVar("T")
 
 REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""
@@ -202,14 +204,19 @@ def check_truths(kind: str, truths: Mapping[str, str], patience: float = float("
     Raises:
         SrpoError: naming the ground truth that cannot be used, or the error of the reward function.
     """
-    end = time.monotonic() + patience
-    for where, truth in takewhile(lambda _: time.monotonic() < end, truths.items()):
+    for where, truth in within(patience, truths.items()):
         compute_reward(kind, truth, truth)
         try:
             find_reward(kind).check_truth(truth)
         except (ValueError, TypeError, KeyError) as error:
             line = f"{where}: reward = {kind}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
             raise SrpoError(line) from error
+
+
+def within(seconds: float, items: Iterable[T]) -> Iterator[T]:
+    """These of some items that are begun within a time."""
+    end = time.monotonic() + seconds
+    return takewhile(lambda _: time.monotonic() < end, items)
 
 
 def taken_for_right(kind: str, truths: Sequence[str]) -> str | None:
@@ -239,7 +246,7 @@ def never_right(kind: str, questions: Iterable[tuple[str, str]]) -> list[str]:
         SrpoError: if the function fails.
     """
     tried: list[str] = []
-    for text, truth in islice(questions, TRIED // 4 if is_own(kind) else 0):
+    for text, truth in within(PATIENCE, islice(questions, TRIED // 4 if is_own(kind) else 0)):
         named = [form for form in FORMS[1:] if form.partition("{")[0] in text]
         responses = [form.format(truth) for form in named or FORMS]
         if any(compute_reward(kind, response, truth) for response in responses):

@@ -12,9 +12,11 @@ import logging
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any
 
 import yaml
@@ -33,18 +35,21 @@ from srpo.experiment.config import (
     Tuned,
     short_name,
 )
-from srpo.experiment.rows import Row, doubts, parse_rows, read_file
+from srpo.experiment.rows import Row, check_responses, doubts, parse_rows, read_file
 from srpo.files import read_mapping, write_text
 from srpo.inputs.errors import SrpoError
 from srpo.inputs.mistakes import hint, nearest, reason, section, validated
 from srpo.inputs.schema import Config, Count, flattened
 from srpo.repository import CONFIGS, method_files
-from srpo.rewards import PATIENCE, check_truths, compute_reward, find_reward, is_own, taken_for_right
+from srpo.rewards import PATIENCE, check_truths, find_reward, is_own, taken_for_right
 
 _log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 """Valid names: they become folders and command-line arguments."""
+
+SLOW = 10.0
+"""Seconds after which a reward that is tried is named."""
 
 MAX_PATH = 255
 """Characters of a path that every file system takes."""
@@ -489,27 +494,35 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
     reward = content.get("reward")
     if isinstance(reward, str) and (rows or is_own(reward)):
         try:
-            find_reward(reward)
-            for of_split in rows.values():
-                check_truths(
-                    reward, {row.where: row.ground_truth for row in of_split}, PATIENCE if is_own(reward) else math.inf
-                )
-                _check_responses(reward, of_split)
-            for line in (line for split, of_split in rows.items() for line in doubts(reward, of_split, split)):
-                _log.warning("%s: %s", path, line)
-            if is_own(reward) and rows:
-                _check_tells_apart(reward, rows["train"], path)
+            with _said_if_slow(f"{path}: reward = {reward}"):
+                _try_reward(reward, rows, path)
         except SrpoError as error:
             raise SrpoError(f"{path}: {error}") from error
     return content
 
 
-def _check_responses(reward: str, rows: Iterable[Row]) -> None:
-    """Check that the responses of own data, which a warm start learns, are right."""
-    for row in rows:
-        if row.response is not None and not compute_reward(reward, row.response, row.ground_truth):
-            what = f"{row.where}: response = {row.response!r:.80}"
-            raise SrpoError(f"{what}: not right by reward = {reward}, the answer is {row.ground_truth!r:.40}")
+def _try_reward(reward: str, rows: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Try a reward on own questions: one's own for a moment only, and on all of them when the splits are written."""
+    find_reward(reward)
+    patience = PATIENCE if is_own(reward) else math.inf
+    for of_split in rows.values():
+        check_truths(reward, {row.where: row.ground_truth for row in of_split}, patience)
+        check_responses(reward, of_split, patience)
+    for line in (line for split, of_split in rows.items() for line in doubts(reward, of_split, split)):
+        _log.warning("%s: %s", path, line)
+    if is_own(reward) and rows:
+        _check_tells_apart(reward, rows["train"], path)
+
+
+@contextmanager
+def _said_if_slow(what: str) -> Iterator[None]:
+    """Say what is waited for, if that takes long: it may never end."""
+    timer = Timer(SLOW, _log.warning, ["%s: still tried after %g seconds", what, SLOW])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _check_tells_apart(reward: str, rows: Iterable[Row], path: Path) -> None:

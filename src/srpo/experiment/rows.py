@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from srpo.files import is_lfs_pointer, read_bytes
 from srpo.inputs.errors import SrpoError
 from srpo.inputs.schema import Config
-from srpo.rewards import find_reward, never_right
+from srpo.rewards import compute_reward, find_reward, never_right, within
 
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _FROM_CSV = 'write it as parquet first: pandas.read_csv(FILE, dtype="string").to_parquet("train.parquet")'
@@ -166,6 +166,21 @@ def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
             what = f"questions have a column {column}, which is not read; did you mean {near[0]}?"
             lines[what] = [row for row in rows if column in row.unread]
     return [f"{len(concerned)} of {len(rows)} {split} {what}" for what, concerned in lines.items() if concerned]
+
+
+def check_responses(reward: str, rows: Sequence[Row], patience: float = float("inf")) -> None:
+    """Check that the responses, which a warm start learns, are right.
+
+    Args:
+        patience: seconds after which no more are tried.
+
+    Raises:
+        SrpoError: naming a response that is not, or the error of the reward function.
+    """
+    for row in within(patience, [row for row in rows if row.response is not None]):
+        if not compute_reward(reward, row.response or "", row.ground_truth):
+            what = f"{row.where}: response = {row.response!r:.80}"
+            raise SrpoError(f"{what}: not right by reward = {reward}, the answer is {row.ground_truth!r:.40}")
 
 
 def _json_lines(content: bytes, where: str) -> Iterable[tuple[int, dict[str, Any]]]:

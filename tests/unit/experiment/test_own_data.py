@@ -361,6 +361,27 @@ def test_a_slow_reward_is_tried_on_few_answers_before_the_splits_are_written(
     assert {*calls} > {str(2 * i) for i in range(90)}
 
 
+def test_a_slow_reward_is_tried_on_all_responses_when_the_split_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("srpo.experiment.compose.PATIENCE", 1e-3)
+    rows = [{"prompt": f"{i}? <answer>", "answer": str(i), "response": f"It is {i}."} for i in range(40)]
+    rows[-1]["response"] = "unknown"
+    (folder / "data" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = sums(reward="own_rewards:slow")
+    with pytest.raises(SrpoError, match=r"train\.jsonl:40: response = 'unknown': not right by reward = own_rewards"):
+        build_split(found, "train")
+
+
+def test_a_reward_that_may_never_end_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("srpo.experiment.compose.SLOW", 1e-3)
+    sums(reward="own_rewards:slow")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == "data/sums.yaml: reward = own_rewards:slow: still tried after 0.001 seconds"
+
+
 def test_a_file_beside_the_experiment_is_suggested(folder: Path, monkeypatch: pytest.MonkeyPatch):
     experiment()
     matrix = [{"models": ["miniature-small"], "benchmarks": ["data/sums.yaml"], "methods": ["grpo"]}]
