@@ -394,7 +394,7 @@ def _questions(results: Results) -> str:
     if not all(counts.values()):
         return _benchmarks(results)
     said = {split: span(found[0], found[-1]) for split, found in counts.items()}
-    return f"{_benchmarks(results)}, each {said['train']} to train and {said['test']} to test"
+    return f"{_benchmarks(results)}, {'each ' * (len(rows) > 1)}{said['train']} to train and {said['test']} to test"
 
 
 def _trained_on(results: Results) -> list[str]:
