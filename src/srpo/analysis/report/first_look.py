@@ -177,7 +177,7 @@ def _said(results: Results, model: str, outcomes: Sequence[Outcome]) -> str:
     """What the verdicts on one or two leads are."""
     if not all(outcome.several_seeds for outcome in outcomes):
         units = {outcome.estimate.meaning for outcome in outcomes if outcome.estimate and outcome.estimate.has_interval}
-        return " (one run each, no interval)" if units == {"question"} else ""
+        return ": one run each, no interval" if units == {"question"} else ""
     verdicts = [_verdict(outcome) for outcome in outcomes]
     count = len(results.experiment.base_models(model))
     runs = f"{count} base models" if count > 1 else f"{max(o.estimate.count for o in outcomes if o.estimate)} runs each"

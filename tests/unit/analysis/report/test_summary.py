@@ -205,7 +205,7 @@ def test_a_lead_of_one_run_each_has_no_interval_and_decides_nothing(tmp_path):
     estimate = next(f for f in found if f.claim.id == "srpo_over_grpo_last").outcomes[0].estimate
     assert estimate.has_interval  # over questions alone
     assert "[" not in leads
-    assert leads.endswith(" (one run each, no interval).")
+    assert leads.endswith(": one run each, no interval.")
     assert "decided" not in leads
     assert decided == f"One run each: nothing is decided, of {len(primary)} primary claims."
     log = results.validations
