@@ -6,6 +6,9 @@ from torch import Tensor
 
 from srpo.algorithm.method import Method
 
+Tokens = Float[Tensor, " tokens"]
+"""A number for each token."""
+
 
 def group_advantages(
     rewards: Float[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"]
@@ -29,12 +32,7 @@ def group_advantages(
     return rewards - (total / size)[member]
 
 
-def mixed_advantages(
-    method: Method,
-    advantage: Float[Tensor, " tokens"],
-    student: Float[Tensor, " tokens"],
-    teacher: Float[Tensor, " tokens"],
-) -> Float[Tensor, " tokens"]:
+def mixed_advantages(method: Method, advantage: Tokens, student: Tokens, teacher: Tokens) -> Tokens:
     """Token-level mix of the two advantages (section 4.3): lam A^GRPO + (1 - lam) A^SDPO, lam = ``mix_lambda``.
 
     A^SDPO = log q(y_t) - log p(y_t), SDPO's advantage of the sampled token; the paper leaves its exact form
@@ -52,12 +50,7 @@ def mixed_advantages(
     return (lam * advantage + (1 - lam) * (teacher - student)).detach()
 
 
-def anchored_advantages(
-    method: Method,
-    advantage: Float[Tensor, " tokens"],
-    student: Float[Tensor, " tokens"],
-    teacher: Float[Tensor, " tokens"],
-) -> Float[Tensor, " tokens"]:
+def anchored_advantages(method: Method, advantage: Tokens, student: Tokens, teacher: Tokens) -> Tokens:
     """Group advantage minus a penalty per token for leaving the teacher: A - c (log p(y_t) - log q(y_t)).
 
     c is ``kl_coef``. The penalty is the k1 estimate of KL(p || q) at the token, as verl's ``use_kl_in_reward`` has
@@ -75,12 +68,7 @@ def anchored_advantages(
     return (advantage - method.kl_coef * (student - teacher)).detach()
 
 
-def reweighted_advantages(
-    method: Method,
-    advantage: Float[Tensor, " tokens"],
-    student: Float[Tensor, " tokens"],
-    teacher: Float[Tensor, " tokens"],
-) -> Float[Tensor, " tokens"]:
+def reweighted_advantages(method: Method, advantage: Tokens, student: Tokens, teacher: Tokens) -> Tokens:
     """RLSD (arXiv 2604.03128, equation 15): the reward decides the sign, the teacher only the size of a step.
 
     A_t = A ((1 - lam) + lam clip(w_t, 1 - e, 1 + e)) with w_t = exp(sign(A) (log q(y_t) - log p(y_t))), lam =
