@@ -206,7 +206,12 @@ def test_experiment_resolves(
 
 
 @pytest.mark.parametrize(
-    ("text", "word"), [("name: [", "not valid YAML"), ("3", "a mapping of keys"), ("name: x", "matrix")]
+    ("text", "word"),
+    [
+        ("name: [", "not valid YAML"),
+        ("3", "a mapping of keys"),
+        ("name: x\ntitle: X\nextends: smoke\n", "matrix: field required"),
+    ],
 )
 def test_experiment_from_bad_input(
     text: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

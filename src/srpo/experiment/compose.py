@@ -246,22 +246,20 @@ def _resolve(
     overrides = raw.pop("overrides")
     tuned = (raw.get("tuned") or {"methods": {}})["methods"]
     changed = {name: tuned.get(name, {}) | overrides.get(name, {}) for name in [*tuned, *overrides]}
-    if "matrix" not in raw:
-        raise SrpoError(f"{where}: matrix is missing: give a list of blocks with models, benchmarks and methods")
+    others = ("name", "training", "execution", "evaluation")
+    try:
+        _validate(Experiment, raw, where, only=("matrix",))
+    except SrpoError:  # the names that it was meant to have are unknown
+        _validate(Experiment, raw, where, problems, ("matrix", *others))
     blocks = raw["matrix"]
-    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise SrpoError(f"{where}: matrix = {blocks!r}: give a list of blocks with models, benchmarks and methods")
-    for kind, names in ((k, block.get(k)) for block in blocks for k in ("methods", "models", "benchmarks")):
-        if not isinstance(names, list | None) or not all(isinstance(name, str | int | float) for name in names or []):
-            raise SrpoError(f"{where}: matrix.{kind} = {names!r}: give a list of names")
     for number, block in enumerate(blocks):
         key = f"{where}: matrix.{number}"
         if "methods" in block and not block["methods"]:
             problems[key] = f"{key}.methods = {block['methods']}: give methods, or no key"
         elif "seeds" in block and "methods" not in block:
             problems[key] = f"{key}.seeds: without methods nothing is trained"
-    for kind in _NAMED:
-        names = dict.fromkeys(str(name) for block in blocks for name in block.get(kind) or [])
+    all_names = {kind: dict.fromkeys(name for block in blocks for name in block.get(kind, [])) for kind in _NAMED}
+    for kind, names in all_names.items():
         raw[kind] = {}
         for name in names:
             try:
@@ -270,15 +268,14 @@ def _resolve(
                 problems[f"{kind}.{name}"] = str(error)
         if len({*map(short_name, names)}) < len(names):
             problems[kind] = f"{where}: two {kind} of one experiment share a name: {', '.join(names)}"
-    methods = dict.fromkeys(str(name) for block in blocks for name in block.get("methods") or [])
     for name, values in overrides.items():
         key = f"{where}: overrides.{name}"
-        if name in own and name not in methods:
-            problems[key] = f"{key}: not a method of the matrix ({', '.join(methods)})"
+        if name in own and name not in all_names["methods"]:
+            problems[key] = f"{key}: not a method of the matrix ({', '.join(all_names['methods'])})"
         elif fixed := [each for each in _FIXED if each in values]:
             problems[key] = f"{key}.{fixed[0]}: no hyperparameter; write a method that extends {name}"
     if problems:  # what does not depend on names is checked, too
-        _validate(Experiment, raw, where, problems, ("name", "training", "execution", "evaluation", "methods"))
+        _validate(Experiment, raw, where, problems, (*others, "methods"))
     if raw.get("variants") is not None:
         raw |= _expand_variants(raw, own, where)
     return raw
@@ -348,7 +345,7 @@ def _expand_variants(raw: dict[str, Any], own: dict[str, Any], where: str) -> di
         if of in names:
             made |= {name: {"of": of, "values": point} for name, point in zip(variants, points, strict=True)}
     blocks = [
-        block | {"methods": [new for name in block.get("methods") or [] for new in of_each.get(str(name), [name])]}
+        block | {"methods": [new for name in block.get("methods", []) for new in of_each[name]]}
         for block in raw["matrix"]
     ]
     changed = {"methods": replaced, "matrix": blocks, "variants": made}
@@ -425,6 +422,8 @@ def _load_named(
     if not (own_file or path.is_file()):
         known = [*shipped] or sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml"))
         with_end = f"{name}.yaml" if kind == "benchmarks" and Path(f"{name}.yaml").is_file() else None
+        if misnamed := next(folder.rglob(f"{name}.yml"), None):
+            raise SrpoError(f"{where}: {kind[:-1]} {name!r}: {misnamed} is there; rename it to {misnamed.stem}.yaml")
         likely = hint(with_end or nearest(name, known))
         raise SrpoError(f"{where}: unknown {kind[:-1]} {name!r}{likely}; {folder} has {', '.join(known)}")
     if own_file and not path.exists():
@@ -543,8 +542,7 @@ def _check_own_data(experiment: Experiment, where: str) -> None:
             own = [files[each] for of, each in experiment.bases() if of == name and each in files.keys() & trained]
             rows = (parse_rows(read_file(each.train_file), "", each.columns) for each in own)
             if not any(row.response for of_file in rows for row in of_file):
-                found = ", ".join(str(each.train_file) for each in own)
-                found = found or "no benchmark of kind files is trained on"
+                found = ", ".join(str(each.train_file) for each in own) or "no benchmark of kind files is trained on"
                 what = f"{where}: model {name}: warm_start.corpus = files: no question has a response: {found}"
                 raise SrpoError(f"{what}; give a train file a column response")
 

@@ -5,6 +5,7 @@ import pkgutil
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
+from pathlib import PurePath
 from types import NoneType
 from typing import Any, get_args
 
@@ -15,9 +16,13 @@ from srpo.inputs.schema import REPOSITORY, Config
 
 _ALIASES = {
     "batch_size": "questions_per_batch",
+    "beta": "entropy_beta (a KL penalty's is kl_coef)",
     "budgets": "budget_seconds",
-    "ema_decay": "teacher_update_rate",
+    "clip_ratio": "clip_ratio_low and clip_ratio_high",
+    "ema_decay": "teacher_update_rate = 1 - ema_decay",
     "ema_rate": "teacher_update_rate",
+    "epsilon": "clip_ratio_low and clip_ratio_high",
+    "epsilon_high": "clip_ratio_high",
     "file": "path",
     "gpu_memory_utilization": "rollout_memory_fraction",
     "gpus": "ranks",
@@ -33,10 +38,9 @@ _ALIASES = {
     "top_k": "distillation_topk",
     "train_batch_size": "questions_per_batch",
 }
-"""Names of verl, TRL and papers, and what they are called here; only messages use them."""
+"""Names of verl, TRL and papers, and the keys here, with what else is to be said; only messages use them."""
 
-_CONVERSIONS = {"ema_decay": " = 1 - ema_decay"}
-"""How the value here follows from that of another name."""
+_KEYS = {name: said.split()[0] for name, said in _ALIASES.items()}
 
 
 def validated(
@@ -72,15 +76,16 @@ def validated(
         if (only and not {*path[:1]} & {*only}) or (each["type"] == "missing" and key in explained):
             continue
         if each["type"] == "extra_forbidden":
-            known, given = _keys_beside(model, raw, path), _at(raw, path[:-1])
+            name, known = str(path[-1]), _keys_beside(model, raw, path)
+            given = _at(raw, path[:-1]).keys() - {_KEYS.get(name)}
             # rather a key that is not given yet: wrong_no_sibling beside wrong_with_sibling
-            near = nearest(str(path[-1]), [key for key in known if key not in given]) or nearest(str(path[-1]), known)
+            near = nearest(name, [key for key in known if key not in given]) or nearest(name, known)
             explained.add(".".join(map(str, (*path[:-1], near))))
-            likely = near and near + _CONVERSIONS.get(str(path[-1]), "")
+            likely = _ALIASES[name] if near and near == _KEYS.get(name) else near
             if each["input"] in known:
-                likely = f"{each['input']}: {path[-1]}"
-            elsewhere = section(str(path[-1]), places or {})
-            exact = f"; {path[-1]} belongs" in elsewhere and not (likely or "").startswith(f"{path[-1]}_")
+                likely = f"{each['input']}: {name}"
+            elsewhere = section(name, places or {})
+            exact = f"; {name} belongs" in elsewhere and not (likely or "").startswith(f"{name}_")
             listed = f"; there is {', '.join(known)}" if len(known) < 6 else ""
             what = f"unknown key{elsewhere if exact else hint(likely) or elsewhere or listed}"
         elif key and each["type"] != "missing" and len(value) < 200:
@@ -117,19 +122,18 @@ def hint(likely: str | None) -> str:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant, in whatever case it was written."""
     by_folded = {each.casefold(): each for each in known}
-    alias = _ALIASES.get(name.casefold())
     word = name.casefold()
     ends = [each for each in by_folded if each.startswith(f"{word}_") or each.endswith(f"_{word}")]
-    near = [alias] if alias in by_folded else difflib.get_close_matches(name.casefold(), by_folded, n=1)
-    found = ends if len(ends) == 1 else near
+    near = ends if len(ends) == 1 else difflib.get_close_matches(word, by_folded, n=1)
+    found = [_KEYS[word]] if _KEYS.get(word) in by_folded else near
     return by_folded[found[0]] if found else None
 
 
 def section(key: str, places: Mapping[str, Collection[str]]) -> str:
     """The end of a message about a key that belongs elsewhere; empty if it belongs into none of ``places``."""
     named = key if any(key in each for each in places.values()) else _ALIASES.get(key.casefold(), key)
-    found = [place for place, each in places.items() if named in each]
-    return f"; {named}{_CONVERSIONS.get(key, '')} belongs into {found[0]}" if found else ""
+    found = [place for place, each in places.items() if named.split()[0] in each]
+    return f"; {named} belongs into {found[0]}" if found else ""
 
 
 def _keys_beside(model: type[Config], raw: Any, path: Sequence[int | str]) -> list[str]:
@@ -207,6 +211,7 @@ def reason(error: Mapping[str, Any]) -> str:
     extends = "; did you forget extends: embedded, or extends: real-cpu?"
     inherited = error["loc"] in (("scale",), ("training",))
     items = f", such as [{_listed(given, seeds)}]" if isinstance(given, str | int | float) else ""
+    items = " of blocks with models, benchmarks and methods" if error["loc"] == ("matrix",) else items
     message = {
         "missing": f"field required{extends * inherited}",
         "extra_forbidden": "unknown key",
@@ -220,9 +225,9 @@ def reason(error: Mapping[str, Any]) -> str:
         **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "give a whole number"),
         **dict.fromkeys(("float_type", "float_parsing"), "give a number"),
         **({"string_pattern_mismatch": words} if (words := _PATTERNS.get(context.get("pattern", ""))) else {}),
-    }.get(error["type"], error["msg"].removeprefix("Value error, "))
+    }.get(error["type"], f"{error['msg'][0].lower()}{error['msg'][1:]}".removeprefix("value error, "))
     quote = "; quote it" if error["type"] == "string_type" and isinstance(given, int | float | date) else ""
-    return f"{message[0].lower()}{message[1:]}{quote}"
+    return f"{message}{quote}"
 
 
 def resolve_own(name: str) -> Any:
@@ -235,6 +240,9 @@ def resolve_own(name: str) -> Any:
         return pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:
         why = " ".join(str(error).split()) * isinstance(error, Exception) or repr(error)
-        absent = isinstance(error, ModuleNotFoundError) and f"{name.partition(':')[0]}.".startswith(f"{error.name}.")
+        module = name.partition(":")[0]
+        absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
         where = "; install the module, or name its folder in PYTHONPATH" if absent else ""
+        if "/" in module or module.endswith(".py"):
+            where = f"; give the module's name, {PurePath(module).stem}, and its folder in PYTHONPATH"
         raise ValueError(f"{name}: cannot be imported ({why}){where}") from error

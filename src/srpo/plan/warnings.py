@@ -48,10 +48,8 @@ def _strange_questions(experiment: Experiment) -> list[str]:
             continue
         families = toy.warm_start.families
         if benchmark.kind != "miniature":
-            lines.append(
-                f"{model} knows the toys' questions only and learns nothing on {name}; take a model with a warm start "
-                "on your data (docs/small-scale.md)"
-            )
+            what = f"{model} knows the toys' questions only and learns nothing on {name}"
+            lines.append(f"{what}; take a model with a warm start on your data (docs/small-scale.md)")
         elif families and benchmark.family not in families:
             lines.append(f"{model} knows questions of {joined([*families])} only, and learns little on {name}")
     return lines
@@ -94,13 +92,15 @@ def _too_late(plan: Plan) -> list[str]:
     last = max((max(run.steps.values()) for run in plan.runs), default=0)
     # a rehearsal's few steps are not why it has the defaults
     limit = max(training.max_steps or 10 * last, REHEARSAL_STEPS)
-    late = {"warmup_steps": "the learning rate never gets to its value"}
+    late = {"training.warmup_steps": (training.warmup_steps, "the learning rate never gets to its value")}
     if len(training.budget_seconds) > 1:
-        late["validate_every"] = "only the end of a run is validated, no earlier budget"
+        late["training.validate_every"] = (training.validate_every, "only a run's end is validated, no earlier budget")
+    for name, method in plan.experiment.methods.items():
+        late[f"methods.{name}.first_phase_steps"] = (method.first_phase_steps or 0, "second_routing is never used")
     return [
-        f"training.{key} = {getattr(training, key)}: runs end at about step {last}; {what}"
-        for key, what in late.items()
-        if last and getattr(training, key) > limit
+        f"{key} = {steps}: runs end at about step {last}; {what}"
+        for key, (steps, what) in late.items()
+        if last and steps > limit
     ]
 
 
@@ -126,21 +126,15 @@ def _other_scales(experiment: Experiment) -> list[str]:
     lines = []
     tokens = max((shape_of(experiment.models[run.model]).vocab_size for run in experiment.runs()), default=0)
     for name, method in experiment.methods.items():
-        if method.needs_teacher and method.distillation_topk > tokens:
-            lines.append(
-                f"methods.{name}.distillation_topk = {method.distillation_topk}: all {tokens} tokens are compared"
-            )
+        if method.needs_teacher and (topk := method.distillation_topk) > tokens:
+            lines.append(f"methods.{name}.distillation_topk = {topk}: all {tokens} tokens are compared")
         if method.teacher.has_rate and 0.5 < (rate := method.teacher_update_rate) < 1:
-            lines.append(
-                f"methods.{name}.teacher_update_rate = {rate:g}: the share of the student in a step; a decay of "
-                f"{rate:g} is {1 - rate:.3g} here"
-            )
+            what = f"the share of the student in a step; a decay of {rate:g} is {1 - rate:.3g} here"
+            lines.append(f"methods.{name}.teacher_update_rate = {rate:g}: {what}")
         for key, far in (("clip_ratio_low", 0.5), ("clip_ratio_high", 1.0)):
             if (value := getattr(method, key)) > far:
-                lines.append(
-                    f"methods.{name}.{key} = {value:g}: a distance from 1; the bound {value:g} is "
-                    f"{abs(1 - value):.3g} here"
-                )
+                what = f"a distance from 1; the bound {value:g} is {abs(1 - value):.3g} here"
+                lines.append(f"methods.{name}.{key} = {value:g}: {what}")
     return lines
 
 

@@ -287,8 +287,14 @@ def test_run_outside_the_matrix() -> None:
         ),
         ({"training": {**SHARED, "budget_seconds": {}}}, ["budget_seconds", "at least one"]),
         ({"overrides": ["srpo"]}, ["overrides = ['srpo']", "a mapping"]),
-        ({"matrix": [{"methods": "grpo"}]}, ["matrix.methods = 'grpo'", "a list"]),
-        ({"matrix": [{"methods": ["grpo"], "models": 3}]}, ["matrix.models = 3", "a list"]),
+        ({"matrix": [PHYSICS | {"methods": "grpo"}]}, ["matrix.0.methods = 'grpo': give a list, such as [grpo]"]),
+        ({"matrix": [PHYSICS | {"models": 3}]}, ["matrix.0.models = 3: give a list"]),
+        ({"matrix": [PHYSICS | {"models": [3]}]}, ["matrix.0.models.0 = 3: input should be a valid string; quote it"]),
+        ({"matrix": [BARE | {"method": ["grpo"]}]}, ["matrix.0.method: unknown key; did you mean methods?"]),
+        (
+            {"matrix": [{"model": ["big"], "benchmarks": ["miniature/physics"], "methods": ["srpo"]}]},
+            ["matrix.0.model: unknown key; did you mean models?"],
+        ),
         (
             {"overrides": {"sdpo": {"distillation_topk": 0}}},
             ["methods.sdpo.distillation_topk = 0", "greater than or equal to 1"],
@@ -323,6 +329,10 @@ def test_run_outside_the_matrix() -> None:
         (
             {"overrides": {"sdpo": {"module": "no_such_module"}}},
             ["methods.sdpo: module = no_such_module: cannot be imported (No module named", "PYTHONPATH"],
+        ),
+        (
+            {"overrides": {"sdpo": {"module": "examples/methods/rlrt.py"}}},
+            ["module = examples/methods/rlrt.py: ", "; give the module's name, rlrt, and its folder in PYTHONPATH"],
         ),
         (
             {"overrides": {"srpo": {"second_routing": "grpo", "first_phase_steps": 1}}},
@@ -364,7 +374,16 @@ def test_run_outside_the_matrix() -> None:
             ["miniature/materials.yaml: no such file", "did you mean miniature/materials?"],
         ),
         ({"matrix": []}, ["matrix", "at least 1"]),
-        ({"matrix": "grpo"}, ["matrix = 'grpo'", "list of blocks"]),
+        ({"matrix": "grpo"}, ["matrix = 'grpo': give a list of blocks with models, benchmarks and methods"]),
+        ({"matrix": ["grpo"]}, ["matrix.0 = 'grpo': give a mapping with models, benchmarks, methods, seeds"]),
+        (
+            {"overrides": {"srpo": {"clip_ratio": 0.2}}},
+            ["methods.srpo.clip_ratio: unknown key; did you mean clip_ratio_low and clip_ratio_high?"],
+        ),
+        ({"overrides": {"srpo": {"epsilon": 0.2}}}, ["did you mean clip_ratio_low and clip_ratio_high?"]),
+        ({"overrides": {"srpo": {"epsilon_high": 0.3}}}, ["did you mean clip_ratio_high?"]),
+        ({"overrides": {"srpo": {"beta": 0.1}}}, ["did you mean entropy_beta (a KL penalty's is kl_coef)?"]),
+        ({"training": {**SHARED, "batch_size": 4}}, ["batch_size: unknown key; did you mean questions_per_batch?"]),
         ({"matrix": [PHYSICS | {"seeds": [1, 2, 1]}]}, ["matrix.0.seeds = [1, 2, 1]: 1 is given twice"]),
         ({"matrix": [PHYSICS | {"methods": ["grpo", "grpo"]}]}, ["matrix.0.methods = ", "grpo is given twice"]),
         ({"matrix": [BARE | {"models": ["big"]}]}, ["unknown model 'big'", "miniature"]),
@@ -513,8 +532,23 @@ def load_with(own: Path, kind: str, name: str, content: dict[str, Any], **change
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content))
     block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
-    block[kind] = [*block[kind], name]
+    block[kind] = [*dict.fromkeys([*block[kind], name])]
     load_experiment(tiny_experiment(**{"matrix": [block]} | changes), own)
+
+
+def test_a_file_with_the_end_yml_is_asked_to_be_renamed(own: Path) -> None:
+    (own / "methods" / "mm.yml").write_text("title: MM\nextends: srpo\n")
+    with refused("method 'mm': ", "/methods/mm.yml is there; rename it to mm.yaml"):
+        load_experiment(tiny_experiment(matrix=[BARE | {"methods": ["mm"]}], overrides={}), own)
+    (own / "benchmarks" / "miniature" / "q.yml").touch()
+    with refused("benchmark 'miniature/q': ", "/miniature/q.yml is there; rename it to q.yaml"):
+        load_experiment(tiny_experiment(matrix=[PHYSICS | {"benchmarks": ["miniature/q"]}], overrides={}), own)
+
+
+def test_a_value_keeps_its_case(own: Path) -> None:
+    with refused("routing.correct_with_sibling = 'SDPO': SDPO: no branch; use dropped, grpo, sdpo, "):
+        content = {"title": "Mine", "extends": "srpo", "routing": {"correct_with_sibling": "SDPO"}}
+        load_with(own, "methods", "mine", content)
 
 
 def test_a_model_extends_another(own: Path) -> None:

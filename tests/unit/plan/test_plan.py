@@ -304,10 +304,17 @@ def test_what_only_comes_after_the_end_of_a_run_is_named() -> None:
     short = load_experiment(common | {"training": {"warmup_steps": 100, "max_steps": 5}})
     (line,) = warnings(plan.make_plan(short))
     assert line == "training.warmup_steps = 100: runs end at about step 5; the learning rate never gets to its value"
+    two_phases = {"matrix": [block | {"methods": ["srpo_then_grpo"]}], "training": {"max_steps": 20}}
+    (line,) = warnings(plan.make_plan(load_experiment(common | two_phases)))
+    words = r"methods\.srpo_then_grpo\.first_phase_steps = 60: runs end at about step \d+; second_routing is never used"
+    assert re.fullmatch(words, line)
     for experiment in (CONFIGS / "experiments").glob("*.yaml"):
         said = warnings(plan.make_plan(load_experiment(experiment)))
         assert not [
-            line for line in said if line.startswith(("training.warmup", "training.validate", "training.budget"))
+            line
+            for line in said
+            if line.startswith(("training.warmup", "training.validate", "training.budget"))
+            or "first_phase_steps" in line
         ]
 
 
