@@ -17,8 +17,9 @@ for option, count in (("cores", workflow.resource_settings.cores), ("jobs", work
 
 if not isinstance(RESULTS_ROOT, str) or not RESULTS_ROOT:
     raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder, such as results=results")
-if re.search(r"\s", RESULTS_ROOT):  # rules give it to a shell
-    raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder without blanks")
+if special := re.search(r"[^\w@%+=:,./~-]|^-", RESULTS_ROOT):  # rules give it to a shell
+    without = "blanks" if special[0].isspace() else special[0]
+    raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder without {without}")
 
 try:
     # as it was meant: Snakemake keeps the last of two keys, and reads 010 as 8; a module has its importer's files

@@ -183,11 +183,21 @@ def test_an_experiment_for_gpus_does_not_begin_on_a_machine_without_them(
     assert (tmp_path / "verbs").read_text().split() == ["data"]
 
 
-def test_an_empty_results_folder_is_refused(tmp_path: Path) -> None:
-    arguments = ("--dry-run", "--configfile", write_experiment(tmp_path), "--cores", 1, "--config", "results=")
+@pytest.mark.parametrize(
+    ("folders", "says"),
+    [
+        (["results="], "results = None: give a folder, such as results=results"),
+        (["results=it's"], "results = \"it's\": give a folder without '"),
+        (["results=$HOME/{x}"], "results = '$HOME/{x}': give a folder without $"),
+        (["results=-x"], "results = '-x': give a folder without -"),
+        (["results=a", "results=b"], "--config results=a results=b: the same NAME twice; give one"),
+    ],
+)
+def test_a_results_folder_that_would_be_another_is_refused(tmp_path: Path, folders: list[str], says: str) -> None:
+    arguments = ("--dry-run", "--configfile", write_experiment(tmp_path), "--cores", 1, "--config", *folders)
     result = snakemake(tmp_path, *arguments)
     assert result.returncode != 0
-    assert "give a folder, such as results=results" in result.stdout + result.stderr
+    assert says in result.stdout + result.stderr
 
 
 EMULATES = """

@@ -48,7 +48,11 @@ def tiny_experiment(**changes: Any) -> dict[str, Any]:
                 "methods": ["grpo", "sdpo", "srpo"],
             }
         ],
-        "training": {"clock": {"kind": "modelled"}, "budget_seconds": {"1h": 3, "5h": 10, "10h": 20}},
+        "training": {
+            "max_response_length": 256,  # of the 512 positions that a toy has
+            "clock": {"kind": "modelled"},
+            "budget_seconds": {"1h": 3, "5h": 10, "10h": 20},
+        },
         **changes,
     }
 
