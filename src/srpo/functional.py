@@ -242,8 +242,8 @@ def loss(
 
     Raises:
         ValueError: as :func:`route`; if a group has one rollout, values are not of the same rollouts, tokens and
-            vocabulary, a rollout that uses the teacher has no logits of the teacher, a sampled token has no finite
-            log-prob, or the loss is not finite.
+            vocabulary, or not on one device, a rollout that uses the teacher has no logits of the teacher, a sampled
+            token has no finite log-prob, or the loss is not finite.
     """
     method = _at(_method(method), step)
     rewards, groups = as_tensors(rewards, groups)

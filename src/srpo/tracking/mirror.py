@@ -62,6 +62,8 @@ def sync(folder: Path) -> str:
     """
     layout, uri = Layout(folder.absolute()), tracking_uri(folder)
     database = uri.removeprefix("sqlite:///")
+    if Path(database).is_dir():  # MLflow would try for minutes
+        raise SrpoError(f"MLFLOW_TRACKING_URI = {uri}: a folder; give the file of a database")
     # orders the creation of the schema and of runs, and SQLite's writers
     place = Path(database).absolute() if database != uri else layout.folder / ".mlflow"
     place.parent.mkdir(parents=True, exist_ok=True)

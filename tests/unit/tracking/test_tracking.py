@@ -172,6 +172,12 @@ def test_a_run_without_its_settings_is_named(results: Path, content: str) -> Non
         sync(results)
 
 
+def test_a_folder_is_no_database(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{results}")
+    with pytest.raises(SrpoError, match=rf"^MLFLOW_TRACKING_URI = sqlite:///{results}: a folder; give the file of a"):
+        sync(results)
+
+
 def test_a_moved_folder_is_shown_as_before(results: Path, tmp_path: Path) -> None:
     sync(results)
     (before,) = mlflow_runs(results)
