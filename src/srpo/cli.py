@@ -360,8 +360,8 @@ def attempt(
 
     if shutil.which(command[0]) is None:
         raise SrpoError(f"{command[0]}: no such command")
-    for written in (folder, log.parent):
-        check_writable(written)
+    check_writable(folder)
+    _check_output(log, "--log")
     return attempts.attempt(command, folder, log, requeue)
 
 
@@ -641,6 +641,7 @@ def _open(file: Path, resolved: Path | None) -> _Opened:
         raise SrpoError(f"{what}; give {there.folder}, with --experiment {there.experiment}")
     opened = _Opened(load_experiment(resolved or file), layout)
     if resolved is not None:
+        _check_same(file, opened.experiment)
         write_resolved(resolved.read_text(), file)
     return opened
 
@@ -696,28 +697,34 @@ def _experiments(results: Path) -> list[Path]:
 def _resolved(experiment: config.Experiment, output: Path | None) -> None:
     """Print the resolved experiment, or write it where nothing is, or an older form of it."""
     from srpo.experiment.compose import resolved_text, write_resolved
-    from srpo.files import read_yaml
 
     text = resolved_text(experiment)
     if output is None:
         print(text, end="")
         return
     _check_output(output)
-    there = None
-    with suppress(SrpoError):  # no YAML is no experiment
-        there = read_yaml(output)
-    if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
-        raise SrpoError(f"{output} has the experiment {there['name']}; choose another folder")
-    if output.exists() and not (isinstance(there, dict) and "methods" in there):
+    if output.exists() and not (isinstance(there := _check_same(output, experiment), dict) and "methods" in there):
         raise SrpoError(f"{output} is there, and no resolved experiment; choose another file")
     write_resolved(text, output)
 
 
-def _check_output(file: Path) -> None:
+def _check_same(file: Path, experiment: config.Experiment) -> Any:
+    """What is in a file; it is an error if that is another experiment."""
+    from srpo.files import read_yaml
+
+    there = None
+    with suppress(SrpoError):  # no YAML is no experiment
+        there = read_yaml(file)
+    if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
+        raise SrpoError(f"{file} has the experiment {there['name']}; choose another folder")
+    return there
+
+
+def _check_output(file: Path, option: str = "--output") -> None:
     from srpo.layout import check_writable
 
     if file.is_dir():
-        raise SrpoError(f"--output {file}: a folder; give a file")
+        raise SrpoError(f"{option} {file}: a folder; give a file")
     check_writable(file.parent)
 
 

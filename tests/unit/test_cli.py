@@ -117,6 +117,8 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
         (["rehearse", "smoke", "--output", "."], "--output .: a folder; give a file"),
         (["plan", "mine"], "unknown experiment 'mine'; did you mean mine.yaml?"),
         (["experiment", "a" * 5000], "unknown experiment 'aaa"),
+        (["attempt", "--folder", "x", "--log", "results", "--", "true"], "--log results: a folder; give a file"),
+        (["attempt", "--folder", "", "--log", "", "--", "true"], "--log .: a folder; give a file"),
         (["attempt", "--folder", "x", "--log", "y", "--", "no-such-program"], "no-such-program: no such command"),
         (
             ["evaluate", *OF_A_RUN, "--method", "base"],
@@ -330,6 +332,17 @@ def test_what_is_no_experiment_replaces_none(layout: Layout, capsys: pytest.Capt
     (layout.folder / "notes.yaml").write_text("- to do")
     options = ["--experiment", layout.experiment, "--resolved", layout.folder / "notes.yaml"]
     assert "notes.yaml: a mapping of keys to values is expected, found list" in fails(capsys, "tune", *options)
+    assert layout.experiment.read_text() == before
+
+
+def test_results_of_another_experiment_are_not_given_its_settings(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = layout.experiment.read_text()
+    (layout.folder / "other.yaml").write_text(before.replace("name: tiny", "name: other", 1))
+    options = ["--experiment", layout.experiment, "--resolved", layout.folder / "other.yaml"]
+    said = fails(capsys, "data", *options, "--benchmark", "physics", "--split", "test")
+    assert f"{layout.experiment} has the experiment tiny; choose another folder" in said
     assert layout.experiment.read_text() == before
 
 
