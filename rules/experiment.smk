@@ -27,7 +27,7 @@ try:
         read_mapping(Path(file))
     EXPERIMENT = load_experiment(
         CONFIG or experiment_file("embedded"),
-        where=" and ".join(map(str, workflow.overwrite_configfiles)) or "--config" if CONFIG else None,
+        where=ORIGIN if CONFIG else None,
         also_known=SETTINGS,
     )
     if workflow.is_main_process:

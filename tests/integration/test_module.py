@@ -91,6 +91,31 @@ def test_a_deployed_workflow_makes_everything_unasked(tmp_path: Path) -> None:
     assert load_experiment(folder / named).name == "first"
 
 
+FIRST = "name: mine\n  title: Mine\n  extends: smoke"
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (
+            "smoke",
+            "config of the module = 'smoke': give a mapping with the keys of an experiment (name, title, extends",
+        ),
+        ("[smoke]", "config of the module = ['smoke']: give a mapping with the keys of an experiment"),
+        (f"\n  {FIRST}", "\nconfig of the module: matrix: field required\n"),
+        (f"\n  {FIRST}\n  nmae: x", "\nconfig of the module: nmae: unknown key; did you mean name?\n"),
+    ],
+)
+def test_a_mistake_in_the_config_of_a_module_is_one_line(config: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"srpo: {config}\n")
+    (tmp_path / "Snakefile").write_text(IMPORTER.format(snakefile=str(ROOT / "Snakefile"), prefix=""))
+    refused = snakemake(tmp_path, "--dry-run")
+    assert refused.returncode != 0
+    said = refused.stdout + refused.stderr
+    assert says in said
+    assert "--config" not in said
+
+
 @pytest.mark.parametrize("prefix", ["", "below/here"], ids=["no prefix", "prefix"])
 def test_another_workflow_uses_this_one(prefix: str, tmp_path: Path) -> None:
     experiment = tiny_experiment()

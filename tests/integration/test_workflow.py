@@ -349,6 +349,10 @@ def test_the_working_directorys_config_is_the_experiment_if_no_other_is_given(tm
     assert planned_jobs(tmp_path, *snakefile, "--config", "results=elsewhere")["train"] == own
     smoke = experiment_file("smoke")
     assert planned_jobs(tmp_path, *snakefile, "--configfile", smoke)["train"] == len(load_experiment(smoke).runs())
+    for content, says in (("", "matrix: field required"), ("colour: red\n", "colour: unknown key")):
+        (tmp_path / "config" / "config.yaml").write_text(f"name: mine\ntitle: Mine\nextends: smoke\n{content}")
+        refused = snakemake(tmp_path, "--dry-run", *snakefile)
+        assert f"\nconfig/config.yaml: {says}\n" in refused.stdout + refused.stderr
     with (tmp_path / "config" / "config.yaml").open("a") as file:
         file.write("tuned: 010\n")
     refused = snakemake(tmp_path, "--dry-run", *snakefile)
