@@ -271,12 +271,13 @@ class Method(Config):
             if (value := getattr(self, name)) == field.default:
                 continue
             readers = [branch.name for branch in BRANCHES.values() if name in branch.settings]
+            what, how = f"{name} = {value}: no branch of the method", f"set it to {field.default}, which has no effect"
             if readers and not {*readers} & {*self.branches}:
-                raise ValueError(f"{name} = {value}: no branch of the method is {' or '.join(readers)}")
+                raise ValueError(f"{what} is {' or '.join(readers)}; {how}")
             if name in ("group_weight", "entropy_beta") and not self.distils:
-                raise ValueError(f"{name} = {value}: no branch of the method distils")
+                raise ValueError(f"{what} distils; {how}")
             if name in ("teacher_update_rate", "success_buffer") and not self.needs_teacher:
-                raise ValueError(f"{name} = {value}: no branch of the method asks a teacher")
+                raise ValueError(f"{what} asks a teacher; {how}")
         return self
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from srpo.algorithm.method import Method
 from srpo.experiment.rows import Columns
@@ -510,7 +510,10 @@ class Execution(Config):
     rollout_memory_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.6
     deterministic_rollouts: bool = False
     # further settings of verl, by their Hydra keys (docs/verl.md); they are part of a run's identity
-    verl_overrides: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
+    verl_overrides: Annotated[
+        dict[str, bool | int | float | str | None],
+        BeforeValidator(lambda given: flattened(given) if isinstance(given, Mapping) else given),
+    ] = Field(default_factory=dict)
 
     @property
     def shares_prompts(self) -> bool:

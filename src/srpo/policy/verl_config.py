@@ -29,6 +29,19 @@ _RESHARD = "actor_rollout_ref.actor.fsdp_config.reshard_after_forward"
 _FREE = (_GRAPHS, _RESHARD)
 """What the experiment sets and ``verl_overrides`` may: they cost memory and time, and change no number."""
 
+_REPLACED = (
+    *("algorithm", "critic", "custom_reward_function", "data", "distillation", "reward", "reward_model"),
+    *(
+        f"actor_rollout_ref.actor.{name}"
+        for name in (
+            *("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "entropy_coeff", "calculate_entropy"),
+            *("kl_loss_coef", "kl_loss_type", "loss_agg_mode", "loss_scale_factor", "policy_loss", "ppo_epochs"),
+            *("tau_pos", "tau_neg", "use_kl_loss"),
+        )
+    ),
+)
+"""What only verl's own loop, data, rewards and loss read: the method and ``training/loop.py`` stand in their place."""
+
 _PARAM_OFFLOAD = "actor_rollout_ref.actor.fsdp_config.param_offload"
 _FUSED = "actor_rollout_ref.model.use_fused_kernels"
 
@@ -108,6 +121,9 @@ def _user_overrides(execution: Execution, set_here: list[str]) -> list[tuple[str
         for other in map(_path, set_here):
             if path[: len(other)] == other or other[: len(path)] == path:
                 raise SrpoError(f"execution.verl_overrides: {key}: the experiment sets {'.'.join(other)} itself")
+        if any(path[: len(other)] == other for other in map(_path, _REPLACED)):
+            why = "only verl's own loop and loss read it, and they are not used; see settings of methods and training"
+            raise SrpoError(f"execution.verl_overrides: {key}: {why}")
     return [
         (key, _quoted(value) if isinstance(value, str) else "null" if value is None else value)
         for key, value in execution.verl_overrides.items()

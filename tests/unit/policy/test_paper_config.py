@@ -351,12 +351,14 @@ def _with_overrides(**overrides: object):
 
 
 def test_verl_overrides_pass_through_and_are_part_of_identity() -> None:
-    spec = _with_overrides(**{"actor_rollout_ref.actor.entropy_coeff": 0.001, "+trainer.note": "a b, {c}"})
+    spec = _with_overrides(**{"actor_rollout_ref.rollout.max_num_seqs": 48, "+trainer.note": "a b, {c}"})
     config = compose_verl_config(spec, Path("/nowhere"))
-    assert config.actor_rollout_ref.actor.entropy_coeff == 0.001
+    assert config.actor_rollout_ref.rollout.max_num_seqs == 48
     assert config.trainer.note == "a b, {c}"
     without = PAPER.run(PAPER.runs()[0])
     assert spec.identity() != without.identity()
+    nested = {"actor_rollout_ref": {"rollout": {"max_num_seqs": 48}}, "+trainer": {"note": "a b, {c}"}}
+    assert _with_overrides(**nested) == spec
     assert type(spec).model_validate(spec.model_dump(mode="json")) == spec
 
 
@@ -369,9 +371,12 @@ def test_verl_overrides_pass_through_and_are_part_of_identity() -> None:
         ("actor_rollout_ref.actor.optim", "the experiment sets actor_rollout_ref.actor.optim.lr"),
         ("~critic.enable", "not removed"),
         (
-            "actor_rollout_ref.actor.entropy_coef",
-            "verl has no such key; did you mean actor_rollout_ref.actor.entropy_coeff",
+            "actor_rollout_ref.rollout.max_num_seq",
+            "verl has no such key; did you mean actor_rollout_ref.rollout.max_num_seqs",
         ),
+        ("actor_rollout_ref.actor.entropy_coeff", "only verl's own loop and loss read it"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "only verl's own loop and loss read it"),
+        ("+algorithm.gamma", "only verl's own loop and loss read it"),
         ("trainer.note", "verl has no such key; "),
     ],
 )
