@@ -105,6 +105,8 @@ def _own_function(kind: str) -> Callable[[str, str], object]:
     except (TypeError, ValueError) as error:
         how = f"define it as {kind.rpartition(':')[2]}(response, truth)"
         raise SrpoError(f"reward = {kind}: cannot be called with a response and a truth ({error}); {how}") from error
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise SrpoError(f"reward = {kind}: an async function or a generator; let it return its reward")
     return function
 
 

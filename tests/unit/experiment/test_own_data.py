@@ -45,6 +45,12 @@ def slow(response, truth):
     time.sleep(0.01)
     return truth in response
 
+async def later(response, truth):
+    return True
+
+def yields(response, truth):
+    yield True
+
 def three(response, truth):
     return True, "", 1
 
@@ -226,6 +232,14 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
         (
             {"reward": "own_rewards:three"},
             "(True, '', 1) for the response '0'; routing knows 0 and 1: return one, or a pair of it and a text",
+        ),
+        (
+            {"reward": "own_rewards:later"},
+            "reward = own_rewards:later: an async function or a generator; let it return",
+        ),
+        (
+            {"reward": "own_rewards:yields"},
+            "reward = own_rewards:yields: an async function or a generator; let it return",
         ),
         ({"reward": "own_rewards:late"}, "reward own_rewards:late: 0.5 for the response '202'"),
         ({"reward": "own_rewards:none"}, "reward = own_rewards:none: cannot be imported (module 'own_rewards' has no"),
