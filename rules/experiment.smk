@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from srpo.inputs.errors import SrpoError
-from srpo.experiment.compose import experiment_file, load_experiment, resolved_text
+from srpo.experiment.compose import check_same, experiment_file, load_experiment, resolved_text
 from srpo.evaluation.lengths import check_experiment
 from srpo.files import read_mapping, write_text
 from srpo.layout import Layout, check_writable
@@ -34,6 +34,7 @@ try:
         check_experiment(EXPERIMENT)
     LAYOUT = Layout(Path(RESULTS_ROOT) / EXPERIMENT.name)
     check_writable(Path(with_prefix(LAYOUT.folder)))
+    check_same(Path(with_prefix(LAYOUT.experiment)), EXPERIMENT)
 except SrpoError as error:
     raise WorkflowError(str(error)) from None
 

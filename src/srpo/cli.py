@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -620,7 +620,7 @@ class _Opened:
 
 def _open(file: Path, resolved: Path | None) -> _Opened:
     """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
-    from srpo.experiment.compose import is_resolved, load_experiment, write_resolved
+    from srpo.experiment.compose import check_same, is_resolved, load_experiment, write_resolved
     from srpo.files import read_mapping
     from srpo.layout import Layout, check_writable
 
@@ -641,7 +641,7 @@ def _open(file: Path, resolved: Path | None) -> _Opened:
         raise SrpoError(f"{what}; give {there.folder}, with --experiment {there.experiment}")
     opened = _Opened(load_experiment(resolved or file), layout)
     if resolved is not None:
-        _check_same(file, opened.experiment)
+        check_same(file, opened.experiment)
         write_resolved(resolved.read_text(), file)
     return opened
 
@@ -696,28 +696,16 @@ def _experiments(results: Path) -> list[Path]:
 
 def _resolved(experiment: config.Experiment, output: Path | None) -> None:
     """Print the resolved experiment, or write it where nothing is, or an older form of it."""
-    from srpo.experiment.compose import resolved_text, write_resolved
+    from srpo.experiment.compose import check_same, resolved_text, write_resolved
 
     text = resolved_text(experiment)
     if output is None:
         print(text, end="")
         return
     _check_output(output)
-    if output.exists() and not (isinstance(there := _check_same(output, experiment), dict) and "methods" in there):
+    if output.exists() and not (isinstance(there := check_same(output, experiment), dict) and "methods" in there):
         raise SrpoError(f"{output} is there, and no resolved experiment; choose another file")
     write_resolved(text, output)
-
-
-def _check_same(file: Path, experiment: config.Experiment) -> Any:
-    """What is in a file; it is an error if that is another experiment."""
-    from srpo.files import read_yaml
-
-    there = None
-    with suppress(SrpoError):  # no YAML is no experiment
-        there = read_yaml(file)
-    if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
-        raise SrpoError(f"{file} has the experiment {there['name']}; choose another folder")
-    return there
 
 
 def _check_output(file: Path, option: str = "--output") -> None:

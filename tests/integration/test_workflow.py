@@ -104,6 +104,17 @@ def test_a_report_from_an_earlier_start_is_named(tmp_path: Path) -> None:
     assert ["earlier start: results/tiny/report.html" in each for each in said] == [False, True]
 
 
+def test_a_folder_with_another_experiment_is_refused(tmp_path: Path) -> None:
+    """Snakemake, if nothing is to be done, starts no job that would say it."""
+    folder = tmp_path / "results" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "experiment.yaml").write_text("name: other\n")
+    refused = snakemake(tmp_path, "--dry-run", "--configfile", write_experiment(tmp_path))
+    assert refused.returncode != 0
+    said = "results/tiny/experiment.yaml has the experiment other; choose another folder\n"
+    assert said in refused.stdout + refused.stderr
+
+
 def program(folder: Path, script: str) -> Path:
     """A folder with a program ``srpo`` that does this instead of our verbs."""
     path = folder / "bin" / "srpo"

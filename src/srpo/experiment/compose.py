@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Timer
@@ -36,7 +36,7 @@ from srpo.experiment.config import (
     short_name,
 )
 from srpo.experiment.rows import Row, check_responses, doubts, parse_rows, read_file
-from srpo.files import read_mapping, write_text
+from srpo.files import read_mapping, read_yaml, write_text
 from srpo.inputs.errors import SrpoError
 from srpo.inputs.mistakes import hint, nearest, reason, section, validated
 from srpo.inputs.schema import Config, Count, flattened
@@ -131,6 +131,16 @@ def is_resolved(raw: Mapping[str, Any]) -> bool:
 def resolved_text(experiment: Experiment) -> str:
     """The resolved experiment as YAML: every name resolved, every default filled in."""
     return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, width=120)
+
+
+def check_same(file: Path, experiment: Experiment) -> Any:
+    """What a file of a resolved experiment has, if it is there; an :class:`SrpoError` if that is another experiment."""
+    there = None
+    with suppress(SrpoError):  # no YAML is no experiment
+        there = read_yaml(file)
+    if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
+        raise SrpoError(f"{file} has the experiment {there['name']}; choose another folder")
+    return there
 
 
 def write_resolved(text: str, path: Path) -> None:
