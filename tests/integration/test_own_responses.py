@@ -121,7 +121,8 @@ def test_responses_that_training_cuts_are_counted_before_the_warm_start(
     split = tmp_path / "train.parquet"
     write_split(split, build_split(opened.benchmarks["sums"], "train"), "train")
     before: list[str] = []
-    monkeypatch.setattr("srpo.models.build._warm_start", lambda *_, **__: before.extend(caplog.messages) or {})
+    monkeypatch.setattr("srpo.miniature.warm_start.warm_start", lambda *_: before.extend(caplog.messages) or 0.0)
+    monkeypatch.setattr("srpo.miniature.warm_start.probe_accuracy", lambda *_: {})
     build_model(opened.models["smollm2-135m-files"], tmp_path / "base", {"sums": split}, limit)
     assert len(before) == (limit == 1)
     assert not before or before[0].startswith(
