@@ -41,6 +41,8 @@ PADDED = 151900
 def tokenizer_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
     text_tokenizer(["What is 1+1?"], 300).save_pretrained(folder)
+    settings = folder / "tokenizer_config.json"  # Qwen3's has the template in it
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": CHAT_TEMPLATE}))
     return folder
 
 
