@@ -11,8 +11,8 @@ from srpo.evaluation.lengths import check_experiment
 from srpo.files import read_mapping, write_text
 from srpo.layout import Layout, check_writable
 
-for option, count in (("cores", workflow.resource_settings.cores), ("jobs", workflow.resource_settings.nodes)):
-    if count is not None and count < 1:
+for option, key in (("cores", "cores"), ("jobs", "nodes"), ("max-threads", "max_threads")):
+    if (count := getattr(workflow.resource_settings, key)) is not None and count < 1:
         raise WorkflowError(f"--{option} {count}: give 1 or more")
 
 if not isinstance(RESULTS_ROOT, str) or not RESULTS_ROOT:

@@ -388,6 +388,7 @@ def test_a_missing_file_is_one_line(option: tuple[str, ...], tmp_path: Path) -> 
         (["results/smoke/reprt.html"], "no rule makes it; for the experiment smoke put --configfile "),
         (["--config", "mirror="], "mirror=: no such folder"),
         (["--jobs", "0"], "--jobs 0: give 1 or more"),
+        (["--max-threads", "0"], "--max-threads 0: give 1 or more"),
         (["--set-threads", "train=zero"], "--set-threads train: threads = zero: give a number"),
         (["--set-resources", "trian:mem_mb=3"], "--set-resources trian: no such rule; did you mean train?"),
         (["--set-resources", "train:disk_mb=lots"], "--set-resources train: disk_mb = lots: give a number"),
