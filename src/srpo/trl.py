@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from transformers import TrainerCallback
 
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.distribution import entropy
@@ -27,11 +25,15 @@ from srpo.algorithm.method import Method
 from srpo.algorithm.teacher import SIBLING_ONLY
 from srpo.functional import Totals, load_method, loss, totals
 
-with warnings.catch_warnings():  # that SDPO is experimental in TRL
-    warnings.simplefilter("ignore")
-    from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
-    from trl.experimental.sdpo.teacher_sync import SyncTeacherModelCallback
-    from trl.trainer.utils import start_event_loop_in_daemon
+try:
+    with warnings.catch_warnings(action="ignore"):  # that SDPO is experimental in TRL
+        from safetensors.torch import load_model, save_model
+        from transformers import TrainerCallback
+        from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
+        from trl.experimental.sdpo.teacher_sync import SyncTeacherModelCallback
+        from trl.trainer.utils import start_event_loop_in_daemon
+except ImportError as error:
+    raise ImportError(f"srpo.trl needs TRL 1.16 ({error}); run: python -m pip install 'srpo[trl]'") from error
 
 HYPERPARAMETERS = {
     "learning_rate": "learning_rate",
@@ -77,12 +79,15 @@ OF_THE_METHOD = {
 }
 """Fields of TRL that a user cannot change, and why."""
 
-
 TEMPLATES = {
     "reprompt_template": {"prompt": True, "solution": True, "feedback": False},
     "solution_template": {"successful_previous_attempt": True},
 }
 """The parts of the teacher's prompt, and whether it needs them."""
+
+CHECKED = ("method", *HYPERPARAMETERS, *LEAST, *OF_THE_METHOD, *TEMPLATES)
+CHECKED += ("generation_kwargs", "reward_weights", "steps_per_generation", "success_reward_threshold")
+"""Fields that are final in a configuration: what it checked, and what it derives other fields from."""
 
 
 @dataclass
@@ -123,17 +128,15 @@ class SRPOConfig(SDPOConfig):
     def __post_init__(self) -> None:
         self.scale_rewards = self.scale_rewards or "none"  # False is TRL's other name of it
         for name, reason in OF_THE_METHOD.items():
-            (default,) = (each.default for each in fields(self) if each.name == name)
-            if (value := getattr(self, name)) != default:
+            if (value := getattr(self, name)) != (default := getattr(type(self), name)):
                 raise ValueError(f"{name} = {value!r}: {reason}; leave it at {default!r}")
-        given = {ours: getattr(self, theirs) for theirs, ours in HYPERPARAMETERS.items()}
-        changes = {name: value for name, value in given.items() if value is not None}
+        own = {ours: v for theirs, ours in HYPERPARAMETERS.items() if (v := getattr(self, theirs)) is not None}
         of: Any = self.method
         if isinstance(of, Method):
-            method = Method.model_validate({**of.model_dump(), **changes})
+            method = Method.model_validate({**of.model_dump(), **own})
             self.method = of.name  # TRL writes the arguments as JSON
         else:
-            method = load_method(of, **changes)
+            method = load_method(of, **own)
         _check_trl_can_run(method)
         for name, parts in TEMPLATES.items():
             _check_template(name, getattr(self, name), parts)
@@ -156,9 +159,8 @@ class SRPOConfig(SDPOConfig):
         for theirs, ours in HYPERPARAMETERS.items():
             setattr(self, theirs, getattr(method, ours))
         super().__post_init__()
-        per_update, per_generation = self.gradient_accumulation_steps, self.steps_per_generation
-        if per_generation % per_update:
-            what = f"steps_per_generation = {per_generation}"
+        if self.steps_per_generation % (per_update := self.gradient_accumulation_steps):
+            what = f"steps_per_generation = {self.steps_per_generation}"
             raise ValueError(f"{what}: gradient_accumulation_steps = {per_update} does not divide it")
         self._method = method
         # a method that asks no teacher needs no second weights
@@ -169,6 +171,7 @@ class SRPOConfig(SDPOConfig):
         self.teacher_sync_steps = getattr(teacher, "every", 1)
         if getattr(teacher, "moves_after", "batch") == "batch":
             self.teacher_sync_steps *= self.updates_per_batch
+        self._checked = {name: copy.deepcopy(getattr(self, name)) for name in CHECKED}
 
     @property
     def updates_per_batch(self) -> int:
@@ -218,10 +221,11 @@ def _check_dataset(name: str, data: Any, questions: int) -> None:
     prompts = data["prompt"] if hasattr(data, "column_names") else [row["prompt"] for row in data]
     for row, prompt in enumerate(prompts):
         chat = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-        last = chat[-1] if chat and isinstance(chat[-1], dict) else {}
-        if last.get("role") != "user" or not last.get("content") or not isinstance(last["content"], str | list):
+        whole = chat and all(isinstance(each, dict) and not isinstance(each.get("content"), list) for each in chat)
+        last = chat[-1] if whole else {}
+        if last.get("role") != "user" or not isinstance(last.get("content"), str) or not last["content"].strip():
             what = f"{name}: the prompt of row {row} is {prompt!r:.80}"
-            raise ValueError(f"{what}; give text, or chat messages of which the last is a user's")
+            raise ValueError(f"{what}; give text, or chat messages, the last a user's, with text as their content")
 
 
 @functools.cache
@@ -289,14 +293,17 @@ class SRPOTrainer(SDPOTrainer):
     """
 
     _tag_names: ClassVar = ["trl", "srpo"]
-    _paper = PAPER
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: SRPOConfig | None = None, **kwargs: Any) -> None:
+        if isinstance(reward_funcs, SRPOConfig):
+            raise ValueError("reward_funcs is missing; give it before args, or args by its name")
         if not isinstance(args, SRPOConfig):
             raise ValueError(f"args is a {type(args).__name__}: give an SRPOConfig")
+        for name, was in args._checked.items():
+            if (value := getattr(args, name)) != was:
+                raise ValueError(f"args.{name} = {value!r}: was {was!r}; make another SRPOConfig with {name}={value!r}")
         self.method, self._name = args._method, args._method.title
-        if not self.method.name.startswith("srpo"):
-            self._paper = {}
+        self._paper = PAPER if self.method.name.startswith("srpo") else {}
         if (data := kwargs.get("train_dataset")) is not None:
             _check_dataset("train_dataset", data, args.generation_batch_size // args.num_generations)
         other = kwargs.get("eval_dataset")
@@ -306,17 +313,14 @@ class SRPOTrainer(SDPOTrainer):
             if at_once % samples:
                 what = f"per_device_eval_batch_size = {args.per_device_eval_batch_size}: {at_once} rollouts at a time"
                 raise ValueError(f"{what} are not whole groups of {samples} (num_generations_eval)")
-        super().__init__(model, reward_funcs, args, **kwargs)
+        super().__init__(str(model) if isinstance(model, Path) else model, reward_funcs, args, **kwargs)
         if args.n_gpu > 1:  # 1 if the model's layers are on several GPUs
             what = f"{args.n_gpu} GPUs in one process: TRL would mix up groups"
             raise ValueError(f"{what}; start with accelerate launch, or set CUDA_VISIBLE_DEVICES")
         if not any(each.requires_grad for each in self.model.parameters()):
             raise ValueError("model: no parameter requires gradients, so there is nothing to train")
-        functions: list[Any] = vars(self)["reward_funcs"]  # TRL has no types
-        self.reward_funcs: list[Any] = [
-            each if isinstance(each, nn.Module) else _checked(name, each)
-            for name, each in zip(self.reward_func_names, functions, strict=True)
-        ]
+        named = zip(self.reward_func_names, vars(self)["reward_funcs"], strict=True)  # TRL has no types
+        self.reward_funcs: list[Any] = [f if isinstance(f, nn.Module) else _checked(name, f) for name, f in named]
         self._rewards: dict[bool, Tensor] = {}  # of all processes, by whether the model trains
         self._left = 0  # micro-batches of this update
         self._of_all = Totals()
@@ -347,11 +351,9 @@ class SRPOTrainer(SDPOTrainer):
         Raises:
             ValueError: if the checkpoint has no teacher and the method needs its own.
         """
-        own_weights = self.teacher_model is not self.model
-        lost = self._is_sharded if own_weights else self.args.teacher_model_kind == "ema"
+        lost = self.args.teacher_model_kind == "ema" if self.teacher_model is self.model else self._is_sharded
         if resume_from_checkpoint and lost:
-            what = "resume_from_checkpoint: TRL saves no teacher"
-            raise ValueError(f"{what} with an adapter, DeepSpeed or FSDP, so it would begin anew; start a new run")
+            raise ValueError("resume_from_checkpoint: TRL saves no teacher with PEFT, DeepSpeed or FSDP; start anew")
         self._step, self._left = 0, 0  # an earlier call may have been interrupted
         self._buffered_inputs: Any = None
         return super().train(resume_from_checkpoint, **kwargs)
@@ -415,8 +417,7 @@ class SRPOTrainer(SDPOTrainer):
         if not self.model.training:
             self._of_all = self._totals([inputs])
         elif not self._left:  # an update begins
-            first, count = self._step, self.current_gradient_accumulation_steps
-            buffered = self._buffered_inputs
+            first, count, buffered = self._step, self.current_gradient_accumulation_steps, self._buffered_inputs
             self._of_all = self._totals([buffered[(first + i) % len(buffered)] for i in range(count)])
             self._left = count
         return inputs
@@ -477,8 +478,7 @@ class SRPOTrainer(SDPOTrainer):
             rows=inputs["rows"],
             of_all=self._of_all,
         )
-        if model.training:
-            self._left -= 1
+        self._left -= model.training
         for name, number in metrics.items():
             if name == "loss/divergence" or not name.startswith("loss/"):  # TRL logs means, these are shares of a sum
                 self._metrics["train" if model.training else "eval"][name].append(number)

@@ -33,6 +33,10 @@ NEAR = 1e-6
 
 ONE = Dataset.from_list([{"prompt": [{"role": "user", "content": "say yes"}]}])
 
+TEXT = [{"type": "text", "text": "say yes"}]
+PARTS = Dataset.from_list([{"prompt": [{"role": "user", "content": TEXT}]}] * 3)
+OTHER_PARTS = [{"prompt": [{"role": "system", "content": TEXT}, {"role": "user", "content": "say yes"}]}] * 3
+
 
 def prompts(last: list[dict[str, str]]) -> Dataset:
     """Three questions that can be trained on, and another."""
@@ -142,6 +146,27 @@ def test_trls_own_arguments_are_refused() -> None:
         SRPOTrainer("model", args=SDPOConfig("out", use_cpu=True, bf16=False))
 
 
+def test_missing_reward_functions_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="reward_funcs is missing; give it before args, or args by its name"):
+        SRPOTrainer("model", SRPOConfig(str(tmp_path), use_cpu=True, bf16=False), train_dataset=ONE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("method", "grpo"), ("top_p", 0.5), ("epsilon", 0.1), ("success_reward_threshold", 0.5), ("num_generations", 1)],
+)
+def test_what_the_arguments_checked_is_final(name, value, tmp_path: Path) -> None:
+    """The trainer would use some of the new values unchecked, and not see others."""
+    args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False)
+    setattr(args, name, value)
+    with pytest.raises(ValueError, match=rf"args.{name} = {value!r}: was .*; make another SRPOConfig with {name}="):
+        SRPOTrainer("model", reward, args, train_dataset=ONE)
+    args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, generation_kwargs={"use_cache": True})
+    args.generation_kwargs["top_p"] = 0.5
+    with pytest.raises(ValueError, match=r"args.generation_kwargs = .*: was {'use_cache': True}; make another"):
+        SRPOTrainer("model", reward, args, train_dataset=ONE)
+
+
 def test_hyperparameters_are_the_methods(tmp_path: Path) -> None:
     args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False)
     assert args._method == srpo.load_method("srpo")
@@ -243,6 +268,14 @@ def test_masked_completions_are_not_trained_on(tmp_path: Path) -> None:
     made.train()
     assert made.state.log_history[-1]["train_loss"] == 0
     assert distance(before, made.model) < 1e-3  # weight decay alone
+
+
+def test_a_folder_may_be_a_path(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    sizes = {"per_device_train_batch_size": 4, "num_generations": SAMPLES}
+    args = SRPOConfig(str(tmp_path / "out"), use_cpu=True, bf16=False, report_to=[], **sizes)
+    made = SRPOTrainer(tmp_path, reward, args, train_dataset=ONE)
+    assert distance(made.model, Qwen3ForCausalLM.from_pretrained(tmp_path)) == 0
 
 
 def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
@@ -348,10 +381,13 @@ def test_the_threshold_itself_is_correct(tmp_path: Path) -> None:
         ({"data": Dataset.from_dict({"prompt": []})}, "train_dataset has 0 questions: 2 are generated together"),
         ({"data": ONE.to_iterable_dataset()}, "train_dataset is a stream: TRL would not repeat its questions"),
         ({"data": {"prompt": ["say yes"]}}, "train_dataset is a dict: give a Dataset"),
-        ({"data": prompts([{"role": "assistant", "content": "yes"}])}, "the prompt of row 3 is .*last is a user's"),
-        ({"data": prompts([{"role": "user", "content": ""}])}, "row 3 is .*; give text, or chat messages of which the"),
+        ({"data": prompts([{"role": "assistant", "content": "yes"}])}, "the prompt of row 3 is .*the last a user's"),
+        ({"data": prompts([{"role": "user", "content": ""}])}, "row 3 is .*; give text, or chat messages, the last a"),
         ({"data": prompts([])}, r"train_dataset: the prompt of row 3 is \[\]; give text, or chat messages"),
         ({"data": Dataset.from_dict({"prompt": ["say yes", ""]})}, "train_dataset: the prompt of row 1 is ''; give"),
+        ({"data": Dataset.from_dict({"prompt": ["say yes", " "]})}, "train_dataset: the prompt of row 1 is ' '; give"),
+        ({"data": PARTS}, r"train_dataset: the prompt of row 0 is \[{.*'content': \[{.*, with text as their content$"),
+        ({"data": OTHER_PARTS}, r"the prompt of row 0 is \[{.*'content': \[{.*, with text as their content$"),
         ({"reward_funcs": 1.0}, "reward function float: 1.0 is no function"),
         ({"frozen": True}, "model: no parameter requires gradients, so there is nothing to train"),
         ({"data": ONE.add_column("completions", ["yes"])}, "train_dataset has a column completions: TRL gives"),

@@ -131,6 +131,12 @@ def test_a_missing_extra_is_one_line(plant: Plant, tmp_path: Path, installed: st
     assert re.fullmatch(rf"srpo: error: {said}\n", result.stderr)
 
 
+def test_the_trainer_of_trl_names_its_extra(plant: Plant) -> None:
+    result = farm.run(plant(""), "-c", "import srpo.trl")
+    said = r"\nImportError: srpo.trl needs TRL 1.16 \(No .*\); run: python -m pip install 'srpo\[trl\]'\n$"
+    assert re.search(said, result.stderr)
+
+
 def test_every_verb_names_one_extra() -> None:
     verbs = [command.name for command in app.registered_commands] + [group.name for group in app.registered_groups]
     assert sorted(verbs) == sorted(verb for needs in NEEDS.values() for verb in needs)
