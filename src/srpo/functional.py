@@ -6,7 +6,6 @@ They need torch, and neither verl, Ray, Snakemake nor MLflow. The package export
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -259,8 +258,7 @@ def loss(
     more = {"response_mask": response_mask, "old_log_probs": old_log_probs, "rollout_log_probs": rollout_log_probs}
     there = f"there are {len(own)} {'rewards' if rows is None else 'rows'}"
     _check_shapes(len(own), there, response_ids, {"logits": logits, "teacher_logits": teacher_logits} | more)
-    all_routes = _routes(method, right, groups, earlier, feedback)
-    routes = all_routes.of(own)
+    routes = _routes(method, right, groups, earlier, feedback).of(own)
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(own), dtype=torch.bool)
@@ -323,10 +321,6 @@ def loss(
     else:
         unscaled = unscaled_weights(nats, method.entropy_beta, spread)
         _check_part(Totals(int(trained.sum()), int(distilled.sum()), float(unscaled.sum())), of_all)
-        others = int((~all_routes.dropped).sum() - (~routes.dropped).sum())
-        if others and of_all.tokens == trained.sum():
-            what = f"of_all.tokens = {of_all.tokens}: all in these rows, and {others} more rollouts take a branch"
-            warnings.warn(f"{what}; are these totals the sum of all parts'?", stacklevel=2)
         weights = (of_all.scale * unscaled).float()
     unused = ids.new_zeros(len(top))  # only diagnostics of the workflow read it
     targets = WorkerTargets(

@@ -510,8 +510,6 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
     for wrong in ((1, 0, 0.0), (count, count + 1, 0.0), (count, count, 2.0 * count)):
         with pytest.raises(ValueError, match=r"^of_all.*; add the totals of all parts$"):
             srpo.loss(*values, REWARDS, GROUPS, method, rows=parts[0], of_all=srpo.functional.Totals(*wrong))
-    with pytest.warns(UserWarning, match=r"^of_all.tokens = \d+: all in these rows, and \d+ more rollouts"):
-        srpo.loss(*values, REWARDS, GROUPS, method, rows=parts[0], of_all=known[0])
     found = 0.0
     for rows in parts:
         values = [part[rows], world.teacher[rows], world.ids[rows], MASK[rows]]
