@@ -87,7 +87,8 @@ TEMPLATES = {
 
 CHECKED = ("method", *HYPERPARAMETERS, *LEAST, *OF_THE_METHOD, *TEMPLATES)
 CHECKED += ("generation_kwargs", "reward_weights", "steps_per_generation", "success_reward_threshold")
-"""Fields that are final in a configuration: what it checked, and what it derives other fields from."""
+"""Fields that are final in a configuration: what it checked, and what it derives other fields from. The learning rate
+is only the optimizer's: sweeps set it."""
 
 
 @dataclass
@@ -171,7 +172,7 @@ class SRPOConfig(SDPOConfig):
         self.teacher_sync_steps = getattr(teacher, "every", 1)
         if getattr(teacher, "moves_after", "batch") == "batch":
             self.teacher_sync_steps *= self.updates_per_batch
-        self._checked = {name: copy.deepcopy(getattr(self, name)) for name in CHECKED}
+        self._checked = {name: copy.deepcopy(getattr(self, name)) for name in CHECKED if name != "learning_rate"}
 
     @property
     def updates_per_batch(self) -> int:

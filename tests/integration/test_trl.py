@@ -162,6 +162,7 @@ def test_what_the_arguments_checked_is_final(name, value, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=rf"args.{name} = {value!r}: was .*; make another SRPOConfig with {name}="):
         SRPOTrainer("model", reward, args, train_dataset=ONE)
     args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, generation_kwargs={"use_cache": True})
+    args.learning_rate = 1e-4  # as a sweep does
     args.generation_kwargs["top_p"] = 0.5
     with pytest.raises(ValueError, match=r"args.generation_kwargs = .*: was {'use_cache': True}; make another"):
         SRPOTrainer("model", reward, args, train_dataset=ONE)
