@@ -51,7 +51,8 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     """
     files = method_files()
     if not isinstance(name, str) or name not in files:
-        raise ValueError(f"no method {name!r}{hint(nearest(Path(str(name)).stem, files))}; use {', '.join(files)}")
+        what = f"no method {name!r}{hint(nearest(Path(str(name)).stem, files))}; use {', '.join(files)}"
+        raise ValueError(f"{what}; for one of yours name the method that it extends, and give its keys")
 
     def read(wanted: str) -> dict[str, Any]:
         return patched(yaml.safe_load(files[wanted].read_bytes()), read)
@@ -517,12 +518,13 @@ def _check_part(part: Totals, of_all: Totals) -> None:
 
     Entropies of two passes of a teacher may differ a little.
     """
+    how = "add the totals of all parts, of one method"
     for name, room in (("tokens", 1.0), ("distilled", 1.0), ("weight", 1.01)):
         own, total = getattr(part, name), getattr(of_all, name)
         if not own <= room * total:
-            raise ValueError(f"of_all.{name} = {total:g}: these rows alone have {own:g}; add the totals of all parts")
+            raise ValueError(f"of_all.{name} = {total:g}: these rows alone have {own:g}; {how}")
     if not of_all.weight <= 1.01 * of_all.distilled <= 1.01 * of_all.tokens:
-        raise ValueError(f"of_all = {of_all}: weight <= distilled <= tokens; add the totals of all parts")
+        raise ValueError(f"of_all = {of_all}: weight <= distilled <= tokens; {how}")
 
 
 def _check_shapes(rollouts: int, there: str, response_ids: Values, others: dict[str, Values | None]) -> None:

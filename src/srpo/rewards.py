@@ -238,8 +238,8 @@ def taken_for_right(kind: str, truths: Sequence[str]) -> str | None:
     return None
 
 
-def never_right(kind: str, questions: Iterable[tuple[str, str]]) -> list[str]:
-    """Some right answers, in the forms that were tried, if a reward function of one's own finds none of them right.
+def never_right(kind: str, questions: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Of the first questions the right answers, in the forms that were tried, if one's own reward finds none right.
 
     Args:
         questions: the text and the truth of each. If a text names a form, its truth is tried in such forms only.
@@ -247,13 +247,13 @@ def never_right(kind: str, questions: Iterable[tuple[str, str]]) -> list[str]:
     Raises:
         SrpoError: if the function fails.
     """
-    tried: list[str] = []
+    tried: list[list[str]] = []
     for text, truth in within(PATIENCE, islice(questions, TRIED // 4 if is_own(kind) else 0)):
         named = [form for form in FORMS[1:] if form.partition("{")[0] in text]
         responses = [form.format(truth) for form in named or FORMS]
         if any(compute_reward(kind, response, truth) for response in responses):
             return []
-        tried += responses
+        tried.append(responses)
     return tried
 
 

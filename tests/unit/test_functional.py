@@ -409,7 +409,7 @@ def test_what_is_refused() -> None:
         srpo.loss(world.logits, world.teacher, world.ids, None, REWARDS, GROUPS)
     with pytest.raises(ValueError, match="a group of one rollout"):
         srpo.loss(world.logits, world.teacher, world.ids, MASK, torch.zeros(ROLLOUTS), torch.arange(ROLLOUTS), "grpo")
-    with pytest.raises(ValueError, match=r"no method 'SRPO'; did you mean srpo\?; use .*grpo, .*srpo"):
+    with pytest.raises(ValueError, match=r"no method 'SRPO'; did you mean srpo\?; use .*grpo, .*srpo.* give its keys$"):
         srpo.load_method("SRPO")
     with pytest.raises(ValueError, match=r"^method srpo: entropy_bta: unknown key; did you mean entropy_beta\?$"):
         srpo.load_method("srpo", entropy_bta=1)
@@ -508,7 +508,7 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
     values = [part[parts[0]], world.teacher[parts[0]], world.ids[parts[0]], MASK[parts[0]]]
     count = of_all.tokens
     for wrong in ((1, 0, 0.0), (count, count + 1, 0.0), (count, count, 2.0 * count)):
-        with pytest.raises(ValueError, match=r"^of_all.*; add the totals of all parts$"):
+        with pytest.raises(ValueError, match=r"^of_all.*; add the totals of all parts, of one method$"):
             srpo.loss(*values, REWARDS, GROUPS, method, rows=parts[0], of_all=srpo.functional.Totals(*wrong))
     found = 0.0
     for rows in parts:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -152,10 +153,10 @@ def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
     same = rows if len(rows) > 1 and len({row.ground_truth for row in rows}) == 1 else []
     shown = any(row.response for row in rows)
     tried = [] if shown else never_right(reward, ((row.text, row.ground_truth) for row in rows))
-    as_what = ", ".join(f"{response!r:.40}" for response in tried[:4])
+    as_what = ", ".join(f"{response!r:.40}" for response in [*chain(*tried)][:4])
     unscored = f"answers have no reward = {reward}, tried as {as_what}; is that meant? A column response can show one"
     lines = {
-        unscored: rows if tried else [],
+        unscored: rows[: len(tried)],
         f"questions do not say {form}, without which reward = {reward} is 0; name it in the prompt": unsaid,
         f"answers have several lines, all of which reward = {reward} compares; is that meant?": long,
         "questions have marks of a chat template, which is put around them once more; leave the marks out": marked,

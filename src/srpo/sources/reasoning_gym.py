@@ -7,6 +7,7 @@ same words in another order are the same question: the greatest common divisor o
 
 import json
 import re
+from dataclasses import fields
 
 from srpo.experiment.config import ReasoningGymBenchmark
 from srpo.experiment.rows import Row
@@ -41,6 +42,11 @@ def task_rows(benchmark: ReasoningGymBenchmark) -> dict[str, list[Row]]:
     known = import_optional(f"{REASONING_GYM[0]}.factory", REASONING_GYM[1]).DATASETS
     if benchmark.task not in known:
         raise SrpoError(f"{where}: reasoning-gym has no such task{hint(nearest(benchmark.task, known))}")
+    settings = [field.name for field in fields(known[benchmark.task][1])]
+    for key in [key for key in benchmark.settings if key not in settings]:
+        raise SrpoError(
+            f"{where}: settings.{key}: unknown key{hint(nearest(key, settings))}; it has {', '.join(settings)}"
+        )
     needed = benchmark.train_questions + benchmark.test_questions
     try:
         drawn = gym.create_dataset(benchmark.task, seed=benchmark.seed, size=DRAWS * needed, **benchmark.settings)

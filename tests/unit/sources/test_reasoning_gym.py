@@ -116,7 +116,7 @@ def test_a_scorer_that_fails_is_a_wrong_response(gym, monkeypatch):
             {"task": "spell_backwards"},
             r"task = spell_backwards: reasoning-gym has no such task; did you mean",
         ),
-        ({"settings": {"colour": 3}}, r"task = spell_backward: settings = .*colour"),
+        ({"settings": {"colour": 3}}, r"task = spell_backward: settings.colour: unknown key; it has .*min_word_len"),
         ({"settings": {"min_word_len": 0}}, r"settings = .*: min_word_len must be positive"),
         ({"settings": {"min_word_len": 3, "max_word_len": 3}, "train_questions": 10_000}, r"distinct questions"),
     ],
