@@ -572,14 +572,14 @@ class Variant(Config):
     """A method that differs from the method ``of`` in these values only, and in its name and title."""
 
     of: str
-    values: dict[str, int | float]
+    values: dict[str, float | int]
 
 
 class TrialResult(Config):
     """A trial of a finished search: the method, its values, and its score on the held-out questions, percent."""
 
     method: str
-    values: dict[str, int | float]
+    values: dict[str, float | int]
     score: float
 
 
@@ -600,7 +600,7 @@ class Tuned(Config):
     training_steps: Count
     clock_seconds: Positive
     wall_seconds: Positive
-    methods: dict[str, dict[str, int | float]]
+    methods: dict[str, dict[str, float | int]]
     trials: list[TrialResult]
 
 

@@ -138,6 +138,15 @@ def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> Non
         load_experiment(REQUEST | changes)
 
 
+def test_a_list_in_a_file_of_tuned_values_may_be_any_number(tmp_path: Path) -> None:
+    own = Path(shutil.copytree(CONFIGS, tmp_path / "configs"))
+    found = yaml.safe_load((own / "tuned" / "real.yaml").read_text())
+    found["methods"]["srpo"]["learning_rate"] = [0.001]
+    (own / "tuned" / "mine.yaml").write_text(yaml.safe_dump(found))
+    with refused("methods.srpo.learning_rate = [0.001]: give a number"):
+        load_experiment(REQUEST | {"tuned": "mine"}, own)
+
+
 def test_an_unfinished_search_and_an_experiment_without_one_are_refused(tmp_path: Path, capsys) -> None:
     layout = finish(tmp_path / "search")
     run = load_experiment(layout.experiment).runs()[0]
