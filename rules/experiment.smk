@@ -9,7 +9,7 @@ from srpo.inputs.errors import SrpoError
 from srpo.experiment.compose import check_same, experiment_file, load_experiment, resolved_text
 from srpo.evaluation.lengths import check_experiment
 from srpo.files import read_mapping, write_text
-from srpo.layout import Layout, check_writable
+from srpo.layout import Layout, check_root, check_writable
 
 for option, key in (("cores", "cores"), ("jobs", "nodes"), ("max-threads", "max_threads")):
     if (count := getattr(workflow.resource_settings, key)) is not None and count < 1:
@@ -33,6 +33,7 @@ try:
     if workflow.is_main_process:
         check_experiment(EXPERIMENT)
     LAYOUT = Layout(Path(RESULTS_ROOT) / EXPERIMENT.name)
+    check_root(Path(with_prefix(LAYOUT.folder)).parent)
     check_writable(Path(with_prefix(LAYOUT.folder)))
     check_same(Path(with_prefix(LAYOUT.experiment)), EXPERIMENT)
 except SrpoError as error:

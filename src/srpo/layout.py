@@ -244,3 +244,11 @@ def check_writable(folder: Path) -> None:
         raise SrpoError(f"{folder}: cannot be written, {existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise SrpoError(f"{folder}: cannot be written, no permission in {existing}")
+
+
+def check_root(folder: Path) -> None:
+    """Raise if ``folder``, for the results of all experiments, is that of one experiment."""
+    layout = Layout(folder)
+    if layout.experiment.is_file() and (layout.folder / "runs").is_dir():
+        what = "the folder of one experiment (it has an experiment.yaml)"
+        raise SrpoError(f"results = {folder}: {what}; give its parent, {os.path.relpath(folder.absolute().parent)}")
