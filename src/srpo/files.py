@@ -21,6 +21,8 @@ LARGEST_YAML = 1_000_000
 _DATA = {".jsonl", ".parquet", ".csv", ".tsv", ".xlsx", ".safetensors", ".gguf", ".bin", ".pt"}
 """Ends of names of files that are no YAML, whatever YAML makes of them."""
 
+_CURE = "; restore the file, or delete its folder"
+
 _PARTIAL = ".partial"
 """End of the name of a file that is being written."""
 
@@ -57,14 +59,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _json_object(content: bytes, where: str, name: str) -> dict[str, Any]:
+    cure = _CURE if name in RECORDS else ""
     try:
         value = json.loads(content)
     except UnicodeDecodeError as error:
-        raise SrpoError(f"{where}: not UTF-8: {error.reason}") from error
+        raise SrpoError(f"{where}: not UTF-8: {error.reason}{cure}") from error
     except json.JSONDecodeError as error:
-        raise SrpoError(f"{where}: not JSON: {error.msg}") from error
+        raise SrpoError(f"{where}: not JSON: {error.msg}{cure}") from error
     if not isinstance(value, dict):
-        raise SrpoError(f"{where}: not a JSON object")
+        raise SrpoError(f"{where}: not a JSON object{cure}")
     return _complete(value, where, name)
 
 
@@ -73,7 +76,7 @@ def _complete(record: dict[str, Any], where: str, name: str) -> dict[str, Any]:
     for key, kind in RECORDS.get(name, {}).items():
         if not isinstance(record.get(key), kind) or isinstance(record[key], bool):
             what = f"{key} = {record[key]!r:.80}" if key in record else f"no {key}"
-            raise SrpoError(f"{where}: damaged, {what}; restore the file, or delete its folder")
+            raise SrpoError(f"{where}: damaged, {what}{_CURE}")
     return record
 
 

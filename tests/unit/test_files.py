@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from srpo.files import append_event, exclusive_access, read_events, read_last_events, read_mapping, write_text
+from srpo.files import (
+    append_event,
+    exclusive_access,
+    read_events,
+    read_json,
+    read_last_events,
+    read_mapping,
+    write_text,
+)
 from srpo.inputs.errors import SrpoError
 from srpo.layout import RECORDS
 
@@ -79,6 +87,13 @@ def test_a_record_without_its_parts_is_named(name, tmp_path):
         path.write_text(json.dumps(record) + "\n")
         with pytest.raises(SrpoError, match=rf"{name}.*: damaged, {reason}; restore the file, or delete its folder$"):
             list(read_events(path)) if path.suffix == ".jsonl" else read_mapping(path)
+
+
+def test_an_empty_record_has_a_cure(tmp_path):
+    """A full disk leaves one."""
+    (path := tmp_path / "summary.json").touch()
+    with pytest.raises(SrpoError, match=r"summary\.json: not JSON: .*; restore the file, or delete its folder$"):
+        read_json(path)
 
 
 @pytest.mark.parametrize(("line", "reason"), [(b"{", "not JSON"), (b"\xff", "not UTF-8"), (b"3", "not a JSON object")])
