@@ -113,12 +113,21 @@ def _tests(experiment: Experiment) -> list[str]:
 
 
 def _searched_for_others(experiment: Experiment) -> list[str]:
-    """Hyperparameters that a search has found, of models that it did not try."""
+    """Hyperparameters that a search has found, of models that it did not try or without some methods of the matrix."""
     tuned, models = experiment.tuned, {run.model for run in experiment.runs()}
-    if tuned is None or not models or models & {*tuned.models}:
+    if tuned is None or not models:
         return []
-    what = f"tuned: the search {tuned.search} tried {joined(tuned.models)}, not {joined(sorted(models))}"
-    return [f"{what}; search for these (docs/extending.md), or give tuned: null and overrides"]
+    lines = []
+    if not models & {*tuned.models}:
+        what = f"tuned: the search {tuned.search} tried {joined(tuned.models)}, not {joined(sorted(models))}"
+        lines.append(f"{what}; search for these (docs/extending.md), or give tuned: null and overrides")
+    rates = {values["learning_rate"] for values in tuned.methods.values() if "learning_rate" in values}
+    # ablations and variants of a tuned method have its rate
+    others = [name for name, method in experiment.methods.items() if rates and method.learning_rate not in rates]
+    if missing := [name for name in others if name not in tuned.methods]:
+        what = f"tuned: the search {tuned.search} has no values for {joined(missing)}"
+        lines.append(f"{what}; it has those of {joined([*tuned.methods])}")
+    return lines
 
 
 def _other_scales(experiment: Experiment) -> list[str]:

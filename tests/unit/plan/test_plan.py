@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -370,6 +371,19 @@ def test_a_value_that_is_probably_not_meant_is_named(overrides: dict, tuned: str
     common = {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block], "tuned": tuned}
     mine = load_experiment(common | {"overrides": {"srpo": {"mini_batch_questions": 8} | overrides}})
     assert [line[: len(says)] for line in warnings(plan.make_plan(mine))] == [says] * bool(says)
+
+
+def test_a_method_that_a_search_left_out_is_named(tmp_path: Path) -> None:
+    own = Path(shutil.copytree(CONFIGS, tmp_path / "configs"))
+    found = yaml.safe_load((own / "tuned" / "miniature.yaml").read_text())
+    block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "sdpo", "srpo"]}
+    mine = {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block], "tuned": "own"}
+    mine["overrides"] = {"srpo": {"mini_batch_questions": 8}}
+    says = "tuned: the search tuning has no values for srpo; it has those of grpo and sdpo"
+    for expected in ([], [says]):
+        (own / "tuned" / "own.yaml").write_text(yaml.safe_dump(found))
+        assert warnings(plan.make_plan(load_experiment(mine, own))) == expected
+        found["methods"].pop("srpo", None)
 
 
 def test_a_package_that_a_job_here_will_need_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
