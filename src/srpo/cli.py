@@ -429,12 +429,12 @@ def publish(
     to: Annotated[Path, Option(metavar="DIR", help="NAME is written below it")] = Path("published"),
 ) -> None:
     """Write a finished experiment's numbers to published/NAME. All its tables can be made again from there."""
-    from srpo.layout import Layout, check_writable
+    from srpo.layout import Layout, check_writable, is_published
     from srpo.publish import published
 
     source, folder = _experiment_folder(results), to / results.name
     check_writable(folder)
-    if published.is_published(results) or folder.resolve() == source.resolve():
+    if is_published(results) or folder.resolve() == source.resolve():
         raise SrpoError(f"publish {results} --to {to}: give results/NAME, and another folder to publish it in")
     found = published.publish(Layout(source), folder)
     if "-dirty" in str(found["commit"]):
@@ -651,12 +651,12 @@ def _experiment_folder(folder: Path) -> Path:
 
     A published one is unpacked into ``results/published/NAME``.
     """
-    from srpo.layout import Layout
+    from srpo.layout import Layout, is_published
     from srpo.publish import published
 
     if folder.name == Layout(folder).experiment.name:
         folder = folder.parent
-    if published.is_published(folder):
+    if is_published(folder):
         return published.unpacked(folder)
     if not Layout(folder).experiment.is_file():
         raise _no_experiment(folder, "; give results/NAME")

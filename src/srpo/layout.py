@@ -246,8 +246,15 @@ def check_writable(folder: Path) -> None:
         raise SrpoError(f"{folder}: cannot be written, no permission in {existing}")
 
 
+def is_published(folder: Path) -> bool:
+    """Whether a folder is what ``srpo publish`` writes."""
+    return (folder / "runs.jsonl.gz").is_file()
+
+
 def check_root(folder: Path) -> None:
-    """Raise if ``folder``, for the results of all experiments, is that of one experiment."""
+    """Raise if ``folder``, for the results of all experiments, is that of one experiment, or of published ones."""
+    if published := next(filter(is_published, folder.glob("*")), None):
+        raise SrpoError(f"results = {folder}: {published} holds a published result; give another folder")
     layout = Layout(folder)
     if layout.experiment.is_file() and (layout.folder / "runs").is_dir():
         what = "the folder of one experiment (it has an experiment.yaml)"

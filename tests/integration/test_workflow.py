@@ -202,12 +202,15 @@ def test_an_experiment_for_gpus_does_not_begin_on_a_machine_without_them(
         (["results=$HOME/{x}"], "results = '$HOME/{x}': give a folder without $"),
         (["results=-x"], "results = '-x': give a folder without -"),
         (["results=out/smoke"], "results = out/smoke: the folder of one experiment (it has an experiment.yaml); give"),
+        (["results=shared"], "results = shared: shared/one holds a published result; give another folder"),
         (["results=a", "results=b"], "--config results=a results=b: the same NAME twice; give one"),
     ],
 )
 def test_a_results_folder_that_would_be_another_is_refused(tmp_path: Path, folders: list[str], says: str) -> None:
     (tmp_path / "out" / "smoke" / "runs").mkdir(parents=True)
     (tmp_path / "out" / "smoke" / "experiment.yaml").touch()
+    (tmp_path / "shared" / "one").mkdir(parents=True)
+    (tmp_path / "shared" / "one" / "runs.jsonl.gz").touch()
     arguments = ("--dry-run", "--configfile", write_experiment(tmp_path), "--cores", 1, "--config", *folders)
     result = snakemake(tmp_path, *arguments)
     assert result.returncode != 0

@@ -539,7 +539,7 @@ def _check_tells_apart(reward: str, rows: Iterable[Row], path: Path) -> None:
     if wrong := taken_for_right(reward, [row.ground_truth for row in rows]):
         what = f"reward = {reward}: {wrong} is right to every question that was tried"
         if wrong == "an empty response":
-            raise SrpoError(f"{what}; let it be wrong")
+            raise SrpoError(f"{what}; let it be wrong, or exchange the arguments: (response, truth)")
         _log.warning("%s: %s; is that meant?", path, what)
 
 

@@ -154,7 +154,8 @@ def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
     shown = any(row.response for row in rows)
     tried = [] if shown else never_right(reward, ((row.text, row.ground_truth) for row in rows))
     as_what = ", ".join(f"{response!r:.40}" for response in [*chain(*tried)][:4])
-    unscored = f"answers have no reward = {reward}, tried as {as_what}; is that meant? A column response can show one"
+    tried_as = f"answers, all that were tried, have no reward = {reward}, as {as_what}"
+    unscored = f"{tried_as}; is that meant? A column response can show one"
     lines = {
         unscored: rows[: len(tried)],
         f"questions do not say {form}, without which reward = {reward} is 0; name it in the prompt": unsaid,

@@ -22,7 +22,7 @@ from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, changed, filled_in, listed
 from srpo.files import read_bytes, read_events, read_json, read_mapping, write_bytes
 from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, RunFiles, RunId
+from srpo.layout import Layout, RunFiles, RunId, is_published
 from srpo.text import joined, plural
 
 _END = ".jsonl.gz"
@@ -48,11 +48,6 @@ def _places() -> dict[str, Path]:
         "statistics": layout.statistics("{benchmark}"),
         "lengths": layout.lengths("{benchmark}", "{model}"),
     }
-
-
-def is_published(folder: Path) -> bool:
-    """Whether a folder is what :func:`publish` writes."""
-    return (folder / f"runs{_END}").is_file()
 
 
 # ---------------------------------------------------------------- writing

@@ -348,7 +348,9 @@ def test_a_reward_that_finds_no_right_answer_right_is_named(
         file.write_text(file.read_text().replace("<answer>", json.dumps(prompt)[1:-1]))
     found = sums(reward=f"own_rewards:{reward}")
     said = [record.getMessage() for record in caplog.records]
-    starts = f"data/sums.yaml: 4 of 40 train answers have no reward = own_rewards:{reward}, tried as {tried}"
+    starts = (
+        f"data/sums.yaml: 4 of 40 train answers, all that were tried, have no reward = own_rewards:{reward}, as {tried}"
+    )
     assert [message[: len(starts)] for message in said[:1]] == [starts] * (tried is not None)
     assert len(said) == (2 if tried else 0)
     caplog.clear()
