@@ -85,8 +85,11 @@ TEMPLATES = {
 }
 """The parts of the teacher's prompt, and whether it needs them."""
 
-CHECKED = ("method", *HYPERPARAMETERS, *LEAST, *OF_THE_METHOD, *TEMPLATES)
-CHECKED += ("generation_kwargs", "reward_weights", "steps_per_generation", "success_reward_threshold")
+CHECKED = (
+    *("method", "generation_kwargs", "reward_weights", "steps_per_generation", "success_reward_threshold"),
+    *(name for name in HYPERPARAMETERS if name != "learning_rate"),
+    *(*LEAST, *OF_THE_METHOD, *TEMPLATES),
+)
 """Fields that are final in a configuration: what it checked, and what it derives other fields from. The learning rate
 is only the optimizer's: sweeps set it."""
 
@@ -172,7 +175,7 @@ class SRPOConfig(SDPOConfig):
         self.teacher_sync_steps = getattr(teacher, "every", 1)
         if getattr(teacher, "moves_after", "batch") == "batch":
             self.teacher_sync_steps *= self.updates_per_batch
-        self._checked = {name: copy.deepcopy(getattr(self, name)) for name in CHECKED if name != "learning_rate"}
+        self._checked = {name: copy.deepcopy(getattr(self, name)) for name in CHECKED}
 
     @property
     def updates_per_batch(self) -> int:
@@ -479,7 +482,8 @@ class SRPOTrainer(SDPOTrainer):
             rows=inputs["rows"],
             of_all=self._of_all,
         )
-        self._left -= model.training
+        if model.training:
+            self._left -= 1
         for name, number in metrics.items():
             if name == "loss/divergence" or not name.startswith("loss/"):  # TRL logs means, these are shares of a sum
                 self._metrics["train" if model.training else "eval"][name].append(number)

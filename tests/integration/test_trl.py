@@ -162,7 +162,9 @@ def test_what_the_arguments_checked_is_final(name, value, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=rf"args.{name} = {value!r}: was .*; make another SRPOConfig with {name}="):
         SRPOTrainer("model", reward, args, train_dataset=ONE)
     args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, generation_kwargs={"use_cache": True})
-    args.learning_rate = 1e-4  # as a sweep does
+    args.learning_rate = 1e-4  # as a sweep does: the next check speaks
+    with pytest.raises(ValueError, match="train_dataset is a str: give a Dataset"):
+        SRPOTrainer("model", reward, args, train_dataset="x")
     args.generation_kwargs["top_p"] = 0.5
     with pytest.raises(ValueError, match=r"args.generation_kwargs = .*: was {'use_cache': True}; make another"):
         SRPOTrainer("model", reward, args, train_dataset=ONE)
