@@ -1,64 +1,107 @@
-"""The picture of the packages of src/srpo and their imports: it is current, and its floors are those of the rules."""
+"""How large the repository may be. The numbers only go down: who adds something takes something away."""
 
 from __future__ import annotations
 
-import re
-import tomllib
+import ast
+import io
+import subprocess
+import tokenize
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
-import house
 import pytest
 from paths import ROOT
 
-
-def test_the_picture_has_the_floors_of_the_rules() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    rules, wings, _ = project["tool"]["importlinter"]["contracts"]
-    floors = [set(re.split(r" [:|] ", layer)) for layer in reversed(rules["layers"])]
-    at = next(number for number, floor in enumerate(floors) if floor == {"analysis"})
-    inside = [{f"analysis.{wing}" for wing in re.split(r" [:|] ", layer)} for layer in reversed(wings["layers"])]
-    floors[at : at + 1] = inside
-    level = {module: number for number, floor in enumerate(floors) for module in floor}
-    drawn = house.rooms()
-    for lower in level:
-        for higher in level:
-            if drawn[house.room_of(lower)] < drawn[house.room_of(higher)]:
-                assert level[lower] <= level[higher], (lower, higher)
-
-
-def test_the_committed_picture_is_current() -> None:
-    assert house.PICTURE.read_text() == house.draw(house.modules()), "run: python scripts/house.py"
+BUDGETS = {
+    "code lines of Python": 43_533,
+    "code lines of src": 16_788,
+    "lines of src": 25_830,
+    "lines of analysis": 7_335,
+    "lines of tests": 30_709,
+    "error branches of src": 438,
+    "raise in src": 448,
+    "rooms of src": 31,
+    "modules of more than 500 lines": 5,
+    "lines of rules, Snakefile and profiles": 1_025,
+    "words of pages": 28_491,
+}
 
 
-def test_imports_are_found_wherever_they_run(tmp_path: Path) -> None:
-    files = {
-        "__init__.py": "",
-        "errors.py": "",
-        "experiment/config.py": "import os\nfrom srpo.errors import SrpoError\n",
-        "policy/__init__.py": "",
-        "policy/loss.py": "from srpo.policy import worker\nfrom . import batches\nfrom ..errors import SrpoError\n",
-        "policy/worker.py": "def late():\n    import srpo.experiment.config\n",
-        "policy/batches.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import srpo.policy.loss\n",
-    }
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert house.modules(tmp_path) == {
-        "": set(),
-        "experiment.config": {"errors"},
-        "errors": set(),
-        "policy": set(),
-        "policy.loss": {"policy.worker", "policy.batches", "errors"},
-        "policy.worker": {"experiment.config"},
-        "policy.batches": {"policy.loss"},
-    }
+@cache
+def _tracked(pattern: str) -> list[Path]:
+    found = subprocess.run(["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for path in (ROOT / name for name in found.stdout.splitlines()) if path.is_file()]
 
 
-def test_an_arrow_that_others_imply_is_left_out() -> None:
-    assert house.shortest([("a", "b"), ("b", "c"), ("a", "c")]) == [("a", "b"), ("b", "c")]
+def _lines(*patterns: str) -> int:
+    return sum(len(path.read_text().splitlines()) for pattern in patterns for path in _tracked(pattern))
 
 
-def test_a_new_package_needs_a_floor() -> None:
-    with pytest.raises(ValueError, match="in no room"):
-        house.room_of("serving.http")
+def _code_lines(path: Path) -> int:
+    """Lines with a token of code: no blank line, no comment, no docstring or other lone string."""
+    lines: set[int] = set()
+    statement: list[tokenize.TokenInfo] = []
+    layout = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.NEWLINE:
+            if any(part.type != tokenize.STRING for part in statement):
+                lines.update(line for part in statement for line in range(part.start[0], part.end[0] + 1))
+            statement = []
+        elif token.type not in layout:
+            statement.append(token)
+    return len(lines)
+
+
+def _only_ends(body: list[ast.stmt]) -> bool:
+    """Whether a branch does nothing but end in an error, after naming what its message says."""
+    last = body[-1]
+    exits = isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and ast.unparse(last.value.func) == "sys.exit"
+    return (isinstance(last, ast.Raise) or exits) and all(isinstance(part, ast.Assign | ast.AnnAssign) for part in body[:-1])
+
+
+def _error_branches(path: Path) -> Iterator[ast.AST]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Assert):
+            yield node
+        elif isinstance(node, ast.If):
+            yield from (node for body in (node.body, node.orelse) if body and _only_ends(body))
+        elif isinstance(node, ast.ExceptHandler | ast.match_case) and _only_ends(node.body):
+            yield node
+
+
+SIZES: dict[str, Callable[[], int]] = {
+    "code lines of Python": lambda: sum(map(_code_lines, _tracked("*.py"))),
+    "code lines of src": lambda: sum(map(_code_lines, _tracked("src/*.py"))),
+    "lines of src": lambda: _lines("src/*.py"),
+    "lines of analysis": lambda: _lines("src/srpo/analysis/*.py", "src/srpo/publish/*.py"),
+    "lines of tests": lambda: _lines("tests/*.py"),
+    "error branches of src": lambda: sum(1 for path in _tracked("src/*.py") for _ in _error_branches(path)),
+    "raise in src": lambda: sum(
+        isinstance(node, ast.Raise) for path in _tracked("src/*.py") for node in ast.walk(ast.parse(path.read_text()))
+    ),
+    "rooms of src": lambda: len({path.relative_to(ROOT / "src/srpo").parts[0] for path in _tracked("src/srpo/*.py")}),
+    "modules of more than 500 lines": lambda: sum(len(path.read_text().splitlines()) > 500 for path in _tracked("src/*.py")),
+    "lines of rules, Snakefile and profiles": lambda: _lines("rules/*", "Snakefile", "profiles/*", "workflow/Snakefile"),
+    "words of pages": lambda: sum(len(path.read_text().split()) for path in [ROOT / "README.md", *_tracked("docs/*.md")]),
+}
+
+
+@pytest.mark.parametrize("what", BUDGETS)
+def test_size_is_within_its_budget(what: str) -> None:
+    assert SIZES[what]() <= BUDGETS[what]
+
+
+def test_code_lines_leave_out_docstrings_comments_and_blank_lines(tmp_path: Path) -> None:
+    path = tmp_path / "counted.py"
+    path.write_text('"""Of the\nmodule."""\n\n# a comment\nx = """two\nlines"""\n\n\ndef f() -> None:\n    """Of f."""\n    g(\n        1\n    )\n')
+    assert _code_lines(path) == 2 + 1 + 3
+
+
+def test_error_branches_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "counted.py"
+    path.write_text(
+        "if a:\n    m = 1\n    raise E(m)\nelif b:\n    pass\nelse:\n    sys.exit(1)\nassert c\n"
+        "try:\n    d()\nexcept E:\n    raise F from None\n"
+    )
+    assert len(list(_error_branches(path))) == 4
