@@ -47,6 +47,4 @@ rule all:
         "All results are there"
 
 
-# behind all rules
-include: "rules/targets.smk"
 include: "rules/estimate.smk"

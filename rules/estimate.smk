@@ -2,7 +2,7 @@
 
 from snakemake.common.configfile import load_configfile
 
-from srpo.plan.measurements import product_rate_here, read_measurements
+from srpo.plan.measurements import read_measurements
 from srpo.plan.plan import NOTHING, make_plan
 from srpo.plan.text import headline
 from srpo.plan.warnings import warnings
@@ -31,10 +31,7 @@ def estimate():
     finished = {run for run in RUNS if LAYOUT.run_files(run).summary.exists()} - TRAINED_WITH_OTHERS.keys()
     jobs = workflow.resource_settings.nodes or (workflow.resource_settings.cores or 1) // DEVICES["threads"] or 1
     try:
-        rate = product_rate_here(EXPERIMENT)
-        plan = make_plan(
-            EXPERIMENT, 1 if ON_GPUS else jobs, measured_here() if finished else NOTHING, product_rate=rate
-        )
+        plan = make_plan(EXPERIMENT, 1 if ON_GPUS else jobs, measured_here() if finished else NOTHING)
         said = [f"warning: {line}" for line in warnings(plan)]
         return "\n".join([headline(plan, known_as(), finished), *said])
     except SrpoError as error:  # a model whose shape is not known yet

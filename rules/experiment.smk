@@ -11,10 +11,6 @@ from srpo.evaluation.lengths import check_experiment
 from srpo.files import read_mapping, write_text
 from srpo.layout import Layout, check_root, check_writable
 
-for option, key in (("cores", "cores"), ("jobs", "nodes"), ("max-threads", "max_threads")):
-    if (count := getattr(workflow.resource_settings, key)) is not None and count < 1:
-        raise WorkflowError(f"--{option} {count}: give 1 or more")
-
 if not isinstance(RESULTS_ROOT, str) or not RESULTS_ROOT:
     raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder, such as results=results")
 if special := re.search(r"[^\w@%+=:,./~-]|^-", RESULTS_ROOT):  # rules give it to a shell
@@ -28,7 +24,6 @@ try:
     EXPERIMENT = load_experiment(
         CONFIG or experiment_file("embedded"),
         where=ORIGIN if CONFIG else None,
-        also_known=SETTINGS,
     )
     if workflow.is_main_process:
         check_experiment(EXPERIMENT)

@@ -16,9 +16,4 @@ CONFIG = {key: value for key, value in config.items() if key not in SETTINGS}
 MIRROR = str(config["mirror"] or "") if "mirror" in config else None
 if workflow.is_main_process and MIRROR is not None and not (MIRROR and Path(MIRROR).is_dir()):
     raise WorkflowError(f"mirror={MIRROR}: no such folder")
-if CONFIG and "matrix" not in CONFIG and ORIGIN == "--config":
-    raise WorkflowError(
-        f"--config {' '.join(CONFIG)}: settings are {' and '.join(SETTINGS)}; to change an experiment, give it, too, "
-        "such as --configfile configs/experiments/smoke.yaml"
-    )
 RESULTS_ROOT = config.get("results", "results")

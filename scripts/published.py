@@ -52,8 +52,7 @@ from matplotlib.figure import Figure
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.registry import FIGURES, figure_csv, figure_data
-from srpo.analysis.report.first_look import what_was_run
-from srpo.analysis.report.page import claim_row
+from srpo.analysis.report import claim_row, first_lines
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.verdicts import findings
@@ -195,7 +194,7 @@ def specification(name: str) -> str:
     results, about = results_of(name), read_yaml(Layout(ROOT / "published" / name).provenance)
     made = f"{plural(about['runs'], 'run')} of commit `{about['commit'][:12]}`, {about['trained']}"
     made += f", on {about['processor']}" if isinstance(about.get("processor"), str) else ""
-    return f"{what_was_run(results)}. {made}. Every number: [published/{name}](published/{name})"
+    return f"{first_lines(results, [])[0]} {made}. Every number: [published/{name}](published/{name})"
 
 
 def figure(name: str, figure: str) -> str:

@@ -14,7 +14,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -48,7 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         checkpoint; 130 if interrupted. ``attempt`` returns the status of its command.
     """
     try:
-        _check_options(sys.argv[1:] if arguments is None else arguments)
         return app(arguments, prog_name="srpo", standalone_mode=False) or 0
     # an OSError is a full disk or a folder that nobody may write, of what the verbs do not expect
     except (SrpoError, typer.TyperException, OSError) as error:
@@ -59,30 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return os.EX_TEMPFAIL
 
 
-def _check_options(arguments: Sequence[str]) -> None:
-    """Check that no option is given twice: typer would take the last value."""
-    given = [each.partition("=")[0] for each in takewhile(lambda each: each != "--", arguments)]
-    for option in given:
-        if option.startswith("--") and option not in ("--from", "--only") and given.count(option) > 1:
-            raise SrpoError(f"{option} is given {given.count(option)} times: give it once")
-
-
 def _line(error: Exception) -> str:
-    """What is wrong, in one line and in the words of mistakes in files."""
-    if not isinstance(error, typer.TyperException):
-        return str(error)
-    message = " ".join(error.format_message().split()).removesuffix(".")
-    param, context = getattr(error, "param", None), getattr(error, "ctx", None)
-    if param and (invalid := getattr(error.__cause__, "errors", None)):
-        from srpo.inputs.mistakes import reason
-
-        first = invalid()[0]
-        return f"{param.opts[0]} {first['input']}: {reason(first)}"
-    if message.startswith("Missing ") and param and param.help:
-        return f"{message}: {param.help}"
-    if context and message.startswith("No such command ") and not message.endswith("?"):
-        return f"{message}; there is {', '.join(context.command.commands)}"
-    return message
+    """What is wrong, in one line."""
+    said = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+    return " ".join(said.split()) if isinstance(error, typer.TyperException) else said
 
 
 class _Verbs(TyperGroup):
@@ -181,7 +159,7 @@ def plan(
         Option(
             "--from",
             metavar="RESULTS",
-            help="use the times that finished runs measured, e.g. of srpo rehearse, or first-gpu.json; repeatable",
+            help="use the times that finished runs measured, e.g. of srpo rehearse; repeatable",
         ),
     ] = None,
     gpu: Annotated[
@@ -193,16 +171,16 @@ def plan(
     ] = None,
 ) -> None:
     """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
-    from srpo.plan.measurements import product_rate_here, read_measurements
+    from srpo.plan.measurements import read_measurements
     from srpo.plan.plan import make_plan
     from srpo.plan.text import render
     from srpo.plan.warnings import warnings
 
     experiment = _load(file)
     source = experiment.name if file == "-" else file
-    folders = [path if path.is_file() else _experiment_folder(path) for path in measured or []]
+    folders = [_experiment_folder(path) for path in measured or []]
     known = read_measurements(folders, experiment)
-    made = make_plan(experiment, nodes, known, gpu, product_rate=product_rate_here(experiment))
+    made = make_plan(experiment, nodes, known, gpu)
     print(render(made, source), end="")
     for line in warnings(made):
         print(f"srpo: warning: {line}", file=sys.stderr)
@@ -445,38 +423,19 @@ def publish(
 
 @app.command("report")
 def report(
-    results: Annotated[
-        list[str] | None, Argument(metavar="results/NAME | compare results/A published/B", show_default=False)
-    ] = None,
+    results: Annotated[Path | None, Argument(metavar="results/NAME", show_default=False)] = None,
     experiment: Annotated[
         Path | None, Option(metavar="FILE", help="results/NAME/experiment.yaml, instead of its folder")
     ] = None,
     only: Annotated[list[Part] | None, Option(help="make only this; repeatable (default: all)")] = None,
     resolved: Resolved = None,
 ) -> None:
-    """Make a report, or compare experiments. It uses the runs so far."""
+    """Make a report of the runs so far."""
     from srpo.layout import Layout
 
-    match results or [], experiment:
-        case [], Path():
-            file = experiment
-        case [folder], None if folder != "compare":
-            file = Layout(_experiment_folder(Path(folder))).experiment
-        case ["compare", *_], _ if only or experiment or resolved:
-            raise SrpoError("report compare prints one text; leave --only, --experiment and --resolved out")
-        case ["compare", a, b], _ if Path(a).resolve() == Path(b).resolve():
-            raise SrpoError(f"report compare {a} {b}: one folder twice; give two")
-        case ["compare", a, b], _:
-            from srpo.analysis.report.compare import compare
-
-            print(compare(_experiment_folder(Path(a)), _experiment_folder(Path(b))), end="")
-            return
-        case ["compare", *_], _:
-            raise SrpoError("report compare needs two folders: srpo report compare results/A results/B")
-        case [a, b], None:
-            raise SrpoError(f"report needs one folder; to compare: srpo report compare {a} {b}")
-        case _:
-            raise SrpoError("report needs one folder: srpo report results/NAME")
+    if (results is None) == (experiment is None):
+        raise SrpoError("report needs one folder: srpo report results/NAME")
+    file = experiment or Layout(_experiment_folder(results)).experiment
     opened, parts = _open(file, resolved), only or list(Part)
     layout = opened.layout
 
@@ -493,7 +452,7 @@ def report(
 
         write_figures(loaded, layout.figures)
     if Part.HTML in parts:
-        from srpo.analysis.report.page import write_report
+        from srpo.analysis.report import write_report
 
         write_report(loaded, layout.report)
         print(layout.report)
@@ -664,25 +623,11 @@ def _experiment_folder(folder: Path) -> Path:
 
 
 def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
-    """The error for a folder without results. If an experiment has its name, it says how to run that.
-
-    Args:
-        otherwise: the end of the message if none has.
-    """
+    """The error for a folder without results."""
     from srpo.layout import Layout
 
-    file = CONFIGS / "experiments" / f"{folder.name}.yaml"
-    missing = f"{folder}: no {Layout(folder).experiment.name} here" if folder.exists() else f"{folder}: does not exist"
-    likely = [Path("results", folder.name), Path("published", folder.name)]
-    near = [str(path) for path in likely if path.is_dir() and path != folder and not folder.is_absolute()]
-    if near:
-        return SrpoError(f"{missing}; did you mean {' or '.join(near)}?")
-    if not file.is_file():
-        return SrpoError(f"{missing}{otherwise}")
-    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    where = {Path("results"): "", Path(): f", then give results/{folder}"}
-    elsewhere = where.get(folder.parent, f" --config results={folder.parent}")
-    return SrpoError(f"{missing}; run snakemake --configfile {shown}{elsewhere}")
+    missing = f"no {Layout(folder).experiment.name} here" if folder.exists() else "does not exist"
+    return SrpoError(f"{folder}: {missing}{otherwise}")
 
 
 def _experiments(results: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,12 +13,6 @@ from filelock import FileLock, Timeout
 
 from srpo.inputs.errors import SrpoError
 from srpo.layout import RECORDS
-
-LARGEST_YAML = 1_000_000
-"""The most values of a YAML file: a few lines of aliases of aliases can stand for billions."""
-
-_DATA = {".jsonl", ".parquet", ".csv", ".tsv", ".xlsx", ".safetensors", ".gguf", ".bin", ".pt"}
-"""Ends of names of files that are no YAML, whatever YAML makes of them."""
 
 _CURE = "; restore the file, or delete its folder"
 
@@ -93,24 +86,12 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
     """What YAML says; ``where`` names it in the error.
 
     Raises:
-        SrpoError: if it is no YAML, a key is given twice, or aliases make it very large.
+        SrpoError: if it is no YAML, or a key is given twice.
     """
-    loader = None
     try:
-        loader = _Loader(text)
-        if (node := loader.get_single_node()) is None:
-            return None
-        if _values(node, {}) > LARGEST_YAML:
-            raise SrpoError(f"{where}: aliases make it larger than {LARGEST_YAML:,} values")
-        return loader.construct_document(node)
-    except RecursionError as error:
-        raise SrpoError(f"{where}: not valid YAML: nested too deeply") from error
-    except (yaml.YAMLError, ValueError, AttributeError) as error:  # of 5,000 digits, or a tag for another value
-        reason = " ".join(str(error).split()).replace(' in "<byte string>"', "").replace(' in "<unicode string>"', "")
-        raise SrpoError(f"{where}: not valid YAML: {reason}") from error
-    finally:
-        if loader is not None:
-            loader.dispose()
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SrpoError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -128,8 +109,6 @@ def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
     Raises:
         SrpoError: if it is no YAML, or something else.
     """
-    if Path(where).suffix in _DATA or text[:4] in (b"PAR1", b"PK\x03\x04"):
-        raise SrpoError(f"{where}: a file of data; give one of YAML")
     content = parse_yaml(text, where)
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__
@@ -138,43 +117,13 @@ def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what few people mean: a key that a mapping has twice, of which YAML's loader keeps the last, and numbers
-    that are octal (``010``) or in base 60 (``1:30``)."""
-
-    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        node = super().compose_scalar_node(anchor)
-        kind = node.tag.removeprefix("tag:yaml.org,2002:")
-        if kind in ("int", "float") and re.fullmatch(r"[-+]?0[\d_]+|.*:.*", node.value):
-            read = getattr(self, f"construct_yaml_{kind}")(node)
-            problem = f"{node.value} is {read} in YAML; write the number in full, or quote a text"
-            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
-        return node
+    """Refuses a key that a mapping has twice, of which YAML's own loader keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"key {key.value} is given twice", problem_mark=key.start_mark
-                    )
-                seen.add(key.value)
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        if twice := [key for key in keys if isinstance(key, str) and keys.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(problem=f"key {twice[0]} is given twice")
         return super().construct_mapping(node, deep)
-
-
-def _values(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node has when every alias is what it stands for.
-
-    Args:
-        known: the counts of nodes that were counted before.
-    """
-    if isinstance(node, yaml.ScalarNode):
-        return 1
-    if id(node) not in known:
-        known[id(node)] = LARGEST_YAML + 1  # of a node that holds itself
-        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
-        known[id(node)] = 1 + sum(_values(part, known) for part in parts)
-    return known[id(node)]
 
 
 # ---------------------------------------------------------------- writing

@@ -5,7 +5,6 @@ import functools
 import os
 import re
 import subprocess
-import time
 from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
@@ -14,9 +13,6 @@ from srpo.inputs.errors import SrpoError
 
 QUERY_SECONDS = 60
 """How long the driver may take to list the GPUs."""
-
-PRODUCT_SECONDS = 0.3
-"""How long :func:`product_rate` measures."""
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Options of glibc's ``mallopt``."""
@@ -82,26 +78,6 @@ def _computes_bfloat16() -> bool:
     import torch
 
     return any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16"))
-
-
-def product_rate(precision: str) -> float | None:
-    """FLOP/s of one core in large matrix products of a precision, measured now; None if they would be emulated."""
-    if precision == "bfloat16" and not _computes_bfloat16():
-        return None
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        left, right = (torch.randn(1024, 1024, dtype=getattr(torch, precision)) for _ in range(2))
-        seconds: list[float] = []
-        while sum(seconds) < PRODUCT_SECONDS:
-            start = time.process_time()
-            left @ right
-            seconds.append(time.process_time() - start)
-        return 2 * 1024**3 / min(seconds)  # other work on the machine makes single products slower
-    finally:
-        torch.set_num_threads(threads)
 
 
 def keep_freed_memory() -> None:

@@ -11,10 +11,10 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from srpo.imports import import_optional
@@ -26,14 +26,8 @@ T = TypeVar("T")
 REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""
 
-TRIED = 16
-"""Questions on which a reward function of one's own is tried."""
-
 PATIENCE = 1.0
-"""Seconds in which such a function is tried on the answers of a split when an experiment is read: it may be slow."""
-
-FORMS = ("{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}")
-"""How responses write an answer."""
+"""Seconds in which a function of one's own is tried on the answers of a split when an experiment is read."""
 
 _ANSWER = "text without blanks at its ends and without tags, so that a response can have it as its answer"
 _DECODER = json.JSONDecoder()
@@ -219,42 +213,6 @@ def within(seconds: float, items: Iterable[T]) -> Iterator[T]:
     """These of some items that are begun within a time."""
     end = time.monotonic() + seconds
     return takewhile(lambda _: time.monotonic() < end, items)
-
-
-def taken_for_right(kind: str, truths: Sequence[str]) -> str | None:
-    """What a reward function takes for right on all of some questions with different truths, and should not.
-
-    Raises:
-        SrpoError: if the function fails.
-
-    Returns:
-        ``an empty response`` or ``the answer to another question``; None if it can tell.
-    """
-    some = [*dict.fromkeys(truths)][:TRIED]
-    pairs = [*zip([*some[1:], *some[:1]], some, strict=True)]
-    for form in ("", *FORMS) if len(some) > 1 else ():
-        if all(compute_reward(kind, form.format(other), truth) for other, truth in pairs):
-            return "the answer to another question" if form else "an empty response"
-    return None
-
-
-def never_right(kind: str, questions: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """Of the first questions the right answers, in the forms that were tried, if one's own reward finds none right.
-
-    Args:
-        questions: the text and the truth of each. If a text names a form, its truth is tried in such forms only.
-
-    Raises:
-        SrpoError: if the function fails.
-    """
-    tried: list[list[str]] = []
-    for text, truth in within(PATIENCE, islice(questions, TRIED // 4 if is_own(kind) else 0)):
-        named = [form for form in FORMS[1:] if form.partition("{")[0] in text]
-        responses = [form.format(truth) for form in named or FORMS]
-        if any(compute_reward(kind, response, truth) for response in responses):
-            return []
-        tried.append(responses)
-    return tried
 
 
 def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:

@@ -5,13 +5,10 @@ advantages, weights and loss are this package's, over the whole mini-batch: all 
 steps. docs/verl.md has what TRL cannot do; examples/trl_trainer.py is a whole program.
 """
 
-import asyncio
 import copy
-import functools
-import inspect
 import math
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,7 +28,6 @@ try:
         from transformers import TrainerCallback
         from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
         from trl.experimental.sdpo.teacher_sync import SyncTeacherModelCallback
-        from trl.trainer.utils import start_event_loop_in_daemon
 except ImportError as error:
     raise ImportError(f"srpo.trl needs TRL 1.16 ({error}); run: python -m pip install 'srpo[trl]'") from error
 
@@ -49,16 +45,8 @@ HYPERPARAMETERS = {
 TEACHERS = {"ema": "ema", "frozen": "base", "live": "live", "snapshot": "ema"}
 """TRL's ``teacher_model_kind`` of a teacher."""
 
-LEAST: dict[str, float] = {"num_generations": 2, "num_generations_eval": 2, "gradient_accumulation_steps": 1}
-LEAST |= {"num_iterations": 1, "max_completion_length": 1, "max_reprompt_len": 1, "temperature": 0.01}
-LEAST |= {"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1}
-"""Fields of TRL that have a least value; a group of one rollout has no baseline."""
-
 OF_SAMPLES = ("top_p", "top_k", "min_p", "repetition_penalty", "neftune_noise_alpha")
 """Fields of TRL with which samples would not be the policy's."""
-
-GENERATION = ("use_cache", "cache_implementation", "eos_token_id", "pad_token_id", "stop", "stop_token_ids")
-"""What ``generation_kwargs`` may have; with anything else samples may not be the policy's, or not one for a prompt."""
 
 OF_THE_METHOD = {
     "distillation_weight": "a rollout is routed, losses are not mixed",
@@ -78,21 +66,6 @@ OF_THE_METHOD = {
     "auto_find_batch_size": "the size of a mini-batch is part of the method",
 }
 """Fields of TRL that a user cannot change, and why."""
-
-TEMPLATES = {
-    "reprompt_template": {"prompt": True, "solution": True, "feedback": False},
-    "solution_template": {"successful_previous_attempt": True},
-}
-"""The parts of the teacher's prompt, and whether it needs them."""
-
-CHECKED = (
-    *("method", "generation_kwargs", "reward_weights", "steps_per_generation", "success_reward_threshold"),
-    *(name for name in HYPERPARAMETERS if name != "learning_rate"),
-    *(*LEAST, *OF_THE_METHOD, *TEMPLATES),
-)
-"""Fields that are final in a configuration: what it checked, and what it derives other fields from. The learning rate
-is only the optimizer's: sweeps set it."""
-
 
 @dataclass
 class SRPOConfig(SDPOConfig):
@@ -142,22 +115,9 @@ class SRPOConfig(SDPOConfig):
         else:
             method = load_method(of, **own)
         _check_trl_can_run(method)
-        for name, parts in TEMPLATES.items():
-            _check_template(name, getattr(self, name), parts)
         self.num_generations_eval: Any = self.num_generations_eval or self.num_generations
-        for name, least in LEAST.items():
-            if not isinstance(number := getattr(self, name), int | float) or number < least:
-                raise ValueError(f"{name} = {number!r}: at least {least:g}")
-        for name, value in dict(self.generation_kwargs or {}).items():
-            if name not in GENERATION:
-                what = f"generation_kwargs has {name} = {value!r}: {OF_THE_METHOD['top_p']}"
-                raise ValueError(f"{what}; give only {', '.join(GENERATION)}")
-        if not all(map(math.isfinite, self.reward_weights or [])):
-            raise ValueError(f"reward_weights = {self.reward_weights}: give finite numbers")
         self._rewards_are_binary = self.success_reward_threshold is None
         least_right: Any = 1.0 if self._rewards_are_binary else self.success_reward_threshold
-        if not isinstance(least_right, int | float) or not math.isfinite(least_right):
-            raise ValueError(f"success_reward_threshold = {least_right}: give the least reward of a correct rollout")
         # rewards are float32: TRL would find the reward 0.7 less than 0.7, and show no solution
         self.success_reward_threshold = torch.tensor(least_right, dtype=torch.float32).item()
         for theirs, ours in HYPERPARAMETERS.items():
@@ -175,7 +135,6 @@ class SRPOConfig(SDPOConfig):
         self.teacher_sync_steps = getattr(teacher, "every", 1)
         if getattr(teacher, "moves_after", "batch") == "batch":
             self.teacher_sync_steps *= self.updates_per_batch
-        self._checked = {name: copy.deepcopy(getattr(self, name)) for name in CHECKED}
 
     @property
     def updates_per_batch(self) -> int:
@@ -196,68 +155,19 @@ def _check_trl_can_run(method: Method) -> None:
             raise ValueError(f"method = {method.name!r}: TRL's trainer has no {what}")
 
 
-def _check_template(name: str, template: str, parts: dict[str, bool]) -> None:
-    text = template if isinstance(template, str) else ""
-    for part in (part for part, needed in parts.items() if needed and f"{{{part}}}" not in text):
-        raise ValueError(f"{name} has no {{{part}}}: the teacher would not be shown it")
-    try:
-        template.format(**dict.fromkeys(parts, ""))
-    except (KeyError, IndexError, ValueError) as error:
-        raise ValueError(f"{name} = {template!r}: only {', '.join(parts)} are filled in ({error})") from error
-
-
 def _check_dataset(name: str, data: Any, questions: int) -> None:
-    """Check its prompts, and that it has as many as TRL takes at a time: of fewer it would train on none."""
-    if isinstance(data, str | Mapping):
-        raise ValueError(f"{name} is a {type(data).__name__}: give a Dataset")
-    columns = getattr(data, "column_names", None) or ["prompt"]
-    if "prompt" not in columns:
-        raise ValueError(f"{name} has no column prompt, only {', '.join(columns)}")
-    for taken in {"prompts", "completions"} & {*columns}:
-        raise ValueError(f"{name} has a column {taken}: TRL gives a reward function its own by this name; rename it")
-    for unread in {"image", "images", "tools"} & {*columns}:
-        what = f"{name} has a column {unread}: TRL's trainer does not show it to the model"
-        raise ValueError(f"{what}; rename it if a reward function alone reads it")
-    if not hasattr(data, "__len__"):
-        raise ValueError(f"{name} is a stream: TRL would not repeat its questions for a group; give a Dataset")
-    if (count := len(data)) < questions:
-        raise ValueError(f"{name} has {count} questions: {questions} are generated together")
-    prompts = data["prompt"] if hasattr(data, "column_names") else [row["prompt"] for row in data]
-    for row, prompt in enumerate(prompts):
-        chat = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-        whole = chat and all(isinstance(each, dict) and not isinstance(each.get("content"), list) for each in chat)
-        last = chat[-1] if whole else {}
-        if last.get("role") != "user" or not isinstance(last.get("content"), str) or not last["content"].strip():
-            what = f"{name}: the prompt of row {row} is {prompt!r:.80}"
-            raise ValueError(f"{what}; give text, or chat messages, the last a user's, with text as their content")
-
-
-@functools.cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """One for all calls: a reward function may keep a client open in it."""
-    return start_event_loop_in_daemon("reward functions")[1]
+    """Check that it has as many questions as TRL takes at a time: of fewer it would train on none."""
+    if not hasattr(data, "__len__") or len(data) < questions:
+        raise ValueError(f"{name}: give a Dataset of at least {questions} questions, which are generated together")
 
 
 def _checked(name: str, reward: Callable[..., Any]) -> Callable[..., list[float]]:
-    """TRL broadcasts a list of one reward, takes None and NaN for 0, and does not wait for an async function."""
-    if not callable(reward):
-        raise ValueError(f"reward function {name}: {reward!r:.80} is no function")
+    """TRL broadcasts a list of one reward, and takes None and NaN for 0."""
 
     def call(**inputs: Any) -> list[float]:
-        try:
-            inspect.signature(reward).bind(**inputs)
-        except TypeError as error:
-            raise ValueError(f"reward function {name}: {error}; define it with completions and **columns") from error
-        count, found = len(inputs["completions"]), reward(**inputs)
-        if inspect.iscoroutine(found):
-            found = asyncio.run_coroutine_threadsafe(found, _event_loop()).result()
-        listed = hasattr(found, "__len__") and not isinstance(found, Mapping | Set)
-        if not listed or len(found) != count:
-            has = f"{len(found)} rewards" if listed else repr(found)
-            raise ValueError(f"reward function {name} returned {has} for {count} completions")
-        for each in found:
-            if each is None or isinstance(each, str | list | tuple | dict | complex) or not math.isfinite(each):
-                raise ValueError(f"reward function {name} returned {each!r}: give a finite number per completion")
+        found, count = reward(**inputs), len(inputs["completions"])
+        if len(found) != count or any(each is None or not math.isfinite(each) for each in found):
+            raise ValueError(f"reward function {name}: give a finite number for each of {count} completions")
         return [float(each) for each in found]
 
     return call
@@ -299,13 +209,8 @@ class SRPOTrainer(SDPOTrainer):
     _tag_names: ClassVar = ["trl", "srpo"]
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: SRPOConfig | None = None, **kwargs: Any) -> None:
-        if isinstance(reward_funcs, SRPOConfig):
-            raise ValueError("reward_funcs is missing; give it before args, or args by its name")
         if not isinstance(args, SRPOConfig):
             raise ValueError(f"args is a {type(args).__name__}: give an SRPOConfig")
-        for name, was in args._checked.items():
-            if (value := getattr(args, name)) != was:
-                raise ValueError(f"args.{name} = {value!r}: was {was!r}; make another SRPOConfig with {name}={value!r}")
         self.method, self._name = args._method, args._method.title
         self._paper = PAPER if self.method.name.startswith("srpo") else {}
         if (data := kwargs.get("train_dataset")) is not None:
@@ -321,8 +226,6 @@ class SRPOTrainer(SDPOTrainer):
         if args.n_gpu > 1:  # 1 if the model's layers are on several GPUs
             what = f"{args.n_gpu} GPUs in one process: TRL would mix up groups"
             raise ValueError(f"{what}; start with accelerate launch, or set CUDA_VISIBLE_DEVICES")
-        if not any(each.requires_grad for each in self.model.parameters()):
-            raise ValueError("model: no parameter requires gradients, so there is nothing to train")
         named = zip(self.reward_func_names, vars(self)["reward_funcs"], strict=True)  # TRL has no types
         self.reward_funcs: list[Any] = [f if isinstance(f, nn.Module) else _checked(name, f) for name, f in named]
         self._rewards: dict[bool, Tensor] = {}  # of all processes, by whether the model trains

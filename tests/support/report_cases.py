@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 from synthetic import tiny_experiment, write_results
 
-from srpo.analysis.report.page import write_report
+from srpo.analysis.report import write_report
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.verdicts import findings
 from srpo.experiment.compose import load_experiment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -12,9 +11,7 @@ from helpers import CONTEXTS, METHODS, Sample, first_correct_sibling, load_metho
 from torch import Tensor
 
 import srpo
-from srpo import functional
 from srpo.benchmarks import prompts
-from srpo.experiment.config import Training
 
 ROLLOUTS, TOKENS, VOCABULARY = 16, 4, 7
 GROUPS = torch.arange(ROLLOUTS) % 4  # the rollouts of a question need not be adjacent
@@ -217,118 +214,24 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"logits": lambda x: torch.cat([x, x[:, :1]], 1)}, "logits has 5 tokens for rollout 0: response_ids has 4"),
-        ({"teacher_logits": lambda x: x[1:]}, "teacher_logits has 15 rollouts: there are 16 rewards"),
-        ({"response_mask": lambda x: x[:, 1:]}, "response_mask has 3 tokens for rollout 0: response_ids has 4"),
-        ({"rewards": lambda x: x[1:]}, "15 rewards, 16 groups: give both for every rollout"),
-        ({"rewards": lambda x: x[:, None]}, "rewards has 2 dimensions: give one value for each rollout"),
-        ({"rewards": lambda x: x[:0], "groups": lambda x: x[:0]}, "^no rollouts$"),
-        ({"rewards": lambda x: x / 0}, "rewards: rollout 0 has nan: give finite numbers"),
-        (
-            {"rewards": lambda x: 1.1 * x},
-            r"rewards has 1\.10000002\d*: if not 1 and 0, give `correct`, the correct ones or",
-        ),
-        ({"correct": lambda _: REWARDS[1:]}, r"correct has the shape \[15\]: give one value for each of 16 rollouts"),
-        ({"correct": lambda _: 0.5 * REWARDS}, "correct: give true and false, or one number, the least reward of a"),
-        ({"logits": lambda x: x[0]}, r"logits has the shape \[4, 7\]: give \[rollouts, tokens, vocabulary\]"),
-        (
-            {"response_ids": lambda x: x[..., None]},
-            r"response_ids has the shape \[16, 4, 1\]: give \[rollouts, tokens\]",
-        ),
-        (
-            {
-                "logits": list,
-                "teacher_logits": list,
-                "response_ids": lambda x: list(x[..., None]),
-                "response_mask": None,
-            },
-            r"response_ids has the shape \[4, 1\]: give \[tokens\]",
-        ),
-        (
-            {"teacher_logits": lambda x: x[..., 1:]},
-            "teacher_logits has a vocabulary of 6, logits one of 7: teacher and",
-        ),
-        ({"response_ids": lambda x: x + 1}, "response_ids are 1 to 7: logits has a vocabulary of 7"),
-        ({"response_ids": lambda x: x - 100}, "response_ids are -100 to -9.: logits has a vocabulary of 7"),
+        ({"teacher_logits": lambda x: x[1:]}, "give values of each of 16 rollouts"),
+        ({"response_mask": lambda x: x[:, 1:]}, "rollout 0 has values of"),
+        ({"rewards": lambda x: x[1:]}, "give a finite number and an id for each rollout"),
+        ({"rewards": lambda x: 1.1 * x}, r"rewards has 1\.10000002\d*: if not 1 and 0, give `correct`"),
+        ({"correct": lambda _: REWARDS[1:]}, "correct: give true or false for each of 16 rollouts"),
+        ({"teacher_logits": lambda x: x[..., 1:]}, "have other vocabularies"),
         ({"logits": lambda x: changed(x, 2, math.nan)}, "logits: no finite log-prob for a sampled token of rollout 2"),
-        ({"logits": lambda x: changed(x, 3, -math.inf)}, "logits: no finite log-prob for a sampled token of rollout 3"),
-        (
-            {"teacher_logits": lambda x: changed(x, 0, math.nan)},
-            "teacher_logits: no finite log-prob for a sampled token",
-        ),
-        (
-            {"old_log_probs": lambda _: changed(MASK * -1.0, 5, math.nan)},
-            "old_log_probs: no finite log-prob for a sampled",
-        ),
-        ({"rollout_log_probs": lambda _: changed(MASK * -1.0, 5, -math.inf)}, "rollout_log_probs: no finite log-prob"),
-        ({"step": lambda _: -5}, "step = -5: give a whole number, from 1"),
-        ({"earlier": lambda _: MASK[:, 0]}, "method srpo: success_buffer = 0, so it shows no earlier response; drop"),
-        ({"response_ids": Tensor.float}, "response_ids has the dtype torch.float32: give int64"),
-        ({"response_ids": Tensor.bool}, "response_ids has the dtype torch.bool: give int64"),
-        ({"rollout_log_probs": lambda _: MASK * 0.0}, "rollout_log_probs: all are 0, as an engine gives that was not"),
-        ({"response_ids": Tensor.tolist}, "response_ids is a list: give a tensor, or a list with a tensor for each"),
-        ({"logits": lambda x: x.detach().long()}, "logits has the dtype torch.int64: give real numbers"),
-        ({"logits": lambda x: x.detach().numpy()}, "logits is a ndarray: give a tensor"),
-        ({"logits": None}, "logits is a NoneType: give a tensor"),
-        ({"response_mask": lambda x: 0.5 * x}, "response_mask: give 0 and 1, or true and false"),
-        ({"rewards": lambda _: None}, "rewards is a NoneType: give a list, one for each rollout in their order"),
-        ({"rewards": iter}, "rewards is a .*iterator: give a list, one for each rollout in their order"),
-        ({"rewards": Tensor.to_sparse}, "rewards: give a number for each rollout .complex, sparse or without values"),
-        ({"groups": lambda x: x.to("meta")}, "groups: give an id for each rollout .complex, sparse or without values"),
-        (
-            {"correct": lambda _: True},
-            "correct = True: give one value for each of 16 rollouts, or one number, the ",
-        ),
-        ({"teacher_logits": list}, "teacher_logits is a list: padded values need response_mask, ragged ones have none"),
-        (
-            {"logits": list, "teacher_logits": list, "response_ids": list},
-            "response_ids is a list: padded values need response_mask, ragged ones have none",
-        ),
-        ({"rows": lambda _: [0, 1], "of_all": lambda _: NONE}, "response_ids has 16 rollouts: there are 2 rows"),
-        ({"response_ids": lambda x: x.to("meta")}, "^response_ids: give a dense tensor with values$"),
-        ({"rewards": lambda x: ["a"] * len(x)}, "rewards: give a number for each rollout .too many dimensions 'str'"),
-        (
-            {"groups": lambda x: changed(x.float(), 2, math.nan)},
-            "groups: give an id for each rollout .rollout 2 has",
-        ),
-        ({"groups": lambda x: set(x.tolist())}, "groups is a set: give a list, one for each rollout in their order"),
-        ({"groups": lambda x: dict(enumerate(x.tolist()))}, "groups is a dict: give a list, one for each rollout in"),
-        ({"groups": lambda x: [[0]] * len(x)}, "groups: give an id for each rollout .unhashable type: 'list'"),
-        ({"correct": lambda _: math.nan}, "correct = nan: give the least reward of a correct rollout"),
-        ({"correct": lambda _: ["yes"] * len(REWARDS)}, "correct: give one value for each of 16 rollouts"),
-        ({"method": lambda _: {}}, "method is a dict: give a name, or what load_method returns"),
-        ({"step": lambda _: 1.5}, r"step = 1\.5: give a whole number, from 1"),
-        (
-            {"old_log_probs": lambda _: changed(MASK * -1.0, 4, 0.5)},
-            r"old_log_probs: rollout 4 has 0\.5: a log-prob is",
-        ),
-        (
-            {
-                "logits": lambda x: [*x[1:], x[0, :, 1:]],
-                "teacher_logits": list,
-                "response_ids": list,
-                "response_mask": None,
-            },
-            "logits have vocabularies of 7, 6",
-        ),
-        ({"rows": lambda _: [0, 0], "of_all": lambda _: NONE}, r"rows = \[0, 0\]: give places of rollouts, each once"),
-        ({"rows": lambda _: [0, 16], "of_all": lambda _: NONE}, "rows are 0 to 16: there are 16 rewards"),
-        (
-            {"rows": lambda _: [*range(16)], "of_all": lambda _: NONE},
-            r"of_all.tokens = 0: these rows alone have \d+; add",
-        ),
+        ({"teacher_logits": lambda x: changed(x, 0, math.nan)}, "teacher_logits: no finite log-prob"),
+        ({"old_log_probs": lambda _: changed(MASK * -1.0, 5, math.nan)}, "old_log_probs: no finite log-prob"),
+        ({"earlier": lambda _: MASK[:, 0]}, "method srpo: success_buffer = 0"),
+        ({"rollout_log_probs": lambda _: MASK * 0.0}, "rollout_log_probs: all are 0"),
+        ({"old_log_probs": lambda _: changed(MASK * -1.0, 4, 0.5)}, r"old_log_probs: rollout 4 has 0\.5"),
+        ({"rows": lambda _: [*range(16)], "of_all": lambda _: NONE}, "these rows alone have"),
         ({"of_all": lambda _: NONE}, "rows and of_all go together"),
-        ({"rows": lambda _: "01", "of_all": lambda _: NONE}, "^rows: give places of rollouts, each once \\("),
-        ({"logits": lambda x: x.to("meta")}, "^logits is on meta, response_ids on cpu: put all on one device$"),
-        ({"logits": lambda x: x.detach().to_sparse()}, "^logits: give a dense tensor with values$"),
-        ({"rows": lambda _: [0], "of_all": lambda _: 40}, "of_all = 40: give the sum of what srpo.totals returns"),
         ({"logits": lambda x: x.softmax(-1)}, "^logits are probabilities: give logits, or log-probs$"),
-        ({"teacher_logits": lambda x: x.softmax(-1)}, "^teacher_logits are probabilities: give logits, or log-"),
-        ({"response_mask": lambda x: x & False}, "^no tokens: response_mask, or every response, is empty$"),
-        ({"step": lambda _: "3"}, "^step = '3': give a whole number, from 1$"),
     ],
 )
-def test_values_of_other_rollouts_or_tokens_are_named(changes, says) -> None:
+def test_values_that_would_be_silently_wrong_are_named(changes, says) -> None:
     world = World(load_method("srpo"), several_updates=False)
     given = {"logits": world.logits, "teacher_logits": world.teacher, "response_ids": world.ids}
     given |= {"response_mask": MASK, "rewards": REWARDS, "groups": GROUPS}
@@ -376,12 +279,6 @@ def test_the_gradients_of_old_log_probs_do_not_count() -> None:
     assert found[0].equal(found[1])
 
 
-@pytest.mark.parametrize("lengths", [[-1, 2, 2], [1.5, 2, 2]])
-def test_lengths_are_whole_numbers(lengths) -> None:
-    with pytest.raises(ValueError, match=r"lengths = \[.*: give whole numbers from 0"):
-        srpo.totals(lengths, [torch.ones(2)] * 3, [1.0, 0.0, 0.0], [0, 0, 0])
-
-
 def test_the_weight_of_a_group_counts_correct_rollouts() -> None:
     """Not the mean reward, whose spread of -1 and 1 is NaN."""
     name = "sc_sdpo"
@@ -396,44 +293,12 @@ def test_what_is_refused() -> None:
     world = World(load_method("srpo"), several_updates=False)
     with pytest.raises(ValueError, match="method srpo: the teacher's logits are missing"):
         srpo.loss(world.logits, None, world.ids, MASK, REWARDS, GROUPS)
-    ragged = [list(x) for x in (world.logits.nan_to_num(), world.ids)]
-    with pytest.raises(
-        ValueError, match=r"^teacher_logits: rollout 0 has none, and route\(\.\.\.\)\.uses_teacher has it$"
-    ):
-        srpo.loss(ragged[0], [None] * ROLLOUTS, ragged[1], None, REWARDS, GROUPS)
-    with pytest.raises(ValueError, match=r"^old_log_probs: rollout 0 has none$"):
-        srpo.loss(
-            ragged[0], [*world.teacher.nan_to_num()], ragged[1], None, REWARDS, GROUPS, old_log_probs=[None] * ROLLOUTS
-        )
-    with pytest.raises(ValueError, match="padded values need response_mask"):
-        srpo.loss(world.logits, world.teacher, world.ids, None, REWARDS, GROUPS)
     with pytest.raises(ValueError, match="a group of one rollout"):
         srpo.loss(world.logits, world.teacher, world.ids, MASK, torch.zeros(ROLLOUTS), torch.arange(ROLLOUTS), "grpo")
-    with pytest.raises(ValueError, match=r"no method 'SRPO'; did you mean srpo\?; use .*grpo, .*srpo.* give its keys$"):
-        srpo.load_method("SRPO")
-    with pytest.raises(ValueError, match=r"^method srpo: entropy_bta: unknown key; did you mean entropy_beta\?$"):
+    with pytest.raises(ValueError, match=r"no method 'SRPO_'"):
+        srpo.load_method("SRPO_")
+    with pytest.raises(ValueError, match=r"^method srpo: entropy_bta: unknown key$"):
         srpo.load_method("srpo", entropy_bta=1)
-    with pytest.raises(ValueError, match=r"^method srpo: topk: unknown key; did you mean distillation_topk\?$"):
-        srpo.load_method("srpo", topk=20)
-    with pytest.raises(
-        ValueError, match=r"^method srpo: entropy_beta = -1: input should be greater than or equal to 0$"
-    ):
-        srpo.load_method(entropy_beta=-1)
-    with pytest.raises(ValueError, match="num_generations: unknown key; rollouts_per_question belongs into your train"):
-        srpo.load_method(num_generations=8)
-    assert {*functional._OF_A_LOOP} < Training.model_fields.keys()
-    with pytest.raises(ValueError, match=r"^method srpo: teacher_context = 'sibling': give a mapping with solution, f"):
-        srpo.load_method(teacher_context="sibling")
-    with pytest.raises(ValueError, match=r"^method grpo: entropy_beta = 1.0: no branch .* distils; set it to 0.0"):
-        srpo.load_method("grpo", entropy_beta=1)
-    with pytest.raises(ValueError, match=r"^method srpo: teacher = 'frozen': give a mapping with the key kind: one of"):
-        srpo.load_method(teacher="frozen")
-    with pytest.raises(ValueError, match=r"^extends = 'grpo': give the method's name first, then its changes$"):
-        srpo.load_method(extends="grpo")
-    with pytest.raises(
-        AttributeError, match=r"^entropy_beta = 0: a loaded Method cannot change; load another with entropy_beta=0$"
-    ):
-        load_method("srpo").entropy_beta = 0
     with pytest.raises(AttributeError, match="no attribute 'losses'"):
         _ = srpo.losses
 
@@ -508,7 +373,7 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
     values = [part[parts[0]], world.teacher[parts[0]], world.ids[parts[0]], MASK[parts[0]]]
     count = of_all.tokens
     for wrong in ((1, 0, 0.0), (count, count + 1, 0.0), (count, count, 2.0 * count)):
-        with pytest.raises(ValueError, match=r"^of_all.*; add the totals of all parts, of one method$"):
+        with pytest.raises(ValueError, match=r"^of_all.*; add the totals of all parts$"):
             srpo.loss(*values, REWARDS, GROUPS, method, rows=parts[0], of_all=srpo.functional.Totals(*wrong))
     found = 0.0
     for rows in parts:
@@ -519,41 +384,6 @@ def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
         found += loss.item()
     assert found == pytest.approx(expected.item(), abs=1e-6)
     torch.testing.assert_close(part.grad[MASK], whole.grad[MASK], rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("messages", "response"),
-    [
-        ([], "x"),
-        ("q", "x"),
-        ([{"role": "user"}], "x"),
-        ([{"role": "user", "content": [{"type": "text", "text": "q"}]}], "x"),
-        ([{"role": "system", "content": "q"}], "x"),
-        ([{"content": "q"}], "x"),
-        (["q", {"role": "user", "content": "q"}], "x"),
-        ([{"role": "user", "content": " "}], "x"),
-        ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}], "x"),
-    ],
-)
-def test_messages_without_text_are_refused(messages, response) -> None:
-    """Parts of a message would stand in the teacher's prompt as Python writes them."""
-    with pytest.raises(ValueError, match="give chat messages, the last a user's with text as its content"):
-        srpo.teacher_messages(messages, response)
-
-
-@pytest.mark.parametrize(
-    ("shown", "says"),
-    [
-        ({"solution": [{"content": "r"}]}, r"solution = \[\{'content': 'r'\}\]: give the response's text, or None"),
-        ({"solution": None, "feedback": 1}, "feedback = 1: give the reward function's text, or None"),
-        ({"solution": ""}, "solution = '': give the response's text, or None"),
-        ({"solution": "r", "feedback": " "}, "feedback = ' ': give the reward function's text, or None"),
-        ({"solution": None}, "solution and feedback are None: give one; a teacher without them reads .*"),
-    ],
-)
-def test_what_is_shown_is_text(shown, says) -> None:
-    with pytest.raises(ValueError, match=f"^{says}$"):
-        srpo.teacher_messages([{"role": "user", "content": "q"}], **shown)
 
 
 WORDS = [f"question {group}" for group in GROUPS.tolist()]
@@ -570,69 +400,9 @@ def test_two_groups_may_be_flags() -> None:
     assert srpo.route([1.0, 0, 1, 0], flags).shown_sibling.tolist() == [-1, 0, -1, 2]
 
 
-@pytest.mark.parametrize(
-    ("nats", "says"),
-    [
-        (torch.zeros(3), "entropies: 3 for the 5 tokens of rollout 1; give no padding"),
-        (torch.full((5,), math.nan), "entropies: not finite or below 0 for a token of rollout 1"),
-        (torch.full((5,), -1.0), "entropies: not finite or below 0 for a token of rollout 1"),
-        (torch.ones(5, 1), "entropies: 5x1 for the 5 tokens of rollout 1; give no padding"),
-    ],
-)
-def test_entropies_are_those_of_the_tokens(nats, says) -> None:
-    with pytest.raises(ValueError, match=says):
-        srpo.totals([5, 5], [None, nats], [1.0, 0.0], [0, 0])
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ([torch.ones(3)] * 2, "entropies has 2 rollouts: give one for each of 4, None where not distilled"),
-        ([[1.0] * 3] * 4, "entropies is a list: give a tensor, or a list with a tensor for each rollout"),
-        ([torch.ones(3)] * 4, "entropies has 4 rollouts: give one for each of 2, None where not distilled"),
-    ],
-)
-def test_entropies_are_those_of_the_rollouts(given, says) -> None:
-    rows = [2, 3] if "of 2" in says else None
-    with pytest.raises(ValueError, match=f"^{says}$"):
-        srpo.totals([3] * (2 if rows else 4), given, [1, 0, 1, 0], [0, 0, 1, 1], rows=rows)
-
-
 def test_the_students_logits_are_not_the_teachers() -> None:
     world = World(load_method("srpo"), several_updates=False)
     for same in (world.logits, world.logits.detach().clone()):
         with pytest.raises(ValueError, match=r"^teacher_logits equal logits: give the teacher's, whose prompt shows"):
             srpo.loss(world.logits, same, world.ids, MASK, REWARDS, GROUPS)
     srpo.loss(world.logits.log_softmax(-1), world.teacher, world.ids, MASK, REWARDS, GROUPS)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (
-            {"groups": [None] * 16},
-            "groups: give an id for each rollout (rollout 0 has None)",
-        ),
-        (
-            {"groups": [math.nan] * 16},
-            "groups: give an id for each rollout (rollout 0 has nan)",
-        ),
-        ({"rewards": [1j] * 16}, "rewards: give a number for each rollout (complex, sparse or without values)"),
-        ({"method": "srpo_success_buffer", "earlier": [2] * 16}, "earlier: give true and false"),
-        ({"method": "sdpo_feedback", "feedback": [0.5] * 16}, "feedback: give true and false"),
-        ({"step": True}, "step = True: give a whole number, from 1"),
-        ({"method": ["srpo"]}, "method is a list: give a name, or what load_method returns"),
-    ],
-)
-def test_a_route_is_of_ids_numbers_and_flags(given, says) -> None:
-    srpo.route(REWARDS, GROUPS, "srpo_then_grpo", step=np.int64(3))
-    with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
-        srpo.route(**{"rewards": REWARDS, "groups": GROUPS} | given)
-    with pytest.raises(ValueError, match=r"^no method \['srpo'\]; did you mean srpo"):
-        srpo.load_method(["srpo"])
-
-
-@pytest.mark.parametrize("logits", [torch.zeros(5), torch.zeros(1, 2, 3)])
-def test_entropy_is_of_tokens_and_a_vocabulary(logits) -> None:
-    with pytest.raises(ValueError, match=r"logits: give a tensor \[tokens, vocabulary\], not "):
-        srpo.entropy(logits)

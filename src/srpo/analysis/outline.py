@@ -33,12 +33,6 @@ class Section(Config):
     open: bool = False
     only: Literal["tuned", "gap"] | None = None
 
-    @property
-    def template(self) -> str | None:
-        """The section's own template, if it has one."""
-        name = f"sections/{self.id}.html.j2"
-        return name if (REPORTS / name).is_file() else None
-
 
 def sections_of(experiment: Experiment, gaps: bool = True) -> tuple[Section, ...]:
     """The sections of an experiment's report.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +14,7 @@ from pydantic import Field, model_validator
 from srpo.files import is_lfs_pointer, read_bytes
 from srpo.inputs.errors import SrpoError
 from srpo.inputs.schema import Config
-from srpo.rewards import compute_reward, find_reward, never_right, within
+from srpo.rewards import compute_reward, within
 
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _FROM_CSV = 'write it as parquet first: pandas.read_csv(FILE, dtype="string").to_parquet("train.parquet")'
@@ -136,38 +134,6 @@ def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> li
     if not rows:
         raise SrpoError(f"{where}: no questions")
     return rows
-
-
-def doubts(reward: str, rows: Sequence[Row], split: str) -> list[str]:
-    """What may keep every reward at 0, whatever a model knows, and columns that are not read: one line for each.
-
-    A row with a response, which a warm start learns, need not say how to answer, and shows what is right.
-
-    Raises:
-        SrpoError: if there is no such reward.
-    """
-    form = find_reward(reward).form
-    unsaid = [row for row in rows if row.response is None and form not in row.text]
-    long = [row for row in rows if form == "<answer>" and len(row.ground_truth.splitlines()) > 1]
-    marked = [row for row in rows if _TEMPLATE.search(row.text)]
-    same = rows if len(rows) > 1 and len({row.ground_truth for row in rows}) == 1 else []
-    shown = any(row.response for row in rows)
-    tried = [] if shown else never_right(reward, ((row.text, row.ground_truth) for row in rows))
-    as_what = ", ".join(f"{response!r:.40}" for response in [*chain(*tried)][:4])
-    tried_as = f"answers, all that were tried, have no reward = {reward}, as {as_what}"
-    unscored = f"{tried_as}; is that meant? A column response can show one"
-    lines = {
-        unscored: rows[: len(tried)],
-        f"questions do not say {form}, without which reward = {reward} is 0; name it in the prompt": unsaid,
-        f"answers have several lines, all of which reward = {reward} compares; is that meant?": long,
-        "questions have marks of a chat template, which is put around them once more; leave the marks out": marked,
-        f"answers are {rows[0].ground_truth!r:.40}; is that meant?": same,
-    }
-    for column in sorted({column for row in rows for column in row.unread}):
-        if near := difflib.get_close_matches(column.casefold(), Columns.model_fields, 1, 0.8):
-            what = f"questions have a column {column}, which is not read; did you mean {near[0]}?"
-            lines[what] = [row for row in rows if column in row.unread]
-    return [f"{len(concerned)} of {len(rows)} {split} {what}" for what, concerned in lines.items() if concerned]
 
 
 def check_responses(reward: str, rows: Sequence[Row], patience: float = float("inf")) -> None:

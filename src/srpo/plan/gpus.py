@@ -7,7 +7,6 @@ figure 4b of the paper among them. Arithmetic only.
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from srpo.algorithm.method import Method
@@ -54,11 +53,6 @@ class Assumed:
 
 
 USUAL = Assumed()
-
-LENGTHS = (Assumed(350, 1024), Assumed(350, 2048), Assumed(1090, 4096), Assumed(1090, 8192))
-"""What responses may be like, from the shortest published (SDCL's run had means of 245 to 454) to one in a batch that
-runs into the paper's limit."""
-
 
 @dataclass(frozen=True)
 class Gpu:
@@ -125,12 +119,6 @@ def find_gpu(name: str) -> Gpu:
 def mean_context(training: Training, assumed: Assumed = USUAL) -> float:
     """Mean tokens of prompt and response while a response is being generated."""
     return min(MEAN_PROMPT, training.max_prompt_length) + min(assumed.response, training.max_response_length) / 2
-
-
-def lengths_of(training: Training) -> Iterable[Assumed]:
-    """:data:`LENGTHS`, cut to what an experiment allows, each once."""
-    limit = training.max_response_length
-    return dict.fromkeys(Assumed(min(each.response, limit), min(each.longest, limit)) for each in LENGTHS)
 
 
 def card_seconds(

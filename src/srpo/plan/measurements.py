@@ -1,7 +1,5 @@
-"""What was measured for a plan: finished runs' seconds by phase and the disk's speed; this machine's products."""
+"""What finished runs measured for a plan: seconds by phase, and the speed of the disk."""
 
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,13 +9,11 @@ from statistics import fmean
 from srpo.algorithm.method import Method
 from srpo.cost import memory
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Execution, Experiment, MiniatureModel, ModelledClock, TransformerShape
+from srpo.experiment.config import Experiment, ModelledClock
 from srpo.experiment.step_times import timed_like
 from srpo.files import read_events, read_json
 from srpo.inputs.errors import SrpoError
 from srpo.layout import Layout, RunId
-from srpo.plan.first_gpu import FirstGpu, read_first_gpu
-from srpo.plan.gpus import Gpu
 
 SAME = (
     *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),
@@ -41,7 +37,6 @@ class Measurements:
         longest: by model and method, mean tokens of the longest response of a batch, if the log has it.
         validations: by model, seconds and rollouts of a validation.
         write_bytes_per_second: of checkpoints, the slowest; None if none was timed.
-        first_gpu: the pace of training on a card, if ``bench/first_gpu.py`` measured it.
     """
 
     folders: tuple[Path, ...] = ()
@@ -49,11 +44,6 @@ class Measurements:
     longest: Mapping[tuple[str, str], float] = field(default_factory=dict)
     validations: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     write_bytes_per_second: float | None = None
-    first_gpu: FirstGpu | None = None
-
-    def card_for(self, gpu: Gpu, shape: TransformerShape, execution: Execution) -> Gpu:
-        """A card at the pace that was measured for a shape; as it is if none was."""
-        return self.first_gpu.card_for(gpu, shape, execution) if self.first_gpu else gpu
 
     def of(self, model: str, method: str | None, methods: Mapping[str, Method]) -> tuple[str, Phases] | None:
         """The measured phases of a model's method, or of one with the same passes, and the name of that method.
@@ -83,42 +73,19 @@ class Measurements:
         return name, phases
 
 
-def depends_on_products(experiment: Experiment) -> bool:
-    """Whether it takes as long as a core's matrix products: a modelled clock, and a model that is no miniature."""
-    embedded = experiment.execution.rollout_engine == "embedded"
-    modelled = isinstance(experiment.training.clock, ModelledClock)
-    return embedded and modelled and not all(isinstance(each, MiniatureModel) for each in experiment.models.values())
-
-
-def product_rate_here(experiment: Experiment) -> float | None:
-    """FLOP/s of a core of this machine, if the plan of an experiment depends on it and it can be measured.
-
-    Measured in another process, which takes the memory of torch with it when it ends.
-    """
-    if not depends_on_products(experiment):
-        return None
-    code = f"from srpo.machine import product_rate; print(product_rate({experiment.execution.precision!r}) or '')"
-    measured = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
-    return float(measured) if measured else None
-
-
 def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurements:
     """Read the finished runs of results folders, of the models and methods that are planned.
 
     A run's first step, which compiles kernels, is left out if there is another.
 
     Args:
-        paths: the folders; one may be a file of ``bench/first_gpu.py``.
+        paths: the folders.
 
     Raises:
-        SrpoError: if there are two such files, a folder's clock is modelled, its settings are not those of the planned
+        SrpoError: if a folder's clock is modelled, its settings are not those of the planned
             experiment (:data:`SAME`), or it has no finished run of a model and method that are planned.
     """
-    paths = tuple(paths)
-    of_cards = [path for path in paths if path.is_file()]
-    if len(of_cards) > 1:
-        raise SrpoError(f"--from {of_cards[1]}: a second file; only folders of results can be several")
-    folders = tuple(path for path in paths if path not in of_cards)
+    folders = tuple(paths)
     steps: dict[tuple[str, str], list[Phases]] = defaultdict(list)
     longest: dict[tuple[str, str], list[float]] = defaultdict(list)
     validations: dict[str, list[tuple[float, int]]] = defaultdict(list)
@@ -155,7 +122,6 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
             for model, found in validations.items()
         },
         min(speeds, default=None),
-        *map(read_first_gpu, of_cards),
     )
 
 

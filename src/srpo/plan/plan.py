@@ -24,13 +24,12 @@ from srpo.experiment.config import (
     ModelledClock,
     Training,
     TransformerShape,
-    WallClock,
 )
 from srpo.experiment.step_times import seconds_of_steps, steps_in_seconds, timed_like
 from srpo.layout import RunId
 from srpo.miniature.stored import stored_file
 from srpo.plan.gpus import GPUS, USUAL, Assumed, Gpu, card_seconds, find_gpu, mean_context
-from srpo.plan.measurements import Measurements, depends_on_products
+from srpo.plan.measurements import Measurements
 from srpo.plan.shortages import shortages
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
@@ -50,10 +49,6 @@ SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 MODELLED_SECOND = 5.0
 """Seconds of a core that a second of the modelled clock takes with the miniature's models (docs/speed.md): the clock
 counts FLOPs, and steps of so small a model take most of their time for other things."""
-
-OVERHEAD_SECONDS = 4e-12
-"""Seconds of a core that a FLOP takes besides its matrix product: norms, activations, softmax, optimizer. Measured
-with a model of 135 M parameters, nearly the same in float32 and bfloat16 on three processors (docs/speed.md)."""
 
 WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9)} | dict.fromkeys(("splits", "files"), (9.7e-3, 3.8e-9))
 """CPU seconds of an example of a warm start, and more for each parameter. Of the families: the line through Miniature-S
@@ -75,12 +70,6 @@ REST = "log-probs, teacher, update"
 
 NODE = 8
 """Cards of a node of the paper's size."""
-
-BROKEN_PACE, BROKEN_RUNS = 218 / 41, "6 of 10"
-"""How a published run of SRPO broke: 218 instead of 41 seconds per step from step 220 of 450 on, as its responses grew
-to the limit (xrryyds/SDCL_A_TOKEN, srpo_progress_and_results.md, section 3.3); and how many of that group's runs did,
-by ``reports/reference/reproductions.csv``."""
-
 
 @dataclass(frozen=True)
 class StepTime:
@@ -154,11 +143,6 @@ class RunPlan:
         """Wall time of the run and of its evaluation."""
         return sum(self.seconds.values())
 
-    @property
-    def after_break(self) -> float:
-        """Wall time of the second half of its training and validations, if it does not break."""
-        return sum(self.seconds[part] for part in ("generation", REST, "validation")) / 2
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -172,7 +156,6 @@ class Plan:
         gpu: the card; None without SGLang.
         gpu_chosen: whether nobody named the card.
         assumed: of steps on a card that were not measured.
-        product_rate: FLOP/s of a core of this machine, if the plan depends on it and it was measured.
     """
 
     experiment: Experiment
@@ -182,7 +165,6 @@ class Plan:
     gpu: Gpu | None
     gpu_chosen: bool
     assumed: Assumed
-    product_rate: float | None
 
     @cached_property
     def runs(self) -> list[RunPlan]:
@@ -230,14 +212,6 @@ class Plan:
         return (self.busy_seconds * self.experiment.execution.ranks + sum(self.model_seconds)) / 3600
 
     @property
-    def cards(self) -> dict[str, Gpu]:
-        """By model, the card at the pace that was measured for its shape."""
-        if self.gpu is None:
-            return {}
-        execution = self.experiment.execution
-        return {name: self.measured.card_for(self.gpu, shape, execution) for name, shape in self.shapes.items()}
-
-    @property
     def computed(self) -> dict[str, list[str]]:
         """By model, the methods whose seconds on a card are computed, because nobody measured them."""
         found: dict[str, list[str]] = {}
@@ -246,12 +220,6 @@ class Plan:
             if not run.source.startswith("measured") and run.run.method not in methods:
                 methods.append(run.run.method)
         return {model: methods for model, methods in found.items() if methods}
-
-    @property
-    def can_break_at_a_price(self) -> bool:
-        """Whether a run whose steps grow longer takes more time: its clock counts steps."""
-        counts = not isinstance(self.experiment.training.clock, WallClock) and self.gpu is not None
-        return counts and bool(self.runs)
 
     @property
     def disk_end(self) -> float:
@@ -278,7 +246,7 @@ class Plan:
         generation, rest = course.parts(last)
         step_seconds = (generation + rest) / last
         if course.source == "FLOPs":
-            generation, rest = self._core_seconds(run.model, generation, rest)
+            generation, rest = (self._core_seconds(run.model, part) for part in (generation, rest))
         validations = max(1, math.ceil(int(last) / training.validate_every))
         sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
         evaluated = min(len(budgets), validations)
@@ -308,15 +276,9 @@ class Plan:
             disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + evaluated * sizes.weights,
         )
 
-    def _core_seconds(self, model: str, generation: float, rest: float) -> tuple[float, float]:
-        """What seconds of the modelled clock take on a core of this machine."""
-        definition = self.experiment.models[model]
-        if is_toy(definition):
-            return MODELLED_SECOND * generation, MODELLED_SECOND * rest
-        if self.product_rate is None or isinstance(definition, MiniatureModel):
-            return generation, rest
-        rates, flop = _rates(self.experiment.training), 1 / self.product_rate + OVERHEAD_SECONDS
-        return generation * rates.decode_flops_per_second * flop, rest * rates.dense_flops_per_second * flop
+    def _core_seconds(self, model: str, seconds: float) -> float:
+        """What seconds of the modelled clock take on a core."""
+        return (MODELLED_SECOND if is_toy(self.experiment.models[model]) else 1.0) * seconds
 
     def _base_seconds(self, model: str, benchmark: str) -> float:
         """Wall time of the evaluation of an untrained model, whose responses take as long as GRPO's."""
@@ -347,8 +309,7 @@ class Plan:
             return StepTime(phases["generate"], rest, "measured" if name == method else f"measured, {name}")
         shape, training = self.shapes[model], experiment.training
         if self.gpu is not None:
-            card = self.measured.card_for(self.gpu, shape, experiment.execution)
-            parts = card_seconds(card, shape, training, experiment.execution, definition, self.assumed)
+            parts = card_seconds(self.gpu, shape, training, experiment.execution, definition, self.assumed)
             return StepTime(*parts, self.gpu.name)
         return StepTime(*_modelled_step(experiment, shape, definition), "FLOPs")
 
@@ -368,7 +329,7 @@ class Plan:
             decode = model_cost(shape).decode_flops([training.max_prompt_length], [training.max_response_length])
             seconds = modelled_seconds(_rates(training), rollouts * decode, 0.0)
             toy = is_toy(experiment.models[model])  # a toy's clock counts training seconds; sampling takes less
-            return seconds if toy else self._core_seconds(model, seconds, 0.0)[0]
+            return seconds if toy else self._core_seconds(model, seconds)
         in_training = batch, training.questions_per_batch * training.rollouts_per_question
         seconds, known = self.measured.validations.get(model, in_training)
         servers = execution.ranks // execution.rollout_tensor_parallel
@@ -387,7 +348,6 @@ def make_plan(
     measured: Measurements = NOTHING,
     gpu: str | None = None,
     assumed: Assumed = USUAL,
-    product_rate: float | None = None,
 ) -> Plan:
     """Compute what an experiment needs.
 
@@ -395,21 +355,15 @@ def make_plan(
         experiment: resolved.
         nodes: how many runs there are at a time.
         measured: of finished runs with the same settings.
-        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: the card of
-            ``measured.first_gpu``, or :func:`default_gpu`.
+        gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: :func:`default_gpu`.
         assumed: of these steps.
-        product_rate: FLOP/s of a core (:func:`srpo.plan.measurements.product_rate_here`), for experiments that depend
-            on it; without it, a second of their clock is counted as a second of a core.
 
     Raises:
         SrpoError: if the shape of a model, or the card, is not known.
     """
-    if gpu is None and measured.first_gpu:
-        gpu = measured.first_gpu.card
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
-    product_rate = product_rate if depends_on_products(experiment) else None
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
-    return Plan(experiment, shapes, nodes, measured, card, gpu is None, assumed, product_rate)
+    return Plan(experiment, shapes, nodes, measured, card, gpu is None, assumed)
 
 
 def default_gpu(experiment: Experiment) -> Gpu | None:

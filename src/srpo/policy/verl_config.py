@@ -13,7 +13,7 @@ from verl.utils.device import get_device_name
 
 from srpo.experiment.config import Execution, Experiment, RunSpec
 from srpo.inputs.errors import SrpoError
-from srpo.inputs.mistakes import hint, nearest
+from srpo.inputs.mistakes import hint
 from srpo.inputs.schema import flattened
 from srpo.machine import gpu_memory
 from srpo.policy.shared_prompts import SHARED_PROMPTS
@@ -102,7 +102,7 @@ def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
             known = [*flattened(cast(dict[str, Any], OmegaConf.to_container(config)))]
             for key, _ in theirs:
                 if not key.startswith("+") and OmegaConf.select(config, key, default=_MISSING) is _MISSING:
-                    near = hint(nearest(key, known)) or "; a new one begins with +"
+                    near = hint(key, known) or "; a new one begins with +"
                     raise SrpoError(f"execution.verl_overrides: {key}: verl has no such key{near}")
             overrides = [f"{key}={value}" for key, value in (*ours, *theirs)]
             try:

@@ -16,7 +16,7 @@ from srpo.experiment.config import (
     MiniatureBenchmark,
     ReasoningGymBenchmark,
 )
-from srpo.experiment.rows import Row, check_responses, doubts, parse_rows, read_file
+from srpo.experiment.rows import Row, check_responses, parse_rows, read_file
 from srpo.files import default_cache
 from srpo.inputs.errors import SrpoError
 from srpo.miniature import families
@@ -119,8 +119,6 @@ def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
         raise SrpoError(f"{path}: it has changed since the experiment was read; start again")
     rows = parse_rows(content, str(path), benchmark.columns)
     check_responses(benchmark.reward, rows)
-    for line in doubts(benchmark.reward, rows, split):
-        _log.warning("%s: %s", path, line)
     return rows
 
 

@@ -13,7 +13,7 @@ from srpo.experiment.config import ReasoningGymBenchmark
 from srpo.experiment.rows import Row
 from srpo.imports import import_optional
 from srpo.inputs.errors import SrpoError
-from srpo.inputs.mistakes import hint, nearest
+from srpo.inputs.mistakes import hint
 from srpo.rewards import REASONING_GYM
 
 INSTRUCTION = """Given a question, find the answer. Respond in the following format:
@@ -41,11 +41,11 @@ def task_rows(benchmark: ReasoningGymBenchmark) -> dict[str, list[Row]]:
     where = f"benchmark {benchmark.name}: task = {benchmark.task}"
     known = import_optional(f"{REASONING_GYM[0]}.factory", REASONING_GYM[1]).DATASETS
     if benchmark.task not in known:
-        raise SrpoError(f"{where}: reasoning-gym has no such task{hint(nearest(benchmark.task, known))}")
+        raise SrpoError(f"{where}: reasoning-gym has no such task{hint(benchmark.task, known)}")
     settings = [field.name for field in fields(known[benchmark.task][1])]
     for key in [key for key in benchmark.settings if key not in settings]:
         raise SrpoError(
-            f"{where}: settings.{key}: unknown key{hint(nearest(key, settings))}; it has {', '.join(settings)}"
+            f"{where}: settings.{key}: unknown key{hint(key, settings)}; it has {', '.join(settings)}"
         )
     needed = benchmark.train_questions + benchmark.test_questions
     try:

@@ -85,35 +85,6 @@ def test_measured_seconds_take_the_place_of_the_papers(measured: Measurements) -
     assert grpo.seconds["checkpoints"] == pytest.approx(complete + 0.25 * 144 * size.weights / speed)
 
 
-def test_what_was_not_measured_stays_the_papers_and_says_so(measured: Measurements) -> None:
-    planned = plan.make_plan(PAPER, measured=measured)
-    sources = {(run.run.model, run.run.method): run.source for run in planned.runs}
-    assert sources["qwen3-4b", "srpo"] == "measured"
-    assert sources["qwen3-8b", "srpo"] == sources["qwen3-8b", "advantage_mix"] == "h100"
-    text = plan_text.render(planned)
-    assert "qwen3-4b, srpo: 50 s per step (generate 36, reward 1, log_prob 3, teacher 2, update 8)" in text
-    assert "longest response of a batch 2500 tokens" in text
-    assert "Seconds per step: from the data sheet of h100" in text
-    assert "Measured: nothing" not in text
-    later = "Measured: nothing. srpo rehearse paper, then srpo plan paper --from results/paper-rehearsal."
-    assert later in plan_text.render(plan.make_plan(PAPER))
-
-
-def test_the_methods_that_no_rehearsal_measured_are_named(
-    tmp_path: Path, measured: Measurements, capsys: pytest.CaptureFixture[str]
-) -> None:
-    planned = plan.make_plan(PAPER, measured=measured)
-    own = "grpo, sdpo, srpo, srpo_without_weighting, advantage_mix, sdpo_failed_only and sdpo_correct_only"
-    assert f"\n- Not measured: qwen3-8b, {own}.\n" in plan_text.render(planned)
-    assert "Not measured" not in plan_text.render(plan.make_plan(PAPER))
-
-    papers = str(rehearse(tmp_path / "paper", rehearsed("qwen3-4b", ["sdpo", "srpo"])))
-    whole = str(rehearse(tmp_path / "arms", rehearsal(ARMS)))
-    for folder, times in ((papers, 1), (whole, 0)):
-        assert cli.main(["plan", "paper-arms", "--from", folder]) == 0
-        assert capsys.readouterr().out.count("- Not measured: qwen3-4b, grpo_at_srpo_settings") == times
-
-
 def test_a_method_is_counted_like_the_measured_one_with_its_passes(tmp_path: Path) -> None:
     measured = read_measurements([rehearse(tmp_path, rehearsed("qwen3-4b", ["srpo"]))], PAPER)
     assert measured.of("qwen3-4b", "srpo_without_weighting", PAPER.methods)[0] == "srpo"

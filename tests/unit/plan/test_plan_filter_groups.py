@@ -57,14 +57,6 @@ def test_measured_seconds_of_a_plain_method_are_taken_as_often_and_never_the_oth
     assert own.of("qwen3-8b", PLAIN, methods) is None
 
 
-def test_the_plan_says_that_it_is_a_bound() -> None:
-    said = "grpo_filter_groups: a step generates 3 times, its bound"
-    assert said in plan_text.render(plan.make_plan(paper()))
-    assert "its bound" not in plan_text.render(
-        plan.make_plan(load_experiment(CONFIGS / "experiments" / "embedded.yaml"))
-    )
-
-
 def test_the_papers_clock_has_no_second_generation() -> None:
     with pytest.raises(SrpoError, match=r"methods\.grpo_filter_groups\.filter_groups: .*; use wall or modelled"):
         experiment("paper-calibrated", "qwen3-8b", "sdpo/chemistry")

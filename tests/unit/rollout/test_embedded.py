@@ -487,7 +487,7 @@ def test_from_pretrained_errors(tmp_path, model):
         ({"use_sliding_window": True}, "use_sliding_window = True"),
         ({"attention_bias": True}, "attention_bias = True"),
         ({"mlp_bias": True}, "mlp_bias = True"),
-        ({"rope_parameters": None}, "rope_theta = None: give a number"),
+        ({"rope_parameters": None}, "rope_theta = None: Input should be a valid number"),
         ({"head_dim": None}, "head_dim"),
         ({"vocab_size": None}, "vocab_size"),
     ],

@@ -140,16 +140,5 @@ def test_without_the_package_the_line_says_how_to_install_it(monkeypatch):
     assert (ROOT / "envs" / "reasoning-gym.txt").is_file()
 
 
-def test_a_missing_package_that_it_needs_is_the_one_to_install(monkeypatch, tmp_path):
-    (tmp_path / "needs_others.py").write_text("import six_of_them.moves\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    command = r"run: python -m pip install -c envs/embedded\.txt -c envs/reasoning-gym\.txt six_of_them$"
-    with pytest.raises(SrpoError, match=rf"^package needs_others: cannot be imported \(.*six_of_them.*\); {command}"):
-        import_optional("needs_others", REASONING_GYM[1])
-    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(SrpoError, match=rf"-r {re.escape(REASONING_GYM[1])}$"):
-        import_optional("reasoning_gym.factory", REASONING_GYM[1])
-
-
 def test_the_instruction_asks_for_what_the_reward_reads():
     assert "<answer>\n...\n</answer>" in INSTRUCTION

@@ -3,7 +3,7 @@
 Each figure has a frame (``curves.py``), a function that draws it (``drawing.py``) and a caption (``captions.py``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -46,8 +46,6 @@ class FigureSpec:
     data: Callable[[Results], pd.DataFrame]
     draw: Callable[[str, Results, pd.DataFrame], Figure]
     caption: Callable[[Results, pd.DataFrame], str]
-    metrics: Callable[[Results], Mapping[str, list[str]]] = lambda results: {}
-    """The step metrics that the figure needs, each with the methods that log it."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +132,7 @@ def _routed(results: Results) -> list[str]:
 def _metrics(name: str, title: str, methods: Methods, lines: LinesByMethod | LinesBySeries, what: str) -> FigureSpec:
     data = lambda results: metric_curves(results, methods(results), lines.series)  # noqa: E731
     clock = isinstance(lines, LinesByMethod) and lines.against == "clock"
-
-    def metrics(results: Results) -> dict[str, list[str]]:
-        used = {name: {None, *results.experiment.methods[name].branches} for name in methods(results)}
-        return {s.metric: [name for name in used if s.branch in used[name]] for s in lines.series.values()}
-
-    return FigureSpec(name, title, data, lines.draw, partial(metric_caption, what, clock), metrics)
+    return FigureSpec(name, title, data, lines.draw, partial(metric_caption, what, clock))
 
 
 def _percent(metric: str) -> Series:

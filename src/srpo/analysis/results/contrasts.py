@@ -133,18 +133,6 @@ def over_benchmarks(values: Sequence[float]) -> Estimate | None:
     return Estimate(mean, "benchmark", len(values), error, len(values) - 1)
 
 
-def independent_difference(one: Estimate, other: Estimate) -> Estimate:
-    """``one`` minus ``other`` if questions and runs are different: the variances are added."""
-    same = one.sampling_unit == other.sampling_unit
-    over: SamplingUnit = one.sampling_unit if same else "question"
-    value, count = one.value - other.value, min(one.count, other.count)
-    if not (one.has_interval and other.has_interval):
-        return Estimate(value, over, count, reason=one.reason or other.reason)
-    variances = [one.error**2, other.error**2]
-    dof = sum(variances) ** 2 / (variances[0] ** 2 / one.dof + variances[1] ** 2 / other.dof)
-    return Estimate(value, over, count, math.sqrt(sum(variances)), dof)
-
-
 def _check(strata: Sequence[Sequence[Arm]], paired: bool) -> None:
     if not strata or not all(strata) or any(0 in arm.values.shape for arms in strata for arm in arms):
         raise SrpoError("contrast without scores: give at least one run of each method on at least one benchmark")

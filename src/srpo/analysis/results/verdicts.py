@@ -118,14 +118,6 @@ def overall(verdicts: list[Verdict]) -> Verdict:
     return "not testable here" if "not testable here" in verdicts else "not tested"
 
 
-def contains_the_papers(claim: Claim, outcome: Outcome) -> dict[str, bool]:
-    """Whether the interval contains the paper's value, by the paper's model; empty without a number or an interval."""
-    estimate = outcome.estimate
-    if isinstance(claim.paper, str) or estimate is None or not estimate.has_interval:
-        return {}
-    return {model: estimate.low <= value <= estimate.high for model, value in claim.paper.items()}
-
-
 # ---------------------------------------------------------------- from numbers to verdicts
 
 

@@ -3,18 +3,14 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from srpo.analysis.results.titles import MISSING
 
 EXCERPT = 240
 """Maximum number of characters that a cell shows."""
-
-
-MOST_COLUMNS = 10
-"""Columns of numbers with intervals that fit on a screen of 1300 pixels and on paper."""
 
 
 @dataclass(frozen=True)
@@ -59,31 +55,6 @@ class Grid:
         if not any(group for group, _ in self.columns):
             return []
         return [(group, len(list(members))) for group, members in groupby(self.columns, key=lambda c: c[0])]
-
-    def parts(self, most: int = MOST_COLUMNS) -> list["Grid"]:
-        """Grids of at most ``most`` columns, one below the other, cut between groups; text breaks its lines instead."""
-        if len(self.columns) <= most or not self.numeric:
-            return [self]
-        sizes = [size for _, size in self.groups] or [1] * len(self.columns)
-        starts = [0]
-        for end, size in zip(accumulate(sizes), sizes, strict=True):
-            if end - starts[-1] > most and end - size > starts[-1]:
-                starts.append(end - size)
-        ends = [*starts[1:], len(self.columns)]
-        return [self._columns(low, high) for low, high in zip(starts, ends, strict=True)]
-
-    def _columns(self, low: int, high: int) -> "Grid":
-        rows = []
-        for row in self.rows:
-            places = accumulate((cell.span for cell in row.cells), initial=0)
-            rows.append(replace(row, cells=[c for c, at in zip(row.cells, places, strict=False) if low <= at < high]))
-        return replace(self, columns=self.columns[low:high], rows=rows)
-
-    def cells_by_group(self, row: Row) -> list[tuple[Cell, bool]]:
-        """The cells of ``row``, each with a flag: whether it is the first one of its column group."""
-        starts = {0, *accumulate(span for _, span in self.groups)} if self.groups else set()
-        places = accumulate((cell.span for cell in row.cells), initial=0)
-        return [(cell, place in starts and place > 0) for cell, place in zip(row.cells, places, strict=False)]
 
 
 def number(value: float | None, digits: int = 1, sign: bool = False) -> str:

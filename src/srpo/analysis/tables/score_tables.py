@@ -61,8 +61,7 @@ def main_table(results: Results) -> Table:
         + " An interval of an in-training maximum takes the selected validation as given.",
         *comparability(results),
     ]
-    first = shown.index(Scores.of(results).deciding)
-    return Table("table1", "Scores within each budget (the paper's table 1)", notes, frame, _SCORE_DIGITS, grids, first)
+    return Table("table1", "Scores within each budget (the paper's table 1)", notes, frame, _SCORE_DIGITS, grids)
 
 
 def ends_table(results: Results) -> Table:

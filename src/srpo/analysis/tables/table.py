@@ -19,10 +19,7 @@ NOT_COMPARABLE = "Models, questions or budgets are not the paper's: the numbers 
 
 @dataclass(frozen=True)
 class Table:
-    """One table: ``frame`` is written as CSV with ``digits`` decimals by column, ``grids`` for reading.
-
-    The page opens with the grid of number ``first``.
-    """
+    """One table: ``frame`` is written as CSV with ``digits`` decimals by column, ``grids`` for reading."""
 
     name: str
     title: str
@@ -30,7 +27,6 @@ class Table:
     frame: pd.DataFrame
     digits: dict[str, int]
     grids: list[Grid]
-    first: int = 0
 
     @property
     def nothing(self) -> str:

@@ -11,9 +11,7 @@ import pytest
 import yaml
 from null_experiment import Null
 
-from srpo.analysis.report.first_look import answers
-from srpo.analysis.report.page import _provenance
-from srpo.analysis.report.summary import registered
+from srpo.analysis.report import provenance, registered
 from srpo.analysis.results import registered as module
 from srpo.analysis.results.claims import load_claims
 from srpo.analysis.results.clocks import CLOCKS, clock_frame
@@ -70,7 +68,7 @@ def written(tmp_path, monkeypatch):
     def write(**changes):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
         path.write_text(yaml.safe_dump(CONTENT | changes))
-        for part in ("results.verdicts", "report.summary", "report.first_look", "report.page"):
+        for part in ("results.verdicts", "report"):
             monkeypatch.setattr(
                 f"srpo.analysis.{part}.registration_of", lambda experiment: registration_of(experiment, path)
             )
@@ -97,7 +95,7 @@ def test_the_report_has_date_checksum_and_departures(results, written):
     path = written()
     (said,) = registered(results)
     assert "registered on 2026-01-02, before the first run" in said
-    assert ("SHA-256 of that file", hashlib.sha256(path.read_bytes()).hexdigest()) in _provenance(results)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in dict(provenance(results))["registered"]
     written(base_models=[1, 2, 3, 4], clock="modelled")
     departures = registered(results)[1]
     assert "base models: [1, 2, 3], registered [1, 2, 3, 4]" in departures
@@ -109,29 +107,12 @@ def test_the_report_has_date_checksum_and_departures(results, written):
     assert registered(other) == []
 
 
-def test_the_first_screen_names_the_other_registered_clocks_with_their_differences(results, written):
-    """They stand beside those of the deciding clock, refuted ones too; without a registration there is no sentence."""
-    assert not [sentence for sentence in answers(results, findings(results)) if "registered clocks" in sentence]
-    written(alternatives=["steps", "generated tokens"])
-    (said,) = (sentence for sentence in answers(results, findings(results)) if "registered clocks" in sentence)
-    assert said.startswith("Under the other registered clocks (steps and generated tokens), which decide nothing, by")
-    frame = clock_frame(results).set_index(["clock", "method", "other"])
-    for pair, title in ((("srpo", "grpo"), "SRPO − GRPO"), (("grpo", "sdpo"), "GRPO − SDPO")):
-        rows = [frame.loc[(clock, *pair)] for clock in ("steps", "generated tokens")]
-        ends = (number(end, sign=True) for end in sorted(row["difference"] for row in rows))
-        assert f"{title} is {span(*ends)} points (" in said
-        for row in rows:
-            assert row["difference_low"] <= 0 <= row["difference_high"]  # so each is named
-    assert said.count("interval around 0: steps and generated tokens") == 3
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score": "resampled"}, "score = 'resampled': input should be 'cross_fitted'"),
+        ({"score": "resampled"}, "score = 'resampled': Input should be 'cross_fitted'"),
         ({"claims": {"x": {"terms": [[1, "srpo", "early"]], "above": 0}}}, "term srpo early: kind score allows"),
         ({"claims": {"x": {"terms": [[1, "srpo", "last"]]}}}, "claims.x = .*: give above, below or within"),
-        ({"commit": "abc"}, "commit = 'abc': give the 40 digits"),
     ],
 )
 def test_what_cannot_be_is_named(tmp_path, changes, message):

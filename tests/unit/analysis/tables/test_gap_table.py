@@ -12,7 +12,7 @@ from report_cases import EXPERIMENT, MODEL
 from run_files import write_evaluation, write_gap
 from synthetic import tiny_of, write_results
 
-from srpo.analysis.report.page import render
+from srpo.analysis.report import render
 from srpo.analysis.results.before_training import gain, held
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.scores import Scores

@@ -1,40 +1,11 @@
-"""Sentences on which differences the seeds of an experiment resolve: measured, or assumed before there are runs."""
+"""Sentences on which differences the planned seeds would resolve, before there are runs."""
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from srpo.analysis.results.estimates import LEVEL, Estimate
 from srpo.analysis.results.power import ASSUMED_RUN_SD, EFFECT, MAX_SEEDS, assumed, half_width, seeds_needed
 from srpo.layout import RunId
-from srpo.text import joined, plural, span
-
-
-def measured_sentences(estimates: Sequence[Estimate]) -> list[str]:
-    """What the runs of these contrasts resolve, as a range over the contrasts, and what more runs would.
-
-    Args:
-        estimates: of the primary claims of one model, each with several runs of every method.
-    """
-    variances = [estimate.variance for estimate in estimates if estimate.variance is not None]
-    if not variances:
-        return []
-    seeds = min(estimate.count for estimate in estimates)
-    runs = "base models" if any(estimate.paired for estimate in estimates) else "seeds"
-    corrected = 1 - (1 - LEVEL) / len(variances)
-
-    def resolved(number: int, level: float = LEVEL) -> str:
-        widths = [half_width(variance, number, level) for variance in variances]
-        return f"±{span(f'{min(widths):.1f}', f'{max(widths):.1f}')}"
-
-    needed = [seeds_needed(variance, EFFECT) or math.inf for variance in variances]
-    numbers = span(f"{min(needed):g}", f"{max(needed):g}").replace("inf", f"more than {MAX_SEEDS}")
-    at_holm = f" (at the first step of Holm's correction {resolved(seeds, corrected)})" if len(variances) > 1 else ""
-    return [
-        f"Measured on {plural(len(variances), 'primary difference')}: {seeds} {runs} resolve {resolved(seeds)} points"
-        f"{at_holm}, {seeds + 1} would resolve {resolved(seeds + 1)}.",
-        f"An effect as small as the paper's +{EFFECT} for weighting would need {numbers} {runs} (80 % power).",
-    ]
+from srpo.text import joined
 
 
 def methods_by_seeds(runs: Iterable[RunId], titles: Mapping[str, str]) -> list[tuple[int, list[str]]]:

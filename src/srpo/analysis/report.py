@@ -1,0 +1,211 @@
+"""The report: one HTML page of verdicts, tables and figures. It makes no request and runs no script."""
+
+import base64
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from srpo.analysis.figures.registry import FigureData, figure_data
+from srpo.analysis.outline import COST_TABLES, sections_of
+from srpo.analysis.results.load import RUN_KEY, Results, records
+from srpo.analysis.results.matrix import BASE, planned, repeated_runs
+from srpo.analysis.results.registered import registration_of
+from srpo.analysis.results.scores import Scores
+from srpo.analysis.results.titles import benchmark_title, method_title, run_title
+from srpo.analysis.results.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
+from srpo.analysis.tables.grid import interval, number
+from srpo.analysis.tables.registry import MEASURED, build_tables
+from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
+from srpo.files import write_text
+from srpo.repository import REPORTS
+from srpo.rewards import shown_answer
+from srpo.text import minus, plural, printable
+
+
+def write_report(results: Results, out_path: Path, figures_dir: Path | None = None) -> None:
+    """Write the page, and its first lines as an ``.rst`` file next to it, which ``snakemake --report`` shows.
+
+    Args:
+        figures_dir: where the figures were written; by default ``figures/`` next to the page.
+    """
+    write_text(out_path, render(results, figures_dir or out_path.parent / "figures"))
+    write_text(out_path.with_suffix(".rst"), "\n\n".join(first_lines(results, findings(results))) + "\n")
+
+
+def render(results: Results, figures_dir: Path) -> str:
+    """The page as text."""
+    found = findings(results)
+    rows = [claim_row(finding, results) for finding in found if finding.asked or not finding.claim.ours]
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(REPORTS),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {"printable": printable, "minus": minus}
+    return templates.get_template("report.html.j2").render(
+        experiment=results.experiment,
+        css=jinja2.utils.markupsafe.Markup((REPORTS / "report.css").read_text()),
+        sections=sections_of(results.experiment, bool(results.gaps)),
+        first_lines=first_lines(results, found),
+        claims=rows,
+        remarks=remarks(results),
+        tables=build_tables(results) | {name: MEASURED[name](results) for name in COST_TABLES},
+        figures=figure_data(results),
+        images={name: _image(drawn, figures_dir) for name, drawn in figure_data(results).items()},
+        examples=_examples(results),
+        provenance=provenance(results),
+    )
+
+
+def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
+    """What was run, the count of verdicts, and what was registered."""
+    experiment, runs = results.experiment, results.experiment.runs()
+    what = {"model": experiment.models, "benchmark": experiment.benchmarks, "method": experiment.methods}
+    counts = ", ".join(plural(len(there), name) for name, there in what.items())
+    missing, clock = missing_runs(results), experiment.training.clock.kind
+    lines = [
+        f"{plural(len(runs), 'run')} of {counts}{'; a toy' * experiment.is_toy}. "
+        f"A budget is {BUDGET_IS[clock]}.",
+    ]
+    if missing:
+        lines.append(f"Interim: {missing} of {plural(len(runs), 'planned run')} not finished.")
+    for kind, family in (
+        ("primary claim", [f for f in found if f.claim.primary]),
+        ("own question", [f for f in found if f.asked]),
+    ):
+        verdicts = Counter(finding.verdict for finding in family if not finding.same)
+        if verdicts:
+            said = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict])
+            lines.append(f"{plural(sum(verdicts.values()), kind)}: {said}.")
+    return lines + registered(results)
+
+
+def registered(results: Results) -> list[str]:
+    """When the analysis of this experiment was registered, and what departs from it."""
+    registration = registration_of(results.experiment)
+    if registration is None:
+        return []
+    departures = registration.departures(results.experiment)
+    said = f"Claims and analysis were registered on {registration.date}, before the first run."
+    return [said] + [f"Other than registered: {'; '.join(departures)}."] * bool(departures)
+
+
+# ---------------------------------------------------------------- claims
+
+
+def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
+    """A claim as the page shows it: ``here`` has a line for each model."""
+    here = [
+        {"model": results.experiment.models[outcome.model].title, **_found(outcome, finding)}
+        for outcome in finding.outcomes
+    ]
+    return {"finding": finding, "here": here, "verdict": "same claim" if finding.same else finding.verdict}
+
+
+def _found(outcome: Outcome, finding: Finding) -> dict[str, str]:
+    """The number with its interval, and what it rests on; or why there is none."""
+    claim, estimate = finding.claim, outcome.estimate
+    if estimate is None:
+        return {"text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
+    ends = interval(estimate.low, estimate.high, claim.digits, claim.signed) if estimate.covers_runs else ""
+    over = [_OVER[estimate.meaning.removesuffix(", run SD")].format(estimate.count)] if estimate.covers_runs else []
+    if outcome.benchmarks > 1:
+        over.append(f"its own interval on {outcome.holding} of {outcome.benchmarks} benchmarks")
+    text = f"{number(estimate.value, claim.digits, claim.signed)} {claim.unit}"
+    return {
+        "text": text,
+        "interval": ends,
+        "over": "; ".join(filter(None, (*over, outcome.reason))),
+        "verdict": outcome.verdict,
+    }
+
+
+_OVER = {
+    "base model and question": "over {} base models and the test questions",
+    "base model": "over {} base models",
+    "run": "of {} runs",
+    "seed and question": "over {} seeds per method and the test questions",
+    "seed": "over {} seeds per method",
+    "question": "over {} questions",
+}
+"""What an interval covers, by :attr:`~srpo.analysis.results.estimates.Estimate.meaning`."""
+
+
+# ---------------------------------------------------------------- remarks, samples, provenance
+
+
+def remarks(results: Results) -> list[str]:
+    """What a reader should know of these runs: other questions or settings, early ends, one run under two seeds."""
+    found = [
+        f"Runs on {benchmark_title(results, name)} are not compared: {what}."
+        for name, what in Scores.of(results).incomparable.items()
+    ]
+    for names in results.experiment.same_tests:
+        found.append(f"The same test questions, which an average counts again: {', '.join(names)}.")
+    for key, seed in repeated_runs(results).items():
+        found.append(f"{run_title(results, *key)} has the logs of seed {seed} and is not counted.")
+    last = max(results.experiment.training.budget_seconds.values())
+    for run in records(results.runs[results.runs["clock"] < last]):
+        if run["stopped_by"] in ("alarm", "max_steps"):
+            name = run_title(results, *(run[key] for key in RUN_KEY))
+            found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
+    for id, spec in results.specs.items():
+        if differs := changed(filled_in(spec), results.experiment.run(id).model_dump(mode="json")):
+            found.append(f"{run_title(results, *id.model_dump().values())} has other settings: {listed(differs)}.")
+    for (model, benchmark), lengths in results.lengths.items():
+        for split, of in (lengths.get("splits") or {}).items():
+            if left := len(of["left_out"]):
+                place = run_title(results, model, benchmark)
+                limit = f"{of['questions']} {split} questions are longer than {lengths['max_prompt_length']} tokens"
+                found.append(f"{place}: {left} of {limit} and left out.")
+    if any(str(record.get("commit")).endswith("-dirty") for record in results.provenance.values()):
+        found.append("Some runs were made with uncommitted changes.")
+    return found
+
+
+def _examples(results: Results) -> list[dict[str, Any]]:
+    """The first sample of the first test question of every model and benchmark, by method."""
+    *_, budget = results.experiment.training.budget_seconds
+    samples = results.samples[results.samples["budget"].isin([BASE, budget])]
+    found = []
+    for (model, benchmark), here in samples.groupby(["model", "benchmark"], sort=False):
+        first = records(here.sort_values(["question", "seed"], kind="stable").head(1))[0]
+        of_question = here[here["question"] == first["question"]].sort_values("seed", kind="stable")
+        sampled = {row["method"]: row for row in records(of_question.drop_duplicates("method"))}
+        there = [name for name in (BASE, *planned(results, str(model))) if name in sampled]
+        answers = [(method_title(results, name), sampled[name]) for name in there]
+        truth = shown_answer(results.experiment.benchmarks[str(benchmark)].reward, first["ground_truth"])
+        heading = run_title(results, model, benchmark)
+        found.append({"heading": heading, "prompt": first["prompt"], "ground_truth": truth, "answers": answers})
+    return found
+
+
+def provenance(results: Results) -> list[tuple[str, str]]:
+    """The origin of the runs, and the command that makes them again; several values where runs differ."""
+    origins = list(results.provenance.values())
+    keys = ("srpo", "commit", "python", "machine", "processor", "cores")
+    facts = [("trained", results.trained), *((key, _distinct(origin.get(key) for origin in origins)) for key in keys)]
+    packages = sorted({name for origin in origins for name in origin.get("packages") or {}})
+    facts += [(name, _distinct((origin.get("packages") or {}).get(name) for origin in origins)) for name in packages]
+    if (registration := registration_of(results.experiment)) is not None:
+        facts.append(("registered", f"{registration.date}, commit {registration.commit}, SHA-256 {registration.sha256}"))
+    seconds = results.runs["wall_seconds"].sum()
+    facts += [("training", f"{seconds:,.0f} s of wall time"), ("again", f"snakemake --configfile {results.root}/experiment.yaml")]
+    return [(title, value) for title, value in facts if value not in ("", "None")]
+
+
+def _distinct(values: Iterable[object]) -> str:
+    return "; ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def _image(drawn: FigureData, folder: Path) -> str:
+    """The figure as a data URI; empty if it has no data."""
+    path = folder / f"{drawn.spec.name}.png"
+    if drawn.frame.empty or not path.is_file():
+        return ""
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"

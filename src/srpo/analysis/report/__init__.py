@@ -1,1 +1,0 @@
-"""Wing of the report: claims, sentences and the page. Imports the other wings."""
