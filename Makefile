@@ -110,7 +110,7 @@ test-faults: env ## run the tests that kill runs, damage files, and fill the dis
 	PYTHONPATH="$(abspath $(VENV))/slurm$${PYTHONPATH:+:$$PYTHONPATH}" $(BIN)/python -m pytest -m fault $(PYTEST)
 
 # Not in the environment: verl 0.9.1 imports from TRL, if it is there, what TRL 1.16 does not have.
-test-trl: env ## run the tests of srpo.trl, with TRL in a folder that only they use
+test-trl: env ## run the tests of srpo.hosts.trl, with TRL in a folder that only they use
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/trl $$(grep '^trl==' envs/peers.txt)
 	PYTHONPATH="$(abspath $(VENV))/trl$${PYTHONPATH:+:$$PYTHONPATH}" \
 		$(BIN)/python -m pytest tests/integration/test_trl.py $(PYTEST)

@@ -1,6 +1,6 @@
 """What ``pyproject.toml`` cannot say: the data folders of a built package, and the page that a package index shows.
 
-An editable installation needs no copy of the folders: :mod:`srpo.repository` finds them in the checkout.
+An editable installation needs no copy of the folders: :mod:`srpo.ground.repository` finds them in the checkout.
 """
 
 import os
@@ -12,7 +12,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-FOLDERS = ("configs", "reports")  # as srpo.repository.DATA_FOLDERS, which has a test
+FOLDERS = ("configs", "reports")  # as srpo.ground.repository.DATA_FOLDERS, which has a test
 IN_THE_CLONE = ("stored",)  # base models: who trains works in a clone
 
 

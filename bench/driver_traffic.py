@@ -24,14 +24,14 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from verl.utils import tensordict_utils as tu
 
 from srpo.algorithm.rollouts import Rollouts
-from srpo.cost.flops import ModelCost, model_cost
-from srpo.cost.memory import shape_of
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import RunSpec, Training
+from srpo.experiment.flops import ModelCost, model_cost
+from srpo.experiment.memory import shape_of
+from srpo.ground.repository import CONFIGS
 from srpo.policy import platform as _platform  # noqa: F401  verl was imported before it could find it
 from srpo.policy.batches import jagged
 from srpo.policy.kept_log_probs import KeptLogProbs
-from srpo.repository import CONFIGS
 from srpo.training.batch import Batch
 from srpo.training.step import Step
 

@@ -35,16 +35,16 @@ import yaml
 import srpo.policy  # noqa: F401  before any import of verl, which picks its platform then
 from srpo.algorithm.rollouts import Rollouts
 from srpo.algorithm.teacher import Live
-from srpo.benchmarks.prompts import student_prompts
-from srpo.benchmarks.splits import Question, write_split
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import LocalModel, RunSpec
-from srpo.files import read_events, read_json, write_json
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout
-from srpo.machine import check_products
-from srpo.repository import CONFIGS, ROOT
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events, read_json, write_json
+from srpo.ground.layout import Layout
+from srpo.ground.machine import check_products
+from srpo.ground.repository import CONFIGS, ROOT
+from srpo.questions.prompts import student_prompts
+from srpo.questions.splits import Question, write_split
 
 PACKAGES = ("torch", "transformers", "verl", "tensordict", "ray", "numpy", "triton", "flash-attn", "sglang")
 
@@ -201,7 +201,7 @@ def _draw_model(folder: Path, sizes: Result) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-    from srpo.miniature.tokenizer import CHAT_TEMPLATE
+    from srpo.starts.make_tokenizer import CHAT_TEMPLATE
 
     config = AutoConfig.for_model(**sizes, max_position_embeddings=2**15, eos_token_id=1, pad_token_id=2)
     torch.manual_seed(0)
@@ -341,8 +341,8 @@ def _training_spec(options: Options, method: str) -> RunSpec:
 
 def _build_toy(spec: RunSpec, layout: Layout) -> None:
     """The splits and the stored base model of the demo."""
-    from srpo.models import build_model
-    from srpo.sources.build import build_split
+    from srpo.starts import build_model
+    from srpo.starts.data import build_split
 
     for split in ("train", "test"):
         questions = build_split(spec.benchmark, split)

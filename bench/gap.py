@@ -20,18 +20,18 @@ from typing import Any
 
 import pandas as pd
 
+from srpo.analysis.published import unpacked
 from srpo.analysis.results.before_training import METHODS, gain
 from srpo.analysis.results.gap import as_json, gap_estimates
 from srpo.analysis.results.load import Results, load_results
-from srpo.benchmarks.splits import write_split
-from srpo.evaluation.self_teacher import sample_teacher
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.files import read_json, write_json
-from srpo.layout import Layout
-from srpo.models import build_model
-from srpo.publish.published import unpacked
-from srpo.sources.build import build_split
+from srpo.ground.files import read_json, write_json
+from srpo.ground.layout import Layout
+from srpo.questions.splits import write_split
+from srpo.starts import build_model
+from srpo.starts.data import build_split
+from srpo.training.self_teacher import sample_teacher
 
 CSV = Path(__file__).with_suffix(".csv")
 QUESTIONS = 48

@@ -1,4 +1,4 @@
-"""Trains SRPO from the same base model here and in TRL (``srpo.trl``), and compares rewards of steps and final scores.
+"""Trains SRPO from the same base model here and in TRL (``srpo.hosts.trl``); compares rewards of steps and final scores.
 
     make test-trl   # leaves TRL in .venv/trl
     python bench/hosts.py miniature --trl .venv/trl
@@ -45,7 +45,7 @@ TABLE = Path(__file__).with_suffix(".csv")
 def run_of(task: str, base: int, seed: int) -> RunSpec:
     """The run of the experiment, with its own base model and facts, and another seed of its samples."""
     from srpo.experiment.compose import experiment_file, load_experiment
-    from srpo.layout import RunId
+    from srpo.ground.layout import RunId
 
     experiment, model, benchmark, _, _, precision = TASKS[task]
     loaded = load_experiment(experiment_file(experiment))
@@ -60,9 +60,9 @@ def run_of(task: str, base: int, seed: int) -> RunSpec:
 
 def prepare(task: str, base: int, steps: int, folder: Path) -> None:
     """The base model, the train and test questions, and the order in which a run asks them."""
-    from srpo.benchmarks.splits import write_split
-    from srpo.models import build_model
-    from srpo.sources.build import build_split
+    from srpo.questions.splits import write_split
+    from srpo.starts import build_model
+    from srpo.starts.data import build_split
     from srpo.training.questions import questions_of_step
 
     spec = run_of(task, base, 0)
@@ -75,7 +75,7 @@ def prepare(task: str, base: int, steps: int, folder: Path) -> None:
 
 
 def questions_of(folder: Path, split: str) -> list:
-    from srpo.benchmarks.splits import read_split
+    from srpo.questions.splits import read_split
 
     return read_split(folder / f"{split}.parquet")
 
@@ -114,9 +114,9 @@ def finished(run: Path, steps: int) -> tuple[list[float], float]:
 
 def score(spec: RunSpec, folder: Path, side: str) -> float:
     """Percent of the test questions right, of one side's last weights."""
-    from srpo.evaluation.avg_at_k import evaluate_questions
-    from srpo.layout import WEIGHTS
+    from srpo.ground.layout import WEIGHTS
     from srpo.policy.in_process import InProcessPolicy
+    from srpo.training.avg_at_k import evaluate_questions
 
     weights = folder / "here" / WEIGHTS if side == "here" else folder / "trl"
     policy, training = InProcessPolicy(spec, weights), spec.training
@@ -141,8 +141,8 @@ def train_trl(spec: RunSpec, folder: Path) -> list[float]:
     import torch
     from datasets import Dataset
 
-    from srpo.rewards import compute_reward
-    from srpo.trl import SRPOConfig, SRPOTrainer
+    from srpo.hosts.trl import SRPOConfig, SRPOTrainer
+    from srpo.questions.rewards import compute_reward
 
     torch.set_num_threads(1)
     training, method, questions = spec.training, spec.method, questions_of(folder, "train")

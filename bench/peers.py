@@ -11,7 +11,7 @@ this project. A process runs a few rounds of every method; the first round does 
 number counts.
 
 A second table has the share of the rate of large matrix products, which this process measures on one thread before
-each of the others: FLOPs of a phase by its seconds. Both sides' FLOPs count the same way (``srpo.cost.flops``): a
+each of the others: FLOPs of a phase by its seconds. Both sides' FLOPs count the same way (``srpo.experiment.flops``): a
 prompt once for all its responses, a backward pass as two forward passes, the head for the tokens of responses only.
 
 In bfloat16 both sides have weights and Adam's moments in float32 and compute in bfloat16: TRL's own default, ``bf16``,
@@ -42,8 +42,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from srpo.cost.flops import ModelCost
     from srpo.experiment.config import RunSpec, TransformerShape
+    from srpo.experiment.flops import ModelCost
 
 VOCABULARY, PROMPT_WORDS = 437, range(26, 44)
 LEARNING_RATE = 1e-6
@@ -132,8 +132,8 @@ def specification(workload: Workload, title: str) -> RunSpec:
     import yaml
 
     from srpo.experiment.compose import load_experiment
-    from srpo.layout import RunId
-    from srpo.repository import CONFIGS
+    from srpo.ground.layout import RunId
+    from srpo.ground.repository import CONFIGS
 
     name, updates = METHODS[title]
     raw = yaml.safe_load((CONFIGS / "experiments" / f"{workload.experiment}.yaml").read_text())
@@ -156,8 +156,8 @@ def specification(workload: Workload, title: str) -> RunSpec:
 def write_workload(folder: Path, workload: Workload) -> None:
     """The workload, its model and its questions, for both sides."""
     from srpo.experiment.config import MiniatureModel
-    from srpo.models.build import build_model
-    from srpo.sources.build import build_split
+    from srpo.starts.base_models import build_model
+    from srpo.starts.data import build_split
 
     spec = specification(workload, workload.methods[0])
     if isinstance(spec.model, MiniatureModel):
@@ -262,8 +262,8 @@ def run_here(folder: Path, workload: Workload) -> dict[str, Rounds]:
 
 def steps_of(folder: Path, workload: Workload, title: str) -> Rounds:
     """Rounds of a method; what it allocated is free again."""
-    from srpo.benchmarks.splits import Question
     from srpo.policy.in_process import InProcessPolicy
+    from srpo.questions.splits import Question
     from srpo.training.step import Step
 
     names = {"generate": "generate", "log_prob": "old log-probs", "teacher": "teacher", "update": "update"}
@@ -476,8 +476,8 @@ def forward_flops(cost: ModelCost, head: int, prompts: Prompts, response_tokens:
 
 def shares(rounds: Rounds, shape: TransformerShape, response_tokens: int, rate: float) -> dict[str, float]:
     """The largest share of the rate that each phase, and the whole, reached in a round that counts."""
-    from srpo.cost.flops import model_cost
-    from srpo.cost.memory import embedding_parameters
+    from srpo.experiment.flops import model_cost
+    from srpo.experiment.memory import embedding_parameters
 
     cost, head = model_cost(shape), embedding_parameters(shape)
     found: dict[str, list[float]] = defaultdict(list)
@@ -522,8 +522,8 @@ def print_tables(found: dict[str, dict[str, Rounds]], workload: Workload, shape:
 
 def measure(workload: Workload, pythons: dict[str, str]) -> None:
     """Run both sides in turn, each in its own process, and print the tables."""
-    from srpo.cost.memory import shape_of
     from srpo.experiment.config import LocalModel
+    from srpo.experiment.memory import shape_of
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -14,9 +14,9 @@ from pathlib import Path
 import yaml
 
 from srpo.experiment.compose import load_experiment
-from srpo.files import read_events
-from srpo.layout import Layout, RunId
-from srpo.repository import CONFIGS
+from srpo.ground.files import read_events
+from srpo.ground.layout import Layout, RunId
+from srpo.ground.repository import CONFIGS
 from srpo.training import loop
 
 METHODS = ("grpo", "sdpo", "srpo", "srpo_without_weighting", "advantage_mix")

@@ -30,7 +30,7 @@ from srpo.analysis.results.load import RunKey, by_run, load_results, records
 from srpo.analysis.results.matrix import BASE, is_paired, planned
 from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.scores import Scores
-from srpo.watch import RULES, SECONDS, VALIDATION, Signal, reference_steps, signals_of
+from srpo.training.watch import RULES, SECONDS, VALIDATION, Signal, reference_steps, signals_of
 
 
 @dataclass

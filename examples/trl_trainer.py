@@ -10,10 +10,10 @@ from pathlib import Path
 from datasets import Dataset
 
 from srpo.experiment.compose import experiment_file, load_experiment
-from srpo.models import build_model
-from srpo.rewards import compute_reward
-from srpo.sources.build import build_split
-from srpo.trl import SRPOConfig, SRPOTrainer
+from srpo.hosts.trl import SRPOConfig, SRPOTrainer
+from srpo.questions.rewards import compute_reward
+from srpo.starts import build_model
+from srpo.starts.data import build_split
 
 
 def is_right(completions: list, truth: list, **_: object) -> list[float]:

@@ -1,9 +1,9 @@
 # What is said at the end: where the results are; after an error or Ctrl-C, which runs stopped where. Of a module,
 # Snakemake runs neither.
 
-from srpo import status
-from srpo.text import plural
-from srpo.tracking.mirror import tracking_uri
+from srpo.training import status
+from srpo.ground.text import plural
+from srpo.training.mirror import tracking_uri
 
 
 def ending():

@@ -5,11 +5,11 @@ import re
 import subprocess
 import sys
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.experiment.compose import check_same, experiment_file, load_experiment, resolved_text
-from srpo.evaluation.lengths import check_experiment
-from srpo.files import read_mapping, write_text
-from srpo.layout import Layout, check_root, check_writable
+from srpo.training.lengths import check_experiment
+from srpo.ground.files import read_mapping, write_text
+from srpo.ground.layout import Layout, check_root, check_writable
 
 if not isinstance(RESULTS_ROOT, str) or not RESULTS_ROOT:
     raise WorkflowError(f"results = {RESULTS_ROOT!r}: give a folder, such as results=results")

@@ -8,9 +8,9 @@ from textwrap import shorten
 
 import srpo
 from srpo.experiment.config import NOT_PART_OF_IDENTITY, listed
-from srpo.layout import RunId
-from srpo.repository import REPORTS
-from srpo.text import plural
+from srpo.ground.layout import RunId
+from srpo.ground.repository import REPORTS
+from srpo.ground.text import plural
 from srpo.training.provenance import trained_otherwise
 
 

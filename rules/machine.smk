@@ -3,7 +3,7 @@
 # Snakemake does not run `onstart` of a module, nor in a dry run, which does not know yet whether jobs run here: it says
 # what the processor lacks. That a machine has no GPUs is no news where one plans for a cluster.
 
-from srpo.machine import check_gpus, check_products
+from srpo.ground.machine import check_gpus, check_products
 
 COMPUTING = {"train", "evaluate_run", "evaluate_base", "gap"}
 

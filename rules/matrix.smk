@@ -1,7 +1,7 @@
 # The run matrix: the runs, the base models to evaluate, and the names and files that follow from them.
 
 from srpo.analysis.outline import COST_TABLES, figures_of, tables_of
-from srpo.layout import RUN_PATH
+from srpo.ground.layout import RUN_PATH
 
 RUNS = EXPERIMENT.runs()
 BASE_MODELS = EXPERIMENT.every_base_model()

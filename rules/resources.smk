@@ -3,7 +3,7 @@
 import shlex
 import sys
 
-from srpo.cost.memory import process_memory_mb
+from srpo.experiment.memory import process_memory_mb
 
 CONDA = f"../envs/{EXPERIMENT.scale}.yaml"
 

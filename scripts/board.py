@@ -28,8 +28,8 @@ import yaml
 
 from srpo.analysis.results.matrix import AVERAGE
 from srpo.analysis.results.paper import paper_splits
-from srpo.inputs.schema import Config
-from srpo.repository import REFERENCE
+from srpo.ground.repository import REFERENCE
+from srpo.ground.schema import Config
 
 NUMBERS: dict[str, Any] = {
     "steps": "Int64",

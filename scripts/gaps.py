@@ -16,7 +16,7 @@ from scipy.stats import t as student_t
 from srpo.analysis.figures import style
 from srpo.analysis.results.before_training import held
 from srpo.analysis.results.gap import SLOPE
-from srpo.repository import ROOT
+from srpo.ground.repository import ROOT
 
 METHODS = {"grpo": "GRPO", "sdpo": "SDPO", "srpo": "SRPO"}
 PREDICTORS = ("gap", "gap_masked", "student", "expected_gain")

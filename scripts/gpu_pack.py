@@ -19,8 +19,8 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from srpo.benchmarks.splits import read_split, write_split
-from srpo.repository import ROOT
+from srpo.ground.repository import ROOT
+from srpo.questions.splits import read_split, write_split
 
 PROJECT = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "src", "configs", "tests", "bench")
 

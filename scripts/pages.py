@@ -24,9 +24,9 @@ from srpo.algorithm.method import Method
 from srpo.algorithm.teacher import SIBLING_ONLY
 from srpo.analysis.results.paper import paper_splits
 from srpo.experiment.compose import load_experiment
-from srpo.functional import load_method
-from srpo.repository import CONFIGS, REFERENCE
-from srpo.watch import RULES, Limits
+from srpo.ground.repository import CONFIGS, REFERENCE
+from srpo.hosts.functional import load_method
+from srpo.training.watch import RULES, Limits
 
 DOCS = CONFIGS.parent / "docs"
 

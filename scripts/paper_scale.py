@@ -14,17 +14,18 @@ import re
 import sys
 from pathlib import Path
 
+from srpo.plan.simulated import SPREADS, Setting
+
 from srpo.analysis.results.paper import paper_scores
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, short_name
 from srpo.experiment.step_times import paper_step_seconds
+from srpo.ground.repository import CONFIGS, REFERENCE
 from srpo.plan import plan
 from srpo.plan import text as plan_text
 from srpo.plan.gpus import GPUS, LENGTHS, USUAL, card_seconds
 from srpo.plan.rehearse import rehearsal
-from srpo.plan.simulated import SPREADS, Setting
-from srpo.repository import CONFIGS, REFERENCE
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper-scale.md"
 CARD = "h100"

@@ -52,17 +52,17 @@ from matplotlib.figure import Figure
 
 from srpo.analysis.figures import style
 from srpo.analysis.figures.registry import FIGURES, figure_csv, figure_data
+from srpo.analysis.published import unpack
 from srpo.analysis.report import claim_row, first_lines
 from srpo.analysis.results.clocks import clock_frame
 from srpo.analysis.results.load import Results, load_results
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.grid import Grid, markdown
 from srpo.analysis.tables.registry import MEASURED, TABLES
-from srpo.files import read_yaml
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout
-from srpo.publish.published import unpack
-from srpo.text import duration, joined, plural
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_yaml
+from srpo.ground.layout import Layout
+from srpo.ground.text import duration, joined, plural
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

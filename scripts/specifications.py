@@ -20,7 +20,7 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.results.matrix import model_benchmarks
 from srpo.analysis.results.scores import TITLES, Scores
 from srpo.analysis.results.titles import benchmark_title
-from srpo.text import plural
+from srpo.ground.text import plural
 
 ONE, OTHER = "srpo", "grpo"
 COLUMNS = ["source", "group", "specification", "value", "low", "high"]

@@ -6,8 +6,8 @@ The functions are imported when they are first used, so that ``import srpo`` loa
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from srpo.benchmarks.prompts import teacher_messages
-    from srpo.functional import entropy, load_method, loss, route, totals
+    from srpo.hosts.functional import entropy, load_method, loss, route, totals
+    from srpo.questions.prompts import teacher_messages
 
 __version__ = "0.3.0"
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "benchmarks.prompts" if name == "teacher_messages" else "functional"
+    module = "questions.prompts" if name == "teacher_messages" else "hosts.functional"
     with catch_warnings():
         filterwarnings("ignore", "Failed to initialize NumPy")  # of torch alone, without NumPy: nothing here needs it
         globals()[name] = function = getattr(import_module(f"{__name__}.{module}"), name)

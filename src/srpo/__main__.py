@@ -5,7 +5,7 @@ import locale
 import os
 import sys
 
-from srpo.imports import missing_extra
+from srpo.ground.imports import missing_extra
 
 
 def main() -> int:

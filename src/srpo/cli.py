@@ -22,14 +22,14 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from srpo import __version__
-from srpo.imports import gc_paused
-from srpo.inputs.errors import SrpoError
-from srpo.repository import CONFIGS
+from srpo.ground.errors import SrpoError
+from srpo.ground.imports import gc_paused
+from srpo.ground.repository import CONFIGS
 from srpo.training.interruption import Interrupted, job_end
 
 if TYPE_CHECKING:
     from srpo.experiment import config
-    from srpo.layout import Layout, RunId
+    from srpo.ground.layout import Layout, RunId
 
 T = TypeVar("T")
 
@@ -238,10 +238,10 @@ def make_data(
     if source and source.name == "COMMANDLINE" and not (split and chosen.kind == "sourced"):
         raise SrpoError(f"--mirror {mirror}: not read for this; only --split of a benchmark with a source reads it")
 
-    from srpo.benchmarks import splits
-    from srpo.evaluation.lengths import check_lengths, describe_lengths
-    from srpo.files import write_json
-    from srpo.sources.build import build_split, split_statistics
+    from srpo.ground.files import write_json
+    from srpo.questions import splits
+    from srpo.starts.data import build_split, split_statistics
+    from srpo.training.lengths import check_lengths, describe_lengths
 
     training = opened.experiment.training
     if split:
@@ -258,7 +258,7 @@ def make_data(
     if lengths is not None:
         opened.require_base_model(lengths)
 
-        from srpo.models.tokenizer import open_tokenizer
+        from srpo.starts.open_tokenizer import open_tokenizer
 
         tokenizer = open_tokenizer(layout.model(lengths))
         found = {str(name): check_lengths(tokenizer, asked, name, training) for name, asked in written.items()}
@@ -278,7 +278,7 @@ def make_model(
     opened = _open(experiment, resolved)
     chosen, matrix = opened.base_model(model), opened.experiment
 
-    from srpo.models import build_model, store_model
+    from srpo.starts import build_model, store_model
 
     if store:
         from srpo.training.provenance import origin
@@ -333,7 +333,7 @@ def attempt(
     requeue: Annotated[str, Option(metavar="COMMAND", help="requeues the job at its time limit")] = "",
 ) -> int:
     """Run srpo train as one attempt, with its record and log. At its time limit the job is requeued."""
-    from srpo.layout import check_writable
+    from srpo.ground.layout import check_writable
     from srpo.training import attempts
 
     if shutil.which(command[0]) is None:
@@ -367,7 +367,7 @@ def evaluate(
         return
     opened.require(model, opened.data_set_of(benchmark, model), "test")
     with gc_paused():
-        from srpo.evaluation.evaluate_run import evaluate_base
+        from srpo.training.evaluate_run import evaluate_base
 
     evaluate_base(opened.experiment, model, benchmark, opened.layout)
 
@@ -389,8 +389,8 @@ def gap(
 
     with gc_paused():
         from srpo.analysis.results import gap as numbers
-        from srpo.evaluation.self_teacher import sample_teacher
-    from srpo.files import write_json
+        from srpo.training.self_teacher import sample_teacher
+    from srpo.ground.files import write_json
 
     samples = sample_teacher(opened.experiment, model, benchmark, opened.layout, questions)
     found, path = numbers.gap_estimates(samples), opened.layout.gap(model, benchmark)
@@ -407,8 +407,8 @@ def publish(
     to: Annotated[Path, Option(metavar="DIR", help="NAME is written below it")] = Path("published"),
 ) -> None:
     """Write a finished experiment's numbers to published/NAME. All its tables can be made again from there."""
-    from srpo.layout import Layout, check_writable, is_published
-    from srpo.publish import published
+    from srpo.analysis import published
+    from srpo.ground.layout import Layout, check_writable, is_published
 
     source, folder = _experiment_folder(results), to / results.name
     check_writable(folder)
@@ -431,12 +431,13 @@ def report(
     resolved: Resolved = None,
 ) -> None:
     """Make a report of the runs so far."""
-    from srpo.layout import Layout
+    from srpo.ground.layout import Layout
 
-    if (results is None) == (experiment is None):
-        raise SrpoError("report needs one folder: srpo report results/NAME")
-    file = experiment or Layout(_experiment_folder(results)).experiment
-    opened, parts = _open(file, resolved), only or list(Part)
+    if experiment is None:
+        if results is None:
+            raise SrpoError("report needs one folder: srpo report results/NAME")
+        experiment = Layout(_experiment_folder(results)).experiment
+    opened, parts = _open(experiment, resolved), only or list(Part)
     layout = opened.layout
 
     with gc_paused():
@@ -482,9 +483,9 @@ def show_status(
     json: Annotated[bool, Option("--json", help="one line of JSON per experiment, for scripts")] = False,
 ) -> None:
     """Show the state of every run. Stage, step, clock, last avg@k, speed, time left, attempts, last error."""
-    from srpo import status
     from srpo.experiment.compose import load_experiment
-    from srpo.layout import Layout
+    from srpo.ground.layout import Layout
+    from srpo.training import status
 
     layouts = [Layout(folder) for folder in _experiments(results)]
     experiments = [(load_experiment(layout.experiment), layout) for layout in layouts]
@@ -503,7 +504,7 @@ def show_status(
 @track.command("sync")
 def track_sync(results: Results) -> None:
     """Make MLflow show the training runs as their logs are now, also while they train."""
-    from srpo.tracking.mirror import sync
+    from srpo.training.mirror import sync
 
     for folder in _experiments(results):
         print(f"{folder}: {sync(folder)}")
@@ -515,7 +516,7 @@ def track_copy(
     to: Annotated[str, Option("--to", metavar="LOGGER", help="one of verl's: wandb, tensorboard, swanlab and others")],
 ) -> None:
     """Copy the training runs, as they are now, to a logger that is not MLflow."""
-    from srpo.tracking.loggers import copy_runs
+    from srpo.training.loggers import copy_runs
 
     for folder in _experiments(results):
         for name in copy_runs(folder, to):
@@ -544,7 +545,7 @@ class _Opened:
         return self._named(self.experiment.data_sets(), "benchmark", name)
 
     def run(self, model: str, benchmark: str, method: str, seed: int) -> RunId:
-        from srpo.layout import RunId
+        from srpo.ground.layout import RunId
 
         self._named(self.experiment.models, "model", model)
         self._named(self.experiment.benchmarks, "benchmark", benchmark)
@@ -566,7 +567,7 @@ class _Opened:
     def evaluate(self, run: RunId) -> None:
         """Evaluate the checkpoints of a run that has finished."""
         with gc_paused():
-            from srpo.evaluation.evaluate_run import evaluate_checkpoints
+            from srpo.training.evaluate_run import evaluate_checkpoints
 
         evaluate_checkpoints(self.experiment, run, self.layout)
 
@@ -580,8 +581,8 @@ class _Opened:
 def _open(file: Path, resolved: Path | None) -> _Opened:
     """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
     from srpo.experiment.compose import check_same, is_resolved, load_experiment, write_resolved
-    from srpo.files import read_mapping
-    from srpo.layout import Layout, check_writable
+    from srpo.ground.files import read_mapping
+    from srpo.ground.layout import Layout, check_writable
 
     layout = Layout(file.parent)
     if file != layout.experiment:
@@ -610,8 +611,8 @@ def _experiment_folder(folder: Path) -> Path:
 
     A published one is unpacked into ``results/published/NAME``.
     """
-    from srpo.layout import Layout, is_published
-    from srpo.publish import published
+    from srpo.analysis import published
+    from srpo.ground.layout import Layout, is_published
 
     if folder.name == Layout(folder).experiment.name:
         folder = folder.parent
@@ -624,7 +625,7 @@ def _experiment_folder(folder: Path) -> Path:
 
 def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
     """The error for a folder without results."""
-    from srpo.layout import Layout
+    from srpo.ground.layout import Layout
 
     missing = f"no {Layout(folder).experiment.name} here" if folder.exists() else "does not exist"
     return SrpoError(f"{folder}: {missing}{otherwise}")
@@ -632,7 +633,7 @@ def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
 
 def _experiments(results: Path) -> list[Path]:
     """The folders of one experiment's or of all experiments' results."""
-    from srpo.layout import Layout
+    from srpo.ground.layout import Layout
 
     below = [folder for folder in sorted(results.glob("*")) if Layout(folder).experiment.exists()]
     one = Layout(results).experiment.exists() or not below
@@ -654,7 +655,7 @@ def _resolved(experiment: config.Experiment, output: Path | None) -> None:
 
 
 def _check_output(file: Path, option: str = "--output") -> None:
-    from srpo.layout import check_writable
+    from srpo.ground.layout import check_writable
 
     if file.is_dir():
         raise SrpoError(f"{option} {file}: a folder; give a file")
@@ -669,7 +670,7 @@ def _require(path: Path, remedy: str) -> None:
 def _load(experiment: str) -> config.Experiment:
     """The experiment of a name, of a file, or of standard input."""
     from srpo.experiment.compose import experiment_file, load_experiment
-    from srpo.files import parse_mapping
+    from srpo.ground.files import parse_mapping
 
     with redirect_stdout(sys.stderr):  # what modules of rewards and branches print is not what a verb prints
         if experiment == "-":
@@ -681,7 +682,7 @@ def _load(experiment: str) -> config.Experiment:
             from srpo.policy.verl_config import check_overrides
 
         check_overrides(loaded)
-    from srpo.evaluation.lengths import check_experiment
+    from srpo.training.lengths import check_experiment
 
     check_experiment(loaded)
     return loaded

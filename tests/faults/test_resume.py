@@ -22,7 +22,7 @@ from paths import SUPPORT
 from run_content import assert_same, content
 from tiny import prepare
 
-from srpo.layout import Layout
+from srpo.ground.layout import Layout
 
 pytestmark = pytest.mark.fault
 

@@ -20,7 +20,7 @@ from tiny import prepare
 
 from srpo import cli
 from srpo.experiment.compose import load_experiment
-from srpo.tracking.mirror import sync
+from srpo.training.mirror import sync
 
 pytestmark = pytest.mark.fault
 

@@ -21,7 +21,7 @@ from paths import ROOT
 from slurm_cluster import Cluster
 from synthetic import tiny_experiment
 
-from srpo.files import read_events
+from srpo.ground.files import read_events
 
 PROFILE = ROOT / "profiles" / "slurm" / "config.yaml"
 PATIENCE = 3600.0

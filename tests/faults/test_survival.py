@@ -21,15 +21,14 @@ from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
-from srpo.cost import memory
-from srpo.evaluation import avg_at_k
+from srpo.experiment import memory
 from srpo.experiment.config import CalibratedClock
-from srpo.files import read_events
-from srpo.inputs.errors import SrpoError
-from srpo.layout import WEIGHTS
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events
+from srpo.ground.layout import WEIGHTS
 from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.interface import ServersFailed
-from srpo.training import checkpoints, interruption, loop
+from srpo.training import avg_at_k, checkpoints, interruption, loop
 from srpo.training.interruption import Interrupted, Interruption, job_end
 
 pytestmark = pytest.mark.fault
@@ -235,7 +234,7 @@ def test_a_second_process_on_a_run_stops_and_leaves_the_first_alone(prepared, ex
 
     def second() -> None:
         command = ["import sys, tiny; from pathlib import Path; from functools import partial"]
-        command += ["from srpo.layout import Layout; from srpo.training import loop"]
+        command += ["from srpo.ground.layout import Layout; from srpo.training import loop"]
         command += ["loop.exclusive_access = partial(loop.exclusive_access, patience=0.1)"]
         command += ["experiment = tiny.tiny_experiment('srpo', max_steps=4, validate_every=2)"]
         command += ["loop.train(experiment.run(experiment.runs()[0]), Layout(Path(sys.argv[1])))"]

@@ -23,14 +23,13 @@ from run_content import assert_same, content
 from safetensors.torch import load_file
 from tiny import hash_reward, prepare, tiny_experiment
 
-from srpo.evaluation import avg_at_k
 from srpo.experiment.config import Execution
-from srpo.files import read_events
-from srpo.inputs.errors import SrpoError
-from srpo.layout import WEIGHTS
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events
+from srpo.ground.layout import WEIGHTS
 from srpo.policy import in_process, ray_driver
 from srpo.policy.servers import ServerRollout
-from srpo.training import checkpoints, loop
+from srpo.training import avg_at_k, checkpoints, loop
 
 WALL = ("wall_seconds", "host_memory_gb")
 

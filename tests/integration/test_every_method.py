@@ -9,8 +9,8 @@ import yaml
 from tiny import hash_reward
 from tiny_runs import trained
 
-from srpo.functional import load_method
-from srpo.repository import method_files
+from srpo.ground.repository import method_files
+from srpo.hosts.functional import load_method
 
 FILES = [*method_files().values()]
 

@@ -16,7 +16,7 @@ from tiny import hash_reward, prepare, tiny_experiment
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.method import Method, patched
-from srpo.files import read_events
+from srpo.ground.files import read_events
 from srpo.policy.in_process import InProcessPolicy
 from srpo.training.loop import Run
 

@@ -25,8 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 from srpo.algorithm import distribution
-from srpo.files import read_events
-from srpo.layout import Layout
+from srpo.ground.files import read_events
+from srpo.ground.layout import Layout
 from srpo.policy.in_process import InProcessPolicy
 from srpo.training import loop
 

@@ -18,12 +18,12 @@ import torch
 from paths import ROOT
 from safetensors.torch import load_file, save_file
 
-from srpo.benchmarks.splits import Question, read_split, write_split
-from srpo.cost import memory
-from srpo.cost.flops import model_cost
+from srpo.experiment import memory
 from srpo.experiment.config import TransformerShape
-from srpo.files import read_json
-from srpo.rewards import compute_reward
+from srpo.experiment.flops import model_cost
+from srpo.ground.files import read_json
+from srpo.questions.rewards import compute_reward
+from srpo.questions.splits import Question, read_split, write_split
 
 first = SimpleNamespace(**runpy.run_path(str(ROOT / "bench" / "first_gpu.py")))
 SMALL = first.Options(small=True)

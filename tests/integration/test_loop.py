@@ -13,7 +13,7 @@ from tiny import hash_reward, prepare, tiny_experiment
 from torch import Tensor
 
 from srpo import cli
-from srpo.files import read_events, read_json
+from srpo.ground.files import read_events, read_json
 from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.training.loop import Run

@@ -11,9 +11,9 @@ import fake_update
 import pytest
 from paths import ROOT
 
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
-from srpo.repository import CONFIGS
+from srpo.ground.repository import CONFIGS
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
 TOKENS = memory.micro_batch_tokens(PAPER.execution, PAPER.training)

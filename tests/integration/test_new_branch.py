@@ -15,7 +15,7 @@ from tiny import hash_reward, prepare, tiny_experiment
 from srpo.algorithm import branches, divergence
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.method import Method
-from srpo.files import read_events
+from srpo.ground.files import read_events
 from srpo.policy.in_process import InProcessPolicy
 from srpo.training.loop import Run
 

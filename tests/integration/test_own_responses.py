@@ -13,15 +13,15 @@ import yaml
 from one_line import refused
 from paths import ROOT
 
-from srpo.benchmarks.splits import read_split, write_split
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.files import read_events, read_json
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, model_description
-from srpo.models import build_model
-from srpo.repository import CONFIGS
-from srpo.sources.build import build_split
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events, read_json
+from srpo.ground.layout import Layout, model_description
+from srpo.ground.repository import CONFIGS
+from srpo.questions.splits import read_split, write_split
+from srpo.starts import build_model
+from srpo.starts.data import build_split
 from srpo.training.loop import train
 
 OWN = Path("examples", "own-questions")
@@ -121,8 +121,8 @@ def test_responses_that_training_cuts_are_counted_before_the_warm_start(
     split = tmp_path / "train.parquet"
     write_split(split, build_split(opened.benchmarks["sums"], "train"), "train")
     before: list[str] = []
-    monkeypatch.setattr("srpo.miniature.warm_start.warm_start", lambda *_: before.extend(caplog.messages) or 0.0)
-    monkeypatch.setattr("srpo.miniature.warm_start.probe_accuracy", lambda *_: {})
+    monkeypatch.setattr("srpo.starts.warm_start.warm_start", lambda *_: before.extend(caplog.messages) or 0.0)
+    monkeypatch.setattr("srpo.starts.warm_start.probe_accuracy", lambda *_: {})
     build_model(opened.models["smollm2-135m-files"], tmp_path / "base", {"sums": split}, limit)
     assert len(before) == (limit == 1)
     assert not before or before[0].startswith(

@@ -20,7 +20,7 @@ import torch
 from one_step import build_base, build_run, draw_rollouts, numbers, relative_differences
 from paths import SUPPORT
 
-from srpo.repository import method_files
+from srpo.ground.repository import method_files
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,8 +10,8 @@ import yaml
 from snakemake_command import snakemake
 
 from srpo.experiment.compose import load_experiment
-from srpo.imports import is_installed
-from srpo.repository import CONFIGS
+from srpo.ground.imports import is_installed
+from srpo.ground.repository import CONFIGS
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,11 +9,10 @@ import pytest
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
-from srpo.evaluation import avg_at_k
-from srpo.files import read_events, read_json
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, RunFiles
-from srpo.training import checkpoints, loop
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events, read_json
+from srpo.ground.layout import Layout, RunFiles
+from srpo.training import avg_at_k, checkpoints, loop
 
 SCORES = {2: 0.9, 4: 0.5, 6: 0.4, 8: 0.6, 10: 0.7}
 """avg@k by step: more than ten points under the best twice in a row at step 6."""

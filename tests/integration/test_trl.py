@@ -1,4 +1,4 @@
-"""``srpo.trl``: the gradients of TRL's trainer are those of a float64 program, however it divides a mini-batch."""
+"""``srpo.hosts.trl``: gradients of TRL's trainer are those of a float64 program, however it divides a mini-batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, TrainerCallb
 from trl_driver import SAMPLES, differences, reward, write_model
 
 import srpo
-from srpo.trl import SDPOConfig, SRPOConfig, SRPOTrainer
+from srpo.hosts.trl import SDPOConfig, SRPOConfig, SRPOTrainer
 
 NEAR = 1e-6
 """As a share of the largest gradient. Models are float64; the loss has float32 inside."""

@@ -23,10 +23,10 @@ from snakemake_command import snakemake, start
 from synthetic import tiny_experiment, write_results
 
 from srpo import __version__
-from srpo.benchmarks.splits import read_split
 from srpo.experiment.compose import experiment_file, load_experiment
-from srpo.layout import Layout
-from srpo.repository import CONFIGS
+from srpo.ground.layout import Layout
+from srpo.ground.repository import CONFIGS
+from srpo.questions.splits import read_split
 
 pytestmark = pytest.mark.fault
 
@@ -218,14 +218,14 @@ def test_a_results_folder_that_would_be_another_is_refused(tmp_path: Path, folde
 
 
 EMULATES = """
-import srpo.machine
-from srpo.inputs.errors import SrpoError
+import srpo.ground.machine
+from srpo.ground.errors import SrpoError
 
 def check_products(precision):
     if precision == "bfloat16":
         raise SrpoError("execution.precision = bfloat16: emulated")
 
-srpo.machine.check_products = check_products
+srpo.ground.machine.check_products = check_products
 """
 
 
@@ -534,8 +534,8 @@ import sys
 from command_line import parse
 
 from srpo import cli
-from srpo.layout import RunId
-from srpo.layout import Layout
+from srpo.ground.layout import RunId
+from srpo.ground.layout import Layout
 
 verb, options = parse(sys.argv[1:])
 if verb == "attempt":

@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 from paths import ROOT
 
 from srpo.experiment.compose import load_experiment
+from srpo.ground.repository import CONFIGS
 from srpo.policy.verl_config import RUNNING_SAMPLES, samples_per_server
-from srpo.repository import CONFIGS
 from srpo.rollout.sglang_protocol import ENVIRONMENT, HOST, ServerOptions, server_arguments, server_environment
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
@@ -98,8 +98,8 @@ def verl_server(model, monkeypatch, tmp_path):
     from verl.workers.rollout.replica import RolloutMode
     from verl.workers.rollout.sglang_rollout.async_sglang_server import SGLangHttpServer
 
-    from srpo.miniature.tokenizer import symbol_tokenizer
     from srpo.policy.verl_config import compose_verl_config
+    from srpo.starts.make_tokenizer import symbol_tokenizer
 
     def reach(*, server_args, **_):
         raise Reached(server_args)

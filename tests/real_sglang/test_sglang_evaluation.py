@@ -11,10 +11,10 @@ import psutil
 import pytest
 import torch
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
+from srpo.ground.seeds import derive_seed
 from srpo.rollout.interface import SamplingParams
 from srpo.rollout.sglang_protocol import generate_request, nucleus_floor
-from srpo.seeds import derive_seed
 
 STOP, VOCABULARY = 1, 250
 PROMPTS = [[5], [7, 8, 9], [5, 6], [11, 12]]

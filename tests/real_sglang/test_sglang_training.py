@@ -7,19 +7,19 @@ import torch
 import yaml
 from tiny import prepare, tiny_experiment
 
-from srpo.benchmarks.splits import write_split
 from srpo.experiment.compose import load_experiment
-from srpo.files import read_events, read_json
-from srpo.imports import is_installed
-from srpo.inputs.errors import SrpoError
-from srpo.layout import WEIGHTS, Layout, RunId
-from srpo.models import build_model
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events, read_json
+from srpo.ground.imports import is_installed
+from srpo.ground.layout import WEIGHTS, Layout, RunId
+from srpo.ground.repository import CONFIGS
 from srpo.policy import ray_driver, verl_config
 from srpo.policy.servers import ServerRollout
-from srpo.repository import CONFIGS
-from srpo.rewards import REWARDS, Reward
+from srpo.questions.rewards import REWARDS, Reward
+from srpo.questions.splits import write_split
 from srpo.rollout.interface import SamplingParams
-from srpo.sources.build import build_split
+from srpo.starts import build_model
+from srpo.starts.data import build_split
 from srpo.training import loop
 
 CPU = {"device": "cpu", "attention_backend": "torch_native", "max_total_tokens": 6000}

@@ -21,7 +21,7 @@ from board import (
 )
 
 from srpo.analysis.results.paper import paper_splits
-from srpo.repository import REFERENCE
+from srpo.ground.repository import REFERENCE
 
 ROWS = reproductions()
 ENDS = BoardClaim(

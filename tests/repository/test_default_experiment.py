@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from paths import ROOT
 
+from srpo.analysis.published import read_published
 from srpo.experiment.compose import experiment_file, load_experiment
-from srpo.publish.published import read_published
 
 
 def f_ratio(scores: pd.DataFrame) -> float:

@@ -32,9 +32,9 @@ from srpo.analysis.figures import registry
 from srpo.analysis.results.claims import Claim
 from srpo.analysis.tables import registry as tables
 from srpo.analysis.tables.table import write_table
-from srpo.cost.memory import parameters, shape_of
 from srpo.experiment.compose import experiment_file, load_experiment
-from srpo.functional import load_method
+from srpo.experiment.memory import parameters, shape_of
+from srpo.hosts.functional import load_method
 
 CONFIGS = ROOT / "configs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

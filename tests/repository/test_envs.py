@@ -24,8 +24,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from srpo.ground.repository import ROOT
 from srpo.policy.verl_private import VERL_VERSION
-from srpo.repository import ROOT
 
 ENVS = ROOT / "envs"
 NAMES = ["embedded", "paper"]

@@ -18,7 +18,7 @@ from synthetic import write_results
 from tiny import prepare, tiny_experiment
 
 from srpo.cli import app
-from srpo.imports import EXTRAS, NEEDS, missing_extra
+from srpo.ground.imports import EXTRAS, NEEDS, missing_extra
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = PROJECT["dependencies"]
@@ -58,7 +58,13 @@ def imported(folder: Path, names: list[str]) -> None:
 def test_the_core_is_enough_for_the_method_and_the_configuration(plant: Plant) -> None:
     imported(
         plant(""),
-        ["srpo", *modules("algorithm", "experiment", "cost"), "srpo.functional", "srpo.rewards", "srpo.layout"],
+        [
+            "srpo",
+            *modules("algorithm", "experiment", "cost"),
+            "srpo.hosts.functional",
+            "srpo.questions.rewards",
+            "srpo.ground.layout",
+        ],
     )
     code = (
         "from srpo.experiment.compose import experiment_file, load_experiment, resolved_text; "
@@ -132,8 +138,8 @@ def test_a_missing_extra_is_one_line(plant: Plant, tmp_path: Path, installed: st
 
 
 def test_the_trainer_of_trl_names_its_extra(plant: Plant) -> None:
-    result = farm.run(plant(""), "-c", "import srpo.trl")
-    said = r"\nImportError: srpo.trl needs TRL 1.16 \(No .*\); run: python -m pip install 'srpo\[trl\]'\n$"
+    result = farm.run(plant(""), "-c", "import srpo.hosts.trl")
+    said = r"\nImportError: srpo.hosts.trl needs TRL 1.16 \(No .*\); run: python -m pip install 'srpo\[trl\]'\n$"
     assert re.search(said, result.stderr)
 
 

@@ -56,8 +56,12 @@ def _code_lines(path: Path) -> int:
 def _only_ends(body: list[ast.stmt]) -> bool:
     """Whether a branch does nothing but end in an error, after naming what its message says."""
     last = body[-1]
-    exits = isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and ast.unparse(last.value.func) == "sys.exit"
-    return (isinstance(last, ast.Raise) or exits) and all(isinstance(part, ast.Assign | ast.AnnAssign) for part in body[:-1])
+    exits = (
+        isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and ast.unparse(last.value.func) == "sys.exit"
+    )
+    return (isinstance(last, ast.Raise) or exits) and all(
+        isinstance(part, ast.Assign | ast.AnnAssign) for part in body[:-1]
+    )
 
 
 def _error_branches(path: Path) -> Iterator[ast.AST]:
@@ -81,9 +85,15 @@ SIZES: dict[str, Callable[[], int]] = {
         isinstance(node, ast.Raise) for path in _tracked("src/*.py") for node in ast.walk(ast.parse(path.read_text()))
     ),
     "rooms of src": lambda: len({path.relative_to(ROOT / "src/srpo").parts[0] for path in _tracked("src/srpo/*.py")}),
-    "modules of more than 500 lines": lambda: sum(len(path.read_text().splitlines()) > 500 for path in _tracked("src/*.py")),
-    "lines of rules, Snakefile and profiles": lambda: _lines("rules/*", "Snakefile", "profiles/*", "workflow/Snakefile"),
-    "words of pages": lambda: sum(len(path.read_text().split()) for path in [ROOT / "README.md", *_tracked("docs/*.md")]),
+    "modules of more than 500 lines": lambda: sum(
+        len(path.read_text().splitlines()) > 500 for path in _tracked("src/*.py")
+    ),
+    "lines of rules, Snakefile and profiles": lambda: _lines(
+        "rules/*", "Snakefile", "profiles/*", "workflow/Snakefile"
+    ),
+    "words of pages": lambda: sum(
+        len(path.read_text().split()) for path in [ROOT / "README.md", *_tracked("docs/*.md")]
+    ),
 }
 
 
@@ -94,7 +104,9 @@ def test_size_is_within_its_budget(what: str) -> None:
 
 def test_code_lines_leave_out_docstrings_comments_and_blank_lines(tmp_path: Path) -> None:
     path = tmp_path / "counted.py"
-    path.write_text('"""Of the\nmodule."""\n\n# a comment\nx = """two\nlines"""\n\n\ndef f() -> None:\n    """Of f."""\n    g(\n        1\n    )\n')
+    path.write_text(
+        '"""Of the\nmodule."""\n\n# a comment\nx = """two\nlines"""\n\n\ndef f() -> None:\n    """Of f."""\n    g(\n        1\n    )\n'
+    )
     assert _code_lines(path) == 2 + 1 + 3
 
 

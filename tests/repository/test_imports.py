@@ -13,8 +13,8 @@ import yaml
 from synthetic import write_results
 from tiny import prepare, tiny_experiment
 
-from srpo.imports import gc_paused
-from srpo.layout import Layout
+from srpo.ground.imports import gc_paused
+from srpo.ground.layout import Layout
 
 SLOW = ("torch", "transformers", "verl", "ray", "sklearn", "scipy", "pandas", "matplotlib", "mlflow")
 PROGRAM = f"""

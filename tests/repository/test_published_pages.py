@@ -16,13 +16,13 @@ from synthetic import tiny_experiment, write_results
 
 import published
 from srpo.analysis.figures.registry import write_figures
+from srpo.analysis.published import publish
 from srpo.analysis.results.load import load_results
 from srpo.analysis.tables.registry import write_tables
 from srpo.analysis.tables.score_tables import differences_table
 from srpo.analysis.tables.table import table_csv
 from srpo.experiment.compose import load_experiment
-from srpo.layout import Layout
-from srpo.publish.published import publish
+from srpo.ground.layout import Layout
 
 INTERVAL = re.compile(r"\S+(?: \S+){0,3} \[[-+−]?[\d.]+, [-+−]?[\d.]+\](?!\()")
 """An interval and what stands before it."""

@@ -21,12 +21,12 @@ import yaml
 from packaging.requirements import Requirement
 from paths import ROOT
 
-from srpo import repository
 from srpo.experiment.compose import experiment_file, load_experiment
-from srpo.inputs.errors import SrpoError
-from srpo.miniature.stored import STORED
-from srpo.models import build_model
-from srpo.repository import DATA_FOLDERS
+from srpo.ground import repository
+from srpo.ground.errors import SrpoError
+from srpo.ground.repository import DATA_FOLDERS
+from srpo.starts import build_model
+from srpo.starts.stored import STORED
 
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 1.2.0\n\n### Added\n\n- A thing.\n\n## 1.1.0\n\n- Older.\n"
 
@@ -136,7 +136,7 @@ def test_the_package_resolves_an_experiment_and_lists_the_tables_of_its_report(i
 def test_a_base_model_that_the_package_does_not_hold_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("srpo.miniature.stored.STORED", tmp_path / "stored")
+    monkeypatch.setattr("srpo.starts.stored.STORED", tmp_path / "stored")
     model = load_experiment(experiment_file("demo")).models["miniature-large"].base_model(1)
     with pytest.raises(SrpoError, match=r"stored\.1: the installed package has no base models; in a clone run: pip"):
         build_model(model, tmp_path / "model", {})

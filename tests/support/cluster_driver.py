@@ -10,9 +10,8 @@ from pathlib import Path
 
 from tiny import hash_reward, tiny_experiment
 
-from srpo.evaluation import avg_at_k
-from srpo.layout import Layout
-from srpo.training import loop
+from srpo.ground.layout import Layout
+from srpo.training import avg_at_k, loop
 from srpo.training import step as step_module
 from srpo.training.interruption import Interrupted
 

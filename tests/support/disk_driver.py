@@ -14,9 +14,8 @@ from pathlib import Path
 from resume_driver import experiment
 from tiny import hash_reward, prepare
 
-from srpo.evaluation import avg_at_k
-from srpo.inputs.errors import SrpoError
-from srpo.training import checkpoints, loop
+from srpo.ground.errors import SrpoError
+from srpo.training import avg_at_k, checkpoints, loop
 from srpo.training import step as step_module
 
 MEBIBYTES = 24

@@ -29,9 +29,9 @@ from srpo.algorithm import distribution
 from srpo.algorithm.distribution import token_and_top_k_log_probs
 from srpo.algorithm.divergence import generalised_jsd
 from srpo.algorithm.importance import truncated_ratio
-from srpo.cost.memory import shape_of
 from srpo.experiment.compose import load_experiment
-from srpo.repository import CONFIGS
+from srpo.experiment.memory import shape_of
+from srpo.ground.repository import CONFIGS
 
 RANKS = 8
 

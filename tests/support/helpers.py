@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from srpo.algorithm.method import Method
-from srpo.functional import load_method as load_method
+from srpo.hosts.functional import load_method as load_method
 
 METHODS = (
     "grpo",

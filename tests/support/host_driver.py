@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from one_step import before_update, build_run, draw_rollouts, numbers
 
-from srpo.layout import Layout
+from srpo.ground.layout import Layout
 
 
 def main(folder: Path, methods: list[str]) -> None:

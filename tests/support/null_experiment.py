@@ -17,9 +17,9 @@ from scipy.special import expit
 
 from srpo.analysis.results.load import Results, load_results
 from srpo.experiment.config import Block, Experiment
-from srpo.files import write_text
-from srpo.functional import load_method
-from srpo.layout import RunId
+from srpo.ground.files import write_text
+from srpo.ground.layout import RunId
+from srpo.hosts.functional import load_method
 
 METHODS = ("grpo", "sdpo", "srpo")
 SAME = paper_truth.Truth(seconds={"srpo": (80.0, 80.0, 80.0)}, length={"srpo": 500.0}, late_drop={})

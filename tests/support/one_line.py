@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 
 @contextmanager

@@ -21,12 +21,12 @@ from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.targets import Targets
 from srpo.algorithm.teacher import Snapshot
-from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
-from srpo.benchmarks.splits import Question, read_split
 from srpo.experiment.config import RunSpec, Training
-from srpo.layout import Layout
+from srpo.ground.layout import Layout
 from srpo.policy.in_process import InProcessPolicy
 from srpo.policy.interface import Policy
+from srpo.questions.prompts import student_prompts, teacher_prompt_ids
+from srpo.questions.splits import Question, read_split
 from srpo.training.batch import Batch
 from srpo.training.step import Step
 

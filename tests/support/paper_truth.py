@@ -21,8 +21,8 @@ from synthetic import diagnostics, tiny_experiment
 from srpo.algorithm.method import Method
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Block, Experiment, LocalModel
-from srpo.files import write_text
-from srpo.layout import RunId
+from srpo.ground.files import write_text
+from srpo.ground.layout import RunId
 
 REFERENCE = ROOT / "reports" / "reference"
 MODELS = {"qwen3-8b": "Qwen3-8B", "qwen3-4b": "Qwen3-4B"}

@@ -15,9 +15,9 @@ import torch
 from one_step import build_run, numbers
 from verl.utils import tensordict_utils as tu
 
-from srpo.cost.flops import model_cost
 from srpo.experiment.config import TransformerShape
-from srpo.layout import Layout
+from srpo.experiment.flops import model_cost
+from srpo.ground.layout import Layout
 from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.worker import SRPOWorker
 

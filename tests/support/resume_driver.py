@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import torch
 from tiny import hash_reward, tiny_experiment
 
-from srpo.evaluation import avg_at_k
-from srpo.layout import Layout
-from srpo.training import checkpoints, loop
+from srpo.ground.layout import Layout
+from srpo.training import avg_at_k, checkpoints, loop
 from srpo.training import step as step_module
 
 STEPS = 6

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from srpo.files import write_json
-from srpo.layout import RunId
+from srpo.ground.files import write_json
+from srpo.ground.layout import RunId
 
 Event = dict[str, Any]
 

@@ -18,8 +18,8 @@ from run_files import Event, base_identity, validation, write_evaluation, write_
 from srpo.algorithm.method import Method
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, LocalModel
-from srpo.files import write_json, write_text
-from srpo.layout import RunId
+from srpo.ground.files import write_json, write_text
+from srpo.ground.layout import RunId
 
 # final score, share of the gain reached after one time constant (in steps), points lost a step after step 20
 CURVES = {

@@ -4,13 +4,13 @@ import hashlib
 
 import yaml
 
-from srpo.benchmarks.splits import write_split
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import MiniatureModel
-from srpo.files import write_json
-from srpo.layout import Layout, RunId
-from srpo.repository import CONFIGS
-from srpo.sources.build import build_split
+from srpo.ground.files import write_json
+from srpo.ground.layout import Layout, RunId
+from srpo.ground.repository import CONFIGS
+from srpo.questions.splits import write_split
+from srpo.starts.data import build_split
 
 
 def hash_reward(kind, response, ground_truth):
@@ -45,7 +45,7 @@ def prepare(experiment, folder):
     """Write splits and a random base model; return the run's specification and the layout."""
     from random_qwen3 import random_qwen3
 
-    from srpo.miniature.tokenizer import symbol_tokenizer
+    from srpo.starts.make_tokenizer import symbol_tokenizer
 
     layout = Layout(folder / experiment.name)
     benchmark = experiment.benchmarks["physics"]

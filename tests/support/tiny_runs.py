@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from tiny import prepare, tiny_experiment
 
-from srpo.files import read_events
+from srpo.ground.files import read_events
 from srpo.training.loop import train
 
 

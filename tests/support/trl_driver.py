@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
-from srpo.trl import SRPOConfig, SRPOTrainer
+from srpo.hosts.trl import SRPOConfig, SRPOTrainer
 
 WORDS = ["<pad>", "<end>", "say", "yes", "no", "Correct", "solution:", "Correctly", "solve", "the", "original", "left"]
 SAMPLES, TEMPERATURE = 4, 0.8

@@ -17,8 +17,8 @@ from synthetic import tiny_experiment, write_results
 
 from srpo import cli
 from srpo.experiment.compose import load_experiment
-from srpo.layout import Layout
-from srpo.repository import CONFIGS
+from srpo.ground.layout import Layout
+from srpo.ground.repository import CONFIGS
 
 OF_A_RUN = ["--experiment", "x", "--model", "m", "--benchmark", "b"]
 RUN = ["--model", "miniature-small", "--benchmark", "physics", "--method", "srpo"]
@@ -304,6 +304,6 @@ def test_a_locale_without_utf8_changes_nothing(locale: str) -> None:
 def test_a_results_folder_that_cannot_be_written_is_named(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("srpo.layout.os.access", lambda path, mode: not mode & os.W_OK)
+    monkeypatch.setattr("srpo.ground.layout.os.access", lambda path, mode: not mode & os.W_OK)
     options = ["--experiment", layout.experiment, "--benchmark", "physics", "--split", "test"]
     assert "cannot be written" in fails(capsys, "data", *options)

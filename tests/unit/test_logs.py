@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srpo.files import append_event, read_events, rewind
+from srpo.ground.files import append_event, read_events, rewind
 
 pytestmark = pytest.mark.fault
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from srpo.inputs.mistakes import resolve_own
+from srpo.ground.mistakes import resolve_own
 
 Loss = Literal["policy_gradient", "distillation"]
 Sibling = Literal["never", "if_correct", "required", "not_shown"]

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from srpo.algorithm.branches import BRANCHES, trained_branches
 from srpo.algorithm.teacher import SIBLING_ONLY, Ema, Teacher, TeacherContext
-from srpo.inputs.mistakes import resolve_own
-from srpo.inputs.schema import AtLeastOne, Config, Count, Fraction, NotNegative, Positive, Rate, Title
+from srpo.ground.mistakes import resolve_own
+from srpo.ground.schema import AtLeastOne, Config, Count, Fraction, NotNegative, Positive, Rate, Title
 
 
 def _registered(name: str) -> str:

@@ -11,7 +11,7 @@ from srpo.algorithm.importance import MAX_LOG_RATIO, truncated_ratio
 from srpo.algorithm.method import Method
 from srpo.algorithm.routing import has_loss
 from srpo.algorithm.targets import NOT_COMPUTED, Targets, WorkerTargets
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from srpo.inputs.schema import Config, Count
+from srpo.ground.schema import Config, Count
 
 
 class _Kind(Config):

@@ -5,11 +5,11 @@ from functools import cache
 from typing import Literal, TypeVar
 
 from srpo.experiment.config import Experiment
-from srpo.files import read_yaml
-from srpo.inputs.errors import SrpoError
-from srpo.inputs.mistakes import validated
-from srpo.inputs.schema import Config
-from srpo.repository import REPORTS
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_yaml
+from srpo.ground.mistakes import validated
+from srpo.ground.repository import REPORTS
+from srpo.ground.schema import Config
 
 T = TypeVar("T")
 Block = Literal["primary", "questions", "mechanism", "time", "ablations"]

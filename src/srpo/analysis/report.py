@@ -19,10 +19,10 @@ from srpo.analysis.results.verdicts import VERDICTS, Finding, Outcome, findings,
 from srpo.analysis.tables.grid import interval, number
 from srpo.analysis.tables.registry import MEASURED, build_tables
 from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
-from srpo.files import write_text
-from srpo.repository import REPORTS
-from srpo.rewards import shown_answer
-from srpo.text import minus, plural, printable
+from srpo.ground.files import write_text
+from srpo.ground.repository import REPORTS
+from srpo.ground.text import minus, plural, printable
+from srpo.questions.rewards import shown_answer
 
 
 def write_report(results: Results, out_path: Path, figures_dir: Path | None = None) -> None:
@@ -65,12 +65,15 @@ def render(results: Results, figures_dir: Path) -> str:
 def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
     """What was run, the count of verdicts, and what was registered."""
     experiment, runs = results.experiment, results.experiment.runs()
-    what = {"model": experiment.models, "benchmark": experiment.benchmarks, "method": experiment.methods}
-    counts = ", ".join(plural(len(there), name) for name, there in what.items())
+    counted = {
+        "model": len(experiment.models),
+        "benchmark": len(experiment.benchmarks),
+        "method": len(experiment.methods),
+    }
+    counts = ", ".join(plural(number, name) for name, number in counted.items())
     missing, clock = missing_runs(results), experiment.training.clock.kind
     lines = [
-        f"{plural(len(runs), 'run')} of {counts}{'; a toy' * experiment.is_toy}. "
-        f"A budget is {BUDGET_IS[clock]}.",
+        f"{plural(len(runs), 'run')} of {counts}{'; a toy' * experiment.is_toy}. A budget is {BUDGET_IS[clock]}.",
     ]
     if missing:
         lines.append(f"Interim: {missing} of {plural(len(runs), 'planned run')} not finished.")
@@ -193,9 +196,14 @@ def provenance(results: Results) -> list[tuple[str, str]]:
     packages = sorted({name for origin in origins for name in origin.get("packages") or {}})
     facts += [(name, _distinct((origin.get("packages") or {}).get(name) for origin in origins)) for name in packages]
     if (registration := registration_of(results.experiment)) is not None:
-        facts.append(("registered", f"{registration.date}, commit {registration.commit}, SHA-256 {registration.sha256}"))
+        facts.append(
+            ("registered", f"{registration.date}, commit {registration.commit}, SHA-256 {registration.sha256}")
+        )
     seconds = results.runs["wall_seconds"].sum()
-    facts += [("training", f"{seconds:,.0f} s of wall time"), ("again", f"snakemake --configfile {results.root}/experiment.yaml")]
+    facts += [
+        ("training", f"{seconds:,.0f} s of wall time"),
+        ("again", f"snakemake --configfile {results.root}/experiment.yaml"),
+    ]
     return [(title, value) for title, value in facts if value not in ("", "None")]
 
 

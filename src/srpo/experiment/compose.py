@@ -23,13 +23,13 @@ from pydantic import Field, FiniteFloat
 
 from srpo.algorithm.method import Method, patched
 from srpo.experiment.config import Block, Experiment, FileContent, Files, FilesBenchmark, Tuned, short_name
-from srpo.experiment.rows import check_responses, parse_rows, read_file
-from srpo.files import read_mapping, read_yaml, write_text
-from srpo.inputs.errors import SrpoError
-from srpo.inputs.mistakes import hint, validated
-from srpo.inputs.schema import Config, Count, Title, flattened
-from srpo.repository import CONFIGS, method_files
-from srpo.rewards import check_truths, is_own
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_mapping, read_yaml, write_text
+from srpo.ground.mistakes import hint, validated
+from srpo.ground.repository import CONFIGS, method_files
+from srpo.ground.schema import Config, Count, Title, flattened
+from srpo.questions.rewards import check_truths, is_own
+from srpo.questions.rows import check_responses, parse_rows, read_file
 
 _log = logging.getLogger(__name__)
 

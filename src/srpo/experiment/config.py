@@ -15,12 +15,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from srpo.algorithm.method import Method
-from srpo.experiment.rows import Columns
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
-from srpo.inputs.errors import SrpoError
-from srpo.inputs.schema import REPOSITORY, Config, Count, Fraction, Positive, Rate, Title, flattened
-from srpo.layout import RunId
-from srpo.rewards import REASONING_GYM, REWARDS, is_own
+from srpo.ground.errors import SrpoError
+from srpo.ground.layout import RunId
+from srpo.ground.schema import REPOSITORY, Config, Count, Fraction, Positive, Rate, Title, flattened
+from srpo.questions.rewards import REASONING_GYM, REWARDS, is_own
+from srpo.questions.rows import Columns
 
 REHEARSAL_STEPS = 10
 """A run of fewer steps shows that the path works and what it takes, not what a method learns."""
@@ -55,7 +55,7 @@ class Architecture(Config):
 
 
 FamilyName = Literal["chemistry", "physics", "biology", "materials", "tooluse"]
-"""A family of the toys' questions (:data:`srpo.miniature.families.FAMILIES`)."""
+"""A family of the toys' questions (:data:`srpo.questions.families.FAMILIES`)."""
 
 FactsPerQuestion = Annotated[int, Field(ge=2, le=10)]
 
@@ -231,7 +231,7 @@ def _known_reward(kind: str) -> str:
 
 
 RewardName = Annotated[str, AfterValidator(_known_reward)]
-"""A key of :data:`srpo.rewards.REWARDS`, or ``module:function``."""
+"""A key of :data:`srpo.questions.rewards.REWARDS`, or ``module:function``."""
 
 
 class SourceFile(Config):

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from srpo.algorithm.branches import trained_branches
 from srpo.algorithm.method import Method
-from srpo.repository import REFERENCE
+from srpo.ground.repository import REFERENCE
 
 FIGURE_4B = REFERENCE / "fig4b_step_seconds.csv"
 

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from srpo.experiment.config import Experiment, TrialResult, Tuned
-from srpo.files import read_json, write_text
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, RunId
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_json, write_text
+from srpo.ground.layout import Layout, RunId
 
 HEADER = """\
 # Written by srpo tune from results/{search}: the best of {number} trials of each method. An experiment with the key

@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 
 from srpo.algorithm.method import Method
-from srpo.cost import memory
-from srpo.cost.flops import model_cost
+from srpo.experiment import memory
 from srpo.experiment.config import Execution, Training, TransformerShape
+from srpo.experiment.flops import model_cost
 from srpo.experiment.step_times import timed_like
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 MEAN_PROMPT = 379
 """Tokens of a prompt: mean of the five benchmarks' medians with Qwen3's tokenizer (docs/small-scale.md)."""
@@ -53,6 +53,7 @@ class Assumed:
 
 
 USUAL = Assumed()
+
 
 @dataclass(frozen=True)
 class Gpu:

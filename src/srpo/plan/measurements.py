@@ -7,13 +7,13 @@ from pathlib import Path
 from statistics import fmean
 
 from srpo.algorithm.method import Method
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, ModelledClock
 from srpo.experiment.step_times import timed_like
-from srpo.files import read_events, read_json
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, RunId
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events, read_json
+from srpo.ground.layout import Layout, RunId
 
 SAME = (
     *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from srpo.algorithm.method import Method
-from srpo.cost import memory
-from srpo.cost.flops import model_cost, modelled_seconds
+from srpo.experiment import memory
 from srpo.experiment.config import (
     CalibratedClock,
     Experiment,
@@ -25,12 +24,13 @@ from srpo.experiment.config import (
     Training,
     TransformerShape,
 )
+from srpo.experiment.flops import model_cost, modelled_seconds
 from srpo.experiment.step_times import seconds_of_steps, steps_in_seconds, timed_like
-from srpo.layout import RunId
-from srpo.miniature.stored import stored_file
+from srpo.ground.layout import RunId
 from srpo.plan.gpus import GPUS, USUAL, Assumed, Gpu, card_seconds, find_gpu, mean_context
 from srpo.plan.measurements import Measurements
 from srpo.plan.shortages import shortages
+from srpo.starts.stored import stored_file
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
 CONCURRENT = 256
@@ -70,6 +70,7 @@ REST = "log-probs, teacher, update"
 
 NODE = 8
 """Cards of a node of the paper's size."""
+
 
 @dataclass(frozen=True)
 class StepTime:

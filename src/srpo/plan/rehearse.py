@@ -7,7 +7,7 @@ each model visibly: a server that missed an update shows in its third step.
 """
 
 from srpo.experiment.config import Block, Experiment, short_name
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 STEPS = 3
 

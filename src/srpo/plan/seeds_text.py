@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from srpo.analysis.results.power import ASSUMED_RUN_SD, EFFECT, MAX_SEEDS, assumed, half_width, seeds_needed
-from srpo.layout import RunId
-from srpo.text import joined
+from srpo.ground.layout import RunId
+from srpo.ground.text import joined
 
 
 def methods_by_seeds(runs: Iterable[RunId], titles: Mapping[str, str]) -> list[tuple[int, list[str]]]:

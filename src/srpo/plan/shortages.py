@@ -1,6 +1,6 @@
 """Ways in which an experiment does not fit into a GPU's memory, with what to change."""
 
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.config import Experiment
 
 

@@ -4,9 +4,10 @@ from collections.abc import Container, Sequence
 
 from tabulate import tabulate
 
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.config import BUDGET_IS
-from srpo.layout import RunId
+from srpo.ground.layout import RunId
+from srpo.ground.text import duration, joined, plural
 from srpo.plan.gpus import USUAL
 from srpo.plan.plan import (
     MODELLED_SECOND,
@@ -14,7 +15,6 @@ from srpo.plan.plan import (
     RunPlan,
 )
 from srpo.plan.shortages import gigabytes, some_teacher_has_weights
-from srpo.text import duration, joined, plural
 
 
 def render(plan: Plan, source: str | None = None) -> str:
@@ -191,8 +191,8 @@ def _seeds(plan: Plan) -> str:
     if plan.experiment.is_rehearsal:
         steps = plan.experiment.training.max_steps or 0
         return f"A run ends after {plural(steps, 'step')}: it shows that the path works, and no difference of methods."
-    from srpo.plan.seeds_text import assumed_sentences
     from srpo.analysis.results.power import sample_noise
+    from srpo.plan.seeds_text import assumed_sentences
 
     experiment, samples = plan.experiment, plan.experiment.evaluation.rollouts
     models: dict[str, list[str]] = {}  # by what is said of them

@@ -2,10 +2,10 @@
 
 from srpo.analysis.results.contrasts import MIN_QUESTIONS
 from srpo.experiment.config import Experiment, MiniatureModel, WallClock
-from srpo.imports import is_installed
+from srpo.ground.imports import is_installed
+from srpo.ground.text import joined
 from srpo.plan.plan import Plan
 from srpo.plan.shortages import shortages
-from srpo.text import joined
 
 
 def warnings(plan: Plan) -> list[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from transformers.utils import logging as transformers_logging
 
-from srpo.cost.flops import model_cost
 from srpo.experiment.config import RunSpec, TransformerShape
-from srpo.machine import keep_freed_memory
+from srpo.experiment.flops import model_cost
+from srpo.ground.machine import keep_freed_memory
 from srpo.policy.interface import Policy
 from srpo.policy.verl_config import check_packages, compose_verl_config
 from srpo.policy.worker import SRPOWorker

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from srpo.cost.flops import ModelCost
+from srpo.experiment.flops import ModelCost
 from srpo.rollout.interface import RolloutEngine
 
 

@@ -14,9 +14,9 @@ from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from srpo.cost.flops import model_cost
 from srpo.experiment.config import Execution, RunSpec, TransformerShape
-from srpo.inputs.errors import SrpoError
+from srpo.experiment.flops import model_cost
+from srpo.ground.errors import SrpoError
 from srpo.policy.interface import Policy
 from srpo.policy.servers import ServerRollout, server_errors, wait_until_idle
 from srpo.policy.verl_config import check_packages, compose_verl_config

@@ -32,7 +32,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, token_log_probs, top_k_ids
 from srpo.algorithm.routing import has_loss
 from srpo.algorithm.teacher import Teacher
-from srpo.layout import WEIGHTS
+from srpo.ground.layout import WEIGHTS
 from srpo.policy.batches import unpack_targets
 from srpo.policy.hugging_face import write_weights
 from srpo.policy.shared_prompts import PackedRows

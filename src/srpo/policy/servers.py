@@ -25,7 +25,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from srpo.experiment.config import Precision
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.policy.verl_private import register_rollout_adapter
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import Completion, SamplingParams, ServersFailed

@@ -12,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from verl.utils.device import get_device_name
 
 from srpo.experiment.config import Execution, Experiment, RunSpec
-from srpo.inputs.errors import SrpoError
-from srpo.inputs.mistakes import hint
-from srpo.inputs.schema import flattened
-from srpo.machine import gpu_memory
+from srpo.ground.errors import SrpoError
+from srpo.ground.machine import gpu_memory
+from srpo.ground.mistakes import hint
+from srpo.ground.schema import flattened
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 

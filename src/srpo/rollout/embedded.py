@@ -23,11 +23,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from srpo.experiment.config import Precision, TransformerShape
-from srpo.files import read_json
-from srpo.inputs.errors import SrpoError
-from srpo.inputs.mistakes import validated
-from srpo.inputs.schema import Count, Positive
-from srpo.machine import check_products
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_json
+from srpo.ground.machine import check_products
+from srpo.ground.mistakes import validated
+from srpo.ground.schema import Count, Positive
 from srpo.rollout.interface import Completion, SamplingParams
 
 PREFILL_TOKENS = 2**14

@@ -7,7 +7,7 @@ sample ``n`` times.
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 
 class ServersFailed(Exception):

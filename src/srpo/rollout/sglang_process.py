@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.rollout.sglang_protocol import HOST, ServerOptions, server_arguments, server_environment
 
 COMMAND = (sys.executable, "-m", "sglang.launch_server")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from srpo.files import read_json
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_json
 from srpo.rollout.interface import Completion, SamplingParams
 
 HOST = "127.0.0.1"

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import httpx
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.rollout import sglang_process
 from srpo.rollout.interface import Completion, SamplingParams
 from srpo.rollout.sglang_process import COMMAND, ServerProcess

@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from srpo.files import append_event, read_events
-from srpo.layout import RunFiles
+from srpo.ground.files import append_event, read_events
+from srpo.ground.layout import RunFiles
 from srpo.training import checkpoints
 from srpo.training.interruption import job_end
 

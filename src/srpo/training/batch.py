@@ -6,8 +6,8 @@ from functools import cached_property
 
 from srpo.algorithm.rollouts import Rollouts
 from srpo.algorithm.routing import Routes
-from srpo.benchmarks.splits import Question
 from srpo.policy.placement import Placement
+from srpo.questions.splits import Question
 from srpo.training.success_buffer import Success
 
 

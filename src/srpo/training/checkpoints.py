@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from srpo.files import flush_to_disk, read_json, write_json
-from srpo.inputs.errors import SrpoError
-from srpo.layout import WEIGHTS, RunFiles
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import flush_to_disk, read_json, write_json
+from srpo.ground.layout import WEIGHTS, RunFiles
 
 STATE = "state.json"
 SIZES = "sizes.json"

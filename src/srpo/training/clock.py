@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from srpo.algorithm.method import Method
-from srpo.cost.flops import modelled_seconds
 from srpo.experiment.config import CalibratedClock, Clock, ModelledClock
+from srpo.experiment.flops import modelled_seconds
 from srpo.experiment.step_times import seconds_of_steps, timed_like
 
 PHASES = ("generate", "reward", "log_prob", "teacher", "update")

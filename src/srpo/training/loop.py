@@ -17,31 +17,39 @@ import torch
 from tqdm import tqdm
 
 from srpo.algorithm.rollouts import Rollouts
-from srpo.benchmarks.splits import Question, read_split
-from srpo.cost import memory
-from srpo.evaluation.avg_at_k import evaluate_questions
-from srpo.evaluation.lengths import check_lengths
+from srpo.experiment import memory
 from srpo.experiment.config import ModelledClock, RunSpec, Training
-from srpo.files import append_event, exclusive_access, flush_to_disk, read_events, rewind, write_events, write_json
-from srpo.imports import gc_paused
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, RunFiles
-from srpo.machine import host_memory_gb
-from srpo.models.resolve import check_weights
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import (
+    append_event,
+    exclusive_access,
+    flush_to_disk,
+    read_events,
+    rewind,
+    write_events,
+    write_json,
+)
+from srpo.ground.imports import gc_paused
+from srpo.ground.layout import Layout, RunFiles
+from srpo.ground.machine import host_memory_gb
 from srpo.policy.interface import Policy
 from srpo.policy.outputs import DEVICE_FLOPS
+from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import ServersFailed
+from srpo.starts.resolve import check_weights
 from srpo.training import checkpoints
+from srpo.training.avg_at_k import evaluate_questions
 from srpo.training.batch import Batch
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
+from srpo.training.lengths import check_lengths
 from srpo.training.metrics import group_record, speed_metrics
 from srpo.training.provenance import prepare_run_folder, provenance
 from srpo.training.questions import question_order
 from srpo.training.step import Step
 from srpo.training.success_buffer import SuccessBuffer
-from srpo.watch import Signal, Watch, ends_run, watched
+from srpo.training.watch import Signal, Watch, ends_run, watched
 
 MAX_SKIPPED_STEPS = 3
 """A run stops after this many steps in a row without a finite gradient."""

@@ -14,7 +14,7 @@ from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, Routes
 from srpo.algorithm.targets import Targets
-from srpo.text import shortened
+from srpo.ground.text import shortened
 from srpo.training.batch import Batch
 from srpo.training.clock import PhaseTimer
 from srpo.training.success_buffer import Success

@@ -18,11 +18,11 @@ import yaml
 
 import srpo
 from srpo.experiment.config import Changed, Experiment, changed, filled_in, listed
-from srpo.files import read_events, read_json, read_mapping, write_text
-from srpo.imports import is_installed
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, RunFiles, RunId, model_description
-from srpo.machine import processor
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events, read_json, read_mapping, write_text
+from srpo.ground.imports import is_installed
+from srpo.ground.layout import Layout, RunFiles, RunId, model_description
+from srpo.ground.machine import processor
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
 _RESULT = ("srpo", "packages", "data", "base_model")

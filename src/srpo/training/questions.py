@@ -7,9 +7,9 @@ from typing import TypeAlias
 from srpo.algorithm.method import FilterGroups
 from srpo.algorithm.rollouts import Rollouts, regrouped
 from srpo.algorithm.routing import in_dropped_groups
-from srpo.benchmarks.splits import Question
-from srpo.inputs.errors import SrpoError
-from srpo.seeds import derive_seed
+from srpo.ground.errors import SrpoError
+from srpo.ground.seeds import derive_seed
+from srpo.questions.splits import Question
 from srpo.training.metrics import filter_metrics
 
 Draw: TypeAlias = Callable[[int], list[Question]]

@@ -13,17 +13,17 @@ from srpo.algorithm.branches import trained_branches
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, route
 from srpo.algorithm.targets import Targets, make_targets, mini_batches
-from srpo.benchmarks.prompts import student_prompts, teacher_prompt_ids
-from srpo.benchmarks.response_parts import response_parts
-from srpo.benchmarks.splits import Question
 from srpo.experiment.config import RunSpec
+from srpo.ground.seeds import derive_seed
 from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, sequence_batch
 from srpo.policy.interface import Policy
 from srpo.policy.outputs import gradient_norm, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
-from srpo.rewards import compute_reward, in_format, judge, right_response
+from srpo.questions.prompts import student_prompts, teacher_prompt_ids
+from srpo.questions.response_parts import response_parts
+from srpo.questions.rewards import compute_reward, in_format, judge, right_response
+from srpo.questions.splits import Question
 from srpo.rollout.interface import SamplingParams
-from srpo.seeds import derive_seed
 from srpo.training.batch import Batch
 from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import step_metrics, teacher_metrics

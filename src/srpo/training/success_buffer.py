@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from srpo.algorithm.rollouts import Rollouts
-from srpo.benchmarks.splits import Question
-from srpo.files import read_json, write_json
+from srpo.ground.files import read_json, write_json
+from srpo.questions.splits import Question
 
 FILE = "success_buffer.json"
 

@@ -15,7 +15,7 @@ from srpo.algorithm.advantage import anchored_advantages, mixed_advantages
 from srpo.algorithm.branches import ANCHORED, BRANCHES, MIX, SDPO, Branch, register
 from srpo.algorithm.divergence import jensen_shannon
 from srpo.algorithm.method import Method
-from srpo.inputs.mistakes import resolve_own
+from srpo.ground.mistakes import resolve_own
 
 
 def test_functions_are_found_by_name_or_are_given():

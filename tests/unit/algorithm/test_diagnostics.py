@@ -27,12 +27,12 @@ from srpo.algorithm.diagnostics import (
     share_sums,
     weight_metrics,
 )
-from srpo.benchmarks.response_parts import response_parts, token_parts
 from srpo.experiment.config import WarmStart
-from srpo.files import read_events
-from srpo.miniature.corpus import FamiliesCorpus, corpus_texts
-from srpo.miniature.families import FAMILIES
-from srpo.miniature.tokenizer import symbol_tokenizer
+from srpo.ground.files import read_events
+from srpo.questions.families import FAMILIES
+from srpo.questions.response_parts import response_parts, token_parts
+from srpo.starts.corpus import FamiliesCorpus, corpus_texts
+from srpo.starts.make_tokenizer import symbol_tokenizer
 from srpo.training import loop
 
 R, A, B, F = range(4)  # reasoning, answer's start and rest, format

@@ -19,7 +19,7 @@ from srpo.algorithm.distribution import top_k_with_tail
 from srpo.algorithm.importance import truncated_ratio
 from srpo.algorithm.objective import branch_losses, objective, policy_loss
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.kept_log_probs import KEPT
 from srpo.policy.loss import srpo_loss

@@ -13,7 +13,7 @@ from srpo.analysis.report import render
 from srpo.analysis.tables.grid import text_grid
 from srpo.analysis.tables.registry import TABLES, build_tables
 from srpo.analysis.tables.table import Table
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 
 def test_every_table_and_figure_has_one_place():

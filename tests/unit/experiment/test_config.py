@@ -13,9 +13,9 @@ from synthetic import tiny_experiment
 
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.inputs.errors import SrpoError
-from srpo.layout import RunId
-from srpo.repository import CONFIGS, method_files
+from srpo.ground.errors import SrpoError
+from srpo.ground.layout import RunId
+from srpo.ground.repository import CONFIGS, method_files
 
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 SHARED = tiny_experiment()["training"]
@@ -197,7 +197,10 @@ def test_run_outside_the_matrix() -> None:
     [
         ({"colour": "red"}, ["colour: unknown key"]),
         ({"training": {**SHARED, "validate_evry": 3}}, ["training.validate_evry: unknown key"]),
-        ({"training": {**SHARED, "clock": {"kind": "sundial"}}}, ["training.clock", "'wall', 'modelled', 'calibrated'"]),
+        (
+            {"training": {**SHARED, "clock": {"kind": "sundial"}}},
+            ["training.clock", "'wall', 'modelled', 'calibrated'"],
+        ),
         ({"training": {**SHARED, "budget_seconds": {"1h": 5, "5h": 5}}}, ["budget_seconds", "strictly increasing"]),
         ({"training": {**SHARED, "weight_decay": 2}}, ["training.weight_decay = 2", "less than or equal to 1"]),
         ({"overrides": {"grpo": {"learning_rate": float("inf")}}}, ["grpo.learning_rate = inf", "finite number"]),

@@ -13,13 +13,13 @@ import yaml
 from one_line import refused
 from synthetic import tiny_experiment
 
-from srpo.benchmarks.splits import read_split, write_split
-from srpo.evaluation.lengths import check_experiment
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, FilesBenchmark
-from srpo.inputs.errors import SrpoError
-from srpo.rewards import compute_reward
-from srpo.sources.build import build_split, split_statistics
+from srpo.ground.errors import SrpoError
+from srpo.questions.rewards import compute_reward
+from srpo.questions.splits import read_split, write_split
+from srpo.starts.data import build_split, split_statistics
+from srpo.training.lengths import check_experiment
 
 SUMS = {"kind": "files", "title": "Sums", "reward": "answer_match", "train_file": "train.jsonl", "test_file": "t.jsonl"}
 REWARDS = r"""

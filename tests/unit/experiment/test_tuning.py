@@ -19,10 +19,10 @@ from srpo.cli import main
 from srpo.experiment import tuning
 from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.experiment.config import Tuned
-from srpo.files import write_text
-from srpo.layout import Layout
-from srpo.repository import CONFIGS
-from srpo.sources.build import build_split
+from srpo.ground.files import write_text
+from srpo.ground.layout import Layout
+from srpo.ground.repository import CONFIGS
+from srpo.starts.data import build_split
 
 GRID = {"learning_rate": [1.0e-4, 1.0e-3], "mini_batch_questions": [4, 16]}
 BLOCK = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}

@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 from paths import ROOT
 
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.plan import gpus, plan
 from srpo.plan.gpus import GPUS, Assumed, card_seconds, find_gpu

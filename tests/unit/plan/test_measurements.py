@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from srpo import cli
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.experiment.config import Block, Experiment
-from srpo.files import append_event, write_json, write_text
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import append_event, write_json, write_text
+from srpo.ground.layout import Layout
+from srpo.ground.repository import CONFIGS
 from srpo.plan import plan
 from srpo.plan import text as plan_text
 from srpo.plan.measurements import Measurements, read_measurements
 from srpo.plan.rehearse import rehearsal
-from srpo.repository import CONFIGS
 from srpo.training.clock import PHASES
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")

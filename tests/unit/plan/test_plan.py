@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import importlib.util
 import json
 import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,16 +13,15 @@ import yaml
 from paths import ROOT
 
 from srpo import cli
-from srpo.cost import memory
-from srpo.cost.flops import model_cost
+from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Execution
+from srpo.experiment.flops import model_cost
+from srpo.ground.repository import CONFIGS, REFERENCE
+from srpo.ground.text import duration
 from srpo.plan import gpus, plan
 from srpo.plan import text as plan_text
 from srpo.plan.shortages import shortages
 from srpo.plan.warnings import warnings
-from srpo.repository import CONFIGS, REFERENCE
-from srpo.text import duration
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")

@@ -8,11 +8,9 @@ import pytest
 
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.plan import plan
-from srpo.plan import text as plan_text
 from srpo.plan.measurements import Measurements
-from srpo.repository import CONFIGS
 
 PLAIN, FILTERED = "grpo_at_srpo_settings", "grpo_filter_groups"
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.plan import plan
 from srpo.plan import text as plan_text
 from srpo.plan.measurements import Measurements

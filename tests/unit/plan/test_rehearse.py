@@ -8,9 +8,9 @@ import pytest
 
 from srpo import cli
 from srpo.experiment.compose import load_experiment
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
+from srpo.ground.repository import CONFIGS
 from srpo.plan.rehearse import CHECK, rehearsal
-from srpo.repository import CONFIGS
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
 SHORT = {

@@ -14,8 +14,8 @@ from verl.workers.engine.fsdp import transformer_impl
 from srpo.algorithm.method import Method
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution, RunSpec, Training
+from srpo.ground.repository import CONFIGS
 from srpo.policy.verl_config import compose_verl_config
-from srpo.repository import CONFIGS
 
 PAGE = (ROOT / "docs" / "verl.md").read_text()
 PREFIXES = {"a.": "actor_rollout_ref.actor.", "r.": "actor_rollout_ref.rollout."}

@@ -23,12 +23,12 @@ from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts
 from srpo.algorithm.routing import route
 from srpo.algorithm.targets import NOT_COMPUTED, Targets, mini_batches
-from srpo.cost import memory
+from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution
-from srpo.inputs.errors import SrpoError
-from srpo.machine import gpu_memory
-from srpo.miniature.tokenizer import symbol_tokenizer
+from srpo.ground.errors import SrpoError
+from srpo.ground.machine import gpu_memory
+from srpo.ground.repository import CONFIGS
 from srpo.policy import verl_config
 from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.loss import srpo_loss
@@ -40,7 +40,7 @@ from srpo.policy.verl_config import (
     samples_per_server,
 )
 from srpo.policy.worker import COLLECTIVE_SECONDS
-from srpo.repository import CONFIGS
+from srpo.starts.make_tokenizer import symbol_tokenizer
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
 GOLDEN = SUPPORT / "golden" / "paper_config.yaml"

@@ -26,7 +26,7 @@ from one_step import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from srpo.layout import WEIGHTS
+from srpo.ground.layout import WEIGHTS
 from srpo.policy.placement import RowOrder, order_rows
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.training.metrics import teacher_metrics

@@ -15,7 +15,7 @@ import torch
 from tiny import prepare, tiny_experiment
 from verl.workers.rollout.replica import TokenOutput
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.policy.ray_driver import RayPolicy
 from srpo.policy.servers import ATTEMPTS, EmbeddedServer, ServerRollout, server_errors, wait_until_idle
 from srpo.rollout.embedded import EmbeddedEngine

@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from srpo.experiment.compose import load_experiment
+from srpo.ground.repository import CONFIGS
 from srpo.policy import shared_prompts
 from srpo.policy.shared_prompts import SHARED_PROMPTS, PackedRows, shared_prompt_attention
-from srpo.repository import CONFIGS
 
 ROWS = [(5, [3, 1, 7]), (1, [2]), (9, [1, 1])]
 """Tokens of each prompt and of its responses."""

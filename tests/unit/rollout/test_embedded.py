@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from scipy import stats
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.rollout import embedded
 from srpo.rollout.embedded import EmbeddedEngine, counter_uniforms, sample_tokens, seed_keys
 from srpo.rollout.interface import Completion, SamplingParams

@@ -20,11 +20,11 @@ import pytest
 from paths import SUPPORT
 from sglang_double import ANSWER_FAULTS, Model
 
-from srpo.benchmarks.splits import Question
-from srpo.evaluation.avg_at_k import evaluate_questions
 from srpo.experiment.config import Sampling
-from srpo.files import read_events
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events
+from srpo.ground.seeds import derive_seed
+from srpo.questions.splits import Question
 from srpo.rollout import sglang_process, sglang_server
 from srpo.rollout.interface import Completion, SamplingParams
 from srpo.rollout.sglang_protocol import (
@@ -36,7 +36,7 @@ from srpo.rollout.sglang_protocol import (
     stop_token_ids,
 )
 from srpo.rollout.sglang_server import SGLangServer
-from srpo.seeds import derive_seed
+from srpo.training.avg_at_k import evaluate_questions
 
 pytestmark = pytest.mark.fault
 
@@ -255,7 +255,7 @@ def test_nothing_asked(serve):
 
 
 def test_avg_at_k(serve, checkpoint):
-    from srpo.miniature.tokenizer import text_tokenizer
+    from srpo.starts.make_tokenizer import text_tokenizer
 
     tokenizer = text_tokenizer(["What is two plus three? <answer>5</answer>"] * 5, 300)
     config = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "max_position_embeddings": 128}

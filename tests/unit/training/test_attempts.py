@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import fails
 
-from srpo.files import read_events
+from srpo.ground.files import read_events
 from srpo.training import attempts
 
 pytestmark = pytest.mark.fault

@@ -8,7 +8,7 @@ import pytest
 from batch import rollouts_of
 from helpers import load_method
 
-from srpo.benchmarks.splits import Question
+from srpo.questions.splits import Question
 from srpo.training.success_buffer import FILE, Success, SuccessBuffer, earlier_successes
 
 QUESTIONS = [Question(index, [], "", "answer_match", "made up") for index in (7, 8)]

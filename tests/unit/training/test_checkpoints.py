@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from checkpoint import WHOLE, content, save
 
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 from srpo.training import checkpoints, loop
 
 pytestmark = pytest.mark.fault

@@ -7,7 +7,7 @@ import pytest
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import CalibratedClock, ModelledClock, WallClock
 from srpo.experiment.step_times import seconds_of_steps, steps_in_seconds
-from srpo.repository import CONFIGS
+from srpo.ground.repository import CONFIGS
 from srpo.training.clock import PhaseTimer, best_of_budgets, best_within, seconds_of_step
 
 METHODS = load_experiment(CONFIGS / "experiments" / "paper.yaml").methods

@@ -12,7 +12,7 @@ from batch import LENGTHS, REWARDS, rollouts_of, targets_of
 from helpers import load_method
 
 from srpo.algorithm.routing import route
-from srpo.benchmarks.splits import Question
+from srpo.questions.splits import Question
 from srpo.training.batch import Batch
 from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import (

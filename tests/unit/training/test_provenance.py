@@ -14,10 +14,10 @@ from one_line import refused
 from synthetic import tiny_experiment, write_results
 
 from srpo.experiment.compose import load_experiment
-from srpo.files import append_event
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, RunFiles
-from srpo.repository import CONFIGS
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import append_event
+from srpo.ground.layout import Layout, RunFiles
+from srpo.ground.repository import CONFIGS
 from srpo.training import checkpoints, provenance
 from srpo.training.provenance import prepare_run_folder, trained_otherwise
 

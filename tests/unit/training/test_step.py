@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tiny import tiny_experiment
 
 from srpo.algorithm.rollouts import regrouped
-from srpo.benchmarks.splits import Question
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
+from srpo.questions.splits import Question
 from srpo.rollout.interface import Completion
 from srpo.training.questions import question_order, questions_of_step
 from srpo.training.step import Step

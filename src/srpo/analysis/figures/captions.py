@@ -6,7 +6,7 @@ from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS
 from srpo.analysis.figures.panels import budget_marks
 from srpo.analysis.results.load import Results
 from srpo.analysis.results.titles import budgets_listed, count_range
-from srpo.text import plural
+from srpo.ground.text import plural
 
 _SMOOTHED = "Lines: centred rolling means over a tenth of the steps. Faint: single steps."
 

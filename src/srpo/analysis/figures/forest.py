@@ -19,7 +19,7 @@ from srpo.analysis.results.matrix import AVERAGE
 from srpo.analysis.results.scores import TITLES, Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.results.verdicts import budget_of, findings
-from srpo.text import minus
+from srpo.ground.text import minus
 
 PAPER = "paper"
 """The series of the paper's values; ``name`` is the paper's model."""

@@ -31,8 +31,8 @@ from srpo.analysis.results.estimates import PERCENT
 from srpo.analysis.results.load import Results, routed_methods
 from srpo.analysis.results.matrix import main_methods
 from srpo.analysis.results.step_seconds import step_seconds
-from srpo.files import write_text
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import write_text
 
 Methods = Callable[[Results], list[str]]
 

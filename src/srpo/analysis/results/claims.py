@@ -13,11 +13,11 @@ from srpo.analysis.outline import COST_TABLES, Block, all_sections
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.matrix import BASE
 from srpo.analysis.results.multiple_testing import equivalence_p
-from srpo.files import read_yaml
-from srpo.inputs.errors import SrpoError
-from srpo.inputs.mistakes import validated
-from srpo.inputs.schema import Config
-from srpo.repository import REPORTS
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_yaml
+from srpo.ground.mistakes import validated
+from srpo.ground.repository import REPORTS
+from srpo.ground.schema import Config
 
 CLAIMS = REPORTS / "claims.yaml"
 

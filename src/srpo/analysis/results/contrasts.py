@@ -46,7 +46,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from srpo.analysis.results.estimates import Estimate, SamplingUnit, Spread, Variance
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 MIN_QUESTIONS = 8
 """Minimum number of questions, over all benchmarks, for an interval over questions."""

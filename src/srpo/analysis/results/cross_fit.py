@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from srpo.seeds import derive_seed
+from srpo.ground.seeds import derive_seed
 
 MIN_QUESTIONS = 8
 """With fewer questions, half of them neither select nor measure anything."""

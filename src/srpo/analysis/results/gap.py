@@ -14,7 +14,7 @@ from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import PERCENT, Estimate
 
 if TYPE_CHECKING:  # tables need no torch
-    from srpo.evaluation.self_teacher import GapSamples
+    from srpo.training.self_teacher import GapSamples
 
 SLOPE = 1.5
 """Points of final gain per point of gap: Qwen3 from 0.6B to 8B; .66 for Olmo-3-7B."""

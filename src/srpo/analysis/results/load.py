@@ -16,11 +16,11 @@ import pandas as pd
 from srpo.algorithm.branches import trained_branches
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
-from srpo.files import read_events, read_json, read_mapping, read_yaml
-from srpo.inputs.errors import SrpoError
-from srpo.layout import Layout, RunFiles, RunId
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_events, read_json, read_mapping, read_yaml
+from srpo.ground.layout import Layout, RunFiles, RunId
 from srpo.training.clock import PHASES
-from srpo.watch import signals_of
+from srpo.training.watch import signals_of
 
 RUN_KEY = ["model", "benchmark", "method", "seed"]
 RunKey = tuple[str, str, str, int]

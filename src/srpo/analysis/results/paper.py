@@ -6,7 +6,7 @@ import pandas as pd
 
 from srpo.analysis.results.matrix import AVERAGE, BASE, SCORE_KEY
 from srpo.experiment.config import Experiment
-from srpo.repository import REFERENCE
+from srpo.ground.repository import REFERENCE
 
 _METHODS = {"srpo_no_dynamic_weighting": "srpo_without_weighting"}
 

@@ -16,11 +16,11 @@ from pydantic import Field, model_validator
 
 from srpo.analysis.results.claims import Claim, Quantity, Rule
 from srpo.experiment.config import Experiment
-from srpo.files import read_mapping
-from srpo.inputs.errors import SrpoError
-from srpo.inputs.mistakes import validated
-from srpo.inputs.schema import Config
-from srpo.repository import CONFIGS
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_mapping
+from srpo.ground.mistakes import validated
+from srpo.ground.repository import CONFIGS
+from srpo.ground.schema import Config
 
 REGISTERED = CONFIGS / "registered.yaml"
 

@@ -20,7 +20,7 @@ from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.run_logs import RunLogs, logarithms
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
-from srpo.text import joined, plural
+from srpo.ground.text import joined, plural
 
 Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

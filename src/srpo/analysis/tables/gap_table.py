@@ -12,7 +12,7 @@ from srpo.analysis.results.scores import TITLES, Scores
 from srpo.analysis.results.titles import benchmark_title, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table, record_cell
-from srpo.text import joined, plural
+from srpo.ground.text import joined, plural
 
 _MEASURED = {
     ("All questions, %", "student"): "student",

@@ -20,7 +20,7 @@ from srpo.analysis.tables.settings_table import settings_table
 from srpo.analysis.tables.table import Table, write_table
 from srpo.analysis.tables.tuning_table import tuning_table
 from srpo.analysis.tables.verdict_table import verdicts_table
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 TABLES = by_name(
     "table",

@@ -10,8 +10,8 @@ from srpo.analysis.results.titles import method_title, run_title
 from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
 from srpo.analysis.tables.settings_table import method_spec
 from srpo.analysis.tables.table import Table
-from srpo.rewards import shown_answer
-from srpo.text import printable
+from srpo.ground.text import printable
+from srpo.questions.rewards import shown_answer
 
 _ROUTED = [
     *("model", "benchmark", "method", "seed", "step", "question", "prompt", "ground_truth", "rollout", "correct"),

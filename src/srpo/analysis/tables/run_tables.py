@@ -10,8 +10,8 @@ from srpo.analysis.results.run_logs import RunLogs
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, interval
 from srpo.analysis.tables.table import Table
-from srpo.text import plural
-from srpo.watch import RULES, reference_steps
+from srpo.ground.text import plural
+from srpo.training.watch import RULES, reference_steps
 
 COUNTS = {"steps": "Steps", "validations": "Validations", "questions_seen": "Questions seen"}
 

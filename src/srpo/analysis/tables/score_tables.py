@@ -25,7 +25,7 @@ from srpo.analysis.results.scores import SCORES, TITLES, Scores, score_frame
 from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, method_title
 from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
 from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note, record_cell
-from srpo.text import joined
+from srpo.ground.text import joined
 
 CEILING = 95.0
 """Percent; where two methods are above it, their difference is small whatever the methods do."""

@@ -12,7 +12,7 @@ from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.load import Results, records
 from srpo.analysis.results.titles import MISSING
 from srpo.analysis.tables.grid import Cell, Grid, interval, markdown, number
-from srpo.files import write_text
+from srpo.ground.files import write_text
 
 NOT_COMPARABLE = "Models, questions or budgets are not the paper's: the numbers are not comparable with the paper's."
 

@@ -9,7 +9,7 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.tables.grid import Grid, Row
 from srpo.analysis.tables.table import Table, cells_at, grid_of
 from srpo.experiment.config import Tuned
-from srpo.text import plural
+from srpo.ground.text import plural
 
 
 def tuning_table(results: Results) -> Table:

@@ -19,7 +19,7 @@ from srpo.analysis.figures.drawing import draw_scores
 from srpo.analysis.figures.panels import budget_marks
 from srpo.analysis.figures.registry import FIGURES
 from srpo.experiment.compose import load_experiment
-from srpo.repository import CONFIGS, ROOT
+from srpo.ground.repository import CONFIGS, ROOT
 
 
 def test_the_example_of_the_documentation_is_drawn(tmp_path):

@@ -17,8 +17,8 @@ from srpo.analysis.results.load import load_results
 from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.results.verdicts import Finding, findings, overall
 from srpo.analysis.tables.registry import TABLES, build_tables
-from srpo.functional import load_method
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
+from srpo.hosts.functional import load_method
 
 # The paper's numbers, right as they are, do not decide these with three seeds and its questions: a gain of 1.8 points
 # needs seven, and no benchmark alone tells 1 point.

@@ -17,7 +17,7 @@ from srpo.analysis.results.multiple_testing import holm
 from srpo.analysis.results.scores import Scores
 from srpo.analysis.results.verdicts import UNTESTED, findings
 from srpo.analysis.tables.score_tables import differences_table, main_table
-from srpo.files import read_json, write_json
+from srpo.ground.files import read_json, write_json
 
 PRIMARY = [
     claim.id

@@ -111,7 +111,7 @@ def test_ids_are_unique_and_each_claim_stands_once(tmp_path):
 
 def test_remarks_name_other_settings_and_early_ends(tmp_path):
     results = results_of(tmp_path)
-    run, spec = next(iter(results.specs.items()))
+    _, spec = next(iter(results.specs.items()))
     spec["training"]["validate_every"] += 1
     results.runs.loc[0, ["stopped_by", "clock"]] = ["max_steps", 1.0]
     said = remarks(results)

@@ -10,7 +10,7 @@ from scipy import stats
 
 from srpo.analysis.results.contrasts import Arm, contrast, over_benchmarks, run_spread
 from srpo.analysis.results.estimates import Estimate, Spread
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 EXPERIMENTS = 200
 

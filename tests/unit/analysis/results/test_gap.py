@@ -8,7 +8,7 @@ from scipy import stats
 
 from srpo.analysis.results.estimates import Estimate
 from srpo.analysis.results.gap import as_json, gap_estimates, gap_text, next_command, verdict
-from srpo.evaluation.self_teacher import GapSamples
+from srpo.training.self_teacher import GapSamples
 
 RIGHT = [0, 0, 4, 1, 1, 2, 2, 3, 3, 1]
 """Right ones of four rollouts of each question."""

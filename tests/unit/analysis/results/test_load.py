@@ -7,7 +7,7 @@ from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.experiment.compose import load_experiment
-from srpo.inputs.errors import SrpoError
+from srpo.ground.errors import SrpoError
 
 EXPERIMENT = load_experiment(tiny_experiment())
 

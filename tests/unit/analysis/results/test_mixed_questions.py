@@ -8,7 +8,7 @@ from synthetic import tiny_of, write_results
 
 from srpo.analysis.results.load import load_results
 from srpo.analysis.results.matrix import mixed_questions
-from srpo.layout import Layout
+from srpo.ground.layout import Layout
 
 
 def test_each_table_of_facts_has_its_own_test_file(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 from made_up_scores import World
 from scipy import stats
 
-from srpo.plan.seeds_text import assumed_sentences
 from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.estimates import Estimate, Variance
+from srpo.analysis.results.estimates import Variance
 from srpo.analysis.results.power import assumed, half_width, power, sample_noise, seeds_needed
-from srpo.layout import RunId
+from srpo.ground.layout import RunId
+from srpo.plan.seeds_text import assumed_sentences
 
 
 def test_power_is_what_simulated_experiments_find():

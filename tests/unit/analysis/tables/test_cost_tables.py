@@ -14,7 +14,7 @@ from srpo.analysis.results.step_seconds import step_seconds
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.registry import write_tables
 from srpo.experiment.config import CalibratedClock
-from srpo.files import read_events, write_events
+from srpo.ground.files import read_events, write_events
 
 
 def test_tables_do_not_depend_on_the_machine(tmp_path):

@@ -20,10 +20,10 @@ from srpo.analysis.results.titles import MISSING
 from srpo.analysis.results.verdicts import findings
 from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
 from srpo.experiment.compose import load_experiment
-from srpo.files import read_events
-from srpo.layout import Layout
-from srpo.text import plural
-from srpo.watch import signals_of
+from srpo.ground.files import read_events
+from srpo.ground.layout import Layout
+from srpo.ground.text import plural
+from srpo.training.watch import signals_of
 
 
 def test_steps_validations_and_questions_within_a_budget(finished):

@@ -1,0 +1,277 @@
+"""The numbers of a finished experiment as a few small files, ``published/NAME``: all tables are made from them again.
+
+Most files are compressed JSON lines, one per event of a log or per document, which begins with the wildcards of
+its place in the results folder (docs/architecture.md). Nothing is rounded or left out, so that :func:`unpack` restores
+the results folder's files byte for byte, without data, weights and attempts.
+"""
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from srpo.analysis.results.load import days, ends, load_results
+from srpo.experiment.compose import load_experiment
+from srpo.experiment.config import Experiment, changed, filled_in, listed
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_bytes, read_events, read_json, read_mapping, write_bytes
+from srpo.ground.layout import Layout, RunFiles, RunId, is_published
+from srpo.ground.text import joined, plural
+
+_END = ".jsonl.gz"
+
+
+def _places() -> dict[str, Path]:
+    """Which files of a results folder a published file has, as a pattern within the folder, by its name."""
+    layout = Layout(Path())
+    run, base = layout.any_run, layout.base_files("{model}", "{benchmark}")
+    return {
+        "runs": run.origin,
+        "steps": run.steps,
+        "validations": run.validations,
+        "groups": run.groups,
+        "watch": run.watch,
+        "summaries": run.summary,
+        "evaluations": run.evaluation,
+        "samples": run.samples,
+        "base_evaluations": base.evaluation,
+        "base_samples": base.samples,
+        "gaps": layout.gap("{model}", "{benchmark}"),
+        "models": layout.model_description("{model}"),
+        "statistics": layout.statistics("{benchmark}"),
+        "lengths": layout.lengths("{benchmark}", "{model}"),
+    }
+
+
+# ---------------------------------------------------------------- writing
+
+
+def publish(layout: Layout, folder: Path) -> dict[str, Any]:
+    """Write a finished experiment's numbers to ``folder``. The same results give the same bytes.
+
+    Seeds that were published before and of which the results folder has no run come back into it first: so seeds may
+    be trained on different days and machines.
+
+    Returns:
+        The provenance.
+
+    Raises:
+        SrpoError: if a run is not finished, is none of the experiment's or was trained with other settings, if runs
+            of a seed are of several commits, or if a file is damaged or was changed by hand.
+    """
+    experiment = load_experiment(layout.experiment)
+    if is_published(folder):
+        for run in _restore(folder, layout):
+            RunFiles(run).finished.touch()
+    found = _provenance(experiment, layout)
+    contents = {
+        layout.provenance.name: yaml.safe_dump(found, sort_keys=False, width=120).encode(),
+        layout.experiment.name: read_bytes(layout.experiment),
+    }
+    for name, pattern in _places().items():
+        rows = "".join(json.dumps(row, allow_nan=False) + "\n" for row in _rows(layout, pattern))
+        contents[f"{name}{_END}"] = gzip.compress(rows.encode(), mtime=0)
+    differences = layout.table("differences", "csv")
+    if differences.is_file():  # other reports show them next to their own
+        contents[differences.name] = read_bytes(differences)
+    for name, content in contents.items():
+        write_bytes(folder / name, content)
+    return found
+
+
+def _rows(layout: Layout, pattern: Path) -> Iterator[dict[str, Any]]:
+    place = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(str(pattern))))
+    for path in layout.found(layout.folder / pattern):
+        matched = cast(re.Match[str], place.fullmatch(str(path.relative_to(layout.folder))))
+        key = {name: int(value) if name == "seed" else value for name, value in matched.groupdict().items()}
+        contents = _read(path)
+        if _text(path, contents).encode() != read_bytes(path):
+            raise SrpoError(f"{path}: was changed after srpo wrote it; snakemake --forcerun makes it again")
+        yield from (key | content for content in contents)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The events of a log, or a document under the key ``content``."""
+    if path.suffix == ".jsonl":
+        return list(read_events(path))
+    return [{"content": read_mapping(path) if path.suffix == ".yaml" else read_json(path)}]
+
+
+def _text(path: Path, contents: Iterable[dict[str, Any]]) -> str:
+    """What a file says, as the stage that makes it writes it; the inverse of :func:`_read`."""
+    if path.suffix == ".jsonl":
+        return "".join(json.dumps(event, allow_nan=False) + "\n" for event in contents)
+    (document,) = (each["content"] for each in contents)
+    if path.suffix == ".yaml":
+        return yaml.safe_dump(document, sort_keys=False)
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+# ---------------------------------------------------------------- what may be published
+
+
+def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
+    """Where an experiment's numbers come from.
+
+    Raises:
+        SrpoError: see :func:`publish`.
+    """
+    runs = experiment.runs()
+    _check_finished(experiment, runs, layout)
+    load_results(layout.folder, experiment)  # refuses what no report can be made of
+    records = {run: read_mapping(layout.run_files(run).origin) for run in runs}
+    for run, record in records.items():
+        _check_settings(experiment, run, record["spec"], layout)
+    origins = [record["provenance"] for record in records.values()]
+    _check_commits({run: str(record["provenance"].get("commit", "unknown")) for run, record in records.items()}, layout)
+    data = {(run.benchmark, run.seed): record["provenance"].get("data") for run, record in records.items()}
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "runs": len(runs),
+        "trained": days(ends(layout, runs) or [layout.run_files(run).summary.stat().st_mtime for run in runs]),
+        **{key: _one_or_all(origin.get(key) for origin in origins) for key in origins[0] if key not in _OF_A_RUN},
+        "data": _by_benchmark(data),
+        "base_models": {
+            name: _one_or_all(each["provenance"].get("base_model") for each in records.values() if _model(each) == name)
+            for name in dict.fromkeys(map(_model, records.values()))
+        },
+    }
+
+
+_OF_A_RUN = ("data", "base_model")
+
+
+def _model(record: dict[str, Any]) -> str:
+    name: str = record["spec"]["model"]["name"]
+    return name
+
+
+def _check_finished(experiment: Experiment, runs: list[RunId], layout: Layout) -> None:
+    def complete(files: RunFiles) -> bool:
+        return all(path.is_file() for path in (files.finished, files.summary, files.evaluation))
+
+    open_ = [run.path for run in runs if not complete(layout.run_files(run))]
+    if open_:
+        raise SrpoError(
+            f"{layout.folder}: {len(open_)} of {plural(len(runs), 'run')} not finished and evaluated, "
+            f"e.g. {open_[0]}; srpo status {layout.folder} shows them"
+        )
+    for model, benchmark in experiment.base_evaluations():
+        if not layout.base_files(model, benchmark).evaluation.is_file():
+            raise SrpoError(f"{layout.folder}: base model {model} is not evaluated on {benchmark}; run snakemake again")
+    others = {path.parent for path in layout.found(layout.any_run.origin)} - {layout.run(run) for run in runs}
+    if others:
+        raise SrpoError(
+            f"{layout.folder}: experiment.yaml was changed: {plural(len(others), 'run')} of the folder not in it, "
+            f"e.g. {min(others).relative_to(layout.folder)}; add them to the matrix, or delete their folders"
+        )
+
+
+def _check_settings(experiment: Experiment, run: RunId, spec: dict[str, Any], layout: Layout) -> None:
+    if differences := changed(filled_in(spec), experiment.run(run).model_dump(mode="json")):
+        raise SrpoError(
+            f"{layout.folder}: experiment.yaml was changed after {run.path} was trained: {listed(differences)}; "
+            "snakemake trains it again"
+        )
+
+
+def _check_commits(commits: dict[RunId, str], layout: Layout) -> None:
+    """Methods are compared within a seed: there nothing but the method may differ."""
+    if "unknown" in commits.values():
+        raise SrpoError(f"{layout.folder}: the runs' commit is unknown; train them in a git checkout")
+    for seed in sorted({run.seed for run in commits}):
+        counts = Counter(commit for run, commit in commits.items() if run.seed == seed)
+        if len(counts) > 1:
+            listed = joined([f"{plural(count, 'run')} of {commit}" for commit, count in counts.most_common()])
+            raise SrpoError(
+                f"{layout.folder}: seed {seed} has runs of several commits: {listed}; delete the runs of all but one"
+            )
+
+
+def _one_or_all(values: Iterable[Any]) -> Any:
+    distinct = [*{json.dumps(value): value for value in values}.values()]
+    return distinct[0] if len(distinct) == 1 else distinct
+
+
+def _by_benchmark(data: dict[tuple[str, int], Any]) -> dict[str, Any]:
+    """Hashes of the splits by benchmark, and by seed if each seed has its own."""
+    found: dict[str, dict[int, Any]] = {}
+    for (benchmark, seed), hashes in data.items():
+        found.setdefault(benchmark, {})[seed] = hashes
+    return {
+        benchmark: next(iter(seeds.values())) if len({json.dumps(each) for each in seeds.values()}) == 1 else seeds
+        for benchmark, seeds in found.items()
+    }
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_published(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The lines of a published file, e.g. ``validations``.
+
+    Raises:
+        SrpoError: if it cannot be read.
+    """
+    path = folder / f"{name}{_END}"
+    try:
+        return [json.loads(line) for line in gzip.decompress(read_bytes(path)).splitlines()]
+    except (OSError, EOFError, ValueError) as error:
+        raise SrpoError(f"{path}: damaged ({error}); fetch it again") from error
+
+
+def unpacked(folder: Path) -> Path:
+    """The results folder of a published experiment, ``results/published/NAME``, unpacked now.
+
+    Raises:
+        SrpoError: if a published file cannot be read.
+    """
+    layout = Layout(Path("results", "published", folder.resolve().name))
+    unpack(folder, layout)
+    return layout.folder
+
+
+def unpack(folder: Path, layout: Layout) -> None:
+    """Write the files of a published experiment as they were in its results folder, for all commands that read one.
+
+    Raises:
+        SrpoError: if a published file cannot be read.
+    """
+    for pattern in _places().values():
+        for stale in layout.found(layout.folder / pattern):
+            stale.unlink()
+    _restore(folder, layout)
+    for path in (layout.experiment, layout.provenance):
+        path.write_bytes(read_bytes(folder / path.name))
+
+
+def _restore(folder: Path, layout: Layout) -> set[Path]:
+    """Write what a published experiment has and the results folder lacks: whole seeds, other files one by one.
+
+    A single run does not come back: who deleted it wants it trained again.
+
+    Returns:
+        The folders of the runs that were written.
+    """
+    present = {path.parent for path in layout.found(layout.any_run.origin)}
+    seeds = {run.name for run in present}
+    for name, pattern in _places().items():
+        keys = re.findall(r"{(\w+)}", str(pattern))
+        found = read_published(folder, name) if name != "gaps" or (folder / f"{name}{_END}").exists() else []
+        for values, rows in groupby(found, itemgetter(*keys)):  # older ones measured no gap
+            key = dict(zip(keys, values if len(keys) > 1 else [values], strict=True))
+            path = layout.folder / str(pattern).format(**key)
+            if path.parent.name in seeds or path.exists():
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            contents = [{name: value for name, value in row.items() if name not in key} for row in rows]
+            path.write_text(_text(path, contents))
+    return {path.parent for path in layout.found(layout.any_run.origin)} - present

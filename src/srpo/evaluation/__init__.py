@@ -1,1 +1,0 @@
-"""Evaluation: avg@k with a seed for every sample."""

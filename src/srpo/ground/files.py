@@ -1,0 +1,284 @@
+"""Files: errors of reading that name them, and atomic writes and append-only logs, of which a kill leaves no half."""
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from srpo.ground.errors import SrpoError
+from srpo.ground.layout import RECORDS
+
+_CURE = "; restore the file, or delete its folder"
+
+_PARTIAL = ".partial"
+"""End of the name of a file that is being written."""
+
+
+def default_cache() -> Path:
+    """The folder ``srpo`` below the user's cache folder (``XDG_CACHE_HOME``, otherwise ``~/.cache``)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srpo"
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        SrpoError: if it cannot be read.
+    """
+    try:
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):  # /dev/zero has no end
+            raise SrpoError(f"{path}: a device or a pipe, not a file")
+        return path.read_bytes()
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        SrpoError: if it cannot be read, or has anything else.
+    """
+    return _json_object(read_bytes(path), str(path), path.name)
+
+
+def _json_object(content: bytes, where: str, name: str) -> dict[str, Any]:
+    cure = _CURE if name in RECORDS else ""
+    try:
+        value = json.loads(content)
+    except UnicodeDecodeError as error:
+        raise SrpoError(f"{where}: not UTF-8: {error.reason}{cure}") from error
+    except json.JSONDecodeError as error:
+        raise SrpoError(f"{where}: not JSON: {error.msg}{cure}") from error
+    if not isinstance(value, dict):
+        raise SrpoError(f"{where}: not a JSON object{cure}")
+    return _complete(value, where, name)
+
+
+def _complete(record: dict[str, Any], where: str, name: str) -> dict[str, Any]:
+    """A record of a file, if it has what those of files with this name have."""
+    for key, kind in RECORDS.get(name, {}).items():
+        if not isinstance(record.get(key), kind) or isinstance(record[key], bool):
+            what = f"{key} = {record[key]!r:.80}" if key in record else f"no {key}"
+            raise SrpoError(f"{where}: damaged, {what}{_CURE}")
+    return record
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file has.
+
+    Raises:
+        SrpoError: if it cannot be read, or is no YAML.
+    """
+    return parse_yaml(read_bytes(path), str(path))
+
+
+def parse_yaml(text: str | bytes, where: str) -> Any:
+    """What YAML says; ``where`` names it in the error.
+
+    Raises:
+        SrpoError: if it is no YAML, or a key is given twice.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SrpoError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        SrpoError: if it cannot be read, or has anything else.
+    """
+    return _complete(parse_mapping(read_bytes(path), str(path)), str(path), path.name)
+
+
+def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
+    """A mapping from its YAML; ``where`` names it in the error.
+
+    Raises:
+        SrpoError: if it is no YAML, or something else.
+    """
+    content = parse_yaml(text, where)
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else type(content).__name__
+        raise SrpoError(f"{where}: a mapping of keys to values is expected, found {found}")
+    return content
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice, of which YAML's own loader keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        if twice := [key for key in keys if isinstance(key, str) and keys.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(problem=f"key {twice[0]} is given twice")
+        return super().construct_mapping(node, deep)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace ``path`` atomically, creating its folder.
+
+    Raises:
+        SrpoError: if it cannot be written, on a full disk for example, or is a device: it would be a file afterwards.
+    """
+    if path.absolute().parent == Path("/dev") or (path.exists() and not path.is_file()):
+        raise SrpoError(f"{path}: not a file, so it is not replaced; give another path")
+    partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
+    with _intact(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(content)
+            flush_to_disk(partial)
+            os.replace(partial, path)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SrpoError(f"{path}: cannot be written ({error.strerror}); what was there before is intact") from error
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file or folder is on disk, so that it survives a crash of the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically; NaN is refused because JSON has none."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+# ---------------------------------------------------------------- event logs
+
+
+def append_event(path: Path, event: dict[str, Any]) -> None:
+    """Append one JSON line and flush it to the operating system. It replaces a last line that a kill cut off.
+
+    Raises:
+        SrpoError: if it cannot be written, on a full disk for example.
+    """
+    line = (json.dumps(event, allow_nan=False) + "\n").encode()
+    with _intact(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as log:
+            if cut_off := _cut_off_bytes(path):
+                log.truncate(log.tell() - cut_off)
+            log.write(line)
+
+
+def _cut_off_bytes(path: Path) -> int:
+    """Number of bytes after the last newline: a line that a kill cut off."""
+    end = next(end for end, whole in _ends(path, 4096) if b"\n" in end or whole)
+    return len(end) - end.rfind(b"\n") - 1
+
+
+def _ends(path: Path, size: int) -> Iterator[tuple[bytes, bool]]:
+    """The last bytes of a file, then twice as many each time; and whether that is the whole file."""
+    with path.open("rb") as log:
+        total = log.seek(0, os.SEEK_END)
+        while True:
+            log.seek(max(0, total - size))
+            yield log.read(min(size, total)), size >= total  # a device such as /dev/full has no end
+            size *= 2
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the complete events of an append-only log; stop at a line that a kill cut off.
+
+    Raises:
+        SrpoError: naming a line that is damaged.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as log:
+        for number, line in enumerate(log, 1):
+            if not line.endswith(b"\n"):
+                return
+            yield _json_object(line, f"{path}, line {number}", path.name)
+
+
+def write_events(path: Path, events: Iterable[dict[str, Any]]) -> None:
+    """Replace a log, atomically."""
+    write_text(path, "".join(json.dumps(event, allow_nan=False) + "\n" for event in events))
+
+
+def rewind(path: Path, step: int) -> list[dict[str, Any]]:
+    """Truncate a log at a checkpoint's step, and return the remaining events."""
+    events = [event for event in read_events(path) if event["step"] <= step]
+    write_events(path, events)
+    return events
+
+
+def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
+    """The complete events at the end of an append-only log, at least one if there is one.
+
+    Args:
+        path: the log.
+        size: bytes to read, doubled until they contain a complete line.
+
+    Raises:
+        SrpoError: if one of them is damaged.
+    """
+    # the first line is complete only if this is the start of the file, the last one only if it was not cut off
+    found = ((end.split(b"\n")[0 if whole else 1 : -1], whole) for end, whole in _ends(path, size))
+    lines = next(lines for lines, whole in found if lines or whole)
+    return [_json_object(line, f"{path}, one of the last lines", path.name) for line in lines]
+
+
+# ---------------------------------------------------------------- others
+
+
+@contextmanager
+def exclusive_access(folder: Path, patience: float = 60.0) -> Iterator[None]:
+    """Prevent a second process from writing into ``folder``. If the process is killed, its lock is released.
+
+    Partial files of :func:`write_bytes` that a killed process left are deleted.
+
+    Args:
+        folder: created if it does not exist.
+        patience: seconds to wait for another process to end.
+
+    Raises:
+        SrpoError: if another process still holds the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=patience):
+            for abandoned in folder.glob(f".*{_PARTIAL}"):
+                abandoned.unlink()
+            yield
+    except Timeout:
+        raise SrpoError(f"{folder}: another process is writing here; wait for it or end it") from None
+
+
+def is_lfs_pointer(content: bytes) -> bool:
+    """Whether a file's first bytes are those of a pointer that Git LFS leaves if it did not fetch the file."""
+    return content.startswith(b"version https://git-lfs.github.com/spec/")

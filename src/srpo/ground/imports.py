@@ -1,0 +1,91 @@
+"""Imports of large packages, and of packages that only some experiments need."""
+
+import gc
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+
+from srpo.ground.errors import SrpoError
+
+EXTRAS = {
+    "report": (
+        *("jinja2", "numpy", "pandas", "pyarrow", "scipy", "seaborn", "tabulate", "typer"),
+        *("PIL", "matplotlib"),
+    ),
+    "workflow": ("jinja2", "mlflow", "snakemake", "tabulate", "typer"),
+    "verl": (
+        *("cachetools", "fastapi", "httpx", "numpy", "psutil", "pyarrow", "ray", "scipy", "tensordict", "tqdm"),
+        *("transfer_queue", "transformers", "typer", "uvicorn", "verl"),
+        *("huggingface_hub", "hydra", "omegaconf", "safetensors", "tokenizers"),
+    ),
+}
+"""For each extra in ``pyproject.toml`` the names under which its packages are imported, and after them those that they
+require and srpo imports too; the smallest extra first."""
+
+NEEDS = {
+    "report": ("report", "tune"),
+    "workflow": ("attempt", "experiment", "plan", "publish", "rehearse", "status", "track"),
+    "verl": ("data", "evaluate", "gap", "model", "train"),
+}
+"""For each extra the verbs of ``srpo`` for which it is enough."""
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause the garbage collector while torch, verl or transformers are imported.
+
+    The imports create a million objects that are never freed. To scan them again and again takes a seventh of the
+    time. After the import the collector ignores these objects.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package is installed, in whatever version; ``package`` may be pinned (``name==version``)."""
+    try:
+        version(package.partition("==")[0])
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def missing_extra(error: ModuleNotFoundError, verb: str | None = None) -> str | None:
+    """The message for a package that is missing, with the install command; None if no extra of srpo has it.
+
+    Args:
+        verb: of ``srpo``, for which the package was imported. It chooses among extras that have the package.
+    """
+    package = (error.name or "").partition(".")[0]
+    extras = [extra for extra, packages in EXTRAS.items() if package in packages]
+    if not extras:
+        return None
+    extras = [extra for extra in extras if verb in NEEDS[extra]] or extras
+    names = " or ".join(f"'srpo[{extra}]'" for extra in extras)
+    return f"package {package} is missing; run: python -m pip install {names}"
+
+
+def import_optional(module: str, requirements: str) -> ModuleType:
+    """Import a package that is in neither environment.
+
+    Args:
+        requirements: the file that pins the package and those that it needs and ``envs/embedded.txt`` has not.
+
+    Raises:
+        SrpoError: if the package or one that it needs is missing. The message has the install command.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        absent = (error.name or module).partition(".")[0]
+        command = f"-c envs/embedded.txt -c {requirements} {absent}"
+        if absent == module.partition(".")[0]:
+            command = f"--no-deps -r {requirements}"
+        what = f"package {module}: cannot be imported ({error})"
+        raise SrpoError(f"{what}; run: python -m pip install {command}") from error

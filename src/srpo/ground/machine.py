@@ -1,0 +1,116 @@
+"""The machine that a program runs on: its processor and GPUs, which number formats are native, memory in use."""
+
+import ctypes
+import functools
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from itertools import takewhile
+from pathlib import Path
+
+from srpo.ground.errors import SrpoError
+
+QUERY_SECONDS = 60
+"""How long the driver may take to list the GPUs."""
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Options of glibc's ``mallopt``."""
+
+
+def visible_gpus(environment: Mapping[str, str] = os.environ) -> int:
+    """Number of GPUs that a program here sees, without loading CUDA; 0 without a driver."""
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:  # CUDA reads it up to the first entry that names none
+        return len([*takewhile(re.compile(r"\d+|(GPU|MIG)-.+").fullmatch, map(str.strip, named.split(",")))])
+    return sum(line.startswith("GPU ") for line in _nvidia_smi("-L").splitlines())
+
+
+@functools.cache
+def gpu_memory() -> float | None:
+    """Bytes of the GPU with the least memory, without loading CUDA; None without a driver."""
+    listed = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    return min((2**20 * float(line) for line in listed.split() if line.isdigit()), default=None)
+
+
+def _nvidia_smi(*options: str) -> str:
+    """What the driver's program prints; nothing without a driver."""
+    try:
+        return subprocess.run(["nvidia-smi", *options], capture_output=True, text=True, timeout=QUERY_SECONDS).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def check_gpus(ranks: int, environment: Mapping[str, str] = os.environ) -> None:
+    """Check that as many GPUs are visible as a run has ranks, as the run itself does when it starts.
+
+    Raises:
+        SrpoError: with both numbers.
+    """
+    found = visible_gpus(environment)
+    if found != ranks:
+        named = environment.get("CUDA_VISIBLE_DEVICES")
+        remedy = f"let CUDA_VISIBLE_DEVICES name {ranks}" if found > ranks or named else "use a machine that has them"
+        raise SrpoError(f"execution.ranks = {ranks}: {found} GPUs are visible here; {remedy}")
+
+
+def processor() -> str:
+    """The processor's name and the vector instructions that torch uses: runs have the same bytes only if both agree."""
+    import torch
+
+    named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{named[1] if named else 'unnamed'}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def check_products(precision: str) -> None:
+    """Check that this processor multiplies in a precision without emulating it.
+
+    Raises:
+        SrpoError: if it would emulate the products.
+    """
+    if precision == "bfloat16" and not _computes_bfloat16():
+        raise SrpoError(
+            "execution.precision = bfloat16: this processor would emulate bfloat16 products, slowly; use float32"
+        )
+
+
+def _computes_bfloat16() -> bool:
+    import torch
+
+    return any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16"))
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep the memory that it frees, for its next tensors.
+
+    By default glibc gives large blocks back to the system, which clears every page again when the next tensor touches
+    it: in a step of a model of 135 M parameters this took a sixth of the time (docs/speed.md). Other C libraries than
+    glibc are left as they are.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, -1)
+
+
+def host_memory_gb() -> float:
+    """GB of host memory that this process and all that it started have allocated: workers and rollout servers.
+
+    Of memory that processes share, only what the process with most of it has. Files that they map, such as weights, do
+    not count: the system may drop them. Read from counters: to count the pages of a process of 6 GB takes a second.
+    """
+    import psutil
+
+    process = psutil.Process()
+    own, shared = zip(*(_allocated(each.pid) for each in (process, *process.children(recursive=True))), strict=True)
+    return (sum(own) + max(shared)) / 1e9
+
+
+def _allocated(pid: int) -> tuple[int, int]:
+    """Bytes of a process that are its own, and that it shares; none if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0, 0
+    resident = dict(re.findall(r"^Rss(\w+):\s+(\d+) kB$", text, re.MULTILINE))
+    return 1024 * int(resident.get("Anon", 0)), 1024 * int(resident.get("Shmem", 0))

@@ -1,0 +1,1 @@
+"""The objective in other people's programs: a plain loop, TRL, verl's own trainer."""

@@ -1,1 +1,0 @@
-"""What others get: an experiment's numbers as files."""

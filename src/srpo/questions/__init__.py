@@ -1,0 +1,1 @@
+"""Questions: how they are asked, how an answer is scored, and the toys' families."""

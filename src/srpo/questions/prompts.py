@@ -1,0 +1,139 @@
+"""Chat messages to prompt tokens, for the student and for the self-teacher.
+
+The teacher's prompt is SDPO's reprompt: the question, a correct response, what the reward function says of the
+student's own attempt (never in the paper, section 3 and appendix), and the request to solve the original question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from srpo.ground.errors import SrpoError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Messages = list[dict[str, str]]
+
+_SOLUTION = "\nCorrect solution:\n\n{solution}"
+_FEEDBACK = "\nThe following is feedback from your unsuccessful earlier attempt:\n\n{feedback}"
+_REPROMPT = "{prompt}{solution}{feedback}\n\nCorrectly solve the original question."
+
+
+def student_prompts(
+    tokenizer: PreTrainedTokenizerFast,
+    conversations: Iterable[Messages],
+    max_length: int,
+    key: str = "training.max_prompt_length",
+) -> list[list[int]]:
+    """Tokenize questions as the policy sees them, each ending in the assistant's header, thinking off.
+
+    Args:
+        key: what sets ``max_length``.
+
+    Raises:
+        SrpoError: if one is longer than ``max_length`` tokens; it says how many the longest has.
+    """
+    prompts = [_prompt_ids(tokenizer, messages) for messages in conversations]
+    longest = max(map(len, prompts), default=0)
+    if longest > max_length:
+        raise SrpoError(f"{key} = {max_length}: a question has {longest} tokens; allow as many")
+    return prompts
+
+
+def prompt_lengths(tokenizer: PreTrainedTokenizerFast, conversations: Iterable[Messages]) -> list[int]:
+    """Tokens of each question as the policy sees it (:func:`student_prompts`)."""
+    return [len(_prompt_ids(tokenizer, messages)) for messages in conversations]
+
+
+def strip_thinking(text: str) -> str:
+    """Remove every complete ``<think>...</think>`` and the white space after it; linear in the text's length."""
+    kept = []
+    start = 0
+    while (opening := text.find("<think>", start)) >= 0 and (closing := text.find("</think>", opening)) >= 0:
+        kept.append(text[start:opening])
+        start = closing + len("</think>")
+        while start < len(text) and text[start].isspace():
+            start += 1
+    return "".join([*kept, text[start:]])
+
+
+def teacher_messages(messages: Messages, solution: str | None, feedback: str | None = None) -> Messages:
+    """Enrich a question; messages before the last stay as they are.
+
+    Args:
+        solution: a correct response, such as a sibling's; None to show none, if there is feedback.
+        feedback: what the reward function says of the student's own, wrong response; None to show none.
+
+    Raises:
+        ValueError: if there is no last message with text, or nothing to show, or what is shown is no text.
+    """
+    for name, given in (("solution", solution), ("feedback", feedback)):
+        if given is not None and not (isinstance(given, str) and given.strip()):
+            whose = "response" if name == "solution" else "reward function"
+            raise ValueError(f"{name} = {given!r:.80}: give the {whose}'s text, or None")
+    if solution is None and feedback is None:
+        raise ValueError("solution and feedback are None: give one; a teacher without them reads the question as it is")
+    whole = isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)
+    last = messages[-1] if whole else {}
+    content = last.get("content") if last.get("role") not in (None, "assistant", "system") else None
+    if not isinstance(content, str) or not content.strip():
+        what = repr(messages)[:80]
+        raise ValueError(f"{what}: give chat messages, the last a user's with text as its content")
+    return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
+
+
+def teacher_prompt_ids(
+    tokenizer: PreTrainedTokenizerFast,
+    messages: Messages,
+    solution: str | None,
+    max_length: int,
+    feedback: str | None = None,
+) -> list[int]:
+    """Tokenize the enriched prompt, shortening the feedback and then the solution if it would be too long.
+
+    The reference cuts the prompt's end instead and with it the assistant's header.
+
+    Args:
+        solution, feedback: as in :func:`teacher_messages`.
+
+    Raises:
+        SrpoError: if even without both the prompt is longer than ``max_length`` tokens.
+    """
+    shown = {"solution": None if solution is None else strip_thinking(solution), "feedback": feedback}
+    ids = _prompt_ids(tokenizer, _enriched(messages, **shown))
+    for part in ("feedback", "solution"):
+        text = shown[part]
+        if text is None or len(ids) <= max_length:
+            continue
+        ends = [end for _, end in _encode(tokenizer, text, offsets=True)["offset_mapping"]]
+        while ends and len(ids) > max_length:
+            del ends[max(0, len(ends) - (len(ids) - max_length)) :]
+            shown[part] = text[: ends[-1]] if ends else ""
+            ids = _prompt_ids(tokenizer, _enriched(messages, **shown))
+    if len(ids) > max_length:
+        raise SrpoError(
+            f"training.max_reprompt_len = {max_length}: an enriched prompt has {len(ids)} tokens "
+            "without the response that it shows; allow more"
+        )
+    return ids
+
+
+def _enriched(messages: Messages, solution: str | None, feedback: str | None) -> Messages:
+    *before, last = messages
+    sections = {
+        "solution": "" if solution is None else _SOLUTION.format(solution=solution),
+        "feedback": "" if feedback is None else _FEEDBACK.format(feedback=feedback),
+    }
+    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], **sections)}]
+
+
+def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[int]:
+    # the template writes the special tokens, the tokenizer must not add its own
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    return _encode(tokenizer, text)["input_ids"]
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, text: str, offsets: bool = False) -> dict[str, list]:
+    return tokenizer(text, add_special_tokens=False, return_offsets_mapping=offsets, verbose=False)

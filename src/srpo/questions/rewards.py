@@ -1,0 +1,445 @@
+"""Verifiable rewards (paper, appendix; SDPO repository, ``reward_score/feedback``): 1.0 or 0.0.
+
+Responses come from a sampling model, so they can contain anything. Parsing takes time linear in the
+response's length, and a response that cannot be parsed is wrong, not an error. :data:`REWARDS` declares all of them;
+``module:function`` names another.
+"""
+
+import contextlib
+import inspect
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import takewhile
+from typing import Any, TypeVar
+
+from srpo.ground.errors import SrpoError
+from srpo.ground.imports import import_optional
+from srpo.ground.mistakes import resolve_own
+
+T = TypeVar("T")
+
+REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
+"""The package whose tasks score themselves, and where it and what it needs are pinned."""
+
+PATIENCE = 1.0
+"""Seconds in which a function of one's own is tried on the answers of a split when an experiment is read."""
+
+_ANSWER = "text without blanks at its ends and without tags, so that a response can have it as its answer"
+_DECODER = json.JSONDecoder()
+_OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_INPUT = re.compile(r"Action Input:\s*+(?={)")
+_NAME = re.compile(r"Action:\s*+(\S+)")
+_WORD_NAME = re.compile(r"Action:\s*+(\w+)")
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward function and the check of its ground truths.
+
+    Attributes:
+        is_correct: from a response and the ground truth, whether the response is right: True, False, 1 or 0. A
+            ValueError counts as wrong. A function of one's own may return a pair: this, and a text of what is wrong.
+        check_truth: raises ValueError for a ground truth that cannot be used for scoring.
+        truth_format: what a ground truth must be, for the error message.
+        reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
+            its reading does not differ.
+        answer: the right answer in a ground truth.
+        form: what a response must have around its answer, which its prompt should name; empty if nobody knows.
+        has_format: whether a response has an answer that the reward can read, right or wrong; a ValueError counts as
+            no. None if nobody can know, as of a function of one's own.
+        feedback: from a wrong response and the ground truth, what is wrong with it.
+        solution: the ground truth as a right response.
+    """
+
+    is_correct: Callable[[str, str], object]
+    check_truth: Callable[[str], object] = str
+    truth_format: str = "text"
+    reference_scores: Callable[[str], bool] | None = None
+    answer: Callable[[str], str] = str
+    form: str = ""
+    has_format: Callable[[str], bool] | None = None
+    feedback: Callable[[str, str], str] | None = None
+    solution: Callable[[str], str] = str
+
+
+def is_own(kind: str) -> bool:
+    """Whether a name is written like a function of one's own, ``module:function``."""
+    return _OWN.fullmatch(kind) is not None
+
+
+def find_reward(kind: str) -> Reward:
+    """The reward of a name.
+
+    Args:
+        kind: a key of :data:`REWARDS`, or ``module:function``, a function of a response and its ground truth.
+
+    Raises:
+        SrpoError: if there is none, or the function cannot be imported or called.
+    """
+    if kind in REWARDS:
+        return REWARDS[kind]
+    if is_own(kind):
+        return Reward(_own_function(kind))
+    raise SrpoError(f"reward = {kind!r}: unknown; there is {', '.join(REWARDS)}; or give module:function")
+
+
+@cache
+def _own_function(kind: str) -> Callable[[str, str], object]:
+    try:
+        function: Callable[[str, str], object] = resolve_own(kind)
+    except ValueError as error:
+        raise SrpoError(f"reward = {error}") from error
+    try:
+        inspect.signature(function).bind("response", "ground truth")
+    except (TypeError, ValueError) as error:
+        how = f"define it as {kind.rpartition(':')[2]}(response, truth)"
+        raise SrpoError(f"reward = {kind}: cannot be called with a response and a truth ({error}); {how}") from error
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise SrpoError(f"reward = {kind}: an async function or a generator; let it return its reward")
+    return function
+
+
+def compute_reward(kind: str, response: str, ground_truth: str) -> float:
+    """Score a response.
+
+    Args:
+        kind: as :func:`find_reward` takes it.
+        response: what the model wrote; any text.
+        ground_truth: the answer; for tool use a JSON list of ``{"Action", "Action_Input"}``; for reasoning-gym its
+            entry in JSON.
+
+    Returns:
+        1.0 if right, otherwise 0.0, whatever the response and the truth are.
+
+    Raises:
+        SrpoError: if there is no such kind, the response or the truth is no text, or the function fails or gives
+            something else.
+    """
+    return _score(kind, response, ground_truth)[0]
+
+
+def judge(kind: str, response: str, ground_truth: str) -> tuple[float, str | None]:
+    """Score a response, and say what is wrong with it: a text for the self-teacher.
+
+    Args, Raises: as :func:`compute_reward`.
+
+    Returns:
+        The reward; and the text, None if the response is right or the reward says nothing.
+    """
+    score, text = _score(kind, response, ground_truth)
+    say = find_reward(kind).feedback
+    if score == 0.0 and text is None and say is not None:
+        with contextlib.suppress(ValueError, RecursionError):
+            text = say(response, ground_truth)
+    return score, text if score == 0.0 and text and text.strip() else None
+
+
+def _score(kind: str, response: str, ground_truth: str) -> tuple[float, str | None]:
+    """The reward, and what its function has said."""
+    is_correct, text = find_reward(kind).is_correct, None
+    for name, given in (("truth", ground_truth), ("response", response)):
+        if not isinstance(given, str):
+            raise SrpoError(f"{name} = {given!r:.80}: must be text")
+    try:
+        reward = is_correct(response, ground_truth)
+    except (ValueError, RecursionError):
+        # JSON that is malformed, too deep or has an integer of thousands of digits
+        return 0.0, None
+    except SrpoError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise SrpoError(f"reward {kind}: {error!r:.200} for the response {response[:200]!r}") from error
+    if isinstance(reward, tuple) and len(reward) == 2 and isinstance(reward[1], str | None):
+        reward, text = reward
+    with contextlib.suppress(TypeError, ValueError):  # if it is not a number
+        if (score := float(reward)) in (0.0, 1.0):  # type: ignore[arg-type]  # a reward may return anything
+            return score, text
+    what = f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}"
+    raise SrpoError(f"{what}; routing knows 0 and 1: return one, or a pair of it and a text")
+
+
+def right_response(kind: str, ground_truth: str) -> str:
+    """The ground truth as a right response, to show it to the self-teacher; of one's own reward, as it is."""
+    return find_reward(kind).solution(ground_truth)
+
+
+def shortest_answer(kind: str, ground_truth: str) -> str | None:
+    """The ground truth as a right response with nothing else; None of a function of one's own: nobody knows one."""
+    texts = () if is_own(kind) else (ground_truth, right_response(kind, ground_truth))
+    return next((text for text in texts if compute_reward(kind, text, ground_truth)), None)
+
+
+def in_format(kind: str, response: str) -> bool | None:
+    """Whether a response has an answer that the reward can read, right or wrong; None if the reward does not tell.
+
+    Args:
+        kind: as :func:`find_reward` takes it.
+        response: what the model wrote; any text.
+    """
+    has_format = find_reward(kind).has_format
+    if has_format is None:
+        return None
+    try:
+        return has_format(response)
+    except (ValueError, RecursionError):
+        return False
+
+
+def check_truths(kind: str, truths: Mapping[str, str], patience: float = float("inf")) -> None:
+    """Check that rewards of this kind can be computed with these ground truths.
+
+    Args:
+        truths: by where they stand, for messages.
+        patience: seconds after which no more are tried.
+
+    Raises:
+        SrpoError: naming the ground truth that cannot be used, or the error of the reward function.
+    """
+    for where, truth in within(patience, truths.items()):
+        compute_reward(kind, truth, truth)
+        try:
+            find_reward(kind).check_truth(truth)
+        except (ValueError, TypeError, KeyError) as error:
+            line = f"{where}: reward = {kind}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
+            raise SrpoError(line) from error
+
+
+def within(seconds: float, items: Iterable[T]) -> Iterator[T]:
+    """These of some items that are begun within a time."""
+    end = time.monotonic() + seconds
+    return takewhile(lambda _: time.monotonic() < end, items)
+
+
+def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:
+    """Number of truths that the reference's parser can never reward; None if its parser does not differ."""
+    scores = find_reward(kind).reference_scores
+    return None if scores is None else sum(not scores(truth) for truth in ground_truths)
+
+
+def shown_answer(kind: str, ground_truth: str) -> str:
+    """The answer for readers, without what a scorer needs beside it; the whole truth of one's own reward."""
+    with contextlib.suppress(KeyError, ValueError):
+        return str(REWARDS[kind].answer(ground_truth))
+    return ground_truth
+
+
+def most_frequent_answer(kind: str, ground_truths: Iterable[str]) -> float:
+    """The share of truths with the most frequent answer: what a model scores that always gives this answer."""
+    answers = Counter(map(find_reward(kind).answer, ground_truths))
+    return max(answers.values()) / answers.total()
+
+
+def render_tool_calls(ground_truth: str) -> str:
+    """Write a tool-use truth as a response with exactly its calls.
+
+    Raises:
+        ValueError: if it is not a JSON list of ``{"Action", "Action_Input"}``.
+    """
+    calls = _read_truth(ground_truth)
+    return "\n".join(f"Action: {name}\nAction Input: {json.dumps(arguments)}" for name, arguments in calls)
+
+
+def _matches_answer(response: str, truth: str) -> bool:
+    """Compare the content of the last ``<answer>...</answer>``, without surrounding white space."""
+    return _last_answer(response) == truth
+
+
+def _check_answer(truth: str) -> None:
+    """Check that a response can have this answer: not if it is empty, has blanks at an end, or has a tag."""
+    if not truth or not _matches_answer(f"<answer>{truth}</answer>", truth):
+        raise ValueError("no response can have it")
+
+
+def _last_answer(response: str) -> str | None:
+    _, opening, rest = response.rpartition("<answer>")
+    answer, closing, _ = rest.partition("</answer>")
+    return answer.strip() if opening and closing else None
+
+
+def _matches_answer_as_reference(response: str, truth: str) -> bool:
+    """Compare what stands between the tags, of which the reference needs none: a bare answer counts."""
+    return response.rpartition("<answer>")[2].partition("</answer>")[0].strip() == truth
+
+
+def _has_answer(response: str) -> bool:
+    return bool(_last_answer(response))
+
+
+def _as_answer(truth: str) -> str:
+    return f"<answer> {truth}</answer>"
+
+
+def _what_is_wrong(response: str, truth: str) -> str:
+    """Names the answer and, if it has several words, its first wrong one."""
+    answer = _last_answer(response)
+    if not answer:
+        return "There is no answer between <answer> and </answer>."
+    words, right = answer.split(), truth.split()
+    wrong = next((i for i, word in enumerate(words) if i >= len(right) or word != right[i]), None)
+    if wrong is None:
+        return f"The answer {answer} is not complete."
+    return f"The answer {answer} is wrong" + (f": {words[wrong]} is its first mistake." if len(words) > 1 else ".")
+
+
+def _what_is_wrong_in_task(response: str, truth: str) -> str:
+    return _what_is_wrong(response, json.loads(truth)["answer"])
+
+
+def _what_is_wrong_in_calls(response: str, truth: str) -> str:
+    """Names the actions if they are wrong, else the first wrong input."""
+    calls, names = _read_truth(truth), _NAME.findall(response)
+    if Counter(names) != Counter(name for name, _ in calls):
+        return f"The actions are wrong: {', '.join(names) or 'there is none'}."
+    try:
+        found = _read_inputs(response)
+    except ValueError:
+        return "An action input is not JSON."
+    expected = {key: value for _, of_call in calls for key, value in of_call.items()}
+    for key, value in found.items():
+        if key not in expected or expected[key] != value:
+            return f"The action input {key} = {json.dumps(value)} is wrong."
+    missing = [key for key in expected if key not in found]
+    return f"The action input {missing[0]} is missing." if missing else ""
+
+
+def _matches_task(response: str, truth: str) -> bool:
+    """Whether the task's own scorer gives the answer its full score; a part of it counts as wrong."""
+    answer = _last_answer(response)
+    return answer is not None and _task_score(answer, truth) == 1.0
+
+
+def _check_task(truth: str) -> None:
+    """Check that a question still knows its own answer after it was written to a split."""
+    if (score := _task_score(json.loads(truth)["answer"], truth)) != 1.0:
+        raise ValueError(f"its own answer scores {score}")
+
+
+@cache
+def _task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
+    """The scorer of a task; making one reads the task's data, which takes longer than scoring."""
+    return import_optional(*REASONING_GYM).get_score_answer_fn(task)
+
+
+def _task_score(answer: str, truth: str) -> float:
+    entry = json.loads(truth)
+    scorer = _task_scorer(entry["metadata"]["source_dataset"])
+    try:
+        return float(scorer(answer, entry))
+    except Exception as error:  # the scorers of a hundred tasks, given any text
+        raise ValueError(f"the scorer fails: {error!r}") from error
+
+
+def _has_calls(response: str) -> bool:
+    """Whether at least one action is named, and all its inputs, at least one, are JSON."""
+    _read_inputs(response)  # a ValueError for one that is malformed
+    return bool(_NAME.search(response) and _INPUT.search(response))
+
+
+def _has_calls_as_reference(response: str) -> bool:
+    """Whether actions and inputs are there as the reference reads them: it skips malformed inputs."""
+    return bool(_WORD_NAME.search(response) and _INPUT.search(response))
+
+
+def _matches_calls(response: str, truth: str) -> bool:
+    return _same_calls(_NAME.findall(response), _read_inputs(response), truth)
+
+
+def _matches_calls_as_reference(response: str, truth: str) -> bool:
+    return _same_calls(_WORD_NAME.findall(response), _read_inputs_as_reference(response), truth)
+
+
+def _reference_scores(truth: str) -> bool:
+    """Whether ``tool_use_reference`` recognises a truth at least in its own rendering."""
+    return compute_reward("tool_use_reference", render_tool_calls(truth), truth) == 1.0
+
+
+def _same_calls(names: list[str], arguments: dict[str, Any], truth: str) -> bool:
+    """Compare the multiset of names and the union of arguments, in which a later call's key wins."""
+    calls = _read_truth(truth)
+    expected: dict[str, Any] = {}
+    for _, of_call in calls:
+        expected.update(of_call)
+    return Counter(names) == Counter(name for name, _ in calls) and arguments == expected
+
+
+def _read_truth(truth: str) -> list[tuple[str, dict[str, Any]]]:
+    calls = json.loads(truth)
+    if not isinstance(calls, list):
+        raise ValueError("a list of calls is expected")
+    return [_read_call(call) for call in calls]
+
+
+def _read_call(call: Any) -> tuple[str, dict[str, Any]]:
+    if not isinstance(call, dict) or not isinstance(call.get("Action"), str):
+        raise ValueError("a call has an Action and an Action_Input")
+    arguments = call.get("Action_Input")
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    if not isinstance(arguments, dict):
+        raise ValueError("an Action_Input is a JSON object")
+    return call["Action"], arguments
+
+
+def _read_inputs(response: str) -> dict[str, Any]:
+    """Merge the JSON objects after ``Action Input:``; one that is malformed makes the response wrong."""
+    merged: dict[str, Any] = {}
+    found = _INPUT.search(response)
+    while found:
+        arguments, end = _DECODER.raw_decode(response, found.end())
+        merged.update(arguments)
+        found = _INPUT.search(response, end)
+    return merged
+
+
+def _read_inputs_as_reference(response: str) -> dict[str, Any]:
+    """Merge the inputs as the reference does: each up to its first ``}``, skipping malformed ones."""
+    merged: dict[str, Any] = {}
+    found = _INPUT.search(response)
+    while found and (closing := response.find("}", found.end())) >= 0:
+        with contextlib.suppress(json.JSONDecodeError):
+            merged.update(json.loads(response[found.end() : closing + 1]))
+        found = _INPUT.search(response, closing + 1)
+    return merged
+
+
+_ANSWERS = Reward(
+    _matches_answer,
+    _check_answer,
+    _ANSWER,
+    form="<answer>",
+    has_format=_has_answer,
+    feedback=_what_is_wrong,
+    solution=_as_answer,
+)
+_CALLS = Reward(
+    _matches_calls,
+    render_tool_calls,
+    "list of calls",
+    _reference_scores,
+    form="Action Input:",
+    has_format=_has_calls,
+    feedback=_what_is_wrong_in_calls,
+    solution=render_tool_calls,
+)
+
+REWARDS = {
+    "answer_match": _ANSWERS,
+    "answer_match_reference": replace(_ANSWERS, is_correct=_matches_answer_as_reference, form=""),
+    "tool_use": _CALLS,
+    "tool_use_reference": replace(_CALLS, is_correct=_matches_calls_as_reference, has_format=_has_calls_as_reference),
+    "reasoning_gym": Reward(
+        _matches_task,
+        _check_task,
+        "task's entry of reasoning-gym",
+        answer=lambda truth: json.loads(truth)["answer"],
+        has_format=_has_answer,
+        feedback=_what_is_wrong_in_task,
+        solution=lambda truth: _as_answer(json.loads(truth)["answer"]),
+    ),
+}
+"""Every reward, by the name that ``reward:`` of a benchmark's configuration gives it."""

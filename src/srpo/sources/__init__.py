@@ -1,1 +1,0 @@
-"""Where questions come from: pinned files, tasks of reasoning-gym, the toys' families."""

@@ -1,0 +1,242 @@
+"""Makes one folder per base model of any kind: Hugging Face format and ``base.json``."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import random
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from srpo.experiment.config import GgufModel, HubModel, LocalModel, MiniatureModel, Model, WarmStart
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_json, write_json
+from srpo.ground.imports import gc_paused
+from srpo.ground.layout import model_description
+from srpo.ground.seeds import derive_seed
+from srpo.starts.resolve import (
+    GIVEN_TOKENIZER,
+    check_shape,
+    checkpoint_files,
+    count_parameters,
+    resolve_gguf,
+    resolve_hub,
+    resolve_local,
+    resolve_tokenizer,
+    sha256_of,
+)
+from srpo.starts.stored import read_metadata, stored_file, tokenizer_hash, write_stored
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+    from srpo.starts.corpus import Corpus
+
+_log = logging.getLogger(__name__)
+
+TOKENIZER_EXAMPLES = 4000
+
+PROBES = {"built": 48, "pretrained": 16}
+"""Questions of each kind that a warm start is measured with. Of a pretrained model each takes long; with 4 of them
+a model that was right in 32 % of its test questions was measured with 6 %."""
+
+
+def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path], limit: int | None = None) -> None:
+    """Make a base model's folder; it appears complete or not at all and replaces an older one.
+
+    Args:
+        model: what to build or fetch.
+        output_dir: the folder.
+        train_splits: splits by benchmark, for a model that is warm-started on them.
+        limit: tokens of a response in training; a warning counts the longer ones of own data.
+
+    Raises:
+        SrpoError: if the configuration cannot be built or the checkpoint cannot be fetched.
+    """
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", suffix=".partial", dir=output_dir.parent))
+    try:
+        if isinstance(model, MiniatureModel):
+            details = _build_miniature(model, partial, train_splits, limit)
+        elif isinstance(model, GgufModel):
+            details = _convert_gguf(model, partial, train_splits, limit)
+        else:
+            details = _link_checkpoint(model, partial)
+        base = {"model": model.name, "kind": model.kind, "parameters": count_parameters(partial)}
+        write_json(model_description(partial), {**base, "sha256": _digest(partial), **details})
+        # mkdtemp makes a private folder; results get the usual permissions
+        partial.chmod(output_dir.parent.stat().st_mode & 0o777)
+        if output_dir.exists():
+            shutil.rmtree(output_dir)
+        os.replace(partial, output_dir)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _build_miniature(
+    model: MiniatureModel, folder: Path, train_splits: dict[str, Path], limit: int | None
+) -> dict[str, Any]:
+    # slow to import and not needed for a checkpoint that is only linked
+    with gc_paused():
+        from srpo.starts import corpus as corpora
+        from srpo.starts import make_tokenizer as tokenizers
+        from srpo.starts.open_tokenizer import open_tokenizer
+        from srpo.starts.warm_start import new_model
+
+    settings = model.warm_start
+    corpus = corpora.open_corpus(settings, train_splits)
+    entries, given = model.architecture.vocab_size, None
+    if model.tokenizer:
+        given = resolve_tokenizer(model.tokenizer, f"model {model.name}")
+        tokenizer = open_tokenizer(given)
+        if entries < len(tokenizer):
+            key = f"model {model.name}: architecture.vocab_size = {entries}"
+            raise SrpoError(f"{key}: its tokenizer has {len(tokenizer)} entries; allow as many")
+    else:
+        texts = corpora.corpus_texts(corpus, random.Random(derive_seed("tokenizer", settings.seed)), TOKENIZER_EXAMPLES)
+        make_tokenizer = tokenizers.symbol_tokenizer if settings.corpus == "families" else tokenizers.text_tokenizer
+        tokenizer = make_tokenizer(texts, entries)
+        entries = len(tokenizer)
+    network = new_model(model.architecture.model_copy(update={"vocab_size": entries}), tokenizer, settings.seed)
+    if stored := stored_file(model):
+        from safetensors.torch import load_model
+
+        metadata = read_metadata(model, stored)
+        load_model(network, stored)
+        _save(network, tokenizer, folder)
+        if tokenizer_hash(folder) != metadata["tokenizer"]:
+            raise SrpoError(f"model {model.name}: {stored} has another tokenizer; make it again: make base-models")
+        return {"warm_start": metadata["warm_start"], "stored": metadata["made"]}
+    details = _warm_start(network, tokenizer, corpus, settings, limit, pretrained=False)
+    _save(network, tokenizer, folder, given)
+    return details
+
+
+def store_model(model: Model, made: dict[str, Any]) -> str:
+    """Build a base model and store it in the repository (``srpo.starts.stored``), whether it is stored or not.
+
+    Args:
+        model: a miniature whose corpus is the families.
+        made: the code and the machine (``training.provenance.origin``).
+
+    Returns:
+        The hash of the file, for ``stored`` in the model's YAML.
+
+    Raises:
+        SrpoError: if it is another kind of model.
+    """
+    if not isinstance(model, MiniatureModel) or model.warm_start.corpus != "families":
+        raise SrpoError(f"model {model.name}: only a miniature with warm_start.corpus = families can be stored")
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / model.name
+        build_model(model.model_copy(update={"stored": {}}), built, {})
+        return sha256_of(write_stored(model, built, read_json(model_description(built)), made))
+
+
+def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path], limit: int | None) -> dict[str, Any]:
+    """Write a GGUF file's model as safetensors in float32, after a warm start if there is one."""
+    file = resolve_gguf(model)
+    with gc_paused():
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    network = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    if quantizer := getattr(network, "hf_quantizer", None):  # of transformers 5.24, which would not save the model
+        quantizer.remove_quantization_config(network)
+    # transformers reads them right for the model, but takes the token that begins a text for the one that ends it
+    tokenizer.eos_token, tokenizer.pad_token = (
+        tokenizer.convert_ids_to_tokens(network.config.eos_token_id if token is None else token)
+        for token in (network.config.eos_token_id, network.config.pad_token_id)
+    )
+    tokenizer.clean_up_tokenization_spaces = False
+    check_shape(model.shape, network.config.to_dict(), f"model {model.name}")
+    details: dict[str, Any] = {"source": {"package": model.package, "path": str(model.path), "sha256": model.sha256}}
+    if model.warm_start is not None:
+        from srpo.starts.corpus import open_corpus
+
+        corpus = open_corpus(model.warm_start, train_splits)
+        details |= _warm_start(network, tokenizer, corpus, model.warm_start, limit, pretrained=True)
+    _save(network, tokenizer, folder)
+    return details
+
+
+def _warn_of_long(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, limit: int | None) -> None:
+    """Say before a warm start how many responses of own data training cuts, with the token that ends them."""
+    from srpo.starts.corpus import FilesCorpus
+
+    responses = corpus.responses() if isinstance(corpus, FilesCorpus) else []
+    tokens = [len(ids) + 1 for ids in tokenizer(responses, add_special_tokens=False)["input_ids"]] if responses else []
+    if limit is not None and (long := [each for each in tokens if each > limit]):
+        what = f"{len(long)} of {len(tokens)} responses to learn are longer, up to {max(long)} tokens"
+        _log.warning("training.max_response_length = %s: %s: cut, they get no reward; allow as many", limit, what)
+
+
+def _warm_start(
+    network: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    corpus: Corpus,
+    settings: WarmStart,
+    limit: int | None,
+    pretrained: bool,
+) -> dict[str, Any]:
+    from srpo.starts import warm_start as training
+
+    _warn_of_long(corpus, tokenizer, limit)
+    start = time.perf_counter()
+    loss = training.warm_start(network, tokenizer, corpus, settings, pretrained)
+    seconds = time.perf_counter() - start
+    questions = PROBES["pretrained" if pretrained else "built"]
+    accuracy = training.probe_accuracy(network, tokenizer, corpus, settings.seed, questions)
+    report = {
+        "steps": settings.steps,
+        "loss": round(loss, 4),
+        "wall_seconds": round(seconds, 1),
+        "accuracy": accuracy,
+    }
+    return {"warm_start": report}
+
+
+def _save(
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path, given: Path | None = None
+) -> None:
+    """Write a model, and its tokenizer: the files of the folder ``given`` byte for byte, if there is one."""
+    from transformers import GenerationConfig
+    from transformers.utils.logging import disable_progress_bar
+
+    network.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+    )
+    disable_progress_bar()
+    network.save_pretrained(folder)
+    if given is None:
+        tokenizer.save_pretrained(folder)
+    else:
+        for name in GIVEN_TOKENIZER:
+            shutil.copyfile(given / name, folder / name)
+
+
+def _link_checkpoint(model: HubModel | LocalModel, folder: Path) -> dict[str, Any]:
+    source = resolve_hub(model) if isinstance(model, HubModel) else resolve_local(model)
+    for path in checkpoint_files(source):
+        if path.suffix == ".safetensors":
+            (folder / path.name).symlink_to(path.resolve())
+        else:
+            shutil.copyfile(path, folder / path.name)
+    if isinstance(model, HubModel):
+        return {"source": {"repository": model.repository, "revision": model.revision}}
+    return {"source": {"path": str(source)}}
+
+
+def _digest(folder: Path) -> str:
+    """Hash what determines the model's output: names and bytes of weights, tokenizer and configuration."""
+    digest = hashlib.sha256()
+    for path in checkpoint_files(folder):
+        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,150 @@
+"""The evaluate stage: resample the test split with the checkpoints of a run's budgets, or with the base model."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from srpo.experiment.config import Experiment
+from srpo.ground.files import read_json, write_events, write_json
+from srpo.ground.layout import WEIGHTS, Layout, RunFiles, RunId
+from srpo.questions.splits import read_split
+from srpo.rollout.interface import RolloutEngine
+from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
+from srpo.training.lengths import check_lengths
+
+SAVED_QUESTIONS = 8
+"""Number of questions whose samples are written to ``samples.jsonl``."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights in Hugging Face format and the training step that they come from."""
+
+    path: Path
+    step: int
+
+
+def score_budgets(
+    checkpoints: Mapping[str, Checkpoint | None], evaluate: Callable[[Path], EvaluationResult]
+) -> tuple[dict[str, dict[str, Any] | None], list[dict[str, Any]]]:
+    """Evaluate each distinct checkpoint once.
+
+    Args:
+        checkpoints: what each budget selected; ``None`` if it selected nothing.
+        evaluate: scores the checkpoint in a directory.
+
+    Returns:
+        The ``budgets`` of ``evaluation.json``, ``None`` if there is no checkpoint, and the records of
+        ``samples.jsonl``; budgets that share a checkpoint share its result.
+    """
+    evaluate_once = cache(evaluate)
+    budgets: dict[str, dict[str, Any] | None] = {}
+    samples: list[dict[str, Any]] = []
+    for budget, checkpoint in checkpoints.items():
+        if checkpoint is None:
+            budgets[budget] = None
+            continue
+        result = evaluate_once(checkpoint.path)
+        budgets[budget] = {"step": checkpoint.step, **result.scores()}
+        samples += [{"budget": budget, **sample} for sample in result.samples]
+    return budgets, samples
+
+
+def evaluate_checkpoints(experiment: Experiment, run: RunId, layout: Layout) -> None:
+    """Write ``evaluation.json`` and ``samples.jsonl`` of a finished run, reading its ``summary.json``.
+
+    Raises:
+        SrpoError: if the run's files, its split or a checkpoint cannot be read.
+    """
+    files = layout.run_files(run)
+    checkpoints = {
+        budget: found and Checkpoint(files.folder / found["checkpoint"] / WEIGHTS, found["step"])
+        for budget, found in read_json(files.summary)["budgets"].items()
+    }
+    base_model = experiment.models[run.model].base_model(run.seed).name
+    _evaluate(experiment, run.model_dump(), base_model, checkpoints, layout, files)
+
+
+def evaluate_base(experiment: Experiment, model: str, benchmark: str, layout: Layout) -> None:
+    """Write ``evaluation.json`` and ``samples.jsonl`` of a base model.
+
+    Raises:
+        SrpoError: if the model or the split cannot be read.
+    """
+    run = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
+    checkpoints = {"base": Checkpoint(layout.model(model), step=0)}
+    _evaluate(experiment, run, model, checkpoints, layout, layout.base_files(model, benchmark))
+
+
+def _evaluate(
+    experiment: Experiment,
+    run: dict[str, Any],
+    base_model: str,
+    checkpoints: Mapping[str, Checkpoint | None],
+    layout: Layout,
+    files: RunFiles,
+) -> None:
+    from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
+
+    start = time.perf_counter()
+    tokenizer = open_tokenizer(layout.model(base_model))
+    limits = experiment.training
+    split = layout.split(experiment.data_set(run["benchmark"], base_model).data_set, "test")
+    questions = check_lengths(tokenizer, read_split(split), "test", limits).used
+
+    def evaluate(path: Path) -> EvaluationResult:
+        with serving(experiment, path, files.server_log) as engine:
+            return evaluate_questions(
+                engine,
+                tokenizer,
+                questions,
+                experiment.evaluation,
+                limits.max_prompt_length,
+                limits.max_response_length,
+                seed_key=("evaluation", *run.values()),
+                save=SAVED_QUESTIONS,
+            )
+
+    budgets, samples = score_budgets(checkpoints, evaluate)
+    # The evaluation is written last: if it exists, the samples exist too.
+    write_events(files.samples, samples)
+    evaluation = {
+        "run": run,
+        "k": experiment.evaluation.rollouts,
+        "questions": len(questions),
+        "budgets": budgets,
+        "wall_seconds": time.perf_counter() - start,
+    }
+    write_json(files.evaluation, evaluation)
+
+
+@contextmanager
+def serving(
+    experiment: Experiment, checkpoint: Path, log: Path, max_prompt_length: int | None = None
+) -> Iterator[RolloutEngine]:
+    """The experiment's rollout engine with a checkpoint's weights, on all devices of a run.
+
+    Args:
+        max_prompt_length: in tokens; default: the student's.
+    """
+    execution, limits = experiment.execution, experiment.training
+    if execution.rollout_engine == "embedded":
+        from srpo.rollout.embedded import EmbeddedEngine
+
+        yield EmbeddedEngine.from_pretrained(checkpoint, execution.precision)
+        return
+    from srpo.rollout.sglang_protocol import ServerOptions
+    from srpo.rollout.sglang_server import SGLangServer
+
+    options = ServerOptions(
+        context_length=(max_prompt_length or limits.max_prompt_length) + limits.max_response_length,
+        tensor_parallel=execution.rollout_tensor_parallel,
+        data_parallel=execution.ranks // execution.rollout_tensor_parallel,
+        dtype=execution.precision,
+    )
+    with SGLangServer(checkpoint, log, options) as server:
+        yield server

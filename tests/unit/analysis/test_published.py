@@ -1,0 +1,240 @@
+"""Published experiments: what may be published, and that all tables come from the files alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from command_line import fails
+from run_files import write_gap
+from synthetic import tiny_experiment, write_results
+
+from srpo import cli
+from srpo.analysis.published import publish, read_published
+from srpo.experiment.compose import load_experiment
+from srpo.ground.layout import Layout
+
+RUN = "runs/miniature-small/physics/srpo/seed1"
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished experiment in results/tiny, below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    folder = Path("results/tiny")
+    write_results(folder, load_experiment(tiny_experiment()))
+    for run in load_experiment(folder / "experiment.yaml").runs():
+        files = Layout(folder).run_files(run)
+        files.finished.touch()
+        times = {"start": 0, "end": 86400 * run.seed}
+        lines = [{"attempt": 1, "event": event, "time": at, "step": 1, "status": 0} for event, at in times.items()]
+        files.attempts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """What `srpo report` makes in a results folder."""
+    return {
+        name: text
+        for name, text in contents(folder).items()
+        if not name.startswith((".", "runs", "base", "data", "prov"))
+    }
+
+
+@pytest.mark.parametrize("gaps", [True, False])
+def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Path, gaps: bool, capsys) -> None:
+    if gaps:
+        write_gap(
+            results / "base/miniature-small/physics",
+            student=(30.0, 20.0, 40.0),
+            gap=(50.0, 40.0, 60.0),
+            expected_gain=(50.0, None, None),
+        )
+    assert cli.main(["publish", str(results)]) == 0
+    assert capsys.readouterr().out.startswith("published/tiny: 6 runs, 0.")
+    assert cli.main(["report", str(results)]) == 0
+    expected = made(results)
+    assert {"tables/table6.csv", "cost/cost.csv", "figures/learning_curves.png", "report.html"} <= expected.keys()
+    assert cli.main(["publish", str(results)]) == 0  # now with the differences that other reports show
+    assert Path("published/tiny/differences.csv").read_bytes() == expected["tables/differences.csv"]
+    if not gaps:
+        Path("published/tiny/gaps.jsonl.gz").unlink()  # as in what was published before gaps were measured
+    results.rename("hidden")
+    assert cli.main(["report", "published/tiny"]) == 0
+    found = made(Path("results/published/tiny"))
+    found["report.html"] = found["report.html"].replace(b"published/tiny", b"results/tiny")  # where the logs are
+    assert found == expected
+    assert ("tables/before_training.csv" in expected) == gaps
+
+
+def test_a_run_without_a_record_of_attempts_ended_when_its_summary_was_written(results: Path) -> None:
+    assert publish(Layout(results), Path("published/tiny"))["trained"] == "1970-01-02"
+    for number, path in enumerate(results.rglob("attempts.jsonl")):
+        path.unlink()
+        os.utime(path.parent / "summary.json", (86400 * (2 + number),) * 2)
+    assert publish(Layout(results), Path("published/tiny"))["trained"] == "1970-01-03 to 1970-01-08"
+
+
+def test_publishing_twice_gives_the_same_bytes(results: Path) -> None:
+    found = []
+    for name in ("a", "b"):
+        assert cli.main(["publish", str(results), "--to", name]) == 0
+        found.append(contents(Path(name, "tiny")))
+    assert found[0] == found[1]
+
+
+def test_files_can_be_queried(results: Path) -> None:
+    assert cli.main(["publish", str(results)]) == 0
+    validations = pd.read_json("published/tiny/validations.jsonl.gz", lines=True)
+    log = [json.loads(line) for line in (results / RUN / "validations.jsonl").read_text().splitlines()]
+    ours = validations.query("method == 'srpo' and benchmark == 'physics' and seed == 1")
+    assert [*ours["question_scores"]] == [event["question_scores"] for event in log]
+    provenance = yaml.safe_load(Path("published/tiny/provenance.yaml").read_text())
+    assert provenance["commit"] == "13707f0" + "0" * 33
+    assert provenance["processor"] == "a synthetic CPU, AVX512"
+    assert provenance["data"]["physics"] == {"train": "cd" * 32, "test": "ef" * 32}
+
+
+def test_an_old_copy_is_replaced(results: Path) -> None:
+    stale = Path("results/published/tiny", RUN, "watch.jsonl")
+    stale.parent.mkdir(parents=True)
+    stale.write_text('{"step": 1}\n')
+    assert cli.main(["publish", str(results)]) == 0
+    assert cli.main(["report", "published/tiny", "--only", "tables"]) == 0
+    assert not stale.exists()
+
+
+def test_a_published_experiment_is_compared(results: Path, capsys) -> None:
+    assert cli.main(["publish", str(results)]) == 0
+    for sides in (["published/tiny", str(results)], [str(results), "published/tiny"]):
+        assert cli.main(["report", "compare", *sides]) == 0
+        assert "no setting differs" in capsys.readouterr().out
+
+
+def test_each_seed_may_have_its_own_data(results: Path) -> None:
+    matrix = tiny_experiment()["matrix"]
+    matrix[0]["seeds"] = [1, 2]
+    write_results(results, load_experiment(tiny_experiment(matrix=matrix)))
+    for run in load_experiment(results / "experiment.yaml").runs():
+        files = Layout(results).run_files(run)
+        files.finished.touch()
+        if run.seed == 2 and run.benchmark == "physics":
+            files.origin.write_text(files.origin.read_text().replace("cd" * 32, "0f" * 32))
+    assert cli.main(["publish", str(results)]) == 0
+    data = yaml.safe_load(Path("published/tiny/provenance.yaml").read_text())["data"]
+    assert data["physics"][2]["train"] == "0f" * 32
+    assert data["chemistry"]["train"] == "cd" * 32
+
+
+def test_seeds_may_be_trained_on_other_machines(results: Path) -> None:
+    """What was published before comes back, byte for byte; each seed is of one commit."""
+    assert cli.main(["publish", str(results)]) == 0
+    before = {path.relative_to(results): path.read_bytes() for path in results.rglob("seed1/*.*")}
+    shutil.rmtree(results)
+    matrix = tiny_experiment()["matrix"]
+    matrix[0]["seeds"] = [1, 2]
+    write_results(results, load_experiment(tiny_experiment(matrix=matrix)))
+    for folder in results.rglob("seed1"):
+        shutil.rmtree(folder)
+    for origin in results.rglob("seed2/run.yaml"):
+        (origin.parent / "finished").touch()
+        change(origin, "13707f0", "24708e1")
+        record = yaml.safe_load(origin.read_text())
+        record["provenance"]["base_model"] = "ef" * 32
+        origin.write_text(yaml.safe_dump(record, sort_keys=False))
+    assert cli.main(["publish", str(results)]) == 0
+    restored = {path: (results / path).read_bytes() for path in before if (results / path).exists()}
+    assert restored == {path: content for path, content in before.items() if path.name != "attempts.jsonl"}
+    found = yaml.safe_load(Path("published/tiny/provenance.yaml").read_text())
+    assert found["runs"] == 12
+    assert len(found["commit"]) == len(found["base_models"]["miniature-small"]) == 2
+    assert {run["seed"] for run in read_published(Path("published/tiny"), "runs")} == {1, 2}
+
+
+def test_a_deleted_run_of_a_seed_does_not_come_back(results: Path, capsys) -> None:
+    assert cli.main(["publish", str(results)]) == 0
+    shutil.rmtree(results / RUN)
+    assert "1 of 6 runs not finished and evaluated" in fails(capsys, "publish", results)
+    assert not (results / RUN).exists()
+
+
+# ---------------------------------------------------------------- refused
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def forget_a_run(results: Path) -> None:
+    change(results / "experiment.yaml", "  - srpo\n", "")
+
+
+def change_a_setting(results: Path) -> None:
+    change(results / "experiment.yaml", "  weight_decay: 0.01", "  weight_decay: 0.02")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda r: (r / RUN / "finished").unlink(), "1 of 6 runs not finished and evaluated, e.g. miniature-small/phy"),
+        (lambda r: (r / RUN / "evaluation.json").unlink(), "1 of 6 runs not finished and evaluated"),
+        (lambda r: (r / "base/miniature-small/physics/evaluation.json").unlink(), "is not evaluated on physics"),
+        (forget_a_run, "experiment.yaml was changed: 2 runs of the folder not in it, e.g. runs/miniature-small/chem"),
+        (change_a_setting, "training.weight_decay = 0.01, now 0.02; snakemake trains it again"),
+        (
+            lambda r: change(r / RUN / "run.yaml", "13707f0", "24708e1"),
+            "seed 1 has runs of several commits: 5 runs",
+        ),
+        (lambda r: (r / RUN / "steps.jsonl").write_text(""), "steps.jsonl: 0 of the run's "),
+        (lambda r: change(r / RUN / "evaluation.json", '"seed": 1', '"seed": 2'), "evaluation.json: of another run, "),
+        (lambda r: change(r / RUN / "validations.jsonl", "{", ""), "physics/srpo/seed1/validations.jsonl, line 1"),
+        (lambda r: change(r / RUN / "validations.jsonl", ": ", ":"), "seed1/validations.jsonl: was changed after"),
+    ],
+)
+def test_what_cannot_be_published(results: Path, capsys, spoil, message: str) -> None:
+    spoil(results)
+    assert message in fails(capsys, "publish", results)
+    assert not Path("published").exists()
+
+
+def test_what_is_published_is_not_published_again_and_replaces_no_results(results: Path, capsys) -> None:
+    before = contents(results)
+    said = "give results/NAME, and another folder to publish it in"
+    assert said in fails(capsys, "publish", results, "--to", results.parent)
+    assert contents(results) == before
+    assert cli.main(["publish", str(results)]) == 0
+    assert said in fails(capsys, "publish", "published/tiny")
+    capsys.readouterr()
+    assert cli.main(["status", "published/tiny"]) == 0
+    assert "6 evaluated" in capsys.readouterr().out
+
+
+def test_an_unknown_commit_is_refused_and_a_changed_one_named(results: Path, capsys) -> None:
+    for commit, status in (("unknown", 2), ("a1b2-dirty", 0)):
+        for origin in results.rglob("run.yaml"):
+            record = yaml.safe_load(origin.read_text())
+            record["provenance"]["commit"] = commit
+            origin.write_text(yaml.safe_dump(record, sort_keys=False))
+        assert cli.main(["publish", str(results)]) == status
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert {2: "commit is unknown", 0: "local changes"}[status] in error
+
+
+def test_a_damaged_file_is_named(results: Path, capsys) -> None:
+    assert cli.main(["publish", str(results)]) == 0
+    path = Path("published/tiny/steps.jsonl.gz")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "published/tiny/steps.jsonl.gz: damaged" in fails(capsys, "report", "published/tiny")

@@ -1,0 +1,106 @@
+"""Files that survive a kill, and folders that one process writes."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from srpo.ground.errors import SrpoError
+from srpo.ground.files import (
+    append_event,
+    exclusive_access,
+    read_events,
+    read_json,
+    read_last_events,
+    read_mapping,
+    write_text,
+)
+from srpo.ground.layout import RECORDS
+
+pytestmark = pytest.mark.fault
+
+
+def test_a_folder_has_one_writer(tmp_path):
+    first, second = exclusive_access(tmp_path / "run"), exclusive_access(tmp_path / "run", 0.05)
+    with first, pytest.raises(SrpoError, match="another process is writing here"), second:
+        pass
+    with exclusive_access(tmp_path / "run", 0.05):
+        pass
+
+
+def test_a_line_cut_off_by_a_kill_is_not_read(tmp_path):
+    path = tmp_path / "log" / "events.jsonl"
+    append_event(path, {"step": 1})
+    with path.open("a") as log:
+        log.write('{"step": 2')
+    assert list(read_events(path)) == [{"step": 1}]
+
+
+@pytest.mark.parametrize("before", [[], [{"step": 1}], [{"step": 1, "text": "x" * 9000}]])
+@pytest.mark.parametrize("cut_off", ['{"st', '{"step": 2, "text": "' + "y" * 9000])
+def test_a_line_cut_off_by_a_kill_makes_way_for_the_next(before, cut_off, tmp_path):
+    path = tmp_path / "events.jsonl"
+    for event in before:
+        append_event(path, event)
+    with path.open("a") as log:
+        log.write(cut_off)
+    append_event(path, {"step": 3})
+    assert list(read_events(path)) == [*before, {"step": 3}]
+
+
+def test_what_a_killed_writer_had_begun_is_deleted(tmp_path):
+    begun = tmp_path / ".summary.json.123.partial"
+    begun.write_text("{")
+    with exclusive_access(tmp_path):
+        assert not begun.exists()
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "summary.json"
+    write_text(path, "before")
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("srpo.ground.files.flush_to_disk", full)
+    with pytest.raises(SrpoError, match=r"summary.json: cannot be written \(No space left on device\)"):
+        write_text(path, "after")
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path in (pipe, tmp_path, Path("/dev/srpo-test")):
+        with pytest.raises(SrpoError, match=rf"^{path}: not a file, so it is not replaced; give another path$"):
+            write_text(path, "x")
+    assert pipe.is_fifo()
+    assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_without_its_parts_is_named(name, tmp_path):
+    path, key = tmp_path / name, next(iter(RECORDS[name]))
+    for record, reason in (({}, f"no {key}"), ({key: True}, f"{key} = True")):
+        path.write_text(json.dumps(record) + "\n")
+        with pytest.raises(SrpoError, match=rf"{name}.*: damaged, {reason}; restore the file, or delete its folder$"):
+            list(read_events(path)) if path.suffix == ".jsonl" else read_mapping(path)
+
+
+def test_an_empty_record_has_a_cure(tmp_path):
+    """A full disk leaves one."""
+    (path := tmp_path / "summary.json").touch()
+    with pytest.raises(SrpoError, match=r"summary\.json: not JSON: .*; restore the file, or delete its folder$"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(("line", "reason"), [(b"{", "not JSON"), (b"\xff", "not UTF-8"), (b"3", "not a JSON object")])
+def test_a_damaged_line_is_named(line, reason, tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b"\n")
+    with pytest.raises(SrpoError, match=rf"log\.jsonl, line 2: {reason}"):
+        list(read_events(path))
+    with pytest.raises(SrpoError, match=rf"log\.jsonl, one of the last lines: {reason}"):
+        read_last_events(path)

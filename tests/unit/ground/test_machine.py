@@ -1,0 +1,174 @@
+"""What is known of the machine: its GPUs, its processor, the memory that a run uses."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from srpo.ground.errors import SrpoError
+from srpo.ground.machine import (
+    check_gpus,
+    check_products,
+    host_memory_gb,
+    keep_freed_memory,
+    processor,
+    product_rate,
+    visible_gpus,
+)
+
+LISTED = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
+  MIG 1g.10gb Device 0: (UUID: MIG-3)
+"""
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver with two GPUs."""
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n[ $1 = -L ] && cat <<'E'\n{LISTED}E\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+
+@pytest.mark.parametrize(
+    ("named", "number"),
+    [
+        *[("0,1,5", 3), ("3", 1), ("", 0), ("-1", 0), (" 0, 1 ", 2), ("0,-1,1", 1), ("-1,0", 0), ("0,1,,2", 2)],
+        *[("GPU-1a,MIG-2b", 2), ("MIG-GPU-1a/7/0", 1), ("cuda:0", 0), ("all", 0), ("none", 0), ("0,cuda:1", 1)],
+    ],
+)
+def test_named_gpus(named: str, number: int) -> None:
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == number
+
+
+def test_the_drivers_gpus(nvidia_smi: None) -> None:
+    assert visible_gpus({}) == 2
+
+
+def test_without_a_driver_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert visible_gpus({}) == 0
+
+
+def test_another_number_than_the_ranks(nvidia_smi: None) -> None:
+    check_gpus(2, {})
+    with pytest.raises(SrpoError, match=r"^execution.ranks = 8: 2 GPUs are visible here; use a machine"):
+        check_gpus(8, {})
+    with pytest.raises(SrpoError, match=r"^execution.ranks = 1: 2 GPUs are visible here; .* name 1$"):
+        check_gpus(1, {})
+    with pytest.raises(SrpoError, match=r"^execution.ranks = 1: 0 GPUs are visible here; .* name 1$"):
+        check_gpus(1, {"CUDA_VISIBLE_DEVICES": "cuda:0"})
+
+
+@pytest.mark.parametrize(
+    ("has", "refused"), [({"avx2": True, "avx512_bf16": False}, True), ({"avx2": True, "amx_bf16": True}, False)]
+)
+def test_bfloat16_that_would_be_emulated(has: dict, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    check_products("float32")
+    if not refused:
+        check_products("bfloat16")
+        return
+    assert product_rate("bfloat16") is None
+    with pytest.raises(SrpoError, match=r"^execution\.precision = bfloat16: .*; use float32$"):
+        check_products("bfloat16")
+
+
+def test_the_rate_of_products() -> None:
+    """Between a processor of twenty years ago and ten of today's cores, and the threads as before."""
+    threads = torch.get_num_threads()
+    assert 1e9 < product_rate("float32") < 5e12
+    assert torch.get_num_threads() == threads
+
+
+MEBIBYTE = 2**20
+
+HOLD = """
+import mmap, sys
+what, path = sys.argv[1:]
+if what == "own":
+    held = bytearray(200 * 2**20)
+else:  # every page is read
+    file = open(path, "rb")
+    held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    sum(held[::4096])
+print(flush=True)
+input()
+"""
+
+
+def grown_by(what: str, file: Path) -> float:
+    """GB by which a child that holds memory or maps a file raises the number, until it ends."""
+    before = host_memory_gb()
+    command = [sys.executable, "-Sc", HOLD, what, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with_child = host_memory_gb()
+        child.communicate(b"\n")
+    assert abs(host_memory_gb() - before) < 0.05
+    return with_child - before
+
+
+TOUCH = """
+import resource, sys
+import torch
+from srpo.ground.machine import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+for _ in range(20):
+    torch.ones(2**24)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    torch.ones(2**24)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+"""Prints how many pages the system had to clear for five tensors of 64 MB, one after the other, after twenty others."""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
+def test_memory_that_is_freed_is_used_again() -> None:
+    faults = {
+        how: int(subprocess.run([sys.executable, "-c", TOUCH, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("keep", "plain")
+    }
+    assert faults["keep"] < 0.1 * faults["plain"]
+
+
+def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    keep_freed_memory()
+
+
+def test_host_memory_is_what_a_process_and_its_children_allocated(tmp_path: Path) -> None:
+    """Not the files that they map."""
+    file = tmp_path / "weights"
+    file.write_bytes(bytes(200 * MEBIBYTE))
+    assert 0.2 < grown_by("own", file) < 0.25
+    assert grown_by("file", file) < 0.05
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no shared memory here")
+def test_memory_that_processes_share_counts_once() -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.write(bytes(200 * MEBIBYTE))
+        file.flush()
+        assert 0.2 < grown_by("file", Path(file.name)) < 0.25
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as shared:
+            assert sum(shared[::4096]) == 0
+            assert grown_by("file", Path(file.name)) < 0.05
+
+
+def test_the_processor_has_its_name_and_its_vector_instructions() -> None:
+    name, _, instructions = processor().rpartition(", ")
+    assert name
+    assert instructions == torch.backends.cpu.get_cpu_capability()

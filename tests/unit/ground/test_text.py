@@ -1,0 +1,59 @@
+"""Text for people; untrusted text is made safe to show."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from srpo.ground.text import duration, joined, minus, plural, printable, shortened
+
+
+def test_a_hyphen_that_begins_a_number_becomes_a_minus():
+    assert minus("-7.8 [-11.5, -4.0]; A - B is -8.5 to +2.5") == "−7.8 [−11.5, −4.0]; A - B is −8.5 to +2.5"
+    for kept in ("2026-11-25", "Qwen3-8B", "1e-05", "avg@k-th", "SRPO-2"):
+        assert minus(kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 seconds"),
+        (59, "59 seconds"),
+        (60, "1 minute"),
+        (69.84, "1.16 minutes"),
+        (3599, "60 minutes"),
+        (3600, "1 hour"),
+        (36_000 * 1.05, "10.5 hours"),
+        (4861 * 3600, "4861 hours"),
+    ],
+)
+def test_a_duration_has_the_unit_that_is_easy_to_read(seconds, text):
+    assert duration(seconds) == text
+    number, unit = text.split()
+    assert duration(seconds, "GPU") == f"{number} GPU-{unit}"
+
+
+def test_numbers_and_lists_read_as_in_a_sentence():
+    assert [plural(count, "run") for count in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+    assert [joined(["a", "b", "c"][:count]) for count in range(4)] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_printable_shortens_and_spells_out():
+    assert printable("a\u202eb\x07\n\tc") == "a\\u202eb\\u0007\n\tc"
+    short = printable("a" * 1000 + "z" * 1000)
+    assert len(short) == 1500
+    assert re.fullmatch("a+ … .2000 characters in all. … z+", short)
+
+
+def test_long_texts_keep_their_beginning_and_end():
+    text = "".join(chr(ord("a") + i % 26) for i in range(5000))
+    short = shortened(text, 1000)
+    assert len(short) == 1000
+    head, gap, tail = short.partition(" … (5000 characters in all) … ")
+    assert gap
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert abs(len(head) - len(tail)) <= 1
+    assert shortened(text, 5000) == text
+    assert len(shortened(text, 40)) == 40

@@ -1,0 +1,146 @@
+"""Samples of student and self-teacher with a scripted engine, and `srpo gap` on a tiny random model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from tiny import hash_reward, prepare, tiny_experiment
+
+from srpo import cli
+from srpo.questions.response_parts import shown_answer, with_masked_answer
+from srpo.questions.splits import Question
+from srpo.rollout.interface import Completion
+from srpo.starts.make_tokenizer import text_tokenizer
+from srpo.training import self_teacher
+from srpo.training.self_teacher import gap_samples
+
+TRAINING = SimpleNamespace(
+    temperature=1.0, max_response_length=32, rollouts_per_question=2, max_prompt_length=64, max_reprompt_len=256
+)
+LONG = "because <answer>{}</answer>"
+SHORT = "<answer>{}</answer>"
+
+
+class Scripted:
+    """Answers call after call with its script: one group of texts for each prompt."""
+
+    def __init__(self, tokenizer, calls) -> None:
+        self.tokenizer, self.calls, self.prompts, self.seeds = tokenizer, iter(calls), [], []
+
+    def generate(self, prompts, params, seeds):
+        assert (params.temperature, params.max_new_tokens, params.top_p) == (1.0, 32, 1.0)
+        self.prompts.append([self.tokenizer.decode(ids) for ids in prompts])
+        self.seeds.append(seeds)
+        groups = next(self.calls)
+        assert len(groups) == len(prompts)
+        return [[Completion(self.tokenizer(text)["input_ids"], [], "stop") for text in group] for group in groups]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return text_tokenizer(
+        ["Question 0 1 2 3? because <answer>5</answer> ... Correctly solve the original question."] * 5, 300
+    )
+
+
+def questions(truths: str) -> list[Question]:
+    return [
+        Question(i, [{"role": "user", "content": f"Question {i}?"}], truth, "answer_match", "test")
+        for i, truth in enumerate(truths)
+    ]
+
+
+def test_hand_worked(tokenizer) -> None:
+    rollouts = [
+        [SHORT.format(9), LONG.format(1)],
+        ["none", "none"],
+        [SHORT.format(1), SHORT.format(1)],
+        [SHORT.format(2)] * 2,
+    ]
+    student = [[SHORT.format(1), "none"], ["none", "none"], [SHORT.format(2)] * 2]
+    sibling = [[LONG.format(1), SHORT.format(1)], [SHORT.format(1)] * 2, [SHORT.format(2), "none"]]
+    masked = [["none", SHORT.format(1)], ["none", "none"], ["none", "none"]]
+    foreign = [[SHORT.format(2), SHORT.format(1)], ["none", SHORT.format(1)], [LONG.format(1), "none"]]
+    engine = Scripted(tokenizer, [rollouts, student, sibling, masked, foreign])
+    found = gap_samples(engine, tokenizer, questions("1012"), TRAINING)
+
+    assert found.rollouts.tolist() == [[0, 1], [0, 0], [1, 1], [1, 1]]
+    assert found.shown == [0, 2, 3]
+    assert found.student.tolist() == [[1, 0], [0, 0], [1, 1]]
+    assert found.teacher["sibling"].tolist() == [[1, 1], [1, 1], [1, 0]]
+    assert found.teacher["masked"].tolist() == [[0, 1], [0, 0], [0, 0]]
+    assert found.teacher["foreign"].tolist() == [[0, 1], [0, 1], [0, 0]]
+    assert found.answer_copied["sibling"].tolist() == [[1, 1], [1, 1], [1, 0]]
+    assert found.response_copied["sibling"].tolist() == [[1, 0], [1, 1], [1, 0]]
+    # question 2 has the ground truth of question 0, so both see question 3's; that sees question 0's
+    assert found.answer_copied["foreign"].tolist() == [[1, 0], [0, 0], [1, 0]]
+    assert found.response_copied["foreign"].tolist() == [[1, 0], [0, 0], [1, 0]]
+
+    plain, _, shown, hidden, others = engine.prompts
+    assert [f"Question {i}?" in prompt for i, prompt in enumerate(plain)] == [True] * 4
+    assert LONG.format(1) in shown[0]  # the first right one, not the wrong one before it
+    assert "because <answer>...</answer>" in hidden[0]
+    assert [SHORT.format(2) in prompt for prompt in others] == [True, True, False]
+    assert "Question 3?" in others[2]
+    assert LONG.format(1) in others[2]
+    flat = [seed for call in engine.seeds for group in call for seed in group]
+    assert len(set(flat)) == len(flat) == 2 * (4 + 4 * 3)
+
+
+def test_without_a_right_rollout_the_teacher_is_not_asked(tokenizer) -> None:
+    found = gap_samples(Scripted(tokenizer, [[["none", "none"]] * 2]), tokenizer, questions("12"), TRAINING)
+    assert found.shown == []
+    assert found.teacher == {}
+
+
+def test_without_another_answer_nothing_is_foreign(tokenizer) -> None:
+    groups = [[SHORT.format(1)] * 2, ["none"] * 2]
+    engine = Scripted(tokenizer, [groups, groups[:1], groups[:1], groups[:1]])
+    assert set(gap_samples(engine, tokenizer, questions("12"), TRAINING).teacher) == {"sibling", "masked"}
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "masked"),
+    [
+        ("so <answer> B </answer>", "B", "so <answer>...</answer>"),
+        ("<answer>A</answer> no <answer>B", "B", "<answer>A</answer> no <answer>..."),
+        ('Action: f\nAction Input: {"x": 1}', 'f\nAction Input: {"x": 1}', "Action:..."),
+        ("no answer", "", "no answer"),
+    ],
+)
+def test_the_answer_that_is_masked_is_the_one_that_the_reward_reads(text: str, answer: str, masked: str) -> None:
+    assert shown_answer(text) == answer
+    assert with_masked_answer(text) == masked
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = tiny_experiment("srpo")
+    _, layout = prepare(experiment, tmp_path)
+    layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
+    monkeypatch.setattr(self_teacher, "compute_reward", hash_reward)
+    command = ["gap", "--experiment", str(layout.experiment), "--model", "miniature-tiny", "--benchmark", "physics"]
+    assert cli.main([*command, "--questions", "12"]) == 0
+    printed, written = capsys.readouterr().out, layout.gap("miniature-tiny", "physics").read_bytes()
+    found = json.loads(written)
+    assert (found["questions"], found["samples"]) == (12, 4)
+    scores = found["question_scores"]
+    assert (
+        found["questions_with_sibling"]
+        == sum(score > 0 for score in scores["student"])
+        == len(scores["teacher_sibling"])
+    )
+    assert found["estimates"]["student"]["value"] == pytest.approx(100 * sum(scores["student"]) / 12)
+    assert "gap: teacher - student" in printed
+    assert "Next: srpo " in printed
+    assert cli.main([*command, "--questions", "12"]) == 0
+    assert layout.gap("miniature-tiny", "physics").read_bytes() == written
+
+    layout.split("physics", "train").unlink()
+    assert cli.main(command) == 2
+    assert "train.parquet: missing; make it with srpo data" in capsys.readouterr().err
+    assert cli.main([*command, "--questions", "7"]) == 2
+    assert "--questions" in capsys.readouterr().err
