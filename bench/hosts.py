@@ -1,4 +1,4 @@
-"""Trains SRPO from the same base model here and in TRL (``srpo.hosts.trl``); compares rewards of steps and final scores.
+"""Trains SRPO from the same base model here and in TRL (``srpo.hosts.trl``); compares rewards and final scores.
 
     make test-trl   # leaves TRL in .venv/trl
     python bench/hosts.py miniature --trl .venv/trl

@@ -104,9 +104,8 @@ def test_size_is_within_its_budget(what: str) -> None:
 
 def test_code_lines_leave_out_docstrings_comments_and_blank_lines(tmp_path: Path) -> None:
     path = tmp_path / "counted.py"
-    path.write_text(
-        '"""Of the\nmodule."""\n\n# a comment\nx = """two\nlines"""\n\n\ndef f() -> None:\n    """Of f."""\n    g(\n        1\n    )\n'
-    )
+    module, function = '"""Of the\nmodule."""\n\n# a comment\n', '    """Of f."""\n'
+    path.write_text(f'{module}x = """two\nlines"""\n\n\ndef f() -> None:\n{function}    g(\n        1\n    )\n')
     assert _code_lines(path) == 2 + 1 + 3
 
 

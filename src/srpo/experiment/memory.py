@@ -2,7 +2,7 @@
 
 The number of bytes depends on the engine (``policy/self_teacher_engine.py``, ``policy/verl_config.py``): float32
 weights, gradients, Adam moments and teacher, sharded over the ranks (FSDP2), computation in bfloat16. Values that
-cannot be computed are named constants. ``tests/unit/experiment/test_memory.py`` checks parameters and checkpoints against
+cannot be computed are named constants. ``test_memory.py`` checks parameters and checkpoints against
 real ones.
 """
 
@@ -185,7 +185,7 @@ def layer_activations(shape: TransformerShape) -> int:
     """Bytes a token inside one layer between its forward and backward pass in bfloat16, gradients included.
 
     Two norms (input twice in float32, once in bfloat16) and residuals; norms of queries and keys, rotary embedding and
-    attention; gate, up, their product. ``tests/unit/experiment/test_memory.py`` measures what a layer keeps; it is less,
+    attention; gate, up, their product. ``test_memory.py`` measures what a layer keeps; it is less,
     as gradients come one after the other.
     """
     queries = shape.num_attention_heads * shape.head_dim

@@ -111,7 +111,7 @@ def _show(client: MlflowClient, experiment: str, layout: Layout, files: RunFiles
         return False
     place, source = files.folder.relative_to(layout.folder).as_posix(), _hash(files)
     found = client.search_runs([experiment], f"tags.`srpo.path` = '{place}'")
-    if any(run.data.tags.get("srpo.ground.files") == source for run in found):
+    if any(run.data.tags.get("srpo.files") == source for run in found):
         return True
     for run in found:
         client.delete_run(run.info.run_id)
@@ -136,7 +136,7 @@ def _show(client: MlflowClient, experiment: str, layout: Layout, files: RunFiles
     client.log_batch(number, metrics, [Param(key, str(value)) for key, value in sorted(params.items())])
     if files.summary.exists():
         client.set_terminated(number, "FINISHED", ends[-1])
-    client.set_tag(number, "srpo.ground.files", source)
+    client.set_tag(number, "srpo.files", source)
     return True
 
 
@@ -167,7 +167,7 @@ def _tags(spec: dict[str, Any], provenance: dict[str, Any], files: RunFiles) -> 
     # rules of the watch that gave an alarm, then those that only warned
     levels = summary_of(Signal(**event) for event in read_events(files.watch))
     if said := "; ".join(f"{level}: {', '.join(rules)}" for level, rules in levels.items() if rules):
-        tags["srpo.training.watch"] = said
+        tags["srpo.watch"] = said
     with suppress(OSError, KeyError):  # a container's user may have no name
         tags["mlflow.user"] = getpass.getuser()
     return tags
