@@ -1,50 +1,65 @@
-# Trains, evaluates and reports one experiment:
+# One experiment, from questions to report:
 #
-#   snakemake                                                   the embedded experiment
-#   snakemake --configfile configs/experiments/smoke.yaml       another one
-#   snakemake --config mirror=DIR results=DIR                   read data from DIR, write results to DIR
+#   snakemake --cores all                                                     the default experiment
+#   snakemake --cores all --configfile configs/experiments/smoke.yaml         another one
+#   snakemake --cores all --config results=DIR                                with results in DIR/NAME
 
 from snakemake.utils import min_version
 
-min_version("9.0")
+min_version("9.27.1")
 
 
-include: "rules/settings.smk"
-include: "rules/paths.smk"
-include: "rules/experiment.smk"
-include: "rules/matrix.smk"
-include: "rules/inputs.smk"
-include: "rules/resources.smk"
-include: "rules/machine.smk"
+include: "rules/common.smk"
+
+
+pathvars:
+    exp=f"{config.get('results', 'results')}/{EXPERIMENT.name}",
+
+
 include: "rules/data.smk"
 include: "rules/models.smk"
 include: "rules/training.smk"
-include: "rules/tuning.smk"
 include: "rules/evaluation.smk"
 include: "rules/report.smk"
-include: "rules/ending.smk"
 
 
 report: "reports/workflow.rst"
 
 
-# The number of GPUs in a profile is that of one machine. It limits the jobs on that machine, not those of a cluster.
+# GPUs of one machine: they limit the jobs on a machine, not those of a cluster.
 resource_scopes:
     gpu="local",
 
 
 localrules:
     all,
+    experiment,
 
 
+# Each kind of file is named: Snakemake makes no missing file again that only a finished file needs.
 rule all:
     default_target: True
     input:
-        made_before_a_report(),
-        # a search ends with what it has found; its report and copies in MLflow are made on request
-        [LAYOUT.tuned] if EXPERIMENT.is_search else [*rules.write_report.output, LAYOUT.in_mlflow],
+        experiment="<exp>/experiment.yaml",
+        splits=[f"<exp>/data/{name}/{split}.parquet" for name in DATA_SETS for split in splits_of(name)],
+        statistics=[f"<exp>/data/{name}/statistics.json" for name in DATA_SETS],
+        models=[path for base in BASE_MODELS for path in model_files(base)],
+        lengths=[lengths_of(base, benchmark) for base, benchmark in BASES],
+        summaries=[f"<exp>/runs/{run.path}/summary.json" for run in RUNS],
+        weights=[f"<exp>/runs/{run.path}/weights" for run in RUNS],
+        # a search compares the validations of its trials, and ends with `srpo tune`
+        evaluations=[] if EXPERIMENT.is_search else evaluations("evaluation.json"),
+        samples=[] if EXPERIMENT.is_search else evaluations("samples.jsonl"),
+        gaps=[] if EXPERIMENT.is_search else GAPS,
+        report=[] if EXPERIMENT.is_search else rules.write_report.output,
+        in_mlflow=[] if EXPERIMENT.is_search else "<exp>/in_mlflow",
     message:
         "All results are there"
 
 
-include: "rules/estimate.smk"
+onsuccess:
+    print(f"The results are in {Path(RESULTS).absolute()}", file=sys.stderr)
+
+
+onerror:
+    print(f"`srpo status {RESULTS}` lists the runs. Start again to go on: runs continue.", file=sys.stderr)

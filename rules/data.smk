@@ -1,42 +1,69 @@
-# Questions: the splits of each benchmark as parquet files, and their statistics.
+# Questions: the splits of each benchmark as parquet files, and statistics of the splits.
 
 
 rule split:
     output:
-        LAYOUT.split("{benchmark}", "{split}"),
+        "<exp>/data/{data_set}/{split}.parquet",
     log:
-        LAYOUT.log("data", "{benchmark}", "{split}"),
-    priority: 95  # after the base models, which take much longer
+        "<exp>/logs/data/{data_set}/{split}.log",
+    benchmark:
+        "<exp>/benchmarks/split/{data_set}.{split}.tsv"
+    priority: 95
     conda:
-        CONDA
+        "../envs/report.yaml"
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        options=EXPERIMENT_OPTIONS,
-        benchmark=benchmark_spec,
+        benchmark=setting("benchmark"),
+        version=setting("version"),
     message:
-        "Write the {wildcards.split} split of {wildcards.benchmark}"
+        "Write the {wildcards.split} split of {wildcards.data_set}"
     shell:
-        "srpo data {params.options} --benchmark {wildcards.benchmark} --split {wildcards.split} > {log} 2>&1"
+        "srpo split {output} {params:q} > {log} 2>&1"
 
 
 rule statistics:
     input:
-        splits=lambda wildcards: split_files(wildcards.benchmark),
+        lambda wildcards: expand("<exp>/data/{{data_set}}/{split}.parquet", split=splits_of(wildcards.data_set)),
     output:
-        LAYOUT.statistics("{benchmark}"),
+        "<exp>/data/{data_set}/statistics.json",
     log:
-        LAYOUT.log("data", "{benchmark}", "statistics"),
+        "<exp>/logs/data/{data_set}/statistics.log",
     conda:
-        CONDA
+        "../envs/report.yaml"
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        options=EXPERIMENT_OPTIONS,
-        benchmark=benchmark_spec,
+        benchmark=setting("benchmark"),
+        version=setting("version"),
     message:
-        "Describe {wildcards.benchmark}"
+        "Describe {wildcards.data_set}"
     shell:
-        "srpo data {params.options} --benchmark {wildcards.benchmark} --statistics > {log} 2>&1"
+        "srpo statistics {output} {params:q} > {log} 2>&1"
+
+
+# Which prompts are too long depends on a model's tokenizer. Runs wait for this file, so that a question that is too
+# long stops them before they start.
+rule lengths:
+    input:
+        splits=lambda wildcards: expand("<exp>/data/{{data_set}}/{split}.parquet", split=splits_of(wildcards.data_set)),
+        base=lambda wildcards: model_files(wildcards.model),
+    output:
+        "<exp>/data/{data_set}/lengths/{model}.json",
+    log:
+        "<exp>/logs/data/{data_set}/lengths/{model}.log",
+    priority: 90
+    conda:
+        TRAINING
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        training=setting("training"),
+        version=setting("version"),
+    message:
+        "Measure the prompts of {wildcards.data_set} for {wildcards.model}"
+    shell:
+        "srpo lengths {output} {params:q} > {log} 2>&1"

@@ -1,49 +1,57 @@
-# Base models: miniatures are built and warm-started; other models are checked and described in base.json. Then the
-# lengths of all prompts with each model's tokenizer.
+# Base models: miniatures are made here, other models are fetched or linked, and checked. `base.json` describes them.
+
+BUILT = [name for name, model in BASE_MODELS.items() if not model.is_linked]
+LINKED = [name for name, model in BASE_MODELS.items() if model.is_linked]
 
 
 rule base_model:
     input:
-        splits=lambda wildcards: warm_start_splits(wildcards.model),
+        lambda wildcards: warm_start_data(wildcards.model),
     output:
-        LAYOUT.model_description("{model}"),
+        description="<exp>/models/{model}/base.json",
+        weights="<exp>/models/{model}/model.safetensors",
     log:
-        LAYOUT.log("models", "{model}"),
-    priority: lambda wildcards: 100 + size_rank(wildcards.model)
+        "<exp>/logs/models/{model}.log",
+    benchmark:
+        "<exp>/benchmarks/base_model/{model}.tsv"
+    wildcard_constraints:
+        model="|".join(map(re.escape, BUILT)) or "none",
+    priority: 100
     conda:
-        CONDA
+        TRAINING
     resources:
-        mem_mb=lambda wildcards: process_memory_mb(BASE_MODELS[wildcards.model]),
+        mem_mb=DEVICES["mem_mb"],
         runtime=60,
     params:
-        options=EXPERIMENT_OPTIONS,
-        model=lambda wildcards: BASE_MODELS[wildcards.model].model_dump_json(exclude={"title"}),
+        model=setting("model"),
+        version=setting("version"),
+        data=lambda wildcards, input: [f"--data={path}" for path in input],
     message:
         "Make the base model {wildcards.model}"
     shell:
-        "srpo model {params.options} --model {wildcards.model} > {log} 2>&1"
+        "srpo model {output.description} {params.model:q} {params.version:q} {params.data} > {log} 2>&1"
 
 
-# Which prompts are too long depends on the model's tokenizer. Runs need this file, so that a question that is too long
-# stops them before they start; its priority is above theirs.
-rule lengths:
+# Weights of others stay where they are, in as many files as there are; only their description is declared.
+rule linked_model:
     input:
-        splits=lambda wildcards: split_files(wildcards.benchmark),
-        base=rules.base_model.output,
+        lambda wildcards: source_files(wildcards.model),
     output:
-        LAYOUT.lengths("{benchmark}", "{model}"),
+        "<exp>/models/{model}/base.json",
     log:
-        LAYOUT.log("data", "{benchmark}", "lengths", "{model}"),
-    priority: 90
+        "<exp>/logs/models/{model}.log",
+    wildcard_constraints:
+        model="|".join(map(re.escape, LINKED)) or "none",
+    priority: 100
     conda:
-        CONDA
+        TRAINING
     resources:
         mem_mb=1000,
-        runtime=10,
+        runtime=60,
     params:
-        options=EXPERIMENT_OPTIONS,
-        limits=[EXPERIMENT.training.max_prompt_length, EXPERIMENT.training.overlong_prompts],
+        model=setting("model"),
+        version=setting("version"),
     message:
-        "Check the lengths of {wildcards.benchmark} for {wildcards.model}"
+        "Link the base model {wildcards.model}"
     shell:
-        "srpo data {params.options} --benchmark {wildcards.benchmark} --lengths {wildcards.model} > {log} 2>&1"
+        "srpo model {output} {params:q} > {log} 2>&1"

@@ -1,57 +1,82 @@
-# Tables, figures and the report, from the files of all runs, in one process, because starting one takes seconds.
-# Captions are computed too: they name the number of seeds and the kind of interval. `mirror` copies the logs to MLflow.
+# Tables, figures and the report from the files of all runs, in one process because starting one takes seconds; and MLflow.
+
+
+def shown(path, category):
+    """An output that Snakemake's own report shows, with the caption in the .rst file beside it."""
+    labels = {"name": Path(path).stem.replace("_", " "), "format": Path(path).suffix[1:]}
+    return report(
+        path,
+        caption=str(Path(path.replace("<exp>", RESULTS)).with_suffix(".rst").absolute()),
+        category=category,
+        labels=labels,
+    )
+
+
+# The resolved experiment, which the report and all commands by hand read. It is no input of a run: a changed title
+# would train every run again.
+rule experiment:
+    output:
+        "<exp>/experiment.yaml",
+    params:
+        text=resolved_text(EXPERIMENT),
+    message:
+        "Write the resolved experiment"
+    shell:
+        "printf '%s' {params.text:q} > {output}"
 
 
 rule write_report:
     input:
-        evaluations=[path for model in EXPERIMENT.models for path in evaluations_of(model)],
-        gaps=[LAYOUT.gap(*pair) for pair in GAPS],
-        statistics=STATISTICS,
+        experiment="<exp>/experiment.yaml",
+        evaluations=evaluations("evaluation.json"),
+        gaps=GAPS,
+        statistics=[f"<exp>/data/{name}/statistics.json" for name in DATA_SETS],
     output:
-        report=with_caption(LAYOUT.report, "Report"),
-        report_caption=LAYOUT.report_caption,
-        tables=[with_caption(LAYOUT.table(table, "csv"), "Tables") for table in TABLES],
-        table_texts=[LAYOUT.table(table, kind) for table in TABLES for kind in ("md", "rst")],
+        report=shown("<exp>/report.html", "Report"),
+        caption="<exp>/report.rst",
+        tables=[shown(f"<exp>/tables/{table}.csv", "Tables") for table in TABLES],
+        table_texts=[f"<exp>/tables/{table}.{kind}" for table in TABLES for kind in ("md", "rst")],
         # not among the tables: measured seconds differ between machines
-        cost=[with_caption(LAYOUT.cost_table("csv", name), "Tables") for name in COST_TABLES],
-        cost_texts=[LAYOUT.cost_table(kind, name) for name in COST_TABLES for kind in ("md", "rst")],
-        figures=[with_caption(LAYOUT.figure(figure, "png"), "Figures") for figure in FIGURES],
-        figure_texts=[LAYOUT.figure(figure, kind) for figure in FIGURES for kind in ("svg", "csv", "rst")],
+        cost=[shown(f"<exp>/cost/{table}.csv", "Tables") for table in COST_TABLES],
+        cost_texts=[f"<exp>/cost/{table}.{kind}" for table in COST_TABLES for kind in ("md", "rst")],
+        figures=[shown(f"<exp>/figures/{figure}.png", "Figures") for figure in FIGURES],
+        figure_texts=[f"<exp>/figures/{figure}.{kind}" for figure in FIGURES for kind in ("svg", "csv", "rst")],
     log:
-        LAYOUT.log("report"),
+        "<exp>/logs/report.log",
     priority: 5
     conda:
-        CONDA
+        "../envs/report.yaml"
     resources:
         mem_mb=1000,
         runtime=10,
     params:
-        options=EXPERIMENT_OPTIONS,
-        resolved=EXPERIMENT.model_dump_json(),
-        definition=report_definition(),
+        folder=lambda wildcards, output: Path(output.report).parent,
+        claims=digest(REPORTS / "outline.yaml", REPORTS / "claims.yaml"),
+        version=srpo.__version__,
     message:
         "Write the tables, the figures and the report {output.report}"
     shell:
-        "srpo report {params.options} > {log} 2>&1"
+        "srpo report {params.folder} > {log} 2>&1"
 
 
-# Results do not depend on MLflow: if it cannot be reached, the job prints the error, and `srpo track sync` copies the
-# logs later.
-rule mirror:
+# The file is there if MLflow shows the runs. Results do not wait for MLflow: this rule alone fails, and is tried again.
+rule mlflow:
     input:
-        evaluations=[path for model in EXPERIMENT.models for path in evaluations_of(model)],
+        experiment="<exp>/experiment.yaml",
+        evaluations=evaluations("evaluation.json"),
     output:
-        touch(LAYOUT.in_mlflow),
+        touch("<exp>/in_mlflow"),
     log:
-        LAYOUT.log("mirror"),
+        "<exp>/logs/mlflow.log",
+    priority: 4
     conda:
-        CONDA
+        "../envs/report.yaml"
     resources:
         mem_mb=1000,
         runtime=60,
     params:
-        folder=lambda wildcards: with_prefix(LAYOUT.folder),
+        folder=lambda wildcards, output: Path(output[0]).parent,
     message:
-        "Copy the logs to MLflow"
+        "Show the runs in MLflow"
     shell:
-        "srpo track sync {params.folder} > {log} 2>&1 || tail -n 1 {log} >&2"
+        "srpo track sync {params.folder} > {log} 2>&1"

@@ -7,15 +7,13 @@ experiment's results folder, and all other paths follow from it (docs/architectu
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -29,7 +27,9 @@ from srpo.training.interruption import Interrupted, job_end
 
 if TYPE_CHECKING:
     from srpo.experiment import config
-    from srpo.ground.layout import Layout, RunId
+    from srpo.experiment.job import Job
+    from srpo.ground.layout import Layout
+    from srpo.questions.splits import Question, SplitName
 
 T = TypeVar("T")
 
@@ -112,17 +112,11 @@ NameOrFile = Annotated[
         autocompletion=_completed("experiments"),
     ),
 ]
-File = Annotated[Path, Option("--experiment", metavar="FILE", help="results/NAME/experiment.yaml")]
-Resolved = Annotated[
-    Path | None, Option(metavar="FILE", help="copy this file to --experiment first (the workflow uses this)")
+Made = Annotated[Path, Argument(metavar="FILE", help="the file to make, below results/NAME", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    Argument(metavar="JSON", help="sections of the experiment; default: those of results/NAME/experiment.yaml"),
 ]
-ModelName = Annotated[str, Option(metavar="NAME", autocompletion=_completed("models"))]
-BenchmarkName = Annotated[str, Option(metavar="NAME", autocompletion=_completed("benchmarks"))]
-MethodName = Annotated[str, Option(metavar="NAME", autocompletion=_completed("methods"))]
-MethodOrBase = Annotated[
-    str | None, Option(metavar="NAME", autocompletion=_completed("methods"), help="default: the base model")
-]
-Seed = Annotated[int, Option(metavar="N")]
 
 
 class Part(StrEnum):
@@ -204,201 +198,136 @@ def rehearse(
         print(f"snakemake --configfile {output}")
 
 
-@app.command("data")
-def make_data(
-    context: typer.Context,
-    experiment: File,
-    benchmark: BenchmarkName,
-    split: Annotated[Literal["train", "test"] | None, Option(help="write this split")] = None,
-    statistics: Annotated[bool, Option("--statistics", help="write statistics of the splits written so far")] = False,
-    lengths: Annotated[
-        str | None,
-        Option(
-            metavar="MODEL",
-            help="write the lengths of their prompts with a model's tokenizer; one too long is an error",
-            autocompletion=_completed("models"),
-        ),
-    ] = None,
+@app.command("split")
+def split(
+    file: Made,
+    settings: Settings = None,
     mirror: Annotated[
         Path | None,
-        Option(
-            metavar="DIR", envvar="SRPO_MIRROR", help="read sources from this copy of their repository, not the network"
-        ),
+        Option(metavar="DIR", envvar="SRPO_MIRROR", help="read sources from this copy of their repository"),
     ] = None,
-    resolved: Resolved = None,
 ) -> None:
-    """Write one split of a benchmark, or statistics of its splits."""
-    wanted = {"--split": split is not None, "--statistics": statistics, "--lengths": lengths is not None}
-    if len(given := [option for option in wanted if wanted[option]]) != 1:
-        also = f", not {' and '.join(given)}" if given else ""
-        raise SrpoError(f"data needs one of --split, --statistics and --lengths{also}")
-    opened = _open(experiment, resolved)
-    chosen, layout = opened.data_set(benchmark), opened.layout
-    source = context.get_parameter_source("mirror")
-    if source and source.name == "COMMANDLINE" and not (split and chosen.kind == "sourced"):
-        raise SrpoError(f"--mirror {mirror}: not read for this; only --split of a benchmark with a source reads it")
+    """Write a split of a benchmark: results/NAME/data/BENCHMARK/train.parquet or test.parquet."""
+    _, names, job = _job(file, settings, "split")
+
+    from srpo.questions.splits import write_split
+    from srpo.starts.data import build_split
+
+    name: SplitName = "train" if names["split"] == "train" else "test"
+    write_split(file, build_split(job.benchmark, name, mirror), name)
+
+
+@app.command("statistics")
+def statistics(file: Made, settings: Settings = None) -> None:
+    """Describe the splits of a benchmark that are there."""
+    layout, names, job = _job(file, settings, "statistics")
 
     from srpo.ground.files import write_json
-    from srpo.questions import splits
-    from srpo.starts.data import build_split, split_statistics
+    from srpo.starts.data import split_statistics
+
+    write_json(file, split_statistics(job.benchmark, _splits(layout, names["data_set"])))
+
+
+@app.command("lengths")
+def lengths(file: Made, settings: Settings = None) -> None:
+    """Measure prompts with a model's tokenizer. A prompt that is too long is an error."""
+    layout, names, job = _job(file, settings, "lengths")
+
+    from srpo.ground.files import write_json
+    from srpo.starts.open_tokenizer import open_tokenizer
     from srpo.training.lengths import check_lengths, describe_lengths
 
-    training = opened.experiment.training
-    if split:
-        questions = build_split(chosen, split, mirror)
-        check_lengths(None, questions, split, training)
-        splits.write_split(layout.split(benchmark, split), questions, split)
-        return
-
-    names: tuple[splits.SplitName, ...] = ("train", "test")
-    paths = {name: layout.split(benchmark, name) for name in names}
-    written = {name: splits.read_split(path) for name, path in paths.items() if path.exists()}
-    if not written:
-        raise SrpoError(f"{paths['test']}: missing; make it with srpo data --split test")
-    if lengths is not None:
-        opened.require_base_model(lengths)
-
-        from srpo.starts.open_tokenizer import open_tokenizer
-
-        tokenizer = open_tokenizer(layout.model(lengths))
-        found = {str(name): check_lengths(tokenizer, asked, name, training) for name, asked in written.items()}
-        write_json(layout.lengths(benchmark, lengths), describe_lengths(found, training))
-        return
-    write_json(layout.statistics(benchmark), split_statistics(chosen, written))
+    tokenizer, written = open_tokenizer(layout.model(names["model"])), _splits(layout, names["data_set"])
+    found = {str(name): check_lengths(tokenizer, asked, name, job.training) for name, asked in written.items()}
+    write_json(file, describe_lengths(found, job.training))
 
 
 @app.command("model")
 def make_model(
-    experiment: File,
-    model: ModelName,
+    file: Made,
+    settings: Settings = None,
+    data: Annotated[list[Path] | None, Option(metavar="FILE", help="a train split that the warm start reads")] = None,
     store: Annotated[bool, Option("--store", help="build a miniature and store it in configs/models/stored")] = False,
-    resolved: Resolved = None,
 ) -> None:
-    """Build or fetch a base model."""
-    opened = _open(experiment, resolved)
-    chosen, matrix = opened.base_model(model), opened.experiment
+    """Build or fetch a base model: results/NAME/models/MODEL/base.json, with the model beside it."""
+    _, _, job = _job(file, settings, "model")
 
     from srpo.starts import build_model, store_model
 
     if store:
         from srpo.training.provenance import origin
 
-        print(f"{model}: {store_model(chosen, origin())}")
+        print(f"{job.model.name}: {store_model(job.model, origin())}")
         return
-    trained = {run.benchmark for run in matrix.runs()}
-    benchmarks = [benchmark for name, benchmark in matrix.base_evaluations() if name == model and benchmark in trained]
-    data_sets = {benchmark: matrix.data_set(benchmark, model).data_set for benchmark in benchmarks}
-    splits = {benchmark: opened.layout.split(data_set, "train") for benchmark, data_set in data_sets.items()}
-    build_model(chosen, opened.layout.model(model), splits, opened.experiment.training.max_response_length)
+    build_model(job.model, file.parent, {path.parent.name: path for path in data or []})
 
 
 @app.command("train")
 def train(
-    experiment: File,
-    model: ModelName,
-    benchmark: BenchmarkName,
-    method: MethodName,
-    seed: Seed = 1,
+    file: Made,
+    settings: Settings = None,
     stop_at: Annotated[
         float | None,
-        Option(
-            metavar="SECONDS",
-            help="stop with a checkpoint before this time, in seconds since the epoch (default: the SLURM job's end)",
-        ),
+        Option(metavar="SECONDS", min=_SOME_DAY, help="stop with a checkpoint before this time, since the epoch"),
     ] = None,
-    evaluate: Annotated[bool, Option("--evaluate", help="at its end, evaluate its checkpoints")] = False,
-    resolved: Resolved = None,
 ) -> None:
-    """Train one run; an interrupted run continues."""
-    if stop_at is not None and not stop_at > _SOME_DAY:
-        raise SrpoError(f"--stop-at {stop_at:g}: give seconds since the epoch, such as $(date -d '+2 hours' +%s)")
-    opened = _open(experiment, resolved)
-    run = opened.run(model, benchmark, method, seed)
-    spec = opened.experiment.run(run)
-    opened.require(spec.model.name, spec.benchmark.data_set, "train", "test")
-
+    """Train one run: results/NAME/runs/MODEL/BENCHMARK/METHOD/seedN/summary.json. An interrupted run continues."""
+    layout, _, job = _job(file, settings, "train")
     with gc_paused():
         from srpo.training import loop
 
-    loop.train(spec, opened.layout, job_end() if stop_at is None else stop_at)
-    if evaluate:
-        opened.evaluate(run)
+    loop.train(job.spec, layout, job_end() if stop_at is None else stop_at, job.code)
 
 
 @app.command("attempt")
 def attempt(
-    folder: Annotated[Path, Option(metavar="DIR", help="the run's folder")],
     log: Annotated[Path, Option(metavar="FILE", help="becomes a link to this attempt's log")],
-    command: Annotated[list[str], Argument(metavar="COMMAND", help="after --: srpo train and its options")],
+    command: Annotated[list[str], Argument(metavar="COMMAND", help="after --: srpo train and its arguments")],
     requeue: Annotated[str, Option(metavar="COMMAND", help="requeues the job at its time limit")] = "",
 ) -> int:
     """Run srpo train as one attempt, with its record and log. At its time limit the job is requeued."""
-    from srpo.ground.layout import check_writable
     from srpo.training import attempts
 
-    if shutil.which(command[0]) is None:
-        raise SrpoError(f"{command[0]}: no such command")
-    check_writable(folder)
-    _check_output(log, "--log")
+    folder = next(Path(word).parent for word in command if word.endswith("summary.json"))
     return attempts.attempt(command, folder, log, requeue)
 
 
 @app.command("evaluate")
-def evaluate(
-    experiment: File,
-    model: ModelName,
-    benchmark: BenchmarkName,
-    method: MethodOrBase = None,
-    seed: Annotated[int | None, Option(metavar="N", help="with --method; default: 1")] = None,
-    resolved: Resolved = None,
-) -> None:
-    """Evaluate a run's checkpoints, or a base model. Without --method it is the base model."""
-    if method == "base":
-        raise SrpoError("--method base: leave --method out for the base model")
-    if method is None and seed is not None:
-        raise SrpoError(f"--seed {seed}: a base model has none; give --method, or leave it out")
-    opened = _open(experiment, resolved)
-    if method is not None:
-        run = opened.run(model, benchmark, method, 1 if seed is None else seed)
-        spec = opened.experiment.run(run)
-        opened.require(spec.model.name, spec.benchmark.data_set, "test")
-        _require(opened.layout.run_files(run).summary, f"srpo train --method {method} --seed {run.seed} ...")
-        opened.evaluate(run)
-        return
-    opened.require(model, opened.data_set_of(benchmark, model), "test")
+def evaluate(file: Made, settings: Settings = None) -> None:
+    """Evaluate a run's selected checkpoints, or an untrained model, whose files are in results/NAME/base."""
+    layout, names, job = _job(file, settings, "evaluate", "evaluate_base")
     with gc_paused():
-        from srpo.training.evaluate_run import evaluate_base
+        from srpo.training.evaluate_run import evaluate_base, evaluate_checkpoints
 
-    evaluate_base(opened.experiment, model, benchmark, opened.layout)
+    if "method" in names:
+        evaluate_checkpoints(job, layout)
+    else:
+        evaluate_base(job, names["benchmark"], layout)
 
 
 @app.command("gap")
 def gap(
-    experiment: File,
-    model: ModelName,
-    benchmark: BenchmarkName,
+    file: Made,
+    settings: Settings = None,
     questions: Annotated[int, Option(metavar="N", min=8, help="of the train split, drawn at random")] = 48,
-    resolved: Resolved = None,
 ) -> None:
-    """Measure whether self-distillation would help.
+    """Measure whether self-distillation would help: results/NAME/base/MODEL/BENCHMARK/gap.json.
 
-    It compares self-teacher and student on train questions, before any training.
+    The command compares self-teacher and student on train questions, before any training.
     """
-    opened = _open(experiment, resolved)
-    opened.require(model, opened.data_set_of(benchmark, model), "train")
-
+    layout, names, job = _job(file, settings, "gap")
     with gc_paused():
         from srpo.analysis.results import gap as numbers
         from srpo.training.self_teacher import sample_teacher
     from srpo.ground.files import write_json
 
-    samples = sample_teacher(opened.experiment, model, benchmark, opened.layout, questions)
-    found, path = numbers.gap_estimates(samples), opened.layout.gap(model, benchmark)
-    write_json(path, numbers.as_json(samples, found))
+    samples = sample_teacher(job, names["benchmark"], layout, questions)
+    found = numbers.gap_estimates(samples)
+    write_json(file, numbers.as_json(samples, found))
     asked, each = samples.rollouts.shape
     shown = f"{asked} train questions x {each} samples, {len(samples.shown)} with a right one"
-    print(numbers.gap_text(found, f"{model} on {benchmark}, untrained: {shown}"), numbers.verdict(found), sep="\n\n")
-    print(f"\nNext: {numbers.next_command(found, str(experiment), model, benchmark, asked)}\n{path}")
+    what = f"{job.model.name} on {names['benchmark']}, untrained: {shown}"
+    print(numbers.gap_text(found, what), numbers.verdict(found), file, sep="\n\n")
 
 
 @app.command("publish")
@@ -423,23 +352,13 @@ def publish(
 
 @app.command("report")
 def report(
-    results: Annotated[Path | None, Argument(metavar="results/NAME", show_default=False)] = None,
-    experiment: Annotated[
-        Path | None, Option(metavar="FILE", help="results/NAME/experiment.yaml, instead of its folder")
-    ] = None,
+    results: Annotated[Path, Argument(metavar="results/NAME", show_default=False)],
     only: Annotated[list[Part] | None, Option(help="make only this; repeatable (default: all)")] = None,
-    resolved: Resolved = None,
 ) -> None:
     """Make a report of the runs so far."""
     from srpo.ground.layout import Layout
 
-    if experiment is None:
-        if results is None:
-            raise SrpoError("report needs one folder: srpo report results/NAME")
-        experiment = Layout(_experiment_folder(results)).experiment
-    opened, parts = _open(experiment, resolved), only or list(Part)
-    layout = opened.layout
-
+    layout, parts = Layout(_experiment_folder(results)), only or list(Part)
     with gc_paused():
         from srpo.analysis.results.load import load_results
 
@@ -461,20 +380,18 @@ def report(
 
 @app.command("tune")
 def tune(
-    experiment: File,
+    results: Annotated[Path, Argument(metavar="results/NAME")],
     output: Annotated[
         Path | None, Option(metavar="FILE", help="e.g. configs/tuned/NAME.yaml; default: results/NAME/tuned.yaml")
     ] = None,
-    resolved: Resolved = None,
 ) -> None:
     """Write the best hyperparameters of a finished search. All trials and their cost are in the file."""
-    opened = _open(experiment, resolved)
-
     from srpo.experiment import tuning
+    from srpo.experiment.compose import load_experiment
+    from srpo.ground.layout import Layout
 
-    output = output or opened.layout.tuned
-    _check_output(output)
-    tuning.write(tuning.collect(opened.experiment, opened.layout), output)
+    layout = Layout(_experiment_folder(results))
+    tuning.write(tuning.collect(load_experiment(layout.experiment), layout), output or layout.tuned)
 
 
 @app.command("status")
@@ -526,84 +443,25 @@ def track_copy(
 # ---------------------------------------------------------------- shared by the verbs
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """A resolved experiment and its folder. What a verb's options name is checked here, before anything is computed."""
+def _job(file: Path, sections: list[str] | None, *commands: str) -> tuple[Layout, dict[str, str], Job]:
+    """The results folder of a file, the names in its path, and what the command reads of the experiment."""
+    from srpo.experiment.compose import load_experiment
+    from srpo.experiment.job import job_of, read_job
+    from srpo.ground.layout import located
 
-    experiment: config.Experiment
-    layout: Layout
-
-    def base_model(self, name: str) -> config.Model:
-        return self._named(self.experiment.every_base_model(), "model", name)
-
-    def data_set_of(self, benchmark: str, base_model: str) -> str:
-        self.base_model(base_model)
-        self._named(self.experiment.benchmarks, "benchmark", benchmark)
-        return self.experiment.data_set(benchmark, base_model).data_set
-
-    def data_set(self, name: str) -> config.Benchmark:
-        return self._named(self.experiment.data_sets(), "benchmark", name)
-
-    def run(self, model: str, benchmark: str, method: str, seed: int) -> RunId:
-        from srpo.ground.layout import RunId
-
-        self._named(self.experiment.models, "model", model)
-        self._named(self.experiment.benchmarks, "benchmark", benchmark)
-        self._named(self.experiment.methods, "method", method)
-        run = RunId(model=model, benchmark=benchmark, method=method, seed=seed)
-        self.experiment.run(run)
-        return run
-
-    def require(self, base_model: str, data_set: str, *splits: Literal["train", "test"]) -> None:
-        """Check that what a verb reads is there."""
-        for split in splits:
-            _require(self.layout.split(data_set, split), f"srpo data --benchmark {data_set} --split {split}")
-        self.require_base_model(base_model)
-
-    def require_base_model(self, model: str) -> None:
-        self.base_model(model)
-        _require(self.layout.model_description(model), f"srpo model --model {model}")
-
-    def evaluate(self, run: RunId) -> None:
-        """Evaluate the checkpoints of a run that has finished."""
-        with gc_paused():
-            from srpo.training.evaluate_run import evaluate_checkpoints
-
-        evaluate_checkpoints(self.experiment, run, self.layout)
-
-    def _named(self, known: Mapping[str, T], kind: str, name: str) -> T:
-        if name not in known:
-            file = self.layout.experiment
-            raise SrpoError(f"{file}: unknown {kind} {name!r}; the experiment has {', '.join(known)}")
-        return known[name]
+    layout, names = located(file, *commands)
+    if sections:
+        return layout, names, read_job(sections, names)
+    return layout, names, job_of(load_experiment(_experiment_folder(layout.folder) / layout.experiment.name), names)
 
 
-def _open(file: Path, resolved: Path | None) -> _Opened:
-    """Load the resolved experiment, from ``--resolved`` if that is given, and check that results can be written."""
-    from srpo.experiment.compose import check_same, is_resolved, load_experiment, write_resolved
-    from srpo.ground.files import read_mapping
-    from srpo.ground.layout import Layout, check_writable
+def _splits(layout: Layout, data_set: str) -> dict[SplitName, list[Question]]:
+    """The splits of a data set that are there."""
+    from srpo.questions.splits import read_split
 
-    layout = Layout(file.parent)
-    if file != layout.experiment:
-        if Layout(file).experiment.is_file():
-            raise SrpoError(f"--experiment {file}: a folder; give {Layout(file).experiment}")
-        wanted = layout.experiment.name
-        raise SrpoError(f"{file}: give a resolved {wanted}; srpo experiment {file} --output ... writes one")
-    check_writable(layout.folder)
-    if resolved is None and not file.exists():
-        raise _no_experiment(layout.folder, f"; srpo experiment NAME --output {file} writes one")
-    if resolved is not None and not resolved.is_file():
-        raise SrpoError(f"--resolved {resolved}: no such file; start Snakemake again, which writes it")
-    if resolved is None and "name" in (raw := read_mapping(file)) and not is_resolved(raw):
-        there = Layout(Path("results") / str(raw["name"]))
-        what = f"{file}: what to run, not its results"
-        raise SrpoError(f"{what}; give {there.folder}, with --experiment {there.experiment}")
-    opened = _Opened(load_experiment(resolved or file), layout)
-    if resolved is not None:
-        check_same(file, opened.experiment)
-        write_resolved(resolved.read_text(), file)
-    return opened
+    names: tuple[SplitName, ...] = ("train", "test")
+    paths = {name: layout.split(data_set, name) for name in names}
+    return {name: read_split(path) for name, path in paths.items() if path.exists()}
 
 
 def _experiment_folder(folder: Path) -> Path:
@@ -660,11 +518,6 @@ def _check_output(file: Path, option: str = "--output") -> None:
     if file.is_dir():
         raise SrpoError(f"{option} {file}: a folder; give a file")
     check_writable(file.parent)
-
-
-def _require(path: Path, remedy: str) -> None:
-    if not path.exists():
-        raise SrpoError(f"{path}: missing; make it with {remedy}")
 
 
 def _load(experiment: str) -> config.Experiment:

@@ -95,6 +95,11 @@ class _Model(_Named):
         """The table of facts that the model knows; 0 of a model that knows no toy."""
         return 0
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether the weights stay where they are, in as many files as there are."""
+        return False
+
     def base_model(self, seed: int) -> Self:
         """The base model that runs with this training seed start from."""
         return self
@@ -175,12 +180,20 @@ class HubModel(_Model):
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     shape: TransformerShape | None = None
 
+    @property
+    def is_linked(self) -> bool:
+        return True
+
 
 class LocalModel(_Model):
     """A checkpoint directory in Hugging Face format."""
 
     kind: Literal["local"]
     path: Path
+
+    @property
+    def is_linked(self) -> bool:
+        return True
 
 
 GGUF_READER = "gguf==0.19.0"

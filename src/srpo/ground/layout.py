@@ -32,6 +32,29 @@ class RunId(Config):
         return RUN_PATH.format(**self.model_dump())
 
 
+PLACES: Mapping[str, str] = {
+    "split": "data/{data_set}/{split}.parquet",
+    "statistics": "data/{data_set}/statistics.json",
+    "lengths": "data/{data_set}/lengths/{model}.json",
+    "model": "models/{model}/base.json",
+    "train": f"runs/{RUN_PATH}/summary.json",
+    "evaluate": f"runs/{RUN_PATH}/evaluation.json",
+    "evaluate_base": "base/{model}/{benchmark}/evaluation.json",
+    "gap": "base/{model}/{benchmark}/gap.json",
+}
+"""The file that each command makes, below ``results/NAME``; its path says what the command is to do."""
+
+
+def located(path: Path, *commands: str) -> tuple[Layout, dict[str, str]]:
+    """The results folder of a file that one of the ``commands`` makes, and the names in the file's path."""
+    for place in map(PLACES.__getitem__, commands):
+        folder = Path(*path.absolute().parts[: -len(Path(place).parts)])
+        pattern = re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", place.replace(".", r"\."))
+        if found := re.fullmatch(pattern, str(path.absolute().relative_to(folder))):
+            return Layout(Path(os.path.relpath(folder))), found.groupdict()
+    raise SrpoError(f"{path}: give results/NAME/{PLACES[commands[0]]}")
+
+
 WEIGHTS = "huggingface"
 """Folder of a checkpoint that holds the weights in Hugging Face format; all that evaluation needs."""
 
@@ -95,16 +118,19 @@ class RunFiles:
     """The result of the run within each budget; exists when the run is trained."""
 
     finished = _Place("finished")
-    """Marks a finished run. The summary cannot: Snakemake deletes it before it runs a job again."""
+    """The summary of a finished run, which stays: Snakemake deletes ``summary.json`` before it runs a job again."""
+
+    weights = _Place("weights")
+    """Weights of the selected checkpoints, as hard links: all that evaluation needs."""
 
     checkpoints = _Place("checkpoints")
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"step{step}"
 
-    def checkpoint_name(self, step: int) -> str:
-        """The checkpoint's path relative to the run's folder, as the summary has it."""
-        return str(self.checkpoint(step).relative_to(self.folder))
+    def selected(self, step: int) -> Path:
+        """The weights of a selected step in Hugging Face format."""
+        return self.weights / f"step{step}"
 
     superseded = _Place("superseded")
     """Folder of the logs of earlier settings."""
@@ -162,7 +188,7 @@ class Layout:
     """What a search of hyperparameters has found."""
 
     in_mlflow = _Place("in_mlflow")
-    """Marks that the runs were sent to MLflow, successfully or not."""
+    """Marks that MLflow shows the runs."""
 
     @property
     def tracking_database(self) -> Path:

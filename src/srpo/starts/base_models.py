@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import random
@@ -23,6 +22,7 @@ from srpo.starts.resolve import (
     check_shape,
     checkpoint_files,
     count_parameters,
+    digest,
     resolve_gguf,
     resolve_hub,
     resolve_local,
@@ -67,7 +67,7 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path], l
         else:
             details = _link_checkpoint(model, partial)
         base = {"model": model.name, "kind": model.kind, "parameters": count_parameters(partial)}
-        write_json(model_description(partial), {**base, "sha256": _digest(partial), **details})
+        write_json(model_description(partial), {**base, "sha256": digest(partial), **details})
         # mkdtemp makes a private folder; results get the usual permissions
         partial.chmod(output_dir.parent.stat().st_mode & 0o777)
         if output_dir.exists():
@@ -232,11 +232,3 @@ def _link_checkpoint(model: HubModel | LocalModel, folder: Path) -> dict[str, An
     if isinstance(model, HubModel):
         return {"source": {"repository": model.repository, "revision": model.revision}}
     return {"source": {"path": str(source)}}
-
-
-def _digest(folder: Path) -> str:
-    """Hash what determines the model's output: names and bytes of weights, tokenizer and configuration."""
-    digest = hashlib.sha256()
-    for path in checkpoint_files(folder):
-        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
-    return digest.hexdigest()

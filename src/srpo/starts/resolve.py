@@ -193,6 +193,14 @@ def checkpoint_files(folder: Path) -> list[Path]:
     return sorted({path for pattern in FILES for path in folder.glob(pattern) if path.is_file()})
 
 
+def digest(folder: Path) -> str:
+    """Hash what determines the model's output: names and bytes of weights, tokenizer and configuration."""
+    found = hashlib.sha256()
+    for path in checkpoint_files(folder):
+        found.update(f"{path.name} {sha256_of(path)}\n".encode())
+    return found.hexdigest()
+
+
 def count_parameters(folder: Path) -> int:
     """Count the numbers in a checkpoint's safetensors; tied weights are stored, and counted, once."""
     return sum(

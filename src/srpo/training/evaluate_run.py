@@ -8,13 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from srpo.experiment.config import Experiment
+from srpo.experiment.config import Execution, Training
+from srpo.experiment.job import Job
 from srpo.ground.files import read_json, write_events, write_json
-from srpo.ground.layout import WEIGHTS, Layout, RunFiles, RunId
+from srpo.ground.layout import Layout, RunFiles
 from srpo.questions.splits import read_split
 from srpo.rollout.interface import RolloutEngine
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.training.lengths import check_lengths
+from srpo.training.provenance import check_trained
 
 SAVED_QUESTIONS = 8
 """Number of questions whose samples are written to ``samples.jsonl``."""
@@ -54,55 +56,45 @@ def score_budgets(
     return budgets, samples
 
 
-def evaluate_checkpoints(experiment: Experiment, run: RunId, layout: Layout) -> None:
-    """Write ``evaluation.json`` and ``samples.jsonl`` of a finished run, reading its ``summary.json``.
+def evaluate_checkpoints(job: Job, layout: Layout) -> None:
+    """Write ``evaluation.json`` and ``samples.jsonl`` of a finished run: each selected checkpoint is sampled.
 
     Raises:
-        SrpoError: if the run's files, its split or a checkpoint cannot be read.
+        SrpoError: if the run was trained with other settings, data or weights than the job has.
     """
-    files = layout.run_files(run)
+    files = layout.run_files(job.id)
+    check_trained(job, files)
     checkpoints = {
-        budget: found and Checkpoint(files.folder / found["checkpoint"] / WEIGHTS, found["step"])
+        budget: found and Checkpoint(files.selected(found["step"]), found["step"])
         for budget, found in read_json(files.summary)["budgets"].items()
     }
-    base_model = experiment.models[run.model].base_model(run.seed).name
-    _evaluate(experiment, run.model_dump(), base_model, checkpoints, layout, files)
+    _evaluate(job, job.id.model_dump(), checkpoints, layout, files)
 
 
-def evaluate_base(experiment: Experiment, model: str, benchmark: str, layout: Layout) -> None:
-    """Write ``evaluation.json`` and ``samples.jsonl`` of a base model.
-
-    Raises:
-        SrpoError: if the model or the split cannot be read.
-    """
-    run = {"model": model, "benchmark": benchmark, "method": "base", "seed": 0}
-    checkpoints = {"base": Checkpoint(layout.model(model), step=0)}
-    _evaluate(experiment, run, model, checkpoints, layout, layout.base_files(model, benchmark))
+def evaluate_base(job: Job, benchmark: str, layout: Layout) -> None:
+    """Write ``evaluation.json`` and ``samples.jsonl`` of an untrained model."""
+    run = {"model": job.model.name, "benchmark": benchmark, "method": "base", "seed": 0}
+    checkpoints = {"base": Checkpoint(layout.model(job.model.name), step=0)}
+    _evaluate(job, run, checkpoints, layout, layout.base_files(job.model.name, benchmark))
 
 
 def _evaluate(
-    experiment: Experiment,
-    run: dict[str, Any],
-    base_model: str,
-    checkpoints: Mapping[str, Checkpoint | None],
-    layout: Layout,
-    files: RunFiles,
+    job: Job, run: dict[str, Any], checkpoints: Mapping[str, Checkpoint | None], layout: Layout, files: RunFiles
 ) -> None:
     from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
 
-    start = time.perf_counter()
-    tokenizer = open_tokenizer(layout.model(base_model))
-    limits = experiment.training
-    split = layout.split(experiment.data_set(run["benchmark"], base_model).data_set, "test")
+    start, limits = time.perf_counter(), job.training
+    tokenizer = open_tokenizer(layout.model(job.model.name))
+    split = layout.split(job.benchmark.data_set, "test")
     questions = check_lengths(tokenizer, read_split(split), "test", limits).used
 
     def evaluate(path: Path) -> EvaluationResult:
-        with serving(experiment, path, files.server_log) as engine:
+        with serving(job.execution, limits, path, files.server_log) as engine:
             return evaluate_questions(
                 engine,
                 tokenizer,
                 questions,
-                experiment.evaluation,
+                job.evaluation,
                 limits.max_prompt_length,
                 limits.max_response_length,
                 seed_key=("evaluation", *run.values()),
@@ -114,7 +106,7 @@ def _evaluate(
     write_events(files.samples, samples)
     evaluation = {
         "run": run,
-        "k": experiment.evaluation.rollouts,
+        "k": job.evaluation.rollouts,
         "questions": len(questions),
         "budgets": budgets,
         "wall_seconds": time.perf_counter() - start,
@@ -124,14 +116,13 @@ def _evaluate(
 
 @contextmanager
 def serving(
-    experiment: Experiment, checkpoint: Path, log: Path, max_prompt_length: int | None = None
+    execution: Execution, limits: Training, checkpoint: Path, log: Path, max_prompt_length: int | None = None
 ) -> Iterator[RolloutEngine]:
-    """The experiment's rollout engine with a checkpoint's weights, on all devices of a run.
+    """The rollout engine with a checkpoint's weights, on all devices of a run.
 
     Args:
         max_prompt_length: in tokens; default: the student's.
     """
-    execution, limits = experiment.execution, experiment.training
     if execution.rollout_engine == "embedded":
         from srpo.rollout.embedded import EmbeddedEngine
 

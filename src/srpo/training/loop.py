@@ -6,7 +6,9 @@
 import itertools
 import logging
 import math
+import os
 import resource
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -25,12 +27,13 @@ from srpo.ground.files import (
     exclusive_access,
     flush_to_disk,
     read_events,
+    read_json,
     rewind,
     write_events,
     write_json,
 )
 from srpo.ground.imports import gc_paused
-from srpo.ground.layout import Layout, RunFiles
+from srpo.ground.layout import WEIGHTS, Layout, RunFiles
 from srpo.ground.machine import host_memory_gb
 from srpo.policy.interface import Policy
 from srpo.policy.outputs import DEVICE_FLOPS
@@ -108,8 +111,7 @@ class Run:
         if self.stopped_by == "alarm":
             stop_on = self.training.stop_on
             logger.warning("%s: stopped after step %d: training.stop_on = %s", self.spec.id.path, self.step, stop_on)
-        self.summarise()
-        self.files.finished.touch()
+        write_json(self.files.finished, self.summary())
 
     @property
     def finished(self) -> bool:
@@ -316,11 +318,11 @@ class Run:
             write_events(self.files.watch, [signal.event() for signal in self.watch.signals])
         self._prune()  # the run may have been killed before it pruned
 
-    def summarise(self) -> None:
-        """Write ``summary.json``: the selected validation of each budget and the cost of the run."""
+    def summary(self) -> dict[str, Any]:
+        """The selected validation of each budget and the cost of the run."""
         budgets = self.training.budget_seconds
         best = best_of_budgets(self.validations, budgets)
-        summary = {
+        return {
             "run": self.spec.id.model_dump(),
             "steps": self.step,
             "clock": self.clock,
@@ -335,12 +337,26 @@ class Run:
                     "step": validation["step"],
                     "clock": validation["clock"],
                     "avg_at_k": validation["avg_at_k"],
-                    "checkpoint": self.files.checkpoint_name(validation["step"]),
+                    "checkpoint": str(self.files.selected(validation["step"]).relative_to(self.folder)),
                 }
                 for label, validation in best.items()
             },
         }
-        write_json(self.files.summary, summary)
+
+
+def selected_checkpoints(files: RunFiles) -> dict[int, Path]:
+    """Of a finished run, the weights of each step that a budget selects."""
+    found = read_json(files.finished)["budgets"].values()
+    return {budget["step"]: files.checkpoint(budget["step"]) / WEIGHTS for budget in found if budget}
+
+
+def hand_over(files: RunFiles) -> None:
+    """Write what a finished run declares: links to the weights that its budgets select, and ``summary.json``."""
+    shutil.rmtree(files.weights, ignore_errors=True)
+    files.weights.mkdir()
+    for step, weights in selected_checkpoints(files).items():
+        shutil.copytree(weights, files.selected(step), copy_function=os.link)
+    write_json(files.summary, read_json(files.finished))
 
 
 def write_evidence(path: Path, rollouts: Rollouts, metrics: Mapping[str, float]) -> None:
@@ -369,12 +385,13 @@ def out_of_memory_remedy(spec: RunSpec) -> str:
     )
 
 
-def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
+def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dict[str, str] | None = None) -> None:
     """Train a run until its last budget, from its newest checkpoint if there is one, and write its summary.
 
     Args:
         spec: the run.
         layout: where its data, base model and results are.
+        code: hashes of one's own code that the run names.
         stop_at: seconds since the epoch by which to stop with a checkpoint, if the run is not done before.
 
     Raises:
@@ -389,7 +406,12 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
         data = {split: layout.split(spec.benchmark.data_set, split) for split in ("train", "test")}
         model = layout.model(spec.model.name)
         check_weights(model)
-        prepare_run_folder(folder, {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model)})
+        found = {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model, code)}
+        prepare_run_folder(folder, found)
+        files = layout.run_files(spec.id)
+        if files.finished.exists() and all(map(Path.exists, selected_checkpoints(files).values())):
+            hand_over(files)
+            return
         checkpoints.delete_abandoned(folder)
         if not _is_over(spec, folder):
             checkpoints.check_room(folder, checkpoint_bytes(spec))
@@ -398,7 +420,8 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
             with _start_policy(spec, model) as policy:
                 run = Run(spec, layout, policy)
                 try:
-                    return run.train(interruption)
+                    run.train(interruption)
+                    break
                 except ServersFailed as error:
                     failure = str(error)
                     if error.can_checkpoint:
@@ -412,6 +435,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None) -> None:
             logger.warning("%s: rollout servers failed after step %d, starting new ones (%s)", name, run.step, failure)
             if stop := interruption.reason():
                 raise Interrupted(f"{name}: {stop}; stopped, start it again to go on from its newest checkpoint")
+        hand_over(files)
 
 
 def limit_reached(training: Training, clock: float, step: int) -> str | None:

@@ -18,14 +18,16 @@ import yaml
 
 import srpo
 from srpo.experiment.config import Changed, Experiment, changed, filled_in, listed
+from srpo.experiment.job import Job
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
 from srpo.ground.layout import Layout, RunFiles, RunId, model_description
 from srpo.ground.machine import processor
+from srpo.starts.resolve import digest
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
-_RESULT = ("srpo", "packages", "data", "base_model")
+_RESULT = ("srpo", "packages", "data", "base_model", "code")
 """Parts of the provenance that determine a run's result. Not the commit: a change of results raises srpo's version."""
 
 logger = logging.getLogger(__name__)
@@ -44,13 +46,26 @@ def origin() -> dict[str, Any]:
     }
 
 
-def provenance(data: dict[str, Path], model: Path) -> dict[str, Any]:
-    """Describe the origin of a run; ``data`` maps a split's name to its file."""
+def provenance(data: dict[str, Path], model: Path, code: dict[str, str] | None = None) -> dict[str, Any]:
+    """Describe the origin of a run: files of its splits by name, its base model, hashes of one's own code."""
     return {
         **origin(),
         "data": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in data.items()},
-        "base_model": read_json(model_description(model)).get("sha256"),
+        "base_model": described(model),
+        "code": code or {},
     }
+
+
+def described(model: Path) -> str:
+    """The hash of a base model, which is that of its files.
+
+    Raises:
+        SrpoError: if the weights are not those that ``base.json`` describes, because somebody has replaced them.
+    """
+    expected = read_json(model_description(model))["sha256"]
+    if not any(path.is_symlink() for path in model.iterdir()) and (found := digest(model)) != expected:
+        raise SrpoError(f"{model}: its files have the hash {found}, base.json has {expected}; delete base.json")
+    return expected
 
 
 def git_commit() -> str:
@@ -101,26 +116,32 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
-def trained_otherwise(experiment: Experiment, layout: Layout) -> dict[RunId, Changed]:
-    """Trained runs whose ``run.yaml`` has other settings, or another srpo, than the experiment now: what differs.
+def check_trained(job: Job, files: RunFiles) -> None:
+    """Raise if a run was trained with other settings than the job has, such as a run copied from elsewhere."""
+    found = read_mapping(files.origin)
+    now = {"spec": job.spec.model_dump(mode="json"), "provenance": {"srpo": srpo.__version__, "code": job.code}}
+    if differences := _differences(found, now, ("srpo", "code")):
+        raise SrpoError(f"{files.folder}: trained with other settings: {listed(differences)}; delete its summary.json")
 
-    Raises:
-        SrpoError: if a ``run.yaml`` is damaged, or steps are there without one.
-    """
-    files = {run: layout.run_files(run) for run in experiment.runs()}
+
+def trained_otherwise(experiment: Experiment, layout: Layout) -> dict[RunId, Changed]:
+    """Finished runs with other settings, or of another srpo, than the experiment has: what differs."""
     found = {}
-    if lost := [each.folder for each in files.values() if each.steps.exists() and not each.origin.exists()]:
-        raise SrpoError(f"{lost[0]}: steps are there, but no run.yaml; restore it, or delete the folder to start over")
-    for run in (run for run, each in files.items() if each.summary.exists() and each.origin.exists()):
-        now = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {"srpo": srpo.__version__}}
-        if differences := _differences(read_mapping(files[run].origin), now, ("srpo",)):
-            found[run] = differences
+    for run in experiment.runs():
+        files = layout.run_files(run)
+        if files.summary.exists() and files.origin.exists():
+            now = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {"srpo": srpo.__version__}}
+            if differences := _differences(read_mapping(files.origin), now, ("srpo",)):
+                found[run] = differences
     return found
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[str] = _RESULT) -> Changed:
     """Old and new value of what determines a run's result and differs: settings, and ``parts`` of the provenance."""
-    old, new = ({p: origin["provenance"].get(p) for p in parts} | filled_in(origin["spec"]) for origin in (before, now))
+    old, new = (
+        {part: origin["provenance"].get(part) or {} for part in parts} | filled_in(origin["spec"])
+        for origin in (before, now)
+    )
     return changed(old, new)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from srpo.experiment.config import Experiment, Training
+from srpo.experiment.config import Training
+from srpo.experiment.job import Job
 from srpo.ground.layout import Layout
 from srpo.ground.seeds import derive_seed
 from srpo.questions.prompts import strip_thinking, student_prompts, teacher_prompt_ids
@@ -41,24 +42,20 @@ class GapSamples:
     response_copied: dict[str, np.ndarray]
 
 
-def sample_teacher(experiment: Experiment, model: str, benchmark: str, layout: Layout, questions: int) -> GapSamples:
-    """Sample a base model on train questions with the experiment's prompts, training's sampling and rollout engine.
+def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> GapSamples:
+    """Sample an untrained model on train questions with the experiment's prompts, training's sampling and engine.
 
     Args:
-        model: a base model.
         questions: how many, drawn at random with a fixed seed; all if there are fewer.
-
-    Raises:
-        SrpoError: if the model or the split cannot be read, or a prompt is too long.
     """
     from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
 
-    tokenizer, training = open_tokenizer(layout.model(model)), experiment.training
-    split = layout.split(experiment.data_set(benchmark, model).data_set, "train")
-    known = check_lengths(tokenizer, read_split(split), "train", training).used
+    model, training = job.model.name, job.training
+    tokenizer = open_tokenizer(layout.model(model))
+    known = check_lengths(tokenizer, read_split(layout.split(job.benchmark.data_set, "train")), "train", training).used
     asked = random.Random(derive_seed("gap questions")).sample(known, min(questions, len(known)))
     log = layout.log("gap", model, benchmark, "server")
-    with serving(experiment, layout.model(model), log, training.max_reprompt_len) as engine:
+    with serving(job.execution, training, layout.model(model), log, training.max_reprompt_len) as engine:
         return gap_samples(engine, tokenizer, asked, training)
 
 

@@ -1,0 +1,107 @@
+"""What one job of the workflow reads of an experiment, as arguments of its command.
+
+A rule gives each section as a parameter, so Snakemake runs a job again exactly if a section that the job reads has
+changed. A command that is called by hand takes the same sections from ``experiment.yaml``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import srpo
+from srpo.algorithm.method import Method
+from srpo.experiment.config import Benchmark, Execution, Experiment, Model, RunSpec, Sampling, Training
+from srpo.ground.errors import SrpoError
+from srpo.ground.layout import RunId
+from srpo.ground.mistakes import validated
+from srpo.ground.schema import Config
+from srpo.questions.rewards import REWARDS
+
+_ABSENT: Any = None
+
+
+class Job(Config):
+    """Sections of an experiment for one job. A section that the job does not read may be absent.
+
+    ``model`` is the base model, ``benchmark`` the questions as that model meets them. ``code`` has the hash of each
+    file of one's own code that the benchmark and the method name.
+    """
+
+    experiment: str = _ABSENT
+    scale: Literal["embedded", "paper"] = _ABSENT
+    id: RunId = _ABSENT
+    model: Model = _ABSENT
+    benchmark: Benchmark = _ABSENT
+    method: Method = _ABSENT
+    training: Training = _ABSENT
+    execution: Execution = _ABSENT
+    evaluation: Sampling = _ABSENT
+    code: dict[str, str] = _ABSENT
+    version: str = _ABSENT
+
+    def text(self, section: str) -> str:
+        """A section as JSON. A title changes no result, so the name stands for it."""
+        keys = {"experiment", "scale"} if section == "experiment" else {section}
+        found = self.model_dump(mode="json", include=keys)
+        return json.dumps({key: _untitled(value) for key, value in found.items()})
+
+    @property
+    def spec(self) -> RunSpec:
+        """The run that this job trains or evaluates."""
+        return RunSpec(**{name: getattr(self, name) for name in RunSpec.model_fields})
+
+
+def _untitled(value: Any) -> Any:
+    return value | {"title": value["name"]} if isinstance(value, dict) and {"name", "title"} <= value.keys() else value
+
+
+def job_of(experiment: Experiment, names: Mapping[str, str]) -> Job:
+    """The sections for the names in a result's path (:data:`srpo.ground.layout.PLACES`)."""
+    found: dict[str, Any] = {"experiment": experiment.name, "scale": experiment.scale, "version": srpo.__version__}
+    if "method" in names:
+        spec = experiment.run(RunId.model_validate(names))
+        found |= {"id": spec.id, "model": spec.model, "benchmark": spec.benchmark, "method": spec.method}
+    elif "model" in names:
+        found["model"] = experiment.every_base_model()[names["model"]]
+        if "benchmark" in names:
+            found["benchmark"] = experiment.benchmarks[names["benchmark"]].for_model(found["model"])
+    if "data_set" in names:
+        found["benchmark"] = experiment.data_sets()[names["data_set"]]
+    own = [found["benchmark"].reward] if "benchmark" in found else []
+    own += [found["method"].module] if "method" in found else []
+    return Job.model_construct(
+        **found,
+        training=experiment.training,
+        execution=experiment.execution,
+        evaluation=experiment.evaluation,
+        code=_hashes(name.partition(":")[0] for name in own if name and name not in REWARDS),
+    )
+
+
+def read_job(sections: Iterable[str], names: Mapping[str, str]) -> Job:
+    """The job whose sections a command was given.
+
+    Raises:
+        SrpoError: if the sections are of another version of srpo.
+    """
+    merged = {key: value for text in sections for key, value in json.loads(text).items()}
+    if merged.get("version") != srpo.__version__:
+        raise SrpoError(f"the workflow is of srpo {merged.get('version')}, this command of {srpo.__version__}")
+    if "method" in names:
+        merged["id"] = names
+    return validated(Job, merged, "settings")
+
+
+def _hashes(modules: Iterable[str]) -> dict[str, str]:
+    """The hash of the source of each module."""
+    specs = {module: find_spec(module) for module in sorted(modules)}
+    return {
+        module: hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+        for module, spec in specs.items()
+        if spec and spec.origin
+    }
