@@ -38,7 +38,9 @@ PROGRESS = awk -v all="$$(grep -c == envs/embedded.txt)" '/^Collecting / && ++n 
 # `snakemake` finds `srpo` beside it.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SNAKEMAKE := $(BIN)/snakemake --cores all
-export SRPO_MIRROR := $(MIRROR)
+ifdef MIRROR
+export SRPO_MIRROR := $(abspath $(MIRROR))
+endif
 
 help: ## list the targets
 	@awk -F ' *:.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

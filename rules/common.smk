@@ -134,3 +134,14 @@ def source_files(base):
     """The files of a local checkpoint."""
     path = getattr(BASE_MODELS[base], "path", None)
     return checkpoint_files(path.expanduser()) if BASE_MODELS[base].kind == "local" else []
+
+
+def shown(path, category):
+    """An output that Snakemake's own report shows, with the caption in the .rst file beside it."""
+    labels = {"name": Path(path).stem.replace("_", " "), "format": Path(path).suffix[1:]}
+    return report(
+        path,
+        caption=str(Path(path.replace("<exp>", RESULTS)).with_suffix(".rst").absolute()),
+        category=category,
+        labels=labels,
+    )

@@ -1,28 +1,19 @@
 # Tables, figures and the report from the files of all runs, in one process because starting one takes seconds; and MLflow.
 
 
-def shown(path, category):
-    """An output that Snakemake's own report shows, with the caption in the .rst file beside it."""
-    labels = {"name": Path(path).stem.replace("_", " "), "format": Path(path).suffix[1:]}
-    return report(
-        path,
-        caption=str(Path(path.replace("<exp>", RESULTS)).with_suffix(".rst").absolute()),
-        category=category,
-        labels=labels,
-    )
-
-
 # The resolved experiment, which the report and all commands by hand read. It is no input of a run: a changed title
 # would train every run again.
 rule experiment:
     output:
         "<exp>/experiment.yaml",
+    log:
+        "<exp>/logs/experiment.log",
     params:
         text=resolved_text(EXPERIMENT),
     message:
         "Write the resolved experiment"
     shell:
-        "printf '%s' {params.text:q} > {output}"
+        "printf '%s' {params.text:q} > {output} 2> {log}"
 
 
 rule write_report:
