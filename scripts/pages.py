@@ -111,7 +111,7 @@ def packages() -> str:
         text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split())
         said = first_clause(text.replace("``", "`"), ".;").rstrip(".;")
         rows.append((f"`{file.parent.name}/`", re.sub(r" \(docs/.*?\)", "", said)))
-    return grid(("package", "what it is"), rows)
+    return grid(("room", "what it is"), rows)
 
 
 def rules() -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from one_line import refused
 from paths import ROOT
 
 from srpo.experiment.compose import load_experiment
@@ -101,16 +100,6 @@ def test_a_response_that_is_not_right_is_refused(opened: Experiment, response: o
     rows[0]["response"] = response
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(SrpoError, match=re.escape(says)):
-        load_experiment(FILE, Path("configs"))
-
-
-def test_that_no_question_has_a_response_is_said_before_anything_runs(opened: Experiment) -> None:
-    file = OWN / "train.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps(row | {"response": None}) + "\n" for row in rows))
-    with refused(
-        "experiment.yaml: model smollm2-135m-files: warm_start.corpus = files: no question", "own-questions/train.jsonl"
-    ):
         load_experiment(FILE, Path("configs"))
 
 

@@ -286,7 +286,6 @@ def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None
     [
         ([], "report needs one folder: srpo report results/NAME"),
         (["nowhere"], "nowhere: does not exist; give results/NAME"),
-        (["a", "--experiment", "b/experiment.yaml"], "report needs one folder"),
     ],
 )
 def test_report_mistakes(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
