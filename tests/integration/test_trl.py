@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, TrainerCallb
 from trl_driver import SAMPLES, differences, reward, write_model
 
 import srpo
-from srpo.hosts.trl import SDPOConfig, SRPOConfig, SRPOTrainer
+from srpo.hosts.trl import SRPOConfig, SRPOTrainer
 
 NEAR = 1e-6
 """As a share of the largest gradient. Models are float64; the loss has float32 inside."""
@@ -84,71 +84,27 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    "changes",
     [
-        (
-            {"distillation_weight": 0.5},
-            "distillation_weight = 0.5: a rollout is routed, losses are not mixed; leave it",
-        ),
-        ({"distillation_mode": "full_logits"}, "distillation_mode = 'full_logits': the loss is of the top K"),
-        ({"scale_rewards": "group"}, "scale_rewards = 'group': advantages are not divided by a deviation"),
-        ({"method": "srpo_success_buffer"}, "method = 'srpo_success_buffer': TRL's trainer has no success_buffer"),
-        ({"method": "srpo_trust_region"}, "TRL's trainer has no trust region"),
-        ({"method": "grpo_with_anchor"}, "TRL's trainer has no teacher under the student's own prompt"),
-        ({"method": "srop"}, "no method 'srop'"),
-        ({"num_generations": 1}, "num_generations = 1: at least 2"),
-        ({"num_generations_eval": 1}, "num_generations_eval = 1: at least 2"),
-        ({"max_reprompt_len": None}, "max_reprompt_len = None: at least 1"),
-        ({"reprompt_template": "{prompt}"}, "reprompt_template has no {solution}"),
-        ({"reprompt_template": "{solution}"}, "reprompt_template has no {prompt}"),
-        ({"reprompt_template": "{prompt}{solution}{answer}"}, "only prompt, solution, feedback are filled in"),
-        ({"solution_template": "{successful_previous_attempt}}"}, "Single '}' encountered"),
-        ({"method": None}, "no method None; use "),
-        ({"auto_find_batch_size": True}, "auto_find_batch_size = True: the size of a mini-batch is part of the method"),
-        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps = 0: at least 1"),
-        ({"num_iterations": 0}, "num_iterations = 0: at least 1"),
-        ({"temperature": 0}, "temperature = 0: at least 0.01"),
-        ({"top_p": 0.9}, "top_p = 0.9: samples are those of the policy that is trained; leave it at 1.0"),
-        ({"top_k": 50}, "top_k = 50: samples are those of the policy that is trained; leave it at 0"),
-        ({"generation_kwargs": {"repetition_penalty": 1.2}}, "generation_kwargs has repetition_penalty = 1.2: samples"),
-        ({"reprompt_template": 5}, "reprompt_template has no {prompt}"),
-        ({"success_reward_threshold": "0.5"}, "success_reward_threshold = 0.5: give the least reward"),
-        ({"max_completion_length": None}, "max_completion_length = None: at least 1"),
-        (
-            {"generation_kwargs": {"temperature": 0.5}},
-            "generation_kwargs has temperature = 0.5: samples are those of the",
-        ),
-        ({"generation_kwargs": {"num_return_sequences": 2}}, "generation_kwargs has num_return_sequences = 2: samples"),
-        (
-            {"generation_kwargs": {"no_repeat_ngram_size": 2}},
-            "give only use_cache, cache_implementation, eos_token_id, ",
-        ),
-        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size = 0: at least 1"),
-        ({"reward_weights": [float("nan")]}, r"reward_weights = \[nan\]: give finite numbers"),
-        ({"reprompt_template": ["{prompt}{solution}"]}, "reprompt_template has no {prompt}"),
-        ({"entropy_beta": 0.5}, r"^entropy_beta: give method = srpo.load_method\(NAME, entropy_beta=0.5\)$"),
-        ({"success_reward_threshold": float("nan")}, "success_reward_threshold = nan: give the least reward"),
-        ({"teacher_model_kind": "live"}, "teacher_model_kind = 'live': the method has its teacher; leave it at 'ema'"),
-        (
-            {"gradient_accumulation_steps": 2, "steps_per_generation": 3},
-            "steps_per_generation = 3: gradient_accumulation_steps = 2 does not divide it",
-        ),
+        {"distillation_weight": 0.5},
+        {"distillation_mode": "full_logits"},
+        {"scale_rewards": "group"},
+        {"method": "srpo_success_buffer"},
+        {"method": "srpo_trust_region"},
+        {"auto_find_batch_size": True},
+        {"top_p": 0.9},
+        {"generation_kwargs": {"repetition_penalty": 1.2}},
+        {"generation_kwargs": {"no_repeat_ngram_size": 2}},
+        {"entropy_beta": 0.5},
+        {"teacher_model_kind": "live"},
+        {"reprompt_template": "{prompt}"},
+        {"gradient_accumulation_steps": 2, "steps_per_generation": 3},
     ],
+    ids=lambda changes: next(iter(changes)),
 )
-def test_what_trl_would_do_otherwise_is_refused(changes, says, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_what_trl_would_silently_train_otherwise_is_refused(changes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
         SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **changes)
-
-
-def test_trls_own_arguments_are_refused() -> None:
-    """They would train SDPO."""
-    with pytest.raises(ValueError, match="args is a SDPOConfig: give an SRPOConfig"):
-        SRPOTrainer("model", args=SDPOConfig("out", use_cpu=True, bf16=False))
-
-
-def test_missing_reward_functions_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="reward_funcs is missing; give it before args, or args by its name"):
-        SRPOTrainer("model", SRPOConfig(str(tmp_path), use_cpu=True, bf16=False), train_dataset=ONE)
 
 
 @pytest.mark.parametrize(
