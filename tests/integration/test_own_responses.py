@@ -117,9 +117,3 @@ def test_responses_that_training_cuts_are_counted_before_the_warm_start(
     assert not before or before[0].startswith(
         "training.max_response_length = 1: 30 of 30 responses to learn are longer"
     )
-
-
-def test_without_any_response_there_is_no_warm_start(opened: Experiment, tmp_path: Path) -> None:
-    write_split(tmp_path / "train.parquet", build_split(opened.benchmarks["sums"], "test"), "train")
-    with pytest.raises(SrpoError, match=r"corpus = files: sums: no question has a response; .* a column response"):
-        build_model(opened.models["smollm2-135m-files"], tmp_path / "m", {"sums": tmp_path / "train.parquet"})
