@@ -140,16 +140,6 @@ async def later(completions: list, **_: object) -> list[float]:
     return reward(completions)
 
 
-def test_an_async_reward_function_gives_the_same_weights(tmp_path: Path) -> None:
-    """Its calls share one event loop."""
-    models = []
-    for function in (reward, later):
-        made = trainer(tmp_path, function)
-        made.train()
-        models.append(made.model)
-    assert distance(*models) == 0
-
-
 def test_call_after_an_interrupted_one_begins_with_new_rollouts(tmp_path: Path) -> None:
     calls = []
 

@@ -6,7 +6,6 @@ steps. docs/verl.md has what TRL cannot do; examples/trl_trainer.py is a whole p
 """
 
 import copy
-import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -229,9 +228,7 @@ class SRPOTrainer(SDPOTrainer):
             what = f"{args.n_gpu} GPUs in one process: TRL would mix up groups"
             raise ValueError(f"{what}; start with accelerate launch, or set CUDA_VISIBLE_DEVICES")
         named = zip(self.reward_func_names, vars(self)["reward_funcs"], strict=True)  # TRL has no types
-        self.reward_funcs: list[Any] = [
-            f if isinstance(f, nn.Module) or inspect.iscoroutinefunction(f) else _checked(name, f) for name, f in named
-        ]
+        self.reward_funcs: list[Any] = [f if isinstance(f, nn.Module) else _checked(name, f) for name, f in named]
         self._rewards: dict[bool, Tensor] = {}  # of all processes, by whether the model trains
         self._left = 0  # micro-batches of this update
         self._of_all = Totals()
