@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import copy
 import os
 import re
@@ -133,11 +132,6 @@ def trainer(folder: Path, reward_funcs=reward, dtype=torch.float32, steps: int =
         processing_class=PreTrainedTokenizerFast.from_pretrained(folder / "model", padding_side="left"),
         **more,
     )
-
-
-async def later(completions: list, **_: object) -> list[float]:
-    await asyncio.sleep(0)
-    return reward(completions)
 
 
 def test_call_after_an_interrupted_one_begins_with_new_rollouts(tmp_path: Path) -> None:
