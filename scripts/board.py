@@ -1,8 +1,7 @@
-"""The board: what the numbers of others say about the claims of the paper's table 1 (docs/reproductions.md).
+"""The board: what others have measured of the paper's table 1 (docs/reproductions.md): rows, means and differences.
 
-The claims are ``reports/reference/board.yaml``, the numbers ``reproductions.csv``. A verdict follows from both; none is
-written by hand. Others have published one or two runs of a method. So a difference is judged by the spread between runs
-that is known from a source with two: within it, a difference may be chance alone.
+The numbers are ``reports/reference/reproductions.csv``. Others have published one or two runs of a method. So beside a
+difference stands the spread between runs that is known from a source with two: within it, a difference may be chance.
 
 One row per score. Columns; an empty field is unknown or does not apply:
 
@@ -19,17 +18,15 @@ One row per score. Columns; an empty field is unknown or does not apply:
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
-import yaml
 
 from srpo.analysis.results.matrix import AVERAGE
 from srpo.analysis.results.paper import paper_splits
 from srpo.ground.repository import REFERENCE
-from srpo.ground.schema import Config
 
 NUMBERS: dict[str, Any] = {
     "steps": "Int64",
@@ -63,18 +60,14 @@ PAPERS_MODELS = ("Qwen3-8B", "Qwen3-4B")
 CHANCE = 1.96
 """Standard deviations within which 95 % of differences between equal methods lie."""
 
-Verdict = Literal["agrees", "supported", "disputed", "undecided", "contradicted", "never tested"]
-
-
-class BoardClaim(Config):
-    """An entry of ``board.yaml``; its comment explains the keys."""
-
-    claim: str
-    kind: Literal["difference", "untrained", "collapses"]
-    methods: tuple[str, ...] = ()
-    when: tuple[str, ...] = ()
-    hours: int = 0
-    changes: str
+DIFFERENCES = (
+    ("srpo", "grpo", ("1h", "short"), 1),
+    ("srpo", "sdpo", ("1h", "short"), 1),
+    ("srpo", "grpo", ("best",), 10),
+    ("srpo", "sdpo", ("best",), 10),
+    ("grpo", "sdpo", ("best",), 10),
+)
+"""The first method minus the second, in rows with ``when`` of the third, beside the paper's after so many hours."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +90,6 @@ class Comparison:
     runs: int
     second_hand: bool
 
-    @property
-    def side(self) -> int:
-        """1: in favour of the first method, -1: of the second, 0: within chance."""
-        return 0 if abs(self.value) <= self.chance else int(math.copysign(1, self.value))
-
     def __str__(self) -> str:
         of = (
             "all five benchmarks"
@@ -116,35 +104,9 @@ class Comparison:
         )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A claim with its verdict.
-
-    Attributes:
-        paper: the paper's numbers, in words.
-        found: what others have, in words, one entry each.
-        because: why the verdict is what it is.
-        date: when the newest number that it uses was added.
-    """
-
-    claim: BoardClaim
-    verdict: Verdict
-    because: str
-    paper: str
-    found: list[str] = field(default_factory=list)
-    date: str = ""
-
-
-def board_claims() -> list[BoardClaim]:
-    return [BoardClaim.model_validate(entry) for entry in yaml.safe_load((REFERENCE / "board.yaml").read_text("utf-8"))]
-
-
-def judge(claim: BoardClaim, rows: pd.DataFrame | None = None) -> Judged:
-    """The verdict on a claim, from rows of :func:`reproductions`."""
-    rows = reproductions() if rows is None else rows
-    rows = rows[(rows["paper_method"] != "no") & rows["model"].isin(PAPERS_MODELS)]
-    kinds = {"difference": _difference, "untrained": _untrained, "collapses": _collapses}
-    return kinds[claim.kind](claim, rows)
+def papers(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those of the paper's methods and models."""
+    return rows[(rows["paper_method"] != "no") & rows["model"].isin(PAPERS_MODELS)]
 
 
 def run_spread(rows: pd.DataFrame) -> float:
@@ -181,56 +143,6 @@ def comparisons(rows: pd.DataFrame, methods: Sequence[str], when: Sequence[str])
             )
         )
     return found
-
-
-def _difference(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
-    found = comparisons(rows, claim.methods, claim.when)
-    paper = ", ".join(
-        f"{model.removeprefix('Qwen3-')} {papers_average(model, claim.methods[0], claim.hours) - rival:+.1f}"
-        for model in PAPERS_MODELS
-        if not math.isnan(rival := papers_average(model, claim.methods[1], claim.hours))
-    )
-    sides = [comparison.side for comparison in found]
-    verdict: Verdict = "undecided"
-    because = "every difference may be chance"
-    if not found:
-        verdict, because = "never tested", "no source has both methods"
-    elif {1, -1} <= {*sides}:
-        verdict, because = (
-            "disputed",
-            f"{sides.count(1)} for it, {sides.count(-1)} against it, {sides.count(0)} within chance",
-        )
-    elif 1 in sides:
-        verdict, because = "supported", f"by {sides.count(1)} of {len(sides)} comparisons"
-    elif -1 in sides:
-        verdict, because = "contradicted", f"by {sides.count(-1)} of {len(sides)} comparisons"
-    used = rows[rows["method"].isin(claim.methods) & rows["when"].isin(claim.when)]
-    return Judged(claim, verdict, because, paper, [*map(str, found)], max(used["added"], default="") if found else "")
-
-
-def _untrained(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
-    base = averages(rows[rows["method"] == "base"])
-    papers = {model: papers_average(model, "base", 0) for model in PAPERS_MODELS}
-    scores = [
-        (str(source), str(model), float(score)) for source, model, score in base[["source", "model", "score"]].values
-    ]
-    away = max(abs(score - papers[model]) for _, model, score in scores)
-    verdict: Verdict = "agrees" if away <= CHANCE else "disputed"
-    said = [f"{source} {model.removeprefix('Qwen3-')}: {score:.1f}" for source, model, score in scores]
-    paper = ", ".join(f"{model.removeprefix('Qwen3-')} {score:.1f}" for model, score in papers.items())
-    because = f"{len(base)} averages, at most {away:.1f} points away"
-    return Judged(claim, verdict, because, paper, said, max(rows.loc[rows["method"] == "base", "added"]))
-
-
-def _collapses(claim: BoardClaim, rows: pd.DataFrame) -> Judged:
-    known = rows[rows["method"].isin(claim.methods) & (rows["when"] == "best") & (rows["run"] != "")]
-    known = known.drop_duplicates(["source", "run", "benchmark"])
-    broken = {str(s): (int((of["collapse"] != "").sum()), len(of)) for s, of in known.groupby("source", sort=False)}
-    said = [f"{source}: {count} of {of} runs ended with broken responses" for source, (count, of) in broken.items()]
-    against = sum(count > 0 for count, _ in broken.values())
-    verdict: Verdict = "contradicted" if against == len(broken) else "disputed" if against else "supported"
-    because = f"by {against} of {len(broken)} sources that say how runs ended"
-    return Judged(claim, verdict, because, "no collapse", said, max(known["added"]))
 
 
 def papers_average(model: str, method: str, hours: int) -> float:

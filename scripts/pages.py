@@ -111,7 +111,7 @@ def packages() -> str:
         text = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split())
         said = first_clause(text.replace("``", "`"), ".;").rstrip(".;")
         rows.append((f"`{file.parent.name}/`", re.sub(r" \(docs/.*?\)", "", said)))
-    return grid(("package", "what it is"), rows)
+    return grid(("room", "what it is"), rows)
 
 
 def rules() -> str:
@@ -129,27 +129,19 @@ def rules() -> str:
     return grid(("rule", "the number", "compared with", "warn", "alarm"), rows)
 
 
-def verdicts() -> str:
-    """The claims of the board by verdict, as sentences."""
-    by: dict[str, list[str]] = {}
-    for claim in board.board_claims():
-        judged = board.judge(claim)
-        by.setdefault(judged.verdict, []).append(f"{claim.claim} ({judged.because})")
-    return "\n".join(f"- **{verdict.capitalize()}**: {'; '.join(said)}." for verdict, said in by.items())
-
-
-def claims() -> str:
-    """A row per claim of the board, with the verdict that its numbers give."""
-    rows = []
-    for claim in board.board_claims():
-        judged = board.judge(claim)
-        found = "; ".join(judged.found) or "nothing"
-        rows.append(
-            (claim.claim, judged.paper, found, f"**{judged.verdict}**: {judged.because}", claim.changes, judged.date)
+def differences() -> str:
+    """A row per difference of two methods: the paper's, and those of others with what may be chance."""
+    rows, names = [], {"srpo": "SRPO", "grpo": "GRPO", "sdpo": "SDPO"}
+    for one, other, when, hours in board.DIFFERENCES:
+        paper = ", ".join(
+            f"{model.removeprefix('Qwen3-')} {lead:+.1f}"
+            for model in board.PAPERS_MODELS
+            for lead in [board.papers_average(model, one, hours) - board.papers_average(model, other, hours)]
         )
-    return grid(
-        ("the paper", "its numbers", "what others found", "verdict", "what would change it", "newest number"), rows
-    )
+        found = board.comparisons(board.papers(board.reproductions()), (one, other), when)
+        said = f"{names[one]} minus {names[other]}, {'at the best' if 'best' in when else 'after a short training'}"
+        rows.append((said, paper, "; ".join(map(str, found))))
+    return grid(("difference", "the paper", "others"), rows)
 
 
 def five() -> str:
@@ -233,8 +225,7 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     ("running.md", "experiments"): experiments,
     ("collapse.md", "rules"): rules,
     ("architecture.md", "packages"): packages,
-    ("reproductions.md", "verdicts"): verdicts,
-    ("reproductions.md", "claims"): claims,
+    ("reproductions.md", "differences"): differences,
     ("reproductions.md", "averages"): five,
     ("reproductions.md", "settings"): settings,
 }

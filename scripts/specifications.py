@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
-from board import PAPERS_MODELS, board_claims, comparisons, papers_average, reproductions
+from board import DIFFERENCES, PAPERS_MODELS, comparisons, papers, papers_average, reproductions
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -85,12 +85,10 @@ def _of_others() -> Iterator[dict[str, Any]]:
         for hours in (1, 5, 10):
             value = papers_average(model, ONE, hours) - papers_average(model, OTHER, hours)
             yield {"source": "paper", "group": "the paper", "specification": f"{model}, {hours} h", "value": value}
-    rows = reproductions()
-    rows = rows[(rows["paper_method"] != "no") & rows["model"].isin(PAPERS_MODELS)]
-    for claim in (claim for claim in board_claims() if claim.methods == (ONE, OTHER)):
-        for each in comparisons(rows, claim.methods, claim.when):
+    for when in (when for one, other, when, _ in DIFFERENCES if (one, other) == (ONE, OTHER)):
+        for each in comparisons(papers(reproductions()), (ONE, OTHER), when):
             on = "five benchmarks" if each.benchmarks == 5 else plural(each.benchmarks, "benchmark")
-            said = f"{each.model}, {'the best' if 'best' in claim.when else 'short training'}, {on}"
+            said = f"{each.model}, {'the best' if 'best' in when else 'short training'}, {on}"
             named = {"source": each.source, "group": "published by others", "specification": said}
             yield named | {"value": each.value, "low": each.value - each.chance, "high": each.value + each.chance}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from one_line import refused
 from paths import ROOT
 
 from srpo.experiment.compose import load_experiment
@@ -104,16 +103,6 @@ def test_a_response_that_is_not_right_is_refused(opened: Experiment, response: o
         load_experiment(FILE, Path("configs"))
 
 
-def test_that_no_question_has_a_response_is_said_before_anything_runs(opened: Experiment) -> None:
-    file = OWN / "train.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps(row | {"response": None}) + "\n" for row in rows))
-    with refused(
-        "experiment.yaml: model smollm2-135m-files: warm_start.corpus = files: no question", "own-questions/train.jsonl"
-    ):
-        load_experiment(FILE, Path("configs"))
-
-
 @pytest.mark.parametrize("limit", [None, 1, 500])
 def test_responses_that_training_cuts_are_counted_before_the_warm_start(
     opened: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: int
@@ -128,9 +117,3 @@ def test_responses_that_training_cuts_are_counted_before_the_warm_start(
     assert not before or before[0].startswith(
         "training.max_response_length = 1: 30 of 30 responses to learn are longer"
     )
-
-
-def test_without_any_response_there_is_no_warm_start(opened: Experiment, tmp_path: Path) -> None:
-    write_split(tmp_path / "train.parquet", build_split(opened.benchmarks["sums"], "test"), "train")
-    with pytest.raises(SrpoError, match=r"corpus = files: sums: no question has a response; .* a column response"):
-        build_model(opened.models["smollm2-135m-files"], tmp_path / "m", {"sums": tmp_path / "train.parquet"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import copy
 import os
 import re
@@ -25,22 +24,13 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM, TrainerCallb
 from trl_driver import SAMPLES, differences, reward, write_model
 
 import srpo
-from srpo.hosts.trl import SDPOConfig, SRPOConfig, SRPOTrainer
+from srpo.hosts.trl import SRPOConfig, SRPOTrainer
 
 NEAR = 1e-6
 """As a share of the largest gradient. Models are float64; the loss has float32 inside."""
 
 
 ONE = Dataset.from_list([{"prompt": [{"role": "user", "content": "say yes"}]}])
-
-TEXT = [{"type": "text", "text": "say yes"}]
-PARTS = Dataset.from_list([{"prompt": [{"role": "user", "content": TEXT}]}] * 3)
-OTHER_PARTS = [{"prompt": [{"role": "system", "content": TEXT}, {"role": "user", "content": "say yes"}]}] * 3
-
-
-def prompts(last: list[dict[str, str]]) -> Dataset:
-    """Three questions that can be trained on, and another."""
-    return Dataset.from_dict({"prompt": [*[ONE[0]["prompt"]] * 3, last]})
 
 
 @pytest.mark.parametrize(
@@ -84,90 +74,24 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    "changes",
     [
-        (
-            {"distillation_weight": 0.5},
-            "distillation_weight = 0.5: a rollout is routed, losses are not mixed; leave it",
-        ),
-        ({"distillation_mode": "full_logits"}, "distillation_mode = 'full_logits': the loss is of the top K"),
-        ({"scale_rewards": "group"}, "scale_rewards = 'group': advantages are not divided by a deviation"),
-        ({"method": "srpo_success_buffer"}, "method = 'srpo_success_buffer': TRL's trainer has no success_buffer"),
-        ({"method": "srpo_trust_region"}, "TRL's trainer has no trust region"),
-        ({"method": "grpo_with_anchor"}, "TRL's trainer has no teacher under the student's own prompt"),
-        ({"method": "srop"}, "no method 'srop'"),
-        ({"num_generations": 1}, "num_generations = 1: at least 2"),
-        ({"num_generations_eval": 1}, "num_generations_eval = 1: at least 2"),
-        ({"max_reprompt_len": None}, "max_reprompt_len = None: at least 1"),
-        ({"reprompt_template": "{prompt}"}, "reprompt_template has no {solution}"),
-        ({"reprompt_template": "{solution}"}, "reprompt_template has no {prompt}"),
-        ({"reprompt_template": "{prompt}{solution}{answer}"}, "only prompt, solution, feedback are filled in"),
-        ({"solution_template": "{successful_previous_attempt}}"}, "Single '}' encountered"),
-        ({"method": None}, "no method None; use "),
-        ({"auto_find_batch_size": True}, "auto_find_batch_size = True: the size of a mini-batch is part of the method"),
-        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps = 0: at least 1"),
-        ({"num_iterations": 0}, "num_iterations = 0: at least 1"),
-        ({"temperature": 0}, "temperature = 0: at least 0.01"),
-        ({"top_p": 0.9}, "top_p = 0.9: samples are those of the policy that is trained; leave it at 1.0"),
-        ({"top_k": 50}, "top_k = 50: samples are those of the policy that is trained; leave it at 0"),
-        ({"generation_kwargs": {"repetition_penalty": 1.2}}, "generation_kwargs has repetition_penalty = 1.2: samples"),
-        ({"reprompt_template": 5}, "reprompt_template has no {prompt}"),
-        ({"success_reward_threshold": "0.5"}, "success_reward_threshold = 0.5: give the least reward"),
-        ({"max_completion_length": None}, "max_completion_length = None: at least 1"),
-        (
-            {"generation_kwargs": {"temperature": 0.5}},
-            "generation_kwargs has temperature = 0.5: samples are those of the",
-        ),
-        ({"generation_kwargs": {"num_return_sequences": 2}}, "generation_kwargs has num_return_sequences = 2: samples"),
-        (
-            {"generation_kwargs": {"no_repeat_ngram_size": 2}},
-            "give only use_cache, cache_implementation, eos_token_id, ",
-        ),
-        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size = 0: at least 1"),
-        ({"reward_weights": [float("nan")]}, r"reward_weights = \[nan\]: give finite numbers"),
-        ({"reprompt_template": ["{prompt}{solution}"]}, "reprompt_template has no {prompt}"),
-        ({"entropy_beta": 0.5}, r"^entropy_beta: give method = srpo.load_method\(NAME, entropy_beta=0.5\)$"),
-        ({"success_reward_threshold": float("nan")}, "success_reward_threshold = nan: give the least reward"),
-        ({"teacher_model_kind": "live"}, "teacher_model_kind = 'live': the method has its teacher; leave it at 'ema'"),
-        (
-            {"gradient_accumulation_steps": 2, "steps_per_generation": 3},
-            "steps_per_generation = 3: gradient_accumulation_steps = 2 does not divide it",
-        ),
+        {"distillation_weight": 0.5},
+        {"distillation_mode": "full_logits"},
+        {"scale_rewards": "group"},
+        {"method": "srpo_success_buffer"},
+        {"method": "srpo_trust_region"},
+        {"auto_find_batch_size": True},
+        {"top_p": 0.9},
+        {"entropy_beta": 0.5},
+        {"teacher_model_kind": "live"},
+        {"gradient_accumulation_steps": 2, "steps_per_generation": 3},
     ],
+    ids=lambda changes: next(iter(changes)),
 )
-def test_what_trl_would_do_otherwise_is_refused(changes, says, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_what_trl_would_silently_train_otherwise_is_refused(changes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
         SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **changes)
-
-
-def test_trls_own_arguments_are_refused() -> None:
-    """They would train SDPO."""
-    with pytest.raises(ValueError, match="args is a SDPOConfig: give an SRPOConfig"):
-        SRPOTrainer("model", args=SDPOConfig("out", use_cpu=True, bf16=False))
-
-
-def test_missing_reward_functions_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="reward_funcs is missing; give it before args, or args by its name"):
-        SRPOTrainer("model", SRPOConfig(str(tmp_path), use_cpu=True, bf16=False), train_dataset=ONE)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("method", "grpo"), ("top_p", 0.5), ("epsilon", 0.1), ("success_reward_threshold", 0.5), ("num_generations", 1)],
-)
-def test_what_the_arguments_checked_is_final(name, value, tmp_path: Path) -> None:
-    """The trainer would use some of the new values unchecked, and not see others."""
-    args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False)
-    setattr(args, name, value)
-    with pytest.raises(ValueError, match=rf"args.{name} = {value!r}: was .*; make another SRPOConfig with {name}="):
-        SRPOTrainer("model", reward, args, train_dataset=ONE)
-    args = SRPOConfig(str(tmp_path), use_cpu=True, bf16=False, generation_kwargs={"use_cache": True})
-    args.learning_rate = 1e-4  # as a sweep does: the next check speaks
-    with pytest.raises(ValueError, match="train_dataset is a str: give a Dataset"):
-        SRPOTrainer("model", reward, args, train_dataset="x")
-    args.generation_kwargs["top_p"] = 0.5
-    with pytest.raises(ValueError, match=r"args.generation_kwargs = .*: was {'use_cache': True}; make another"):
-        SRPOTrainer("model", reward, args, train_dataset=ONE)
 
 
 def test_hyperparameters_are_the_methods(tmp_path: Path) -> None:
@@ -208,21 +132,6 @@ def trainer(folder: Path, reward_funcs=reward, dtype=torch.float32, steps: int =
         processing_class=PreTrainedTokenizerFast.from_pretrained(folder / "model", padding_side="left"),
         **more,
     )
-
-
-async def later(completions: list, **_: object) -> list[float]:
-    await asyncio.sleep(0)
-    return reward(completions)
-
-
-def test_an_async_reward_function_gives_the_same_weights(tmp_path: Path) -> None:
-    """Its calls share one event loop."""
-    models = []
-    for function in (reward, later):
-        made = trainer(tmp_path, function)
-        made.train()
-        models.append(made.model)
-    assert distance(*models) == 0
 
 
 def test_call_after_an_interrupted_one_begins_with_new_rollouts(tmp_path: Path) -> None:
@@ -312,28 +221,10 @@ def test_a_resumed_run_has_the_teacher_of_its_checkpoint(tmp_path: Path) -> None
         trainer(tmp_path).train(resume_from_checkpoint=True)
 
 
-@pytest.mark.parametrize(
-    ("rewards", "says"),
-    [
-        (lambda count: [None] * count, "returned None: give a finite number per completion"),
-        (lambda count: [float("nan")] * count, "returned nan: give a finite number"),
-        (lambda count: [1.0], "returned 1 rewards for 8 completions"),
-        (lambda count: ["1"] * count, "returned '1': give a finite number"),
-        (lambda count: [1j] * count, "returned 1j: give a finite number"),
-        (lambda count: dict.fromkeys(range(count), 1.0), r"returned \{0: 1.0, .* for 8 completions"),
-        (lambda count: [(1.0, "right")] * count, r"returned \(1.0, 'right'\): give a finite number"),
-        (lambda count: [2.0] * count, "a rollout's reward is 2, not 1 or 0: set success_reward_threshold"),
-    ],
-)
-def test_rewards_that_trl_would_take_for_others_are_refused(rewards, says, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=says):
-        trainer(tmp_path, lambda completions, **_: rewards(len(completions))).train()
-
-
-@pytest.mark.parametrize("function", [lambda response, truth: [1.0] * 8, lambda completions: [1.0] * 8])
-def test_a_reward_function_that_cannot_be_called_is_one_line(function, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"reward function <lambda>: .*; define it with completions and \*\*columns$"):
-        trainer(tmp_path, function).train()
+@pytest.mark.parametrize("rewards", [[None] * 8, [float("nan")] * 8, [1.0], [2.0] * 8])
+def test_rewards_that_trl_would_take_for_others_are_refused(rewards, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="reward"):
+        trainer(tmp_path, lambda completions, **_: rewards).train()
 
 
 def test_with_a_threshold_rewards_are_any_numbers(tmp_path: Path) -> None:
@@ -377,34 +268,17 @@ def test_the_threshold_itself_is_correct(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "named"),
     [
-        ({"dtype": torch.bfloat16}, "model is torch.bfloat16: the teacher's average needs float32"),
-        ({"data": Dataset.from_list([{"question": "say yes"}])}, "train_dataset has no column prompt, only question"),
-        ({"data": Dataset.from_dict({"prompt": []})}, "train_dataset has 0 questions: 2 are generated together"),
-        ({"data": ONE.to_iterable_dataset()}, "train_dataset is a stream: TRL would not repeat its questions"),
-        ({"data": {"prompt": ["say yes"]}}, "train_dataset is a dict: give a Dataset"),
-        ({"data": prompts([{"role": "assistant", "content": "yes"}])}, "the prompt of row 3 is .*the last a user's"),
-        ({"data": prompts([{"role": "user", "content": ""}])}, "row 3 is .*; give text, or chat messages, the last a"),
-        ({"data": prompts([])}, r"train_dataset: the prompt of row 3 is \[\]; give text, or chat messages"),
-        ({"data": Dataset.from_dict({"prompt": ["say yes", ""]})}, "train_dataset: the prompt of row 1 is ''; give"),
-        ({"data": Dataset.from_dict({"prompt": ["say yes", " "]})}, "train_dataset: the prompt of row 1 is ' '; give"),
-        ({"data": PARTS}, r"train_dataset: the prompt of row 0 is \[{.*'content': \[{.*, with text as their content$"),
-        ({"data": OTHER_PARTS}, r"the prompt of row 0 is \[{.*'content': \[{.*, with text as their content$"),
-        ({"reward_funcs": 1.0}, "reward function float: 1.0 is no function"),
-        ({"frozen": True}, "model: no parameter requires gradients, so there is nothing to train"),
-        ({"data": ONE.add_column("completions", ["yes"])}, "train_dataset has a column completions: TRL gives"),
-        ({"data": ONE.add_column("tools", ["[]"])}, "train_dataset has a column tools: TRL's trainer does not show it"),
-        ({"eval_dataset": Dataset.from_list([{"question": "say yes"}])}, "eval_dataset has no column prompt, only"),
-        ({"eval_dataset": {"a": ONE.to_iterable_dataset()}}, "eval_dataset is a stream"),
-        (
-            {"eval_dataset": ONE, "per_device_eval_batch_size": 6},
-            "per_device_eval_batch_size = 6: 6 rollouts at a time are not whole groups of 4",
-        ),
+        ({"dtype": torch.bfloat16}, "model is torch.bfloat16"),
+        ({"data": Dataset.from_dict({"prompt": []})}, "train_dataset"),
+        ({"data": ONE.to_iterable_dataset()}, "train_dataset"),
+        ({"eval_dataset": {"a": ONE.to_iterable_dataset()}}, "eval_dataset"),
+        ({"eval_dataset": ONE, "per_device_eval_batch_size": 6}, "per_device_eval_batch_size = 6"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_at_construction(changes, says, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_what_trl_would_silently_train_on_otherwise_is_refused(changes, named, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=named):
         trainer(tmp_path, **changes)
 
 
@@ -412,16 +286,6 @@ def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(SRPOConfig, "n_gpu", 2)
     with pytest.raises(ValueError, match="2 GPUs in one process: TRL would mix up groups; start with accelerate"):
         trainer(tmp_path)
-
-
-def test_a_prompt_that_trl_cuts_is_named(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"max_prompt_length = 1: a prompt has \d+ tokens, and TRL cuts its beginning"):
-        trainer(tmp_path, steps=1, max_prompt_length=1).train()
-
-
-def test_a_teachers_prompt_that_trl_cuts_is_named(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"max_reprompt_len = 3: a teacher's prompt has \d+ tokens, and TRL cuts its"):
-        trainer(tmp_path, lambda completions, **_: [1.0] * len(completions), steps=1, max_reprompt_len=3).train()
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Collection, Iterable, Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterable
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import yaml
@@ -175,158 +170,6 @@ def test_both_containers_start_from_the_same_image() -> None:
     assert re.fullmatch(r"nvidia/cuda:\d+\.\d+\.\d+-\S+", docker)
     assert f"\nBootstrap: docker\nFrom: {docker}\n" in (ENVS / "paper.def").read_text()
     assert lock("paper")["cuda-toolkit"] in docker
-
-
-@pytest.fixture
-def silent_index() -> Iterator[str]:
-    """The address of an index that accepts a connection and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture
-def cpu_index(tmp_path: Path) -> Iterator[str]:
-    """The address of an index that answers."""
-    (tmp_path / "index/torch").mkdir(parents=True)
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "index"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def installed_by_make(folder: Path, index: str, broken: str = "nothing is") -> tuple[list[str], str]:
-    """Run ``make env`` with a Python that only records what pip is to install; the pip commands and what make says.
-
-    Args:
-        broken: pip fails on commands that contain this.
-    """
-    shutil.copytree(ENVS, folder / "envs")
-    for name in ("Makefile", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder)
-    python = folder / "venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(
-        f'#!/bin/bash\n[ "$1" = -c ] && exec {sys.executable} "$@"\n'
-        f'echo "$@" >> {folder}/log\n[[ "$*" == *"-r "* ]] && printf "Collecting %s\\n" {{1..60}}\n'
-        f'[[ "$*" != *"{broken}"* ]]\n'
-    )
-    python.chmod(0o755)
-    command = ["make", "--silent", "env", f"VENV={folder}/venv", f"PYTHON={sys.executable}", f"TORCH_CPU={index}"]
-    environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 0, result.stderr
-    assert re.findall(r"make: (\d+) of \d+ packages found", result.stdout) == ["25", "50"]
-    # the first asks whether the environment has pip
-    asked, *commands = (folder / "log").read_text().splitlines()
-    assert asked == "-m pip --version"
-    return [re.sub("-m pip install (--quiet )?", "", line) for line in commands], result.stderr
-
-
-TORCH = f"torch=={lock('embedded')['torch']}"
-REST = ["-r envs/embedded.txt", "--no-deps --no-build-isolation -e ."]
-
-
-def test_torch_and_nothing_else_comes_from_the_index_of_cpu_builds(tmp_path: Path, cpu_index: str) -> None:
-    installed, said = installed_by_make(tmp_path, cpu_index)
-    assert (installed, said) == ([f"--no-deps --index-url {cpu_index} {TORCH}", *REST], "")
-
-
-@pytest.mark.parametrize("index", ["http://127.0.0.1:9", "http://no-such-host.invalid", ""])
-def test_an_index_that_cannot_be_reached_is_left_aside_with_one_line(tmp_path: Path, index: str) -> None:
-    installed, said = installed_by_make(tmp_path, index)
-    assert installed == [TORCH, *REST]
-    assert re.fullmatch(r"make: no CPU build of torch .*2\.7 GB.*\n", said)
-
-
-def test_an_index_that_does_not_answer_is_left_aside_in_seconds(tmp_path: Path, silent_index: str) -> None:
-    start = time.monotonic()
-    installed, said = installed_by_make(tmp_path, silent_index)
-    assert time.monotonic() - start < 30
-    assert (installed, len(said.splitlines())) == ([TORCH, *REST], 1)
-
-
-def test_an_index_without_this_torch_is_left_aside(tmp_path: Path, cpu_index: str) -> None:
-    installed, said = installed_by_make(tmp_path, cpu_index, broken="--index-url")
-    assert installed == [f"--no-deps --index-url {cpu_index} {TORCH}", TORCH, *REST]
-    assert len(said.splitlines()) == 1
-
-
-def paper_python(folder: Path, works: Collection[str], *arguments: str) -> tuple[str, str]:
-    """Run ``make env-paper`` where only some of the commands python3.11 and python3.12 run, as with pyenv's shims.
-
-    Args:
-        arguments: more of make's.
-
-    Returns:
-        The command that made the environment, and what make says.
-    """
-    shutil.copytree(ENVS, folder / "envs")
-    for name in ("Makefile", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder)
-    commands = folder / "commands"
-    commands.mkdir()
-    for name in ("python3.11", "python3.12", "python3", "python"):
-        version = name.removeprefix("python3.") if name in works else None
-        script = [
-            "#!/bin/bash",
-            f"echo 'pyenv: {name}: command not found' >&2; exit 127" if version is None else "",
-            # it prints its version and installs nothing
-            f'[[ "$*" == *print*version_info* ]] && echo 3.{version}',
-            f'[ "$1 $2" = "-m venv" ] && echo {name} > {folder}/made_by',
-            '[ "$1 $2" = "-m venv" ] && mkdir -p "${!#}/bin" && cp "$0" "${!#}/bin/python"',
-            "exit 0",
-        ]
-        (commands / name).write_text("\n".join(script))
-        (commands / name).chmod(0o755)
-    environment = os.environ | {"PATH": f"{commands}:/usr/bin:/bin"}
-    environment.pop("PYTHON", None)
-    command = ["make", "--silent", "env-paper", f"PAPER_VENV={folder}/venv", *arguments]
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-    made_by = folder / "made_by"
-    return made_by.read_text().strip() if made_by.exists() else "", result.stderr
-
-
-def test_the_environment_for_gpus_has_python_312_if_it_runs(tmp_path: Path) -> None:
-    assert paper_python(tmp_path, ["python3.11", "python3.12"]) == ("python3.12", "")
-
-
-def test_a_shim_of_pyenv_that_does_not_run_is_passed_over(tmp_path: Path) -> None:
-    made_by, said = paper_python(tmp_path, ["python3.11"])
-    assert made_by == "python3.11"
-    assert re.search(r"^make: no Python 3\.12 that runs; .*\(make PYTHON=/path/to/python3\.12 env-paper\)$", said, re.M)
-
-
-def test_without_a_python_that_runs_make_names_the_remedy(tmp_path: Path) -> None:
-    made_by, said = paper_python(tmp_path, [])
-    assert made_by == ""
-    assert "make: Python 3.12 or 3.11 with venv and ensurepip is needed (Debian and Ubuntu: apt install" in said
-    assert "or name one: make PYTHON=/path/to/python3.12 env-paper)" in said
-
-
-def test_a_python_that_is_named_and_does_not_run_has_no_substitute(tmp_path: Path) -> None:
-    made_by, said = paper_python(tmp_path, ["python3.11", "python3.12"], "PYTHON=/nonexistent")
-    assert made_by == ""
-    assert "with venv and ensurepip is needed; PYTHON=/nonexistent is none (Debian" in said
-
-
-@pytest.mark.parametrize(("pip", "made_by"), [(1, "python3.12"), (0, "")], ids=["without pip", "whole"])
-def test_an_environment_that_was_left_half_made_is_made_anew(tmp_path: Path, pip: int, made_by: str) -> None:
-    """As ``python -m venv`` leaves it where ensurepip is missing; what has pip is kept."""
-    program = tmp_path / "venv" / "bin" / "python"
-    program.parent.mkdir(parents=True)
-    version = "echo 3.12" if made_by == "" else ""
-    program.write_text(f'#!/bin/bash\n[ "$1 $2 $3" = "-m pip --version" ] && exit {pip}\n{version}\nexit 0\n')
-    program.chmod(0o755)
-    assert paper_python(tmp_path, ["python3.12"])[0] == made_by
-
-
-def test_every_recipe_for_gpus_names_the_library_of_sglangs_kernels() -> None:
-    """``libnuma.so.1``, which no wheel has."""
-    for recipe, package in (("paper.Dockerfile", "libnuma1"), ("paper.def", "libnuma1"), ("paper.yaml", "- libnuma")):
-        assert package in (ENVS / recipe).read_text(), recipe
-    page = (ROOT / "docs/environments.md").read_text()
-    assert "libnuma.so.1" in page.split("## The CUDA environment")[1].split("### Install it")[0]
 
 
 def test_the_makefile_names_one_host() -> None:

@@ -52,14 +52,6 @@ def test_a_line_through_all_pairs_leaves_no_width() -> None:
     assert gaps.left_out(rows.assign(gain_sdpo=2 * rows["gap"] + 1), "sdpo", by_gap=False)[2] > 10
 
 
-def test_every_pair_is_a_point_of_the_picture() -> None:
-    rows = gaps.dosed(gaps.read())
-    (axes,) = gaps.draw(rows).axes
-    points = [line for line in axes.lines if len(line.get_xdata()) == len(rows)]
-    assert [list(line.get_xdata()) for line in points] == [list(rows["gap"])] * len(gaps.METHODS)
-    assert [list(line.get_ydata()) for line in points] == [list(rows[f"gain_{method}"]) for method in gaps.METHODS]
-
-
 def test_the_page_says_how_often_the_laws_interval_holds_the_gain() -> None:
     page, rows = (ROOT / "docs" / "faq.md").read_text().replace("\n", " "), gaps.toys(gaps.read())
     counts = {method: held(rows, method) for method in gaps.METHODS}

@@ -14,17 +14,17 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 43_533,
-    "code lines of src": 16_788,
-    "lines of src": 25_830,
-    "lines of analysis": 7_335,
-    "lines of tests": 30_709,
-    "error branches of src": 438,
-    "raise in src": 448,
-    "rooms of src": 31,
-    "modules of more than 500 lines": 5,
-    "lines of rules, Snakefile and profiles": 1_025,
-    "words of pages": 28_491,
+    "code lines of Python": 37_662,
+    "code lines of src": 14_906,
+    "lines of src": 23_353,
+    "lines of analysis": 6_224,
+    "lines of tests": 27_222,
+    "error branches of src": 346,
+    "raise in src": 353,
+    "rooms of src": 14,
+    "modules of more than 500 lines": 3,
+    "lines of rules, Snakefile and profiles": 638,
+    "words of pages": 28_085,
 }
 
 
@@ -78,7 +78,7 @@ SIZES: dict[str, Callable[[], int]] = {
     "code lines of Python": lambda: sum(map(_code_lines, _tracked("*.py"))),
     "code lines of src": lambda: sum(map(_code_lines, _tracked("src/*.py"))),
     "lines of src": lambda: _lines("src/*.py"),
-    "lines of analysis": lambda: _lines("src/srpo/analysis/*.py", "src/srpo/publish/*.py"),
+    "lines of analysis": lambda: _lines("src/srpo/analysis/*.py"),
     "lines of tests": lambda: _lines("tests/*.py"),
     "error branches of src": lambda: sum(1 for path in _tracked("src/*.py") for _ in _error_branches(path)),
     "raise in src": lambda: sum(

@@ -72,6 +72,11 @@ def test_an_interval_is_found() -> None:
     assert not typed("in `4.5 [2.5, 6.4]`, <!-- srpo claim tiny a -->4.5 [2.5, 6.4]<!-- end --> and [1, 2](link)")
 
 
+def test_the_differences_that_other_reports_show_are_those_of_the_logs() -> None:
+    table = differences_table(published.results_of("registered"))
+    assert (ROOT / "published" / "registered" / "differences.csv").read_text() == table_csv(table.frame, table.digits)
+
+
 @pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)
 def test_published_experiments_can_be_trained_again(folder: Path) -> None:
     """Their commits are this repository's, without local changes."""
@@ -80,15 +85,6 @@ def test_published_experiments_can_be_trained_again(folder: Path) -> None:
     for commit in commits if isinstance(commits, list) else [commits]:
         assert re.fullmatch("[0-9a-f]{40}", commit)
     assert provenance["experiment"] == folder.name
-
-
-def test_the_differences_that_other_reports_show_are_those_of_the_logs() -> None:
-    table = differences_table(published.results_of("registered"))
-    assert (ROOT / "published" / "registered" / "differences.csv").read_text() == table_csv(table.frame, table.digits)
-
-
-def test_published_experiments_are_small() -> None:
-    assert sum(path.stat().st_size for path in (ROOT / "published").rglob("*")) < 20e6
 
 
 # ---------------------------------------------------------------- the script
@@ -146,11 +142,6 @@ def test_runs_are_counted(pages: ModuleType) -> None:
     assert said.endswith("[published/tiny](../published/tiny)")
 
 
-def test_any_table_of_the_report(pages: ModuleType) -> None:
-    table = (pages.ROOT / "results/tiny/tables/table7.md").read_text()
-    assert shown(pages, "table7 tiny") in table
-
-
 def test_a_picture_holds_the_checksum_of_its_numbers(pages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(pages, "figure tiny learning_curves")
     light, dark = (pages.ROOT / "docs" / f"tiny-learning_curves{end}.svg" for end in ("", "-dark"))
@@ -171,28 +162,6 @@ def test_a_picture_holds_the_checksum_of_its_numbers(pages: ModuleType, capsys: 
     assert pages.main(["--check"]) == 0
 
 
-def test_the_picture_of_clocks_has_the_measured_one(pages: ModuleType) -> None:
-    shown(pages, "figure tiny clock_differences")
-    assert ">measured seconds</text>" in (pages.ROOT / "docs" / "tiny-clock_differences.svg").read_text()
-
-
-def test_an_experiment_that_is_not_published_is_named(pages: ModuleType) -> None:
-    assert shown(pages, "table1 other") == "(The runs of `other` are not published yet.)"
-
-
-def test_the_plan_and_the_tests_of_a_file(pages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(pages, "plan paper").startswith("```\n")
-    (pages.ROOT / "test_a.py").write_text('def test_one_thing(): ...\ndef test_b():\n    """A second\n    thing."""\n')
-    assert shown(pages, "tests test_a.py") == "- one thing\n- A second thing."
-
-
-def test_a_block_within_a_line_stays_there(pages: ModuleType) -> None:
-    (page,) = pages.PAGES
-    page.write_text("SRPO ends <!-- srpo estimate tiny srpo_over_grpo_last -->9.9 points<!-- end --> above GRPO.\n")
-    assert pages.main([]) == 0
-    assert re.fullmatch(r"SRPO ends <!-- \S+ .*? -->[+-]\S+ points<!-- end --> above GRPO.\n", page.read_text())
-
-
 def test_one_wrong_digit_is_found(pages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     shown(pages, "table1 tiny")
     (page,) = pages.PAGES
@@ -204,19 +173,3 @@ def test_one_wrong_digit_is_found(pages: ModuleType, capsys: pytest.CaptureFixtu
     assert "docs/page.md: not current; run python scripts/published.py" in capsys.readouterr().out
     assert pages.main([]) == 0
     assert page.read_text() == text
-
-
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        ("tabel1 tiny", "'tabel1'"),
-        ("figure tiny our_differences", "nothing to draw"),
-        ("claim tiny", "missing 1 required"),
-        ("claim tiny no_claim", "'no_claim'"),
-    ],
-)
-def test_a_wrong_block_is_named(pages: ModuleType, block: str, message: str) -> None:
-    (page,) = pages.PAGES
-    page.write_text(f"<!-- srpo {block} -->\n<!-- end -->\n")
-    with pytest.raises(SystemExit, match=f"page.md: <!-- srpo {block} -->: .*{message}"):
-        pages.main([])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import email
 import importlib.metadata
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,11 +20,8 @@ import yaml
 from packaging.requirements import Requirement
 from paths import ROOT
 
-from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.ground import repository
-from srpo.ground.errors import SrpoError
 from srpo.ground.repository import DATA_FOLDERS
-from srpo.starts import build_model
 from srpo.starts.stored import STORED
 
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 1.2.0\n\n### Added\n\n- A thing.\n\n## 1.1.0\n\n- Older.\n"
@@ -34,20 +30,6 @@ CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 1.2.0\n\n### Added\n\n- A thing.
 def test_notes_are_the_section_of_the_version() -> None:
     assert release.notes("v1.2.0", "1.2.0", CHANGELOG) == "### Added\n\n- A thing.\n"
     assert release.notes("v1.1.0", "1.1.0", CHANGELOG) == "- Older.\n"
-
-
-@pytest.mark.parametrize(
-    ("tag", "version", "changelog", "message"),
-    [
-        ("v1.3.0", "1.2.0", CHANGELOG, "tag v1.2.0"),
-        ("", "1.2.0", CHANGELOG, "the tag is missing"),
-        ("v1.3.0", "1.3.0", CHANGELOG, "nothing below ## 1.3.0"),
-        ("v1.2.0", "1.2.0", CHANGELOG.replace("Unreleased\n", "Unreleased\n\n- New.\n"), "under Unreleased"),
-    ],
-)
-def test_what_does_not_agree_is_refused(tag: str, version: str, changelog: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        release.notes(tag, version, changelog)
 
 
 @pytest.fixture(scope="module")
@@ -133,33 +115,6 @@ def test_the_package_resolves_an_experiment_and_lists_the_tables_of_its_report(i
     assert "table1" in subprocess.run(command, env=environment, capture_output=True, text=True).stdout.split()
 
 
-def test_a_base_model_that_the_package_does_not_hold_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("srpo.starts.stored.STORED", tmp_path / "stored")
-    model = load_experiment(experiment_file("demo")).models["miniature-large"].base_model(1)
-    with pytest.raises(SrpoError, match=r"stored\.1: the installed package has no base models; in a clone run: pip"):
-        build_model(model, tmp_path / "model", {})
-
-
-def test_the_page_on_an_index_has_no_link_into_the_package(metadata: Message) -> None:
-    page = metadata.get_payload()
-    links = re.findall(r"\]\(([^)]*)\)", page)
-    assert "https://example.org/lab/srpo/blob/HEAD/docs/method.md" in links
-    assert "https://example.org/lab/srpo/raw/HEAD/docs/dag.svg" in links
-    assert "https://example.org/lab/srpo/blob/HEAD/LICENSE" in links
-    assert not [link for link in links if "://" not in link]
-    assert "git clone https://example.org/lab/srpo srpo" in page
-
-
-def test_a_package_of_a_repository_without_a_url_has_its_page_without_those_links() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "REPOSITORY"}
-    command = [sys.executable, "setup.py", "--quiet", "--long-description"]
-    page = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "# SRPO, reproduced" in page
-    assert not [link for link in re.findall(r"\]\(([^)#]+)\)", page) if "://" not in link]
-
-
 def test_only_the_job_that_publishes_gets_a_token_of_the_index() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
     jobs = workflow["jobs"]
@@ -170,6 +125,3 @@ def test_only_the_job_that_publishes_gets_a_token_of_the_index() -> None:
     # an expression within a command would run what a tag's name says
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     assert not [command for command in commands if "${{" in command]
-    made = re.search(r"^dist:.*?\n\n", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL)[0]
-    assert "dist/packages" in made
-    assert "dist/notes.md" in made

@@ -473,7 +473,7 @@ class Training(Config):
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
     max_prompt_length: Count = 2048
     max_response_length: Count = 8192
-    # what becomes of a question whose prompt is longer (evaluation/lengths.py)
+    # what becomes of a question whose prompt is longer (training/lengths.py)
     overlong_prompts: Literal["refuse", "leave_out"] = "refuse"
     max_reprompt_len: Count = 10240
     temperature: Temperature = 1.0

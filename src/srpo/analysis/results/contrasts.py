@@ -36,7 +36,7 @@ all benchmarks alike, so there are two estimates of V_runs: with independent ben
 model, the mean over benchmarks. Of three estimates (V with either, and the second alone, because two or three base
 models may vary too little by chance) the largest p-value counts at every level, and so the widest interval.
 
-``bench/coverage.py`` computes the coverage.
+``bench/coverage.csv`` has the coverage.
 """
 
 import math
@@ -180,7 +180,7 @@ def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> list[V
 
     By benchmark: ``variance``, as if base models moved each benchmark independently. By base model: the variance of one
     number per base model, with as many degrees of freedom as base models, minus one. It does not know other questions,
-    so the third variance has it in the place of V_runs. ``bench/coverage.py`` shows why the largest variance, with its
+    so the third variance has it in the place of V_runs. ``bench/coverage.csv`` shows why the largest variance, with its
     own degrees of freedom, would be too small.
 
     Args:

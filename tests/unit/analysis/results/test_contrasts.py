@@ -1,4 +1,4 @@
-"""Intervals over runs and questions hold the truth as often as they say. With more experiments: bench/coverage.py."""
+"""Intervals over runs and questions hold the truth as often as they say. With more experiments: bench/coverage.csv."""
 
 import math
 from dataclasses import replace
