@@ -28,7 +28,7 @@ from srpo.ground.files import read_mapping, read_yaml, write_text
 from srpo.ground.mistakes import hint, validated
 from srpo.ground.repository import CONFIGS, method_files
 from srpo.ground.schema import Config, Count, Title, flattened
-from srpo.questions.rewards import check_truths, is_own
+from srpo.questions.rewards import check_truths, compute_reward, is_own
 from srpo.questions.rows import check_responses, parse_rows, read_file
 
 _log = logging.getLogger(__name__)
@@ -307,17 +307,20 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         return content
     of_every_kind = FilesBenchmark.model_fields.keys() - Files.model_fields.keys() - {"contents"}
     files = validated(Files, {k: v for k, v in content.items() if k not in of_every_kind}, str(path))
-    rows, contents = {}, {}
+    rows, contents, reward = {}, {}, content.get("reward")
     for split, file in (("train", files.train_file), ("test", files.test_file)):
         found = Path(os.path.realpath(path.parent / file.expanduser()))
         data = read_file(found)
         rows[split] = parse_rows(data, str(found), files.columns)
         content = content | {f"{split}_file": str(found)}
         contents[split] = FileContent(sha256=hashlib.sha256(data).hexdigest(), rows=len(rows[split])).model_dump()
-        if reward := content.get("reward"):
+        if reward:
             patience = 1.0 if is_own(reward) else math.inf
             check_truths(reward, {row.where: row.ground_truth for row in rows[split]}, patience)
             check_responses(reward, rows[split], patience)
+    # one that calls the truth right was tried above; one that calls everything right would score 100 untrained
+    if is_own(reward or "") and all(compute_reward(reward, "", row.ground_truth) for row in rows["train"][:20]):
+        raise SrpoError(f"{path}: reward = {reward}: an empty response is right to every question")
     files.columns.check_responses(rows["train"], str(files.train_file))
     train, test = ([str(row.messages) for row in of_split] for of_split in rows.values())
     if both := sum(question in {*train} for question in test):

@@ -153,8 +153,10 @@ def totals(
         spread, weight = group_spread(right, groups)[own], 0.0
         for row in routes.distilled.nonzero().flatten().tolist():
             nats = entropies[row]
-            if nats is None or nats.shape != (lengths[row],):
-                raise ValueError(f"entropies: give one for each of the {int(lengths[row])} tokens of rollout {row}")
+            # NaN, or a log in place of an entropy, would be a weight of every other token
+            if nats is None or nats.shape != (lengths[row],) or not ((nats > -1e-3) & nats.isfinite()).all():
+                what = f"entropies: give {int(lengths[row])} finite ones from 0"
+                raise ValueError(f"{what}, one for each token of rollout {row}")
             of_group = spread[row].expand(len(nats)).to(nats.device) if method.group_weight == "spread" else None
             weight += unscaled_weights(nats, method.entropy_beta, of_group).sum().item()
     return Totals(int(lengths[~routes.dropped].sum()), distilled, weight)
@@ -240,6 +242,8 @@ def loss(
     student = _flat("logits", logits, response_mask, every)
     _check_logits("logits", student)
     ids = _flat("response_ids", response_ids, response_mask, every)
+    if response_mask is not None and ((response_mask != 0) & (response_mask != 1)).any():
+        raise ValueError("response_mask: give 0 and 1; a weight, or -1 of padding, would count as a whole token")
     of_rows = [len(row) for row in response_ids if row is not None]
     lengths = torch.tensor(of_rows) if response_mask is None else response_mask.bool().sum(1).cpu()
 
@@ -362,7 +366,10 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
 
 
 def _rows(rows: Tensor | Sequence[int] | None, rollouts: int) -> Tensor:
-    return torch.arange(rollouts) if rows is None else torch.as_tensor(rows).cpu()
+    own = torch.arange(rollouts) if rows is None else torch.as_tensor(rows).cpu()
+    if len(own.unique()) < len(own):
+        raise ValueError(f"rows = {own.tolist()}: the tokens of a repeated rollout would count twice")
+    return own
 
 
 def _flags(name: str, values: Tensor | Sequence[bool], rollouts: int) -> Tensor:

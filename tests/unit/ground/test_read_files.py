@@ -14,7 +14,8 @@ from srpo.ground.files import parse_yaml, read_bytes
     ("text", "says"),
     [
         ("a: 1\nb: {c: 2}\na: 3\n", "x.yaml: not valid YAML: key a is given twice"),
-        ("? [1]\n: 2", "x.yaml: not valid YAML: while constructing a mapping"),
+        ("steps: 010", "x.yaml: not valid YAML: 010: not decimal"),  # 8 of YAML 1.1
+        ("budget_seconds: {short: 1:30}", "x.yaml: not valid YAML: 1:30: not decimal"),  # 90
     ],
 )
 def test_yaml_that_would_be_read_otherwise_than_it_was_meant_is_refused(text: str, says: str) -> None:

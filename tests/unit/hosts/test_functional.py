@@ -406,3 +406,26 @@ def test_the_students_logits_are_not_the_teachers() -> None:
         with pytest.raises(ValueError, match=r"^teacher_logits equal logits: give the teacher's, whose prompt shows"):
             srpo.loss(world.logits, same, world.ids, MASK, REWARDS, GROUPS)
     srpo.loss(world.logits.log_softmax(-1), world.teacher, world.ids, MASK, REWARDS, GROUPS)
+
+
+def test_padding_is_0_in_a_mask() -> None:
+    """-1 would be a token: the loss of all 64 tokens, not that of the response."""
+    world = World(load_method("grpo"), several_updates=True)
+    values = (world.slow_logits.float(), None, world.ids)
+    more = (REWARDS, GROUPS, "grpo")
+    right, wrong = (srpo.loss(*values, mask, *more, old_log_probs=world.old)[0].item() for mask in (MASK, MASK | True))
+    assert right != pytest.approx(wrong, rel=0.1)
+    with pytest.raises(ValueError, match="response_mask: give 0 and 1"):
+        srpo.loss(*values, 2 * MASK.int() - 1, *more, old_log_probs=world.old)
+
+
+def test_totals_are_of_each_rollout_once_and_of_numbers() -> None:
+    """A repeated row would count its tokens twice; a NaN, or -5 nats, would be the scale of every weight."""
+    nats = [torch.ones(2)] * ROLLOUTS
+    known = srpo.totals([2] * ROLLOUTS, nats, REWARDS, GROUPS)
+    assert (known.tokens, known.scale) == (32, pytest.approx(math.e))
+    with pytest.raises(ValueError, match="the tokens of a repeated rollout would count twice"):
+        srpo.totals([2, 2], nats, REWARDS, GROUPS, rows=[0, 0])
+    for value in (math.nan, -5.0):
+        with pytest.raises(ValueError, match="entropies: give 2 finite ones from 0"):
+            srpo.totals([2] * ROLLOUTS, [torch.full((2,), value)] * ROLLOUTS, REWARDS, GROUPS)
