@@ -60,11 +60,7 @@ class Branch:
             raise ValueError(f"branch {self.name}: distillation needs a divergence and sibling = required")
 
     def check(self, settings: Collection[str]) -> None:
-        """Check what a branch names, before a run needs it; our own functions are not imported for this.
-
-        Raises:
-            ValueError: if a key of a method, another branch or a function is unknown, or takes other arguments.
-        """
+        """Check what a branch names, before a run needs it; our own functions are not imported for this."""
         for key, known in (("settings", settings), ("excludes", BRANCHES)):
             for name in {*getattr(self, key)} - {*known}:
                 raise ValueError(f"branch {self.name}: {key} = {name}: unknown")
@@ -100,11 +96,7 @@ BRANCHES: dict[str, Branch] = {}
 
 
 def register(branch: Branch) -> Branch:
-    """Make a branch known under its name.
-
-    Raises:
-        ValueError: if another branch has this name.
-    """
+    """Make a branch known under its name."""
     if BRANCHES.setdefault(branch.name, branch) is not branch:
         raise ValueError(f"branch {branch.name}: already registered")
     return branch

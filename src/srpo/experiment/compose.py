@@ -86,14 +86,6 @@ def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIGS, 
     were inherited; ``null`` takes none. ``overrides`` in the file changes hyperparameters of a method for this
     experiment only. Methods that extend this one have both, but for the keys that their own files give.
     A mapping that :meth:`Experiment.model_dump` made is already resolved and loads as it is.
-
-    Args:
-        source: the file, or its content.
-        config_root: the folder of experiments, methods, models and benchmarks.
-        where: the name of ``source`` in messages; by default its path.
-
-    Raises:
-        SrpoError: on unknown keys or names, missing keys or impossible values, with one line for each.
     """
     from_files = where is not None or isinstance(source, Path)
     where = where or (str(source) if isinstance(source, Path) else "experiment")

@@ -25,9 +25,6 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
     """The trials of a finished search with their scores, the best of each method, and the search's cost.
 
     Of equal scores the first in the experiment's order is the best.
-
-    Raises:
-        SrpoError: if the experiment is no search, a run has not finished, or a budget was too short for a validation.
     """
     if not experiment.is_search:
         raise SrpoError(f"experiment {experiment.name} is no search: it has no variants.held_out_questions")

@@ -76,9 +76,6 @@ def import_optional(module: str, requirements: str) -> ModuleType:
 
     Args:
         requirements: the file that pins the package and those that it needs and ``envs/embedded.txt`` has not.
-
-    Raises:
-        SrpoError: if the package or one that it needs is missing. The message has the install command.
     """
     try:
         return importlib.import_module(module)

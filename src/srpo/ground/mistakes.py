@@ -14,11 +14,7 @@ Model = TypeVar("Model", bound=Config)
 
 
 def validated(model: type[Model], raw: Any, where: str) -> Model:
-    """``raw`` as a ``model``.
-
-    Raises:
-        SrpoError: with one line for each mistake.
-    """
+    """``raw`` as a ``model``."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -43,11 +39,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def resolve_own(name: str) -> Any:
-    """A module of the user's, or what it has: ``module`` or ``module:function``.
-
-    Raises:
-        ValueError: if it cannot be imported. It may fail in any way, and exit.
-    """
+    """A module of the user's, or what it has: ``module`` or ``module:function``."""
     try:
         return pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:

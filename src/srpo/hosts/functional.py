@@ -36,9 +36,6 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     """A method of ``configs/methods``, with the paper's hyperparameters (tables 3 and 7) except for ``changes``.
 
     A change of a routing table needs only the cases that differ: ``routing={"wrong_with_sibling": "grpo"}``.
-
-    Raises:
-        ValueError: if there is no such method or setting, or a change is impossible.
     """
     files = method_files()
     if name not in files:
@@ -349,9 +346,6 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
 
     Returns:
         Float32 [rollouts] rewards, and int64 [rollouts] the number of each rollout's group.
-
-    Raises:
-        ValueError: if they are not one finite number and one id for each rollout.
     """
     numbers = torch.as_tensor(rewards).detach().float().cpu()
     if not isinstance(groups, Tensor) or groups.dtype != torch.int64:
@@ -423,11 +417,7 @@ def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:
 
 
 def _check_logits(name: str, values: Tensor) -> None:
-    """Check that the first ones are not probabilities: by softmax once more, all tokens would be almost equally likely.
-
-    Args:
-        values: [tokens, vocabulary].
-    """
+    """Check that the first ones are not probabilities: by softmax once more, all tokens would be almost equally likely."""
     first = values[:8].detach().float()
     if len(first) and (first >= 0).all() and ((first.sum(-1) - 1).abs() < 0.01).all():
         raise ValueError(f"{name} are probabilities: give logits, or log-probs")

@@ -42,9 +42,6 @@ def routed_advantages(
         rewards, groups, correct: as in :func:`srpo.route`; verl's ``uid`` are groups.
         old_log_probs: [rollouts, tokens] of the sampled tokens, from the trainer before the update.
         teacher_log_probs: likewise from the self-teacher, whose prompt shows the sibling that ``srpo.route`` chooses.
-
-    Raises:
-        ValueError: as :func:`srpo.route`; if log-probs are not of these rollouts, or not of the same tokens.
     """
     distilled = route(rewards, groups, METHOD, correct=correct).uses_teacher
     _check_alike(len(distilled), old_log_probs=old_log_probs, teacher_log_probs=teacher_log_probs)

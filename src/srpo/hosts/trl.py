@@ -74,10 +74,6 @@ class SRPOConfig(SDPOConfig):
 
     ``method`` is a name or a ``Method``, such as ``srpo.load_method("srpo", entropy_beta=0.5)``. None is the method's
     own value. Without ``success_reward_threshold`` a rollout's reward must be 1 or 0.
-
-    Raises:
-        ValueError: if a field of :data:`OF_THE_METHOD` is changed, the method is one that TRL's trainer cannot run, or
-            a value leaves nothing to learn from.
     """
 
     method: str = field(default="srpo", metadata={"help": "A method of srpo: srpo, sdpo, grpo, rlsd, ..."})

@@ -18,7 +18,6 @@ def write_weights(folder: Path, tensors: dict[str, Tensor], config: PretrainedCo
     Args:
         folder: may hold ``generation_config.json``, which is kept.
         tensors: by the model's parameter names, on the CPU; of tied ones the second is removed.
-        config: the model's.
     """
     config = deepcopy(config)
     vars(config).pop("attn_implementation", None)  # verl sets it beside transformers' own, which is not saved

@@ -24,11 +24,7 @@ class KeptLogProbs:
         self._kept: dict[str, dict[int, Tensor]] = {}
 
     def keep(self, data: TensorDict, output: TensorDict) -> None:
-        """Take what stays here out of the output of a pass, and forget what an earlier step left.
-
-        Args:
-            data: the batch of the pass.
-        """
+        """Take what stays here out of the output of a pass, and forget what an earlier step left."""
         self._forget_other_steps(data)
         for name in [name for name in KEPT if name in output]:
             flat, found = output.pop(name), self._kept.setdefault(name, {})
@@ -41,9 +37,6 @@ class KeptLogProbs:
 
         Args:
             fillers: give rows without rollouts, which have one token, ids of the teacher's pass.
-
-        Raises:
-            RuntimeError: if this rank has kept nothing of the kind of a rollout.
         """
         self._forget_other_steps(data)
         kept, by_row = self.of(name), kept_lengths(data)

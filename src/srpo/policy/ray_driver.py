@@ -97,11 +97,7 @@ def start(spec: RunSpec, model: Path) -> Iterator[RayPolicy]:
 
 
 def check_device_names(execution: Execution) -> None:
-    """Check that GPUs are named by numbers, which SGLang needs.
-
-    Raises:
-        SrpoError: for UUIDs and names of parts of GPUs.
-    """
+    """Check that GPUs are named by numbers, which SGLang needs."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     by_number = all(part.strip().isdigit() for part in named.split(",") if part.strip())
     if execution.rollout_engine == "sglang" and not by_number:

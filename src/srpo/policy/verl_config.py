@@ -50,11 +50,7 @@ ROOM_FOR_GRAPHS = 48e9
 
 
 def check_packages(execution: Execution) -> None:
-    """Check that the packages that an experiment needs are installed.
-
-    Raises:
-        SrpoError: naming the key and what to do.
-    """
+    """Check that the packages that an experiment needs are installed."""
     for key, value, package in (
         ("attention", "flash_attention_2", "flash_attn"),
         ("rollout_engine", "sglang", "sglang"),
@@ -64,22 +60,13 @@ def check_packages(execution: Execution) -> None:
 
 
 def check_overrides(experiment: Experiment) -> None:
-    """Check ``execution.verl_overrides`` of an experiment, without its models.
-
-    Raises:
-        SrpoError: as :func:`compose_verl_config`.
-    """
+    """Check ``execution.verl_overrides`` of an experiment, without its models."""
     for run in experiment.runs()[:1]:
         compose_verl_config(experiment.run(run), Path("model"))
 
 
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
-    """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it.
-
-    Raises:
-        SrpoError: if ``execution.verl_overrides`` has a key that the experiment sets, that verl does not take, or that
-            does not go with one GPU.
-    """
+    """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it."""
     ours = _overrides(spec, model_path)
     chosen = {".".join(_path(key)): value for key, value in spec.execution.verl_overrides.items()}
     ours = [(key, value) for key, value in ours if ".".join(_path(key)) not in {*_FREE} & chosen.keys()]

@@ -77,9 +77,6 @@ def find_reward(kind: str) -> Reward:
 
     Args:
         kind: a key of :data:`REWARDS`, or ``module:function``, a function of a response and its ground truth.
-
-    Raises:
-        SrpoError: if there is none, or the function cannot be imported or called.
     """
     if kind in REWARDS:
         return REWARDS[kind]
@@ -108,17 +105,11 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     """Score a response.
 
     Args:
-        kind: as :func:`find_reward` takes it.
-        response: what the model wrote; any text.
         ground_truth: the answer; for tool use a JSON list of ``{"Action", "Action_Input"}``; for reasoning-gym its
             entry in JSON.
 
     Returns:
         1.0 if right, otherwise 0.0, whatever the response and the truth are.
-
-    Raises:
-        SrpoError: if there is no such kind, the response or the truth is no text, or the function fails or gives
-            something else.
     """
     return _score(kind, response, ground_truth)[0]
 
@@ -175,12 +166,7 @@ def shortest_answer(kind: str, ground_truth: str) -> str | None:
 
 
 def in_format(kind: str, response: str) -> bool | None:
-    """Whether a response has an answer that the reward can read, right or wrong; None if the reward does not tell.
-
-    Args:
-        kind: as :func:`find_reward` takes it.
-        response: what the model wrote; any text.
-    """
+    """Whether a response has an answer that the reward can read, right or wrong; None if the reward does not tell."""
     has_format = find_reward(kind).has_format
     if has_format is None:
         return None
@@ -191,15 +177,7 @@ def in_format(kind: str, response: str) -> bool | None:
 
 
 def check_truths(kind: str, truths: Mapping[str, str], patience: float = float("inf")) -> None:
-    """Check that rewards of this kind can be computed with these ground truths.
-
-    Args:
-        truths: by where they stand, for messages.
-        patience: seconds after which no more are tried.
-
-    Raises:
-        SrpoError: naming the ground truth that cannot be used, or the error of the reward function.
-    """
+    """Check that rewards of this kind can be computed with these ground truths."""
     for where, truth in within(patience, truths.items()):
         compute_reward(kind, truth, truth)
         try:
@@ -235,11 +213,7 @@ def most_frequent_answer(kind: str, ground_truths: Iterable[str]) -> float:
 
 
 def render_tool_calls(ground_truth: str) -> str:
-    """Write a tool-use truth as a response with exactly its calls.
-
-    Raises:
-        ValueError: if it is not a JSON list of ``{"Action", "Action_Input"}``.
-    """
+    """Write a tool-use truth as a response with exactly its calls."""
     calls = _read_truth(ground_truth)
     return "\n".join(f"Action: {name}\nAction Input: {json.dumps(arguments)}" for name, arguments in calls)
 

@@ -42,32 +42,20 @@ class Columns(Config):
         return self
 
     def check(self, found: Collection[str], where: str) -> None:
-        """Check that data have the columns.
-
-        Raises:
-            SrpoError: naming the missing column and the columns of the data.
-        """
+        """Check that data have the columns."""
         needed = [self.prompt, self.answer, *({self.system} - {"system"})]
         if missing := [column for column in needed if column not in found]:
             raise SrpoError(f"{where}: no column {missing[0]}; there is {', '.join(found) or 'none'}")
 
     def check_responses(self, train: Sequence[Row], where: str) -> None:
-        """Check that a row has a response, if its column has another name.
-
-        Raises:
-            SrpoError: naming the column and the columns that are not read.
-        """
+        """Check that a row has a response, if its column has another name."""
         if self.response != "response" and not any(row.response for row in train):
             unread = ", ".join(sorted({column for row in train for column in row.unread})) or "none"
             what = f"{where}: columns.response = {self.response}: no row has a text in it"
             raise SrpoError(f"{what}; columns that are not read: {unread}")
 
     def row(self, record: Mapping[str, Any], where: str) -> Row:
-        """A record as a question.
-
-        Raises:
-            SrpoError: if a column is missing or is not text.
-        """
+        """A record as a question."""
         self.check(record, where)
         prompt, answer = record[self.prompt], record[self.answer]
         system, response = record.get(self.system), record.get(self.response)
@@ -103,11 +91,7 @@ class Row:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file of questions.
-
-    Raises:
-        SrpoError: if it cannot be read, is compressed, an Excel file or a pointer of Git LFS.
-    """
+    """Read a file of questions."""
     content = read_bytes(path)
     if is_lfs_pointer(content):
         raise SrpoError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull in the repository")
@@ -119,15 +103,7 @@ def read_file(path: Path) -> bytes:
 
 
 def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> list[Row]:
-    """The questions of a file: parquet if it begins like one, otherwise JSON lines; empty lines do not count.
-
-    Args:
-        where: the file's name in messages.
-        columns: default: the names of :class:`Columns`.
-
-    Raises:
-        SrpoError: naming the row, if one is no question; if there is none.
-    """
+    """The questions of a file: parquet if it begins like one, otherwise JSON lines; empty lines do not count."""
     columns = columns or Columns()
     records = _parquet(content, where, columns) if content.startswith(_PARQUET) else _json_lines(content, where)
     rows = [columns.row(record, f"{where}:{number}") for number, record in records]
@@ -137,14 +113,7 @@ def parse_rows(content: bytes, where: str, columns: Columns | None = None) -> li
 
 
 def check_responses(reward: str, rows: Sequence[Row], patience: float = float("inf")) -> None:
-    """Check that the responses, which a warm start learns, are right.
-
-    Args:
-        patience: seconds after which no more are tried.
-
-    Raises:
-        SrpoError: naming a response that is not, or the error of the reward function.
-    """
+    """Check that the responses, which a warm start learns, are right."""
     for row in within(patience, [row for row in rows if row.response is not None]):
         if not compute_reward(reward, row.response or "", row.ground_truth):
             what = f"{row.where}: response = {row.response!r:.80}"

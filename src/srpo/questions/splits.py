@@ -42,11 +42,7 @@ def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> 
 
 
 def read_split(path: Path) -> list[Question]:
-    """Read a split that :func:`write_split` wrote.
-
-    Raises:
-        SrpoError: if the file is missing, is no such parquet file or has no rows.
-    """
+    """Read a split that :func:`write_split` wrote."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -206,9 +206,6 @@ class EmbeddedEngine:
         max_batch: maximum number of rows decoded at once. A batch decodes until its longest response ends, so few large
             batches were faster than many small ones (measured on a miniature).
         memory_bytes: bound on the rows' key-value cache and logits; at least one row is decoded.
-
-    Raises:
-        SrpoError: if the configuration needs something that is not implemented, or the processor has no bfloat16.
     """
 
     def __init__(
@@ -254,11 +251,7 @@ class EmbeddedEngine:
 
     @classmethod
     def from_pretrained(cls, path: Path | str, precision: Precision = "float32") -> EmbeddedEngine:
-        """Load a directory in Hugging Face format: ``config.json`` and safetensors, no code.
-
-        Raises:
-            SrpoError: if a file is missing, the engine cannot run the model, or the processor has no bfloat16.
-        """
+        """Load a directory in Hugging Face format: ``config.json`` and safetensors, no code."""
         path = Path(path)
         config = read_json(path / "config.json")
         files = sorted(path.glob("*.safetensors"))
@@ -280,9 +273,6 @@ class EmbeddedEngine:
         """Copy in a full set of weights, converted to the engine's precision.
 
         ``lm_head.weight`` may be absent, and is ignored, when the embeddings are tied.
-
-        Raises:
-            SrpoError: on a missing, unexpected or mis-shaped tensor; the weights are then unchanged.
         """
         tensors = dict(named_tensors)
         if self._shape.tie_word_embeddings:
@@ -307,12 +297,7 @@ class EmbeddedEngine:
     def generate(
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
     ) -> list[list[Completion]]:
-        """Sample ``len(seeds[i])`` responses to prompt ``i``.
-
-        Raises:
-            SrpoError: on an empty prompt, one that with ``max_new_tokens`` exceeds the model's positions, or
-                logits that are not finite.
-        """
+        """Sample ``len(seeds[i])`` responses to prompt ``i``."""
         if not self._loaded:
             raise RuntimeError("update_weights must come before generate")
         self._check_lengths(prompt_ids, params.max_new_tokens)

@@ -24,11 +24,7 @@ class ServersFailed(Exception):
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample.
-
-    Raises:
-        SrpoError: on a temperature, length or ``top_p`` outside its range.
-    """
+    """How to sample."""
 
     temperature: float
     max_new_tokens: int

@@ -103,11 +103,7 @@ def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def stop_token_ids(checkpoint: Path) -> frozenset[int]:
-    """The token ids that end a response in SGLang, from ``config.json`` and ``generation_config.json``.
-
-    Raises:
-        SrpoError: if ``config.json`` cannot be read or there is no such token.
-    """
+    """The token ids that end a response in SGLang, from ``config.json`` and ``generation_config.json``."""
     stops: set[int] = set()
     for name in ("config.json", "generation_config.json"):
         path = checkpoint / name
@@ -121,11 +117,7 @@ def stop_token_ids(checkpoint: Path) -> frozenset[int]:
 
 
 def vocabulary_size(checkpoint: Path) -> int:
-    """``vocab_size`` of ``config.json``.
-
-    Raises:
-        SrpoError: if there is none.
-    """
+    """``vocab_size`` of ``config.json``."""
     path = checkpoint / "config.json"
     size = read_json(path).get("vocab_size")
     if not isinstance(size, int) or size < 1:
@@ -137,9 +129,6 @@ def check_token_ids(prompt_ids: Sequence[Sequence[int]], vocabulary: int) -> Non
     """Check that prompts have only tokens of the model's vocabulary.
 
     SGLang 0.5.12 does not check: another token crashes its scheduler, or is read from the padding of its embedding.
-
-    Raises:
-        SrpoError: naming the first prompt that is empty or has another token.
     """
     for number, prompt in enumerate(prompt_ids):
         if not prompt:
@@ -177,8 +166,6 @@ def read_completion(answer: Any, max_new_tokens: int, stops: Collection[int]) ->
     """Read the sample from an answer of ``/generate``, with or without the stop token in its ``output_ids``.
 
     Args:
-        answer: the decoded JSON.
-        max_new_tokens: what the request allowed.
         stops: the tokens that end a response. SGLang looks at the length first: if the last token
             that is allowed is a stop token, it says that the response was cut off.
 

@@ -52,15 +52,6 @@ class SGLangServer:
     """A :class:`~srpo.rollout.interface.RolloutEngine` that owns an SGLang server.
 
     ``with SGLangServer(checkpoint, log, ServerOptions(context_length=10240)) as engine: engine.generate(...)``
-
-    Args:
-        checkpoint: folder in Hugging Face format; no tokenizer is needed in it.
-        log: file to which the server's output is appended.
-        options: how the server runs.
-        command: what starts the server, before its arguments.
-
-    Raises:
-        SrpoError: if the checkpoint names no end-of-sequence token or no vocabulary size.
     """
 
     def __init__(self, checkpoint: Path, log: Path, options: ServerOptions, command: Sequence[str] = COMMAND) -> None:
@@ -73,11 +64,7 @@ class SGLangServer:
         self.server: ServerProcess | None = None
 
     def __enter__(self) -> Self:
-        """Start the server and wait until it is healthy.
-
-        Raises:
-            SrpoError: if the server ends, or is not healthy in time.
-        """
+        """Start the server and wait until it is healthy."""
         self.server = ServerProcess(self._checkpoint, self._log, self.options, self.command)
         return self
 
@@ -89,13 +76,7 @@ class SGLangServer:
     def generate(
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
     ) -> list[list[Completion]]:
-        """Sample ``len(seeds[i])`` responses to prompt ``i``.
-
-        Raises:
-            SrpoError: on a prompt that is empty, has a token outside of the vocabulary or with ``max_new_tokens``
-                exceeds the context; a seed beyond 64 bits; a refused request; a sample that stays incomplete; a
-                server that has failed.
-        """
+        """Sample ``len(seeds[i])`` responses to prompt ``i``."""
         if self.server is None:
             raise RuntimeError("generate is for inside the with block")
         self._check(prompt_ids, params.max_new_tokens, seeds)
@@ -129,11 +110,7 @@ class SGLangServer:
         params: SamplingParams,
         completions: dict[_Place, Completion],
     ) -> None:
-        """Add samples to ``completions`` as they arrive; the first failure cancels the other requests.
-
-        Raises:
-            SrpoError: see :meth:`generate`.
-        """
+        """Add samples to ``completions`` as they arrive; the first failure cancels the other requests."""
         in_flight = min(len(requests), self.options.concurrency * self.options.data_parallel)
         free = asyncio.Semaphore(_connections(in_flight))
 

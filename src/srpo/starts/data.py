@@ -36,9 +36,6 @@ def build_split(
     Args:
         mirror: a local copy of the source repository; None fetches.
         cache: where fetched files are kept; the user's cache folder if None.
-
-    Raises:
-        SrpoError: if the split cannot be read or fetched, or is not the one the configuration describes.
     """
     source: SplitName = "train" if benchmark.held_out_questions else split
     if isinstance(benchmark, MiniatureBenchmark):

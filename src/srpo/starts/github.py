@@ -18,11 +18,7 @@ _TIMEOUT_SECONDS = 60
 
 
 def load_rows(source: Source, file: SourceFile, mirror: Path | None, cache: Path) -> list[Row]:
-    """Fetch and parse one file of a source.
-
-    Raises:
-        SrpoError: as :func:`fetch_source_file`; if a row cannot be parsed; if the number of rows is wrong.
-    """
+    """Fetch and parse one file of a source."""
     rows = parse_rows(fetch_source_file(source, file, mirror, cache), file.path)
     if len(rows) != file.rows:
         raise SrpoError(f"{file.path}: {len(rows)} rows found, {file.rows} expected")
@@ -35,9 +31,6 @@ def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cac
     Args:
         mirror: a folder laid out like the repository.
         cache: a folder for downloads; one file per repository, commit and path.
-
-    Raises:
-        SrpoError: if the file cannot be read or downloaded, or its git blob id is not the expected one.
     """
     if mirror is not None:
         return _verified(read_bytes(mirror / file.path), file, str(mirror / file.path))

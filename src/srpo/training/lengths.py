@@ -49,11 +49,6 @@ def check_lengths(
         tokenizer: of the model that will read the questions. None, before there is one: words are counted instead of
             tokens, so that what is too long for any tokenizer is found; a word is a token or more.
         split: what to call the questions in a message.
-
-    Raises:
-        SrpoError: if a prompt is longer than ``training.max_prompt_length`` and the policy is ``refuse``; if too few
-            questions are left for a batch, no right response fits into ``training.max_response_length``, or a prompt
-            that shows a solution does not fit into ``training.max_reprompt_len``.
     """
 
     def count(texts: Sequence[str]) -> list[int]:

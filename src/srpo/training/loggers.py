@@ -21,9 +21,6 @@ def copy_runs(folder: Path, logger: str) -> Iterator[str]:
 
     Yields:
         The name of each run, once it is copied.
-
-    Raises:
-        SrpoError: if verl has no such logger, its package is missing, or there is no run.
     """
     from verl.utils.tracking import Tracking
 

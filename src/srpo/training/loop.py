@@ -86,13 +86,7 @@ class Run:
         self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # measured, the last ones
 
     def train(self, interruption: Interruption) -> None:
-        """Take steps from the newest checkpoint to the last budget; validate and save when it is due.
-
-        Raises:
-            Interrupted: if the next part might not finish in time; the run is saved.
-            ServersFailed: if rollout servers failed.
-            SrpoError: see :func:`train`.
-        """
+        """Take steps from the newest checkpoint to the last budget; validate and save when it is due."""
         self.resume()
         with tqdm(total=round(self.horizon, 2), unit="s", desc=self.spec.id.path, disable=None) as progress:
             while True:
@@ -288,11 +282,7 @@ class Run:
         checkpoints.prune(self.folder, {v["step"] for chosen in best for v in chosen if v}, complete)
 
     def resume(self) -> None:
-        """Load the newest complete checkpoint; without one, start with empty logs.
-
-        Raises:
-            SrpoError: if no checkpoint can be loaded, or the log lacks steps that the checkpoint has.
-        """
+        """Load the newest complete checkpoint; without one, start with empty logs."""
         if state := checkpoints.load_newest(self.folder, self._load_checkpoint):
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
             self.saved_step, self.seconds_of = self.step, state["seconds_of"]
@@ -389,16 +379,8 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
     """Train a run until its last budget, from its newest checkpoint if there is one, and write its summary.
 
     Args:
-        spec: the run.
-        layout: where its data, base model and results are.
         code: hashes of one's own code that the run names.
         stop_at: seconds since the epoch by which to stop with a checkpoint, if the run is not done before.
-
-    Raises:
-        Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
-        SrpoError: if another process trains the run, its folder has a run of another origin, the disk has no room for
-            a checkpoint, no checkpoint can be loaded or written, memory runs out, no update of several steps in a row
-            was finite, or rollout servers failed repeatedly.
     """
     name, folder = spec.id.path, layout.run(spec.id)
     interruption = Interruption(stop_at)

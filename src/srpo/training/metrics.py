@@ -29,11 +29,7 @@ LOGGED_CHARACTERS = 1000
 def step_metrics(
     method: Method, number: int, batch: Batch, filtered: dict[str, float], questions_per_batch: int
 ) -> dict[str, float]:
-    """What is known of a step before its passes.
-
-    Args:
-        filtered: :func:`filter_metrics`, of a method that drops groups.
-    """
+    """What is known of a step before its passes."""
     metrics = rollout_metrics(method, batch.rollouts, batch.routes) | response_metrics(batch.rollouts) | filtered
     if method.at(number).routing.distils:
         mini_batches = questions_per_batch // method.mini_batch_questions
