@@ -31,7 +31,7 @@ from srpo.experiment.memory import shape_of
 from srpo.ground.repository import CONFIGS
 from srpo.policy import platform as _platform  # noqa: F401  verl was imported before it could find it
 from srpo.policy.batches import jagged
-from srpo.policy.kept_log_probs import KeptLogProbs
+from srpo.policy.worker import KeptLogProbs
 from srpo.training.batch import Batch
 from srpo.training.step import Step
 

@@ -417,7 +417,7 @@ def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:
 
 
 def _check_logits(name: str, values: Tensor) -> None:
-    """Check that the first ones are not probabilities: by softmax once more, all tokens would be almost equally likely."""
+    """Check that the first [tokens, vocabulary] are no probabilities: another softmax would make them almost equal."""
     first = values[:8].detach().float()
     if len(first) and (first >= 0).all() and ((first.sum(-1) - 1).abs() < 0.01).all():
         raise ValueError(f"{name} are probabilities: give logits, or log-probs")

@@ -87,7 +87,7 @@ def sequence_batch(
 
 
 def kept_entry(rollouts: Collection[int], kept: Collection[int]) -> Entries:
-    """The entry of a batch that names the rollouts of which something stays on the worker (``kept_log_probs.py``).
+    """The entry of a batch that names the rollouts of which something stays on the worker (``worker.py``).
 
     Args:
         kept: rollouts of which this pass keeps something, or reads what an earlier pass has kept.

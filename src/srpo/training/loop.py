@@ -35,8 +35,7 @@ from srpo.ground.files import (
 from srpo.ground.imports import gc_paused
 from srpo.ground.layout import WEIGHTS, Layout, RunFiles
 from srpo.ground.machine import host_memory_gb
-from srpo.policy.interface import Policy
-from srpo.policy.outputs import DEVICE_FLOPS
+from srpo.policy.interface import DEVICE_FLOPS, Policy
 from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import ServersFailed
 from srpo.starts.resolve import check_weights
@@ -126,8 +125,7 @@ class Run:
     @property
     def selects_this_step(self) -> bool:
         """Whether this step has the best validation of a budget, so that its weights will be evaluated."""
-        best = best_of_budgets(self.validations, self.training.budget_seconds).values()
-        return any(validation and validation["step"] == self.step for validation in best)
+        return self.step in self._selected(self.validations)
 
     @property
     def checkpoint_is_due(self) -> bool:
@@ -273,13 +271,21 @@ class Run:
             logger.warning("%s: step %d could not be saved: %s", self.spec.id.path, self.step, failure)
 
     def _prune(self) -> None:
-        complete = 1 if self.finished else 2
-        # keep what a budget would select after resuming from each kept checkpoint, which truncates the log at its step
-        steps = [state.get("step", 0) for _, state in checkpoints.resumable(self.folder)[:complete]]
-        pasts = [[v for v in self.validations if v["step"] <= step] for step in steps]
-        pasts += [[v for v in past if v["step"] % self.training.validate_every == 0] for past in pasts]
-        best = [best_of_budgets(past, self.training.budget_seconds).values() for past in (*pasts, self.validations)]
-        checkpoints.prune(self.folder, {v["step"] for chosen in best for v in chosen if v}, complete)
+        """Keep the newest complete checkpoints, and the weights that a budget selects now or could select on resuming.
+
+        Resuming truncates the validations at the checkpoint's step, and may drop those that were not on time.
+        """
+        complete, selected = 1 if self.finished else 2, self._selected(self.validations)
+        for _, state in checkpoints.resumable(self.folder)[:complete]:
+            past = [validation for validation in self.validations if validation["step"] <= state.get("step", 0)]
+            on_time = [validation for validation in past if validation["step"] % self.training.validate_every == 0]
+            selected |= self._selected(past) | self._selected(on_time)
+        checkpoints.prune(self.folder, selected, complete)
+
+    def _selected(self, validations: list[dict[str, Any]]) -> set[int]:
+        """The steps that the budgets select if these are the run's validations."""
+        best = best_of_budgets(validations, self.training.budget_seconds).values()
+        return {validation["step"] for validation in best if validation}
 
     def resume(self) -> None:
         """Load the newest complete checkpoint; without one, start with empty logs."""

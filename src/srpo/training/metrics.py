@@ -121,7 +121,7 @@ def distillation_metrics(routes: Routes, batches: Sequence[Sequence[int]], mini_
 def teacher_metrics(targets: Mapping[int, Targets], teacher: TeacherLogProbs) -> dict[str, float]:
     """What is known of the teacher before the update: its entropy, the weights, and how often it would copy.
 
-    All other metrics of tokens are ratios of the loss's sums (:func:`srpo.policy.outputs.update_metrics`).
+    All other metrics of tokens are ratios of the loss's sums (:func:`srpo.policy.interface.update_metrics`).
     """
     metrics = {}
     if teacher.entropy:

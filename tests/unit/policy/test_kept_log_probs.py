@@ -14,8 +14,8 @@ from torch import Tensor
 
 from srpo.algorithm.targets import Targets
 from srpo.policy.batches import NOT_KEPT, jagged, kept_entry, sequence_batch
-from srpo.policy.kept_log_probs import KEPT, KeptLogProbs
 from srpo.policy.placement import RowOrder
+from srpo.policy.worker import KEPT, KeptLogProbs
 
 LENGTHS = {0: 2, 1: 3, 2: 1, 3: 2}
 """Response tokens of four rollouts; nothing of rollout 3 is ever kept."""

@@ -31,7 +31,6 @@ from srpo.ground.machine import gpu_memory
 from srpo.ground.repository import CONFIGS
 from srpo.policy import verl_config
 from srpo.policy.batches import jagged, pack_targets
-from srpo.policy.loss import srpo_loss
 from srpo.policy.placement import assign_ranks, order_rows
 from srpo.policy.verl_config import (
     RUNNING_SAMPLES,
@@ -39,7 +38,7 @@ from srpo.policy.verl_config import (
     compose_verl_config,
     samples_per_server,
 )
-from srpo.policy.worker import COLLECTIVE_SECONDS
+from srpo.policy.worker import COLLECTIVE_SECONDS, srpo_loss
 from srpo.starts.make_tokenizer import symbol_tokenizer
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
