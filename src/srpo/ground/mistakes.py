@@ -1,8 +1,6 @@
 """What a mistake in typed YAML says: pydantic's words, one line for each, with the file and the key."""
 
-import difflib
 import pkgutil
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -30,12 +28,6 @@ def lines_of(error: ValidationError) -> list[str]:
         said = "unknown key" if each["type"] == "extra_forbidden" else each["msg"].removeprefix("Value error, ")
         lines.append(": ".join(filter(None, [key + given, said])))
     return lines
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that was probably meant."""
-    near = difflib.get_close_matches(name, [*known], n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def resolve_own(name: str) -> Any:

@@ -62,8 +62,6 @@ class KeptLogProbs:
         """
         self._forget_other_steps(data)
         kept, by_row = self.of(name), kept_lengths(data)
-        if lost := {rollout for lengths in by_row for rollout in lengths} - kept.keys():
-            raise RuntimeError(f"step {self._step}: this rank has no {name} of rollouts {sorted(lost)}")
         rows = [[kept[rollout] for rollout in lengths] for lengths in by_row]
         if fillers:
             rollout, length = next((item for lengths in by_row for item in lengths.items()), (None, 1))

@@ -59,18 +59,10 @@ def teacher_messages(messages: Messages, solution: str | None, feedback: str | N
         solution: a correct response, such as a sibling's; None to show none, if there is feedback.
         feedback: what the reward function says of the student's own, wrong response; None to show none.
     """
-    for name, given in (("solution", solution), ("feedback", feedback)):
-        if given is not None and not (isinstance(given, str) and given.strip()):
-            whose = "response" if name == "solution" else "reward function"
-            raise ValueError(f"{name} = {given!r:.80}: give the {whose}'s text, or None")
     if solution is None and feedback is None:
         raise ValueError("solution and feedback are None: give one; a teacher without them reads the question as it is")
-    whole = isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)
-    last = messages[-1] if whole else {}
-    content = last.get("content") if last.get("role") not in (None, "assistant", "system") else None
-    if not isinstance(content, str) or not content.strip():
-        what = repr(messages)[:80]
-        raise ValueError(f"{what}: give chat messages, the last a user's with text as its content")
+    if (role := messages[-1]["role"]) in ("assistant", "system"):
+        raise ValueError(f"the last message is of the role {role}: give the question last, to which the text is added")
     return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -255,18 +254,12 @@ class EmbeddedEngine:
         path = Path(path)
         config = read_json(path / "config.json")
         files = sorted(path.glob("*.safetensors"))
-        if not files:
-            raise SrpoError(f"{path}: no *.safetensors in it")
         eos = config.get("eos_token_id")
         if not isinstance(eos, int):
             raise SrpoError(f"{path / 'config.json'}: eos_token_id = {eos!r}: one token id is needed")
         pad = config.get("pad_token_id")
         engine = cls(config, eos, eos if pad is None else pad, precision)
-        try:
-            tensors = {name: tensor for file in files for name, tensor in load_file(file).items()}
-        except (OSError, SafetensorError) as error:
-            raise SrpoError(f"{path}: its weights cannot be read ({error}); make this checkpoint again") from error
-        engine.update_weights(tensors.items())
+        engine.update_weights(item for file in files for item in load_file(file).items())
         return engine
 
     def update_weights(self, named_tensors: Iterable[tuple[str, Tensor]]) -> None:

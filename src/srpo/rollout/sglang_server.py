@@ -21,7 +21,6 @@ from srpo.rollout import sglang_process
 from srpo.rollout.interface import Completion, SamplingParams
 from srpo.rollout.sglang_process import COMMAND, ServerProcess
 from srpo.rollout.sglang_protocol import (
-    SEEDS,
     ServerOptions,
     check_token_ids,
     generate_request,
@@ -77,9 +76,7 @@ class SGLangServer:
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
     ) -> list[list[Completion]]:
         """Sample ``len(seeds[i])`` responses to prompt ``i``."""
-        if self.server is None:
-            raise RuntimeError("generate is for inside the with block")
-        self._check(prompt_ids, params.max_new_tokens, seeds)
+        self._check(prompt_ids, params.max_new_tokens)
         requests = {
             (i, j): (prompt, seed)
             for i, (prompt, own) in enumerate(zip(prompt_ids, seeds, strict=True))
@@ -90,7 +87,7 @@ class SGLangServer:
             asyncio.run(self._sample_all(requests, params, completions))
         return [[completions[i, j] for j in range(len(own))] for i, own in enumerate(seeds)]
 
-    def _check(self, prompt_ids: list[list[int]], max_new_tokens: int, seeds: list[list[int]]) -> None:
+    def _check(self, prompt_ids: list[list[int]], max_new_tokens: int) -> None:
         check_token_ids(prompt_ids, self._vocabulary)
         longest = max(map(len, prompt_ids), default=0)
         if longest + max_new_tokens > self.options.context_length:
@@ -98,9 +95,6 @@ class SGLangServer:
                 f"prompt of {longest} tokens + max_new_tokens = {max_new_tokens} exceed the server's"
                 f" context_length = {self.options.context_length}"
             )
-        for seed in (seed for own in seeds for seed in own):
-            if seed not in SEEDS:
-                raise SrpoError(f"seed {seed}: must be at least -2**63 and below 2**63")
 
     # ------------------------------------------------------------ requests
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from srpo.experiment.config import MiniatureModel
 from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_bytes
 from srpo.ground.repository import CONFIGS
 
 STORED = CONFIGS / "models" / "stored"
@@ -35,12 +36,7 @@ def read_metadata(model: MiniatureModel, path: Path) -> dict[str, Any]:
 
     pinned = model.stored[model.warm_start.seed]
     where = f"model {model.name}: stored.{model.warm_start.seed}"
-    if not path.parent.is_dir():
-        raise SrpoError(f"{where}: the installed package has no base models; in a clone run: pip install -e .")
-    try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise SrpoError(f"{where}: {path} cannot be read ({error.strerror}); without the key it is built") from error
+    found = hashlib.sha256(read_bytes(path)).hexdigest()
     if found != pinned:
         raise SrpoError(f"{where} = {pinned}: {path} has {found}; not the pinned file")
     with safe_open(path, "pt") as file:

@@ -38,7 +38,6 @@ from srpo.ground.machine import host_memory_gb
 from srpo.policy.interface import DEVICE_FLOPS, Policy
 from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import ServersFailed
-from srpo.starts.resolve import check_weights
 from srpo.training import checkpoints
 from srpo.training.avg_at_k import evaluate_questions
 from srpo.training.batch import Batch
@@ -393,7 +392,6 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
     with exclusive_access(folder), interruption.listening():
         data = {split: layout.split(spec.benchmark.data_set, split) for split in ("train", "test")}
         model = layout.model(spec.model.name)
-        check_weights(model)
         found = {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model, code)}
         prepare_run_folder(folder, found)
         files = layout.run_files(spec.id)

@@ -121,13 +121,8 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {"variants": {"held_out_questions": 64, "grid": {"learning_rte": [1]}}},
-            ["variants.grid = learning_rte", "number"],
-        ),
         ({"variants": {"held_out_questions": 64, "grid": {}}}, ["variants.grid", "at least 1"]),
         ({"variants": {"held_out_questions": 0, "grid": GRID}}, ["variants.held_out_questions = 0"]),
-        ({"variants": {"held_out_questions": 512, "grid": GRID}}, ["held_out_questions = 512", "512"]),
         ({"variants": {"held_out_questions": 500, "grid": GRID}}, ["questions_per_batch = 32", "12 questions"]),
         ({"tuned": "nothing"}, ["unknown tune 'nothing'"]),
     ],
