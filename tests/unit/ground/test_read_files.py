@@ -1,13 +1,9 @@
 """Files that people write: YAML that is read as it was meant, or refused with one line."""
 
-import os
-from pathlib import Path
-
 import pytest
 from one_line import refused
 
-from srpo.ground.errors import SrpoError
-from srpo.ground.files import parse_yaml, read_bytes
+from srpo.ground.files import parse_yaml
 
 
 @pytest.mark.parametrize(
@@ -29,10 +25,3 @@ def test_yaml_that_is_read_as_before() -> None:
     base = {"a": 1, "b": 2}
     assert parse_yaml(text, "x.yaml") == {"base": base, "own": {"a": 1, "b": 3}, "twice": [base, base]}
     assert parse_yaml("", "x.yaml") is None
-
-
-def test_a_device_or_a_pipe_is_no_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")  # nobody writes into it
-    for path in (Path("/dev/zero"), tmp_path / "pipe"):
-        with pytest.raises(SrpoError, match=rf"^{path}: a device or a pipe, not a file$"):
-            read_bytes(path)

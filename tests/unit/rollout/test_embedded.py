@@ -462,7 +462,7 @@ def test_from_pretrained_errors(tmp_path, model):
         EmbeddedEngine.from_pretrained(tmp_path)
     config = model.config.to_dict()
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SrpoError, match="model weights: .* missing"):
+    with pytest.raises(SrpoError, match=r"model weights: .* missing"):
         EmbeddedEngine.from_pretrained(tmp_path)
     (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text(json.dumps(config | {"eos_token_id": [1, 2]}))

@@ -307,7 +307,7 @@ def test_a_failure_ends_the_other_requests(serve, tmp_path):
 def test_tokens_outside_the_vocabulary_never_reach_the_server(serve, tmp_path, prompt):
     """SGLang 0.5.12 takes some silently and ends at others."""
     with serve() as engine:
-        with pytest.raises(SrpoError, match="^prompt 1 has no tokens, or others than the 40 of the"):
+        with pytest.raises(SrpoError, match=r"^prompt 1 has no tokens, or others than the 40 of the"):
             engine.generate([[5], prompt], PARAMS, [[1], [1]])
         assert not journal(tmp_path, "generate")
         assert len(engine.generate([[39]], PARAMS, [[1]])) == 1

@@ -107,24 +107,6 @@ def test_a_scorer_that_fails_is_a_wrong_response(gym, monkeypatch):
         find_reward("reasoning_gym").check_truth(question.ground_truth)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"task": "spell_backwards"},
-            r"task = spell_backwards: reasoning-gym has no such task; did you mean",
-        ),
-        ({"settings": {"colour": 3}}, r"task = spell_backward: settings.colour: unknown key; it has .*min_word_len"),
-        ({"settings": {"min_word_len": 0}}, r"settings = .*: min_word_len must be positive"),
-        ({"settings": {"min_word_len": 3, "max_word_len": 3}, "train_questions": 10_000}, r"distinct questions"),
-    ],
-)
-def test_mistakes_are_one_line(gym, changes, message):
-    with pytest.raises(SrpoError, match=message) as error:
-        build_split(task(**changes), "train")
-    assert "\n" not in str(error.value)
-
-
 def test_without_the_package_the_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)  # as if it were not installed
     command = r"run: python -m pip install --no-deps -r envs/reasoning-gym\.txt$"
