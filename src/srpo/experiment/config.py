@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from srpo.algorithm.method import Method
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
 from srpo.ground.errors import SrpoError
 from srpo.ground.layout import RunId
 from srpo.ground.schema import REPOSITORY, Config, Count, Fraction, Positive, Rate, Title, flattened
-from srpo.questions.rewards import REASONING_GYM, REWARDS, is_own
+from srpo.questions.rewards import REASONING_GYM
 from srpo.questions.rows import Columns
 
 REHEARSAL_STEPS = 10
@@ -226,13 +226,7 @@ Model = Annotated[MiniatureModel | HubModel | LocalModel | GgufModel, Field(disc
 # ---------------------------------------------------------------- benchmarks
 
 
-def _known_reward(kind: str) -> str:
-    if kind not in REWARDS and not is_own(kind):
-        raise ValueError(f"unknown; there is {', '.join(REWARDS)}; or give module:function")
-    return kind
-
-
-RewardName = Annotated[str, AfterValidator(_known_reward)]
+RewardName = str
 """A key of :data:`srpo.questions.rewards.REWARDS`, or ``module:function``."""
 
 

@@ -17,7 +17,6 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from srpo.ground.errors import SrpoError
-from srpo.ground.imports import import_optional
 from srpo.ground.mistakes import resolve_own
 
 T = TypeVar("T")
@@ -282,7 +281,9 @@ def _check_task(truth: str) -> None:
 @cache
 def _task_scorer(task: str) -> Callable[[str, dict[str, Any]], float]:
     """The scorer of a task; making one reads the task's data, which takes longer than scoring."""
-    return import_optional(*REASONING_GYM).get_score_answer_fn(task)
+    import reasoning_gym
+
+    return reasoning_gym.get_score_answer_fn(task)
 
 
 def _task_score(answer: str, truth: str) -> float:

@@ -10,8 +10,6 @@ import re
 
 from srpo.experiment.config import ReasoningGymBenchmark
 from srpo.ground.errors import SrpoError
-from srpo.ground.imports import import_optional
-from srpo.questions.rewards import REASONING_GYM
 from srpo.questions.rows import Row
 
 INSTRUCTION = """Given a question, find the answer. Respond in the following format:
@@ -31,7 +29,8 @@ DRAWS = 4
 
 def task_rows(benchmark: ReasoningGymBenchmark) -> dict[str, list[Row]]:
     """Draw both splits of a task; the answer is the question's entry in JSON, which the task's scorer needs."""
-    gym = import_optional(*REASONING_GYM)
+    import reasoning_gym as gym
+
     where = f"benchmark {benchmark.name}: task = {benchmark.task}"
     needed = benchmark.train_questions + benchmark.test_questions
     drawn = gym.create_dataset(benchmark.task, seed=benchmark.seed, size=DRAWS * needed, **benchmark.settings)

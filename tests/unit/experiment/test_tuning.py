@@ -137,7 +137,7 @@ def test_an_unfinished_search_and_an_experiment_without_one_are_refused(tmp_path
     run = load_experiment(layout.experiment).runs()[0]
     layout.run_files(run).summary.unlink()
     said = fails(capsys, "tune", "--experiment", layout.experiment)
-    assert "summary.json: missing; finish the search's runs" in said
+    assert "summary.json: cannot be read" in said
     plain = Layout(tmp_path / "plain")
     write_text(plain.experiment, resolved_text(load_experiment(tiny_experiment(matrix=[BLOCK]))))
     assert "is no search" in fails(capsys, "tune", "--experiment", plain.experiment)
