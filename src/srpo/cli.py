@@ -427,19 +427,6 @@ def track_sync(results: Results) -> None:
         print(f"{folder}: {sync(folder)}")
 
 
-@track.command("copy")
-def track_copy(
-    results: Results,
-    to: Annotated[str, Option("--to", metavar="LOGGER", help="one of verl's: wandb, tensorboard, swanlab and others")],
-) -> None:
-    """Copy the training runs, as they are now, to a logger that is not MLflow."""
-    from srpo.training.loggers import copy_runs
-
-    for folder in _experiments(results):
-        for name in copy_runs(folder, to):
-            print(f"{name}: copied")
-
-
 # ---------------------------------------------------------------- shared by the verbs
 
 

@@ -15,10 +15,6 @@ def group_advantages(
 ) -> Float[Tensor, " rollouts"]:
     """Reward minus the mean reward of the rollout's group; no division by the group's std.
 
-    Args:
-        rewards: 1 for correct and 0 for wrong.
-        groups: an id for each question.
-
     Returns:
         Advantages in the dtype of ``rewards``; exactly 0 where a group's rewards are all equal.
 

@@ -4,8 +4,6 @@ A method's routing table names branches (``configs/methods``); configuration, lo
 :data:`BRANCHES`. Configuration reads this module, so it imports no torch: a branch names its function.
 """
 
-import inspect
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,27 +52,14 @@ class Branch:
         for key, kinds in (("loss", Loss), ("sibling", Sibling)):
             if (given := getattr(self, key)) not in get_args(kinds) and (key, given) != ("loss", None):
                 raise ValueError(f"branch {self.name}: {key} = {given!r}: give one of {', '.join(get_args(kinds))}")
-        if not re.fullmatch("[a-z0-9_]+", self.name):
-            raise ValueError(f"branch {self.name!r}: a name has small letters, digits and underscores")
-        if self.loss == "distillation" and (self.divergence is None or self.sibling != "required"):
-            raise ValueError(f"branch {self.name}: distillation needs a divergence and sibling = required")
+        if self.loss == "distillation" and self.sibling != "required":
+            raise ValueError(f"branch {self.name}: distillation needs sibling = required")
 
     def check(self, settings: Collection[str]) -> None:
-        """Check what a branch names, before a run needs it; our own functions are not imported for this.
-
-        Raises:
-            ValueError: if a key of a method, another branch or a function is unknown, or takes other arguments.
-        """
+        """Check that the keys of a method and the branches that a branch names exist: another would do nothing."""
         for key, known in (("settings", settings), ("excludes", BRANCHES)):
             for name in {*getattr(self, key)} - {*known}:
                 raise ValueError(f"branch {self.name}: {key} = {name}: unknown")
-        for key, more in (("advantage", ["advantage"]), ("divergence", [])):
-            function, takes = getattr(self, key), ["method", *more, "student", "teacher"]
-            if function is not None and not str(function).startswith("srpo."):
-                try:
-                    inspect.signature(_imported(function)).bind(*takes)
-                except TypeError as error:
-                    raise ValueError(f"branch {self.name}: {key}({', '.join(takes)}): {error}") from error
 
     @property
     def uses_teacher(self) -> bool:
@@ -100,11 +85,7 @@ BRANCHES: dict[str, Branch] = {}
 
 
 def register(branch: Branch) -> Branch:
-    """Make a branch known under its name.
-
-    Raises:
-        ValueError: if another branch has this name.
-    """
+    """Make a branch known under its name."""
     if BRANCHES.setdefault(branch.name, branch) is not branch:
         raise ValueError(f"branch {branch.name}: already registered")
     return branch

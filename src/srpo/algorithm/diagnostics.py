@@ -38,11 +38,7 @@ def share_sums(part_and_quarter: Int64[Tensor, " tokens"], values: Float[Tensor,
 
 
 def weight_metrics(weights: Float[Tensor, " distilled"]) -> dict[str, float]:
-    """Quantiles of the dynamic weights, and the effective sample size as a share of the tokens.
-
-    Args:
-        weights: w~_t of a step.
-    """
+    """Quantiles of the dynamic weights, and the effective sample size as a share of the tokens."""
     p10, median, p90 = _quantiles(weights, (0.1, 0.5, 0.9))
     # no weight at all: 0, not 0 / 0
     effective = weights.sum().square() / (len(weights) * weights.square().sum()) if weights.any() else weights.sum()

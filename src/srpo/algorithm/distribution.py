@@ -83,9 +83,6 @@ def token_and_top_k_log_probs(
 def entropy(logits: Tensor) -> Float32[Tensor, " tokens"]:
     """Entropy of softmax(logits) over the full vocabulary, in nats.
 
-    Args:
-        logits: [tokens, vocabulary].
-
     Raises:
         ValueError: if they have another form.
     """

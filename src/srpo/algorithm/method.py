@@ -258,8 +258,6 @@ class Method(Config):
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Method:
-        if self.filter_groups and self.success_buffer:
-            raise ValueError(f"success_buffer = {self.success_buffer}: filter_groups drops the groups that it is for")
         if self.preserve_loss_scale and not self.weights_tokens:
             raise ValueError("preserve_loss_scale = true: entropy_beta = 0 makes all weights 1")
         return self

@@ -125,12 +125,7 @@ def branch_losses(
 def branch_advantages(
     method: Method, targets: Targets, old_log_prob: Float[Tensor, " tokens"]
 ) -> Float[Tensor, " tokens"]:
-    """Each token's advantage: the rollout's advantage in its group, as the rollout's branch changes it.
-
-    Args:
-        targets: of a rollout or a micro-batch.
-        old_log_prob: log pi_old(y_t), which also stands in for the teacher's if there is none.
-    """
+    """Each token's advantage: the rollout's advantage in its group, as the rollout's branch changes it."""
     advantage = targets.advantage
     teacher = targets.teacher_log_prob.where(targets.teacher_log_prob != NOT_COMPUTED, old_log_prob)
     for branch in trained_branches(method.branches):

@@ -76,7 +76,7 @@ def regrouped(parts: Sequence[Rollouts], order: Sequence[int]) -> Rollouts:
 class TeacherLogProbs:
     """What the teacher's pass computes, by rollout; named as the engine's outputs.
 
-    Its distributions stay on the worker (``policy/kept_log_probs.py``).
+    Its distributions stay on the worker (``policy/worker.py``).
 
     Attributes:
         log_probs: [response] log q(y_t).

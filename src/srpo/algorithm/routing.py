@@ -139,8 +139,6 @@ def in_dropped_groups(
     """Which rollouts are in a group that teaches nothing (DAPO's dynamic sampling, arXiv 2503.14476, equation 11).
 
     Args:
-        correct: c_i.
-        groups: an id for each question.
         drop: ``one_reward``: no rollout of the group is correct, or every one; ``all_wrong``: none; None: no group.
     """
     _, member, size = groups.unique(return_inverse=True, return_counts=True)
@@ -165,8 +163,6 @@ def route(
     """Route every rollout of a batch by a method's table.
 
     Args:
-        correct: c_i.
-        groups: an id for each question.
         table: the method's branch for each of (correct?, correct sibling exists?).
         earlier: whether a correct response of an earlier step could be shown; it counts as a sibling if there is no
             other. None: of no rollout.

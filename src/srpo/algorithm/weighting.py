@@ -8,10 +8,6 @@ from torch import Tensor
 def group_spread(correct: Bool[Tensor, " rollouts"], groups: Int64[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
     """sqrt(p (1 - p)) with p the share of correct rollouts in the rollout's group (SC-SDPO, arXiv 2605.27765).
 
-    Args:
-        correct: c_i.
-        groups: an id for each question.
-
     Returns:
         float32 in [0, 0.5]; exactly 0 where all rollouts of a group are right, or all wrong.
     """
@@ -49,9 +45,6 @@ def unscaled_weights(
     """exp(-beta H_t) times a weight of the token's group, of a part of a mini-batch.
 
     With S and Z the number and the sum over the whole mini-batch, times S / Z they are :func:`dynamic_weights`.
-
-    Args:
-        entropy, beta, of_group: as there, but of a part.
     """
     weights = (-beta * entropy.detach().double()).exp()
     return weights if of_group is None else weights * of_group.double()

@@ -24,12 +24,12 @@ from pydantic import Field, FiniteFloat
 from srpo.algorithm.method import Method, patched
 from srpo.experiment.config import Block, Experiment, FileContent, Files, FilesBenchmark, Tuned, short_name
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import read_mapping, read_yaml, write_text
-from srpo.ground.mistakes import hint, validated
+from srpo.ground.files import read_bytes, read_mapping, read_yaml, write_text
+from srpo.ground.mistakes import validated
 from srpo.ground.repository import CONFIGS, method_files
-from srpo.ground.schema import Config, Count, Title, flattened
-from srpo.questions.rewards import check_truths, is_own
-from srpo.questions.rows import check_responses, parse_rows, read_file
+from srpo.ground.schema import Config, Count, Title
+from srpo.questions.rewards import check_truths, compute_reward, is_own
+from srpo.questions.rows import check_responses, parse_rows
 
 _log = logging.getLogger(__name__)
 
@@ -86,14 +86,6 @@ def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIGS, 
     were inherited; ``null`` takes none. ``overrides`` in the file changes hyperparameters of a method for this
     experiment only. Methods that extend this one have both, but for the keys that their own files give.
     A mapping that :meth:`Experiment.model_dump` made is already resolved and loads as it is.
-
-    Args:
-        source: the file, or its content.
-        config_root: the folder of experiments, methods, models and benchmarks.
-        where: the name of ``source`` in messages; by default its path.
-
-    Raises:
-        SrpoError: on unknown keys or names, missing keys or impossible values, with one line for each.
     """
     from_files = where is not None or isinstance(source, Path)
     where = where or (str(source) if isinstance(source, Path) else "experiment")
@@ -146,19 +138,17 @@ def _file_of(kind: str, name: str, config_root: Path) -> Path:
     if kind == "methods":
         known = method_files(config_root)
     if name not in known:
-        raise SrpoError(f"unknown {kind[:-1]} {name!r}{hint(name, known)}; {folder} has {', '.join(known)}")
+        raise SrpoError(f"unknown {kind[:-1]} {name!r}; {folder} has {', '.join(known)}")
     return known[name]
 
 
-def _extended(file: ExperimentFile, where: str, config_root: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+def _extended(file: ExperimentFile, where: str, config_root: Path) -> dict[str, Any]:
     """The keys of an experiment and those that it inherits, directly or indirectly."""
     base: dict[str, Any] = {}
     if file.extends is not None:
-        if file.extends in seen:
-            raise SrpoError(f"{where}: extends: {' -> '.join((*seen, file.extends))} is a circle")
         path = _file_of("experiments", file.extends, config_root)
         parent = validated(ExperimentFile, read_mapping(path), str(path))
-        base = _extended(parent, str(path), config_root, (*seen, file.extends))
+        base = _extended(parent, str(path), config_root)
     own = file.model_dump(exclude_unset=True, exclude={"extends", "overrides"})
     merged = {key: base[key] for key in _INHERITED if key in base} | own
     for key in ("training", "execution", "evaluation"):
@@ -240,8 +230,6 @@ def _variants(of: str, original: dict[str, Any], points: list[dict[str, Any]], w
     definition = validated(_Methods, {"methods": {of: original}}, where).methods[of].model_dump(mode="json")
     variants: dict[str, Any] = {}
     for point in points:
-        if unknown := point.keys() - flattened(definition).keys():
-            raise SrpoError(f"{where}: variants.grid = {min(unknown)}: not a number of method {of}")
         name = "-".join([of, *(f"{key.rsplit('.', 1)[-1]}-{value:.12g}" for key, value in point.items())])
         setting = ", ".join(f"{key} = {value:.12g}" for key, value in point.items())
         variant = definition | {"name": name, "title": f"{definition['title']}, {setting}"}
@@ -266,22 +254,16 @@ def _load_named(
     config_root: Path,
     where: str,
     changed: Mapping[str, dict[str, Any]],
-    seen: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The content of a name's file, with what it extends; ``changed`` is what an experiment changes of each method."""
-    if name in seen:
-        raise SrpoError(f"{where}: extends: {' -> '.join((*seen, name))} is a circle")
     own_file = kind == "benchmarks" and name.endswith(".yaml")  # anywhere; all others are in configs
     if not _NAME.fullmatch(short_name(name)) or name == "base":  # base: the untrained model
         raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give another name, of letters, digits, points and hyphens")
-    try:
-        path = Path(name).expanduser() if own_file else _file_of(kind, name, config_root)
-    except SrpoError as error:
-        raise SrpoError(f"{where}: {error}") from error
+    path = Path(name).expanduser() if own_file else _file_of(kind, name, config_root)
     content = {"name": short_name(name)} | read_mapping(path)
 
     def read(parent: str) -> dict[str, Any]:
-        return _load_named(kind, parent, config_root, str(path), changed, (*seen, name))
+        return _load_named(kind, parent, config_root, str(path), changed)
 
     if kind == "methods":
         complete = patched(content, lambda parent: {k: v for k, v in read(parent).items() if k != "title"})
@@ -307,17 +289,20 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         return content
     of_every_kind = FilesBenchmark.model_fields.keys() - Files.model_fields.keys() - {"contents"}
     files = validated(Files, {k: v for k, v in content.items() if k not in of_every_kind}, str(path))
-    rows, contents = {}, {}
+    rows, contents, reward = {}, {}, content.get("reward")
     for split, file in (("train", files.train_file), ("test", files.test_file)):
         found = Path(os.path.realpath(path.parent / file.expanduser()))
-        data = read_file(found)
+        data = read_bytes(found)
         rows[split] = parse_rows(data, str(found), files.columns)
         content = content | {f"{split}_file": str(found)}
         contents[split] = FileContent(sha256=hashlib.sha256(data).hexdigest(), rows=len(rows[split])).model_dump()
-        if reward := content.get("reward"):
+        if reward:
             patience = 1.0 if is_own(reward) else math.inf
             check_truths(reward, {row.where: row.ground_truth for row in rows[split]}, patience)
             check_responses(reward, rows[split], patience)
+    # one that calls the truth right was tried above; one that calls everything right would score 100 untrained
+    if reward and is_own(reward) and all(compute_reward(reward, "", row.ground_truth) for row in rows["train"][:20]):
+        raise SrpoError(f"{path}: reward = {reward}: an empty response is right to every question")
     files.columns.check_responses(rows["train"], str(files.train_file))
     train, test = ([str(row.messages) for row in of_split] for of_split in rows.values())
     if both := sum(question in {*train} for question in test):

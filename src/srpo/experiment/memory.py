@@ -39,11 +39,7 @@ HOST_PER_RANK = 10e9
 
 
 def shape_of(model: Model) -> TransformerShape:
-    """A model's shape, without downloading or building it.
-
-    Raises:
-        SrpoError: if a hub model's file does not give it, or a local checkpoint's ``config.json`` cannot be read.
-    """
+    """A model's shape, without downloading or building it."""
     if isinstance(model, MiniatureModel):
         sizes = model.architecture
         return TransformerShape(
@@ -134,11 +130,7 @@ def weight_bytes(execution: Execution) -> int:
 
 
 def trainer_state(shape: TransformerShape, execution: Execution, teacher: bool = True) -> dict[str, float]:
-    """Bytes on each GPU that stay allocated in all phases, by item.
-
-    Args:
-        teacher: whether the method's teacher has its own weights.
-    """
+    """Bytes on each GPU that stay allocated in all phases, by item."""
     shard = FLOAT32 * parameters(shape) / execution.ranks
     return {
         "weights, float32": shard,
@@ -154,9 +146,6 @@ def update_memory(
 
     The passes before it take less, also with a trust region: its two models have logits and gathered weights
     each, but no gradients.
-
-    Args:
-        teacher: whether the method's teacher has its own weights.
     """
     tokens = micro_batch_tokens(execution, training)
     layer, embedding = layer_parameters(shape), embedding_parameters(shape)
@@ -203,7 +192,6 @@ def rollout_memory(
 
     Args:
         device: bytes of a GPU.
-        teacher: whether the method's teacher has its own weights.
     """
     state = trainer_state(shape, execution, teacher)
     free = device - DEVICE_RUNTIME - state["weights, float32"] - state["teacher, float32"]
@@ -222,9 +210,6 @@ def host_memory(shape: TransformerShape, execution: Execution, teacher: bool = T
 
     It is at the start, when a checkpoint is written, or when one is loaded. What verl saves and loads of the student
     goes through host memory one tensor at a time.
-
-    Args:
-        teacher: whether the method's teacher has its own weights.
     """
     size = parameters(shape)
     # verl loads a model with tied embeddings on every rank, others on the first, in float32

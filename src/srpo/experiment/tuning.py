@@ -25,14 +25,11 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
     """The trials of a finished search with their scores, the best of each method, and the search's cost.
 
     Of equal scores the first in the experiment's order is the best.
-
-    Raises:
-        SrpoError: if the experiment is no search, a run has not finished, or a budget was too short for a validation.
     """
     if not experiment.is_search:
         raise SrpoError(f"experiment {experiment.name} is no search: it has no variants.held_out_questions")
     runs = experiment.runs()
-    summaries = {run: _summary(layout.run_files(run).summary) for run in runs}
+    summaries = {run: read_json(layout.run_files(run).summary) for run in runs}
     tried = []
     for name, trial in experiment.variants.items():
         scores = [_score(run, summary) for run, summary in summaries.items() if run.method == name]
@@ -61,12 +58,6 @@ def write(tuned: Tuned, path: Path) -> None:
     content = yaml.safe_dump(tuned.model_dump(mode="json"), sort_keys=False, width=120, default_flow_style=None)
     number = len(tuned.trials) // len(tuned.methods)
     write_text(path, HEADER.format(search=tuned.search, number=number) + content)
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise SrpoError(f"{path}: missing; finish the search's runs with srpo train or snakemake")
-    return read_json(path)
 
 
 def _score(run: RunId, summary: dict[str, Any]) -> float:

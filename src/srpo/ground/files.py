@@ -2,7 +2,7 @@
 
 import json
 import os
-import stat
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,25 +29,15 @@ def default_cache() -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file.
-
-    Raises:
-        SrpoError: if it cannot be read.
-    """
+    """The content of a file."""
     try:
-        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):  # /dev/zero has no end
-            raise SrpoError(f"{path}: a device or a pipe, not a file")
         return path.read_bytes()
     except OSError as error:
         raise SrpoError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        SrpoError: if it cannot be read, or has anything else.
-    """
+    """The object in a JSON file."""
     return _json_object(read_bytes(path), str(path), path.name)
 
 
@@ -55,10 +45,8 @@ def _json_object(content: bytes, where: str, name: str) -> dict[str, Any]:
     cure = _CURE if name in RECORDS else ""
     try:
         value = json.loads(content)
-    except UnicodeDecodeError as error:
-        raise SrpoError(f"{where}: not UTF-8: {error.reason}{cure}") from error
-    except json.JSONDecodeError as error:
-        raise SrpoError(f"{where}: not JSON: {error.msg}{cure}") from error
+    except ValueError as error:
+        raise SrpoError(f"{where}: not JSON: {error}{cure}") from error
     if not isinstance(value, dict):
         raise SrpoError(f"{where}: not a JSON object{cure}")
     return _complete(value, where, name)
@@ -74,20 +62,12 @@ def _complete(record: dict[str, Any], where: str, name: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file has.
-
-    Raises:
-        SrpoError: if it cannot be read, or is no YAML.
-    """
+    """What a YAML file has."""
     return parse_yaml(read_bytes(path), str(path))
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:
-    """What YAML says; ``where`` names it in the error.
-
-    Raises:
-        SrpoError: if it is no YAML, or a key is given twice.
-    """
+    """What YAML says; ``where`` names it in the error."""
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -95,20 +75,12 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
-
-    Raises:
-        SrpoError: if it cannot be read, or has anything else.
-    """
+    """The mapping in a YAML file."""
     return _complete(parse_mapping(read_bytes(path), str(path)), str(path), path.name)
 
 
 def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
-    """A mapping from its YAML; ``where`` names it in the error.
-
-    Raises:
-        SrpoError: if it is no YAML, or something else.
-    """
+    """A mapping from its YAML; ``where`` names it in the error."""
     content = parse_yaml(text, where)
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__
@@ -117,7 +89,15 @@ def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice, of which YAML's own loader keeps the last."""
+    """Refuses a key that a mapping has twice, of which YAML's own loader keeps the last; and numbers that are octal
+    (``010`` is 8) or in base 60 (``1:30`` is 90)."""
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        is_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+        if is_number and re.fullmatch(r"[-+]?0[\d_]+|.*:.*", node.value):
+            raise yaml.constructor.ConstructorError(problem=f"{node.value}: not decimal; write the number in full")
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -130,13 +110,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace ``path`` atomically, creating its folder.
-
-    Raises:
-        SrpoError: if it cannot be written, on a full disk for example, or is a device: it would be a file afterwards.
-    """
-    if path.absolute().parent == Path("/dev") or (path.exists() and not path.is_file()):
-        raise SrpoError(f"{path}: not a file, so it is not replaced; give another path")
+    """Replace ``path`` atomically, creating its folder."""
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     with _intact(path):
         try:
@@ -180,11 +154,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_event(path: Path, event: dict[str, Any]) -> None:
-    """Append one JSON line and flush it to the operating system. It replaces a last line that a kill cut off.
-
-    Raises:
-        SrpoError: if it cannot be written, on a full disk for example.
-    """
+    """Append one JSON line and flush it to the operating system. It replaces a last line that a kill cut off."""
     line = (json.dumps(event, allow_nan=False) + "\n").encode()
     with _intact(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -211,11 +181,7 @@ def _ends(path: Path, size: int) -> Iterator[tuple[bytes, bool]]:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the complete events of an append-only log; stop at a line that a kill cut off.
-
-    Raises:
-        SrpoError: naming a line that is damaged.
-    """
+    """Yield the complete events of an append-only log; stop at a line that a kill cut off."""
     if not path.exists():
         return
     with path.open("rb") as log:
@@ -238,15 +204,7 @@ def rewind(path: Path, step: int) -> list[dict[str, Any]]:
 
 
 def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
-    """The complete events at the end of an append-only log, at least one if there is one.
-
-    Args:
-        path: the log.
-        size: bytes to read, doubled until they contain a complete line.
-
-    Raises:
-        SrpoError: if one of them is damaged.
-    """
+    """The complete events at the end of an append-only log, at least one if there is one."""
     # the first line is complete only if this is the start of the file, the last one only if it was not cut off
     found = ((end.split(b"\n")[0 if whole else 1 : -1], whole) for end, whole in _ends(path, size))
     lines = next(lines for lines, whole in found if lines or whole)
@@ -261,13 +219,6 @@ def exclusive_access(folder: Path, patience: float = 60.0) -> Iterator[None]:
     """Prevent a second process from writing into ``folder``. If the process is killed, its lock is released.
 
     Partial files of :func:`write_bytes` that a killed process left are deleted.
-
-    Args:
-        folder: created if it does not exist.
-        patience: seconds to wait for another process to end.
-
-    Raises:
-        SrpoError: if another process still holds the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -277,8 +228,3 @@ def exclusive_access(folder: Path, patience: float = 60.0) -> Iterator[None]:
             yield
     except Timeout:
         raise SrpoError(f"{folder}: another process is writing here; wait for it or end it") from None
-
-
-def is_lfs_pointer(content: bytes) -> bool:
-    """Whether a file's first bytes are those of a pointer that Git LFS leaves if it did not fetch the file."""
-    return content.startswith(b"version https://git-lfs.github.com/spec/")

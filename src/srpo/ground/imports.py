@@ -1,13 +1,9 @@
 """Imports of large packages, and of packages that only some experiments need."""
 
 import gc
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
-
-from srpo.ground.errors import SrpoError
 
 EXTRAS = {
     "report": (
@@ -69,23 +65,3 @@ def missing_extra(error: ModuleNotFoundError, verb: str | None = None) -> str | 
     extras = [extra for extra in extras if verb in NEEDS[extra]] or extras
     names = " or ".join(f"'srpo[{extra}]'" for extra in extras)
     return f"package {package} is missing; run: python -m pip install {names}"
-
-
-def import_optional(module: str, requirements: str) -> ModuleType:
-    """Import a package that is in neither environment.
-
-    Args:
-        requirements: the file that pins the package and those that it needs and ``envs/embedded.txt`` has not.
-
-    Raises:
-        SrpoError: if the package or one that it needs is missing. The message has the install command.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        absent = (error.name or module).partition(".")[0]
-        command = f"-c envs/embedded.txt -c {requirements} {absent}"
-        if absent == module.partition(".")[0]:
-            command = f"--no-deps -r {requirements}"
-        what = f"package {module}: cannot be imported ({error})"
-        raise SrpoError(f"{what}; run: python -m pip install {command}") from error

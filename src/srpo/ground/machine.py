@@ -42,11 +42,7 @@ def _nvidia_smi(*options: str) -> str:
 
 
 def check_gpus(ranks: int, environment: Mapping[str, str] = os.environ) -> None:
-    """Check that as many GPUs are visible as a run has ranks, as the run itself does when it starts.
-
-    Raises:
-        SrpoError: with both numbers.
-    """
+    """Check that as many GPUs are visible as a run has ranks, as the run itself does when it starts."""
     found = visible_gpus(environment)
     if found != ranks:
         named = environment.get("CUDA_VISIBLE_DEVICES")
@@ -63,11 +59,7 @@ def processor() -> str:
 
 
 def check_products(precision: str) -> None:
-    """Check that this processor multiplies in a precision without emulating it.
-
-    Raises:
-        SrpoError: if it would emulate the products.
-    """
+    """Check that this processor multiplies in a precision without emulating it."""
     if precision == "bfloat16" and not _computes_bfloat16():
         raise SrpoError(
             "execution.precision = bfloat16: this processor would emulate bfloat16 products, slowly; use float32"

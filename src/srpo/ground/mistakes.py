@@ -1,8 +1,6 @@
 """What a mistake in typed YAML says: pydantic's words, one line for each, with the file and the key."""
 
-import difflib
 import pkgutil
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -14,11 +12,7 @@ Model = TypeVar("Model", bound=Config)
 
 
 def validated(model: type[Model], raw: Any, where: str) -> Model:
-    """``raw`` as a ``model``.
-
-    Raises:
-        SrpoError: with one line for each mistake.
-    """
+    """``raw`` as a ``model``."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -36,18 +30,8 @@ def lines_of(error: ValidationError) -> list[str]:
     return lines
 
 
-def hint(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that was probably meant."""
-    near = difflib.get_close_matches(name, [*known], n=1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 def resolve_own(name: str) -> Any:
-    """A module of the user's, or what it has: ``module`` or ``module:function``.
-
-    Raises:
-        ValueError: if it cannot be imported. It may fail in any way, and exit.
-    """
+    """A module of the user's, or what it has: ``module`` or ``module:function``."""
     try:
         return pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:

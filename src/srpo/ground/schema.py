@@ -1,9 +1,9 @@
 """What typed YAML files are made of: a frozen base class that refuses unknown keys, bounded numbers; dotted keys."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, NoReturn, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 Positive = Annotated[float, Field(gt=0, lt=1e30)]
 """With room for what float32 makes of it, as for the next two."""
@@ -18,14 +18,8 @@ REPOSITORY = r"^[\w.-]*\w[\w.-]*/[\w.-]*\w[\w.-]*$"
 """On GitHub or the Hugging Face hub; neither name has points only."""
 
 
-def _one_line(text: str) -> str:
-    if not text.strip() or len(text.splitlines()) > 1:
-        raise ValueError("give one line of text")
-    return text
-
-
-Title = Annotated[str, AfterValidator(_one_line)]
-"""What the report calls something."""
+Title = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
+"""What the report calls something: one line."""
 
 
 class Config(BaseModel):
@@ -47,11 +41,6 @@ class Config(BaseModel):
             if _true_became_a_number(value, getattr(made, key)):
                 raise ValueError(f"{key} = {str(value).lower()}: give a number")
         return made
-
-    def __setattr__(self, key: str, value: object) -> NoReturn:
-        """In one line, which pydantic's own refusal is not."""
-        what = f"a loaded {type(self).__name__} cannot change"
-        raise AttributeError(f"{key} = {value!r:.80}: {what}; load another with {key}={value!r:.80}")
 
 
 def _true_became_a_number(given: Any, made: Any) -> bool:

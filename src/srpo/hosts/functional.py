@@ -24,8 +24,6 @@ from srpo.algorithm.method import Method, patched
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.algorithm.weighting import dynamic_weights, group_spread, preserve_loss_scale, unscaled_weights
-from srpo.ground.errors import SrpoError
-from srpo.ground.mistakes import hint, validated
 from srpo.ground.repository import method_files
 
 Values: TypeAlias = Tensor | Sequence[Tensor | None]
@@ -36,22 +34,13 @@ def load_method(name: str = "srpo", **changes: Any) -> Method:
     """A method of ``configs/methods``, with the paper's hyperparameters (tables 3 and 7) except for ``changes``.
 
     A change of a routing table needs only the cases that differ: ``routing={"wrong_with_sibling": "grpo"}``.
-
-    Raises:
-        ValueError: if there is no such method or setting, or a change is impossible.
     """
     files = method_files()
-    if name not in files:
-        raise ValueError(f"no method {name!r}{hint(name, files)}; there is {', '.join(files)}")
 
     def read(wanted: str) -> dict[str, Any]:
         return patched(yaml.safe_load(files[wanted].read_bytes()), read)
 
-    content = patched({**changes, "extends": name}, read) | {"name": name}
-    try:
-        return validated(Method, content, f"method {name}")
-    except SrpoError as error:
-        raise ValueError(str(error)) from error
+    return Method.model_validate(patched({**changes, "extends": name}, read) | {"name": name})
 
 
 def route(
@@ -148,13 +137,13 @@ def totals(
     distilled = int(lengths[routes.distilled].sum())
     weight = float(distilled)
     if method.weights_tokens:
-        if entropies is None:
-            raise ValueError(f"method {method.name}: its weights need the teacher's entropies")
         spread, weight = group_spread(right, groups)[own], 0.0
         for row in routes.distilled.nonzero().flatten().tolist():
-            nats = entropies[row]
-            if nats is None or nats.shape != (lengths[row],):
-                raise ValueError(f"entropies: give one for each of the {int(lengths[row])} tokens of rollout {row}")
+            nats = entropies[row]  # type: ignore[index]  # None without weights only
+            # NaN, or a log in place of an entropy, would be a weight of every other token
+            if nats is None or nats.shape != (lengths[row],) or not ((nats > -1e-3) & nats.isfinite()).all():
+                what = f"entropies: give {int(lengths[row])} finite ones from 0"
+                raise ValueError(f"{what}, one for each token of rollout {row}")
             of_group = spread[row].expand(len(nats)).to(nats.device) if method.group_weight == "spread" else None
             weight += unscaled_weights(nats, method.entropy_beta, of_group).sum().item()
     return Totals(int(lengths[~routes.dropped].sum()), distilled, weight)
@@ -240,6 +229,8 @@ def loss(
     student = _flat("logits", logits, response_mask, every)
     _check_logits("logits", student)
     ids = _flat("response_ids", response_ids, response_mask, every)
+    if response_mask is not None and ((response_mask != 0) & (response_mask != 1)).any():
+        raise ValueError("response_mask: give 0 and 1; a weight, or -1 of padding, would count as a whole token")
     of_rows = [len(row) for row in response_ids if row is not None]
     lengths = torch.tensor(of_rows) if response_mask is None else response_mask.bool().sum(1).cpu()
 
@@ -324,10 +315,7 @@ def loss(
     if len(nats):
         metrics |= weight_metrics(targets.divergence_weight)
         metrics |= {"loss/divergence": losses.divergence.mean().item(), "teacher/entropy": nats.mean().item()}
-    total = objective(losses, denominator)
-    if not total.isfinite():
-        raise ValueError(f"method {method.name}: the loss is not finite; the teacher excludes a sampled token")
-    return total, metrics
+    return objective(losses, denominator), metrics
 
 
 def _method(method: str | Method) -> Method:
@@ -345,9 +333,6 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
 
     Returns:
         Float32 [rollouts] rewards, and int64 [rollouts] the number of each rollout's group.
-
-    Raises:
-        ValueError: if they are not one finite number and one id for each rollout.
     """
     numbers = torch.as_tensor(rewards).detach().float().cpu()
     if not isinstance(groups, Tensor) or groups.dtype != torch.int64:
@@ -362,7 +347,10 @@ def as_tensors(rewards: Tensor | Sequence[float], groups: Tensor | Sequence[Hash
 
 
 def _rows(rows: Tensor | Sequence[int] | None, rollouts: int) -> Tensor:
-    return torch.arange(rollouts) if rows is None else torch.as_tensor(rows).cpu()
+    own = torch.arange(rollouts) if rows is None else torch.as_tensor(rows).cpu()
+    if len(own.unique()) < len(own):
+        raise ValueError(f"rows = {own.tolist()}: the tokens of a repeated rollout would count twice")
+    return own
 
 
 def _flags(name: str, values: Tensor | Sequence[bool], rollouts: int) -> Tensor:
@@ -416,11 +404,7 @@ def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:
 
 
 def _check_logits(name: str, values: Tensor) -> None:
-    """Check that the first ones are not probabilities: by softmax once more, all tokens would be almost equally likely.
-
-    Args:
-        values: [tokens, vocabulary].
-    """
+    """Check that the first [tokens, vocabulary] are no probabilities: another softmax would make them almost equal."""
     first = values[:8].detach().float()
     if len(first) and (first >= 0).all() and ((first.sum(-1) - 1).abs() < 0.01).all():
         raise ValueError(f"{name} are probabilities: give logits, or log-probs")
@@ -435,19 +419,13 @@ def _check_part(part: Totals, of_all: Totals) -> None:
 
 def _check_alike(rollouts: int, values: Sequence[Values]) -> None:
     """Check that all values are of the same rollouts and tokens."""
-    if {*map(len, values)} != {rollouts}:
-        raise ValueError(f"give values of each of {rollouts} rollouts")
-    for row in range(rollouts):
-        lengths = {len(each[row]) for each in values if each[row] is not None}  # type: ignore[arg-type]
-        if len(lengths) > 1:
-            raise ValueError(f"rollout {row} has values of {sorted(lengths)} tokens")
+    tokens = ({len(each[row]) for each in values if each[row] is not None} for row in range(rollouts))  # type: ignore[arg-type]
+    if {*map(len, values)} != {rollouts} or any(len(lengths) > 1 for lengths in tokens):
+        raise ValueError(f"give values of the same tokens of each of {rollouts} rollouts")
 
 
 def _flat(name: str, values: Values, mask: Tensor | None, rollouts: Tensor) -> Tensor:
     """[tokens, ...] of these rollouts, one after another."""
     if isinstance(values, Tensor):
         return values[mask.bool() & rollouts[:, None].to(mask.device)]  # type: ignore[union-attr]  # _check_shapes
-    rows = [values[row] for row in rollouts.nonzero().flatten().tolist()]
-    if any(row is None for row in rows):
-        raise ValueError(f"{name}: a rollout in route(...).uses_teacher has none")
-    return torch.cat(rows)
+    return torch.cat([values[row] for row in rollouts.nonzero().flatten().tolist()])

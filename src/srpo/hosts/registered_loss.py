@@ -42,27 +42,12 @@ def routed_advantages(
         rewards, groups, correct: as in :func:`srpo.route`; verl's ``uid`` are groups.
         old_log_probs: [rollouts, tokens] of the sampled tokens, from the trainer before the update.
         teacher_log_probs: likewise from the self-teacher, whose prompt shows the sibling that ``srpo.route`` chooses.
-
-    Raises:
-        ValueError: as :func:`srpo.route`; if log-probs are not of these rollouts, or not of the same tokens.
     """
     distilled = route(rewards, groups, METHOD, correct=correct).uses_teacher
-    _check_alike(len(distilled), old_log_probs=old_log_probs, teacher_log_probs=teacher_log_probs)
     distilled = distilled.to(old_log_probs.device)
     advantages = group_advantages(*as_tensors(rewards, groups)).to(old_log_probs)[:, None].expand_as(old_log_probs)
     tokens = (x[distilled].flatten() for x in (advantages, old_log_probs, teacher_log_probs))
     return advantages.masked_scatter(distilled[:, None], mixed_advantages(METHOD, *tokens).to(advantages))
-
-
-def _check_alike(rollouts: int | None, **values: Any) -> None:
-    """Check that values are real numbers of the same rollouts and tokens, on one device."""
-    first = next(iter(values.values()))
-    are_rows = isinstance(first, Tensor) and first.dim() == 2
-    wanted = f"[{rollouts or len(first)}, {first.shape[1]}] on {first.device}" if are_rows else "[rollouts, tokens]"
-    for name, given in values.items():
-        found = f"{[*given.shape]} on {given.device}" if isinstance(given, Tensor) else type(given).__name__
-        if found != wanted or not (given.is_floating_point() or name == "response_mask"):
-            raise ValueError(f"{name} is {found}, {getattr(given, 'dtype', 'no tensor')}: give real numbers {wanted}")
 
 
 @register_policy_loss("srpo_sampled_token")
@@ -79,8 +64,7 @@ def srpo_sampled_token(
 
     Raises:
         ValueError: if ``loss_agg_mode`` is not token-mean, the one denominator of section 3.3; the actor does not give
-            the mini-batch's count of tokens; it has another clip than the method's; values are not of the same tokens;
-            or one is not finite.
+            the mini-batch's count of tokens; or it has another clip than the method's.
     """
     if loss_agg_mode != "token-mean":
         raise ValueError(f"loss_agg_mode = {loss_agg_mode}: srpo_sampled_token has one denominator; use token-mean")
@@ -93,13 +77,7 @@ def srpo_sampled_token(
         if given not in {default, own}:
             what = f"actor.{name} = {given}: srpo_sampled_token takes {own} from the method"
             raise ValueError(f"{what}; leave it at {default}")
-    given = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
-    given |= {} if rollout_is_weights is None else {"rollout_is_weights": rollout_is_weights}
-    _check_alike(None, **given, response_mask=response_mask)
     response_mask = response_mask.bool()
-    for name, values in given.items():
-        if (bad := response_mask & ~values.isfinite()).any():
-            raise ValueError(f"{name}: not finite for a token of rollout {int(bad.nonzero()[0, 0])} of the micro-batch")
     if whole["batch_num_tokens"] < (own := int(response_mask.sum())):
         what = f"config.global_batch_info.batch_num_tokens = {whole['batch_num_tokens']}"
         raise ValueError(f"{what}: this micro-batch alone has {own}")

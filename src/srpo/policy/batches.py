@@ -87,10 +87,9 @@ def sequence_batch(
 
 
 def kept_entry(rollouts: Collection[int], kept: Collection[int]) -> Entries:
-    """The entry of a batch that names the rollouts of which something stays on the worker (``kept_log_probs.py``).
+    """The entry of a batch that names the rollouts of which something stays on the worker (``worker.py``).
 
     Args:
-        rollouts: all of the batch.
         kept: rollouts of which this pass keeps something, or reads what an earlier pass has kept.
     """
     names = {rollout: torch.tensor([rollout if rollout in kept else NOT_KEPT]) for rollout in rollouts}

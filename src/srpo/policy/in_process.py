@@ -15,7 +15,7 @@ from srpo.experiment.config import RunSpec, TransformerShape
 from srpo.experiment.flops import model_cost
 from srpo.ground.machine import keep_freed_memory
 from srpo.policy.interface import Policy
-from srpo.policy.verl_config import check_packages, compose_verl_config
+from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.worker import SRPOWorker
 from srpo.rollout.embedded import EmbeddedEngine
 
@@ -56,7 +56,6 @@ class InProcessPolicy(Policy):
 @contextmanager
 def start(spec: RunSpec, model: Path) -> Iterator[InProcessPolicy]:
     """Build a run's policy on its base model."""
-    check_packages(spec.execution)
     yield InProcessPolicy(spec, model)
 
 

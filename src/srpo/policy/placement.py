@@ -49,9 +49,6 @@ class Placement:
     """The rank of each rollout in all passes of a step: what a rank keeps of it is there for the next pass.
 
     Args:
-        mini_batches: rollouts of each mini-batch.
-        prompts: token ids of the student's prompts.
-        lengths: tokens of each rollout's response.
         uses_teacher: rollouts that the teacher's pass computes, too.
         micro_batch_size: most rollouts of a micro-batch of one rank, if ``execution`` has no budget of tokens.
     """
@@ -100,9 +97,6 @@ def bundle_rollouts(
     """Bundle the rollouts of each mini-batch that have the same prompt.
 
     Args:
-        mini_batches: rollouts of each.
-        prompts: token ids of each rollout's prompt.
-        lengths: tokens of each rollout's response.
         max_rollouts: maximum number of rollouts per bundle.
         max_tokens: maximum number of tokens of a bundle with several rollouts; the prompt counts once.
     """
@@ -134,7 +128,6 @@ def assign_ranks(
     """The rank of each row, the ranks' shares of a mini-batch balanced in tokens.
 
     Args:
-        mini_batches: rows of each.
         tokens: of each row, prompt plus response.
         ranks: data-parallel size.
         uses_teacher: rows in the teacher's pass. They are balanced by themselves, because it has no others.
@@ -161,7 +154,6 @@ def order_rows(
     """Order the rows of mini-batches.
 
     Args:
-        shares: rows of each rank of each mini-batch.
         tokens: of each row, prompt plus response.
         micro_batch_size: most rows of a micro-batch of one rank, if ``max_tokens`` is not given.
         max_tokens: token budget of a micro-batch.

@@ -14,12 +14,12 @@ from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from srpo.experiment.config import Execution, RunSpec, TransformerShape
+from srpo.experiment.config import RunSpec, TransformerShape
 from srpo.experiment.flops import model_cost
 from srpo.ground.errors import SrpoError
 from srpo.policy.interface import Policy
 from srpo.policy.servers import ServerRollout, server_errors, wait_until_idle
-from srpo.policy.verl_config import check_packages, compose_verl_config
+from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
 from srpo.policy.worker import SRPOWorker
 from srpo.rollout.sglang_protocol import ENVIRONMENT, stop_token_ids, vocabulary_size, with_programs
@@ -65,8 +65,6 @@ class RayPolicy(Policy, workers_only(PPOTrainerSync, SRPOWorker)):  # type: igno
 def start(spec: RunSpec, model: Path) -> Iterator[RayPolicy]:
     """Start a Ray cluster for this run only, and the run's policy in it; stop both at the end."""
     check_version()
-    check_packages(spec.execution)
-    check_device_names(spec.execution)
     config = compose_verl_config(spec, model.absolute())
     ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
     runtime_env = get_ppo_ray_runtime_env(config)
@@ -94,18 +92,6 @@ def start(spec: RunSpec, model: Path) -> Iterator[RayPolicy]:
         yield trainer
     finally:
         ray.shutdown()
-
-
-def check_device_names(execution: Execution) -> None:
-    """Check that GPUs are named by numbers, which SGLang needs.
-
-    Raises:
-        SrpoError: for UUIDs and names of parts of GPUs.
-    """
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    by_number = all(part.strip().isdigit() for part in named.split(",") if part.strip())
-    if execution.rollout_engine == "sglang" and not by_number:
-        raise SrpoError(f"CUDA_VISIBLE_DEVICES = {named}: verl starts SGLang's servers by number, as in 0,1")
 
 
 def loader_path() -> dict[str, str]:

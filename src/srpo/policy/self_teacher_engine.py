@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,16 @@ import numpy as np
 import torch
 from numpy._core.multiarray import _reconstruct
 from tensordict import TensorDict
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig
 from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
 from verl.utils.torch_dtypes import PrecisionType
+from verl.utils.transformers_compat import drop_tied_target_keys
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
@@ -34,10 +37,54 @@ from srpo.algorithm.routing import has_loss
 from srpo.algorithm.teacher import Teacher
 from srpo.ground.layout import WEIGHTS
 from srpo.policy.batches import unpack_targets
-from srpo.policy.hugging_face import write_weights
 from srpo.policy.shared_prompts import PackedRows
-from srpo.policy.trust_region import TrustRegionModel
 from srpo.policy.verl_private import build_sharded_copy
+
+
+class TrustRegionModel(nn.Module):
+    """A frozen and a live model as one, without gradients.
+
+    Logits are log-probs up to a constant at each position, so their mixture is the logits of
+    ``q_frozen^(1 - share) q_live^share / Z``, whatever is then computed from it: top K, tail, entropy. The mixture has
+    the precision of the models' own logits. It overwrites the frozen model's.
+
+    Args:
+        share: of the live model, in [0, 1]. At 0 the logits are the frozen model's, at 1 the live one's, bit for bit.
+    """
+
+    def __init__(self, frozen: nn.Module, live: nn.Module, share: float) -> None:
+        super().__init__()
+        self.frozen, self.live, self.share = frozen, live, share
+
+    @torch.no_grad()
+    def forward(self, **inputs: Any) -> Any:
+        """The frozen model's output with the mixed logits."""
+        output = self.frozen(**inputs)
+        output.logits.lerp_(self.live(**inputs).logits, self.share)
+        return output
+
+
+def write_weights(folder: Path, tensors: dict[str, Tensor], config: PretrainedConfig) -> None:
+    """Write weights as they are, with the model's configuration, as verl's checkpoint manager does (``hf_model``).
+
+    The configuration names the precision of the weights, and not the attention of the training, which transformers
+    may not have: the checkpoint loads without options.
+
+    Args:
+        folder: may hold ``generation_config.json``, which is kept.
+        tensors: by the model's parameter names, on the CPU; of tied ones the second is removed.
+    """
+    config = deepcopy(config)
+    vars(config).pop("attn_implementation", None)  # verl sets it beside transformers' own, which is not saved
+    dtype = next(iter(tensors.values())).dtype
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.to_empty(device="cpu")  # memory that is never touched
+    if (folder / "generation_config.json").exists():
+        model.generation_config = GenerationConfig.from_pretrained(folder)
+    drop_tied_target_keys(tensors, model, config)
+    model.save_pretrained(folder, state_dict=tensors)
+
 
 MOVES = "moves"
 """The entry of the teacher's file that counts its moves; no parameter has a name without a point."""
@@ -306,7 +353,7 @@ def teacher_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor
 
 
 def update_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]:
-    """The student in the update, with gradients: what :func:`srpo.policy.loss.srpo_loss` reads, not jagged.
+    """The student in the update, with gradients: what :func:`srpo.policy.worker.srpo_loss` reads, not jagged.
 
     Args:
         logits: [response tokens, vocabulary].

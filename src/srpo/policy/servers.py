@@ -42,15 +42,7 @@ IDLE_SECONDS = 60.0
 
 @contextmanager
 def server_errors(action: str, can_checkpoint: bool) -> Iterator[None]:
-    """Turn errors of servers into :class:`ServersFailed`.
-
-    Args:
-        action: what the code inside does, for the message.
-        can_checkpoint: whether the policy can still write a checkpoint after a failure.
-
-    Raises:
-        ServersFailed: for an error of Ray: a remote process died or raised an exception.
-    """
+    """Turn errors of servers into :class:`ServersFailed`."""
     try:
         yield
     except torch.OutOfMemoryError:  # an error of a worker, which new servers do not fix
@@ -126,11 +118,6 @@ class ServerRollout:
         """Sample ``len(seeds[i])`` responses to prompt ``i``.
 
         SGLang respects the seeds only with ``execution.deterministic_rollouts``.
-
-        Raises:
-            SrpoError: on a prompt that is empty or has a token outside of the vocabulary, or if a sample comes back
-                incomplete or aborted three times.
-            ServersFailed: if a server dies or raises.
         """
         check_token_ids(prompt_ids, self._vocabulary)
         with server_errors("generating", can_checkpoint=True):

@@ -1,21 +1,16 @@
 """verl's Hydra configuration for a run: the only module that maps our names to verl's."""
 
 import math
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from verl.utils.device import get_device_name
 
 from srpo.experiment.config import Execution, Experiment, RunSpec
 from srpo.ground.errors import SrpoError
 from srpo.ground.machine import gpu_memory
-from srpo.ground.mistakes import hint
-from srpo.ground.schema import flattened
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 
@@ -49,37 +44,14 @@ ROOM_FOR_GRAPHS = 48e9
 """Bytes of a GPU from which on a server has room for the graphs of a validation's batch."""
 
 
-def check_packages(execution: Execution) -> None:
-    """Check that the packages that an experiment needs are installed.
-
-    Raises:
-        SrpoError: naming the key and what to do.
-    """
-    for key, value, package in (
-        ("attention", "flash_attention_2", "flash_attn"),
-        ("rollout_engine", "sglang", "sglang"),
-    ):
-        if getattr(execution, key) == value and find_spec(package) is None:
-            raise SrpoError(f"execution.{key} = {value}: {package} is not installed; see docs/environments.md")
-
-
 def check_overrides(experiment: Experiment) -> None:
-    """Check ``execution.verl_overrides`` of an experiment, without its models.
-
-    Raises:
-        SrpoError: as :func:`compose_verl_config`.
-    """
+    """Check ``execution.verl_overrides`` of an experiment, without its models."""
     for run in experiment.runs()[:1]:
         compose_verl_config(experiment.run(run), Path("model"))
 
 
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
-    """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it.
-
-    Raises:
-        SrpoError: if ``execution.verl_overrides`` has a key that the experiment sets, that verl does not take, or that
-            does not go with one GPU.
-    """
+    """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it."""
     ours = _overrides(spec, model_path)
     chosen = {".".join(_path(key)): value for key, value in spec.execution.verl_overrides.items()}
     ours = [(key, value) for key, value in ours if ".".join(_path(key)) not in {*_FREE} & chosen.keys()]
@@ -97,26 +69,12 @@ def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
     theirs = _user_overrides(spec.execution, [key for key, _ in ours])
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in ours])
-        if theirs:
-            known = [*flattened(cast(dict[str, Any], OmegaConf.to_container(config)))]
-            for key, _ in theirs:
-                if not key.startswith("+") and OmegaConf.select(config, key, default=_MISSING) is _MISSING:
-                    near = hint(key, known) or "; a new one begins with +"
-                    raise SrpoError(f"execution.verl_overrides: {key}: verl has no such key{near}")
-            overrides = [f"{key}={value}" for key, value in (*ours, *theirs)]
-            try:
-                config = compose("ppo_trainer", overrides=overrides)
-            except HydraException as error:
-                raise SrpoError(f"execution.verl_overrides: {' '.join(str(error).split())}") from None
-    return config
+        return compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in (*ours, *theirs)])
 
 
 def _user_overrides(execution: Execution, set_here: list[str]) -> list[tuple[str, object]]:
     """``execution.verl_overrides`` for Hydra; none may change what the experiment itself sets."""
     for key in execution.verl_overrides:
-        if key.startswith("~"):
-            raise SrpoError(f"execution.verl_overrides: {key}: settings of verl are changed here, not removed")
         path = _path(key)
         for other in map(_path, set_here):
             if path[: len(other)] == other or other[: len(path)] == path:
@@ -144,7 +102,7 @@ def samples_per_server(spec: RunSpec) -> int:
 
 
 def _path(key: str) -> list[str]:
-    return key.lstrip("+").split(".")
+    return key.lstrip("+~").split(".")
 
 
 def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:

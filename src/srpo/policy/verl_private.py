@@ -46,12 +46,7 @@ def register_rollout_adapter(name: str, qualified_class: str) -> None:
 
 
 def workers_only(trainer: Any, worker: type) -> Any:
-    """verl's trainer class without its data, replay buffer and checkpoints: it starts workers and rollout servers.
-
-    Args:
-        trainer: a subclass of verl's ``PPOTrainer``.
-        worker: the class of the actor's worker, in place of ``ActorRolloutRefWorker``.
-    """
+    """verl's trainer class without its data, replay buffer and checkpoints: it starts workers and rollout servers."""
     import ray
 
     class WorkersOnly(trainer):

@@ -1,6 +1,12 @@
-"""verl's actor worker with the self-teacher and the SRPO loss."""
+"""verl's actor worker with the self-teacher and the SRPO loss; and the log-probs that stay with it.
+
+Log-probs are large, 1.2 kB for each token of the teacher's pass at K = 100, and only workers read them. So a step gives
+each rollout to one rank for all of its passes (``placement.py``): the pass that computes them keeps them, and a later
+pass finds them where they are. A batch names the rollouts in its entry ``kept`` (``batches.kept_entry``).
+"""
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,16 +19,133 @@ from verl.utils.device import get_device_id, get_device_name, get_torch_device
 from verl.utils.distributed import initialize_global_process_group_ray
 from verl.utils.flops_counter import get_device_flops
 from verl.utils.memory_utils import aggressive_empty_cache
+from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from srpo.algorithm.branches import BRANCHES
+from srpo.algorithm.branches import BRANCHES, DROPPED, index_of
+from srpo.algorithm.diagnostics import share_sums
+from srpo.algorithm.distribution import top_k_with_tail
+from srpo.algorithm.importance import sampler_mismatch
 from srpo.algorithm.method import Method
+from srpo.algorithm.objective import Losses, branch_losses, objective
+from srpo.algorithm.targets import WorkerTargets
 from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers the engine
-from srpo.policy.batches import jagged_of_parts
-from srpo.policy.kept_log_probs import KeptLogProbs, kept_lengths
-from srpo.policy.loss import srpo_loss
-from srpo.policy.outputs import DEVICE_FLOPS, DEVICE_MEMORY
+from srpo.policy.batches import NOT_KEPT, jagged_of_parts, split_row, unpack_targets
+from srpo.policy.interface import DEVICE_FLOPS, DEVICE_MEMORY
 from srpo.policy.verl_private import check_version, make_folders_without_locks
+
+KEPT = {"top_k_ids": torch.int64, "student_log_probs": torch.float32, "teacher_log_probs": torch.float32}
+"""Outputs of the engine's passes that stay on the worker, and their types."""
+
+
+class KeptLogProbs:
+    """One rank's log-probs and ids of the rollouts of one step, in host memory."""
+
+    def __init__(self) -> None:
+        self._step: int | None = None
+        self._kept: dict[str, dict[int, Tensor]] = {}
+
+    def keep(self, data: TensorDict, output: TensorDict) -> None:
+        """Take what stays here out of the output of a pass, and forget what an earlier step left."""
+        self._forget_other_steps(data)
+        for name in [name for name in KEPT if name in output]:
+            flat, found = output.pop(name), self._kept.setdefault(name, {})
+            rows = flat.values().split(flat.offsets().diff().tolist())
+            for lengths, row in zip(kept_lengths(data), rows, strict=True):
+                found |= split_row(row, lengths)
+
+    def add(self, data: TensorDict, name: str, fillers: bool = False) -> None:
+        """Add what is kept of the batch's rollouts to the batch, as an entry of flat rows.
+
+        Args:
+            fillers: give rows without rollouts, which have one token, ids of the teacher's pass.
+        """
+        self._forget_other_steps(data)
+        kept, by_row = self.of(name), kept_lengths(data)
+        rows = [[kept[rollout] for rollout in lengths] for lengths in by_row]
+        if fillers:
+            rollout, length = next((item for lengths in by_row for item in lengths.items()), (None, 1))
+            columns = 1 if rollout is None else len(kept[rollout]) // length
+            rows = [row or [torch.arange(columns)] for row in rows]
+        data[name] = jagged_of_parts(rows, KEPT[name])
+
+    def of(self, name: str) -> dict[int, Tensor]:
+        """[tokens * columns] by rollout; empty if nothing is kept."""
+        return self._kept.get(name, {})
+
+    def _forget_other_steps(self, data: TensorDict) -> None:
+        step = tu.get_non_tensor_data(data, "step", default=None)
+        if step != self._step:
+            self._step, self._kept = step, {}
+
+
+def kept_lengths(data: TensorDict) -> list[dict[int, int]]:
+    """For each row of a batch: tokens of the response, by rollout, of the rollouts whose log-probs are kept."""
+    return [
+        {rollout: length for rollout, length in zip(own.tolist(), lengths.tolist(), strict=True) if rollout != NOT_KEPT}
+        for own, lengths in zip(data["kept"].unbind(), data["response_lengths"].unbind(), strict=True)
+    ]
+
+
+def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group: object = None) -> tuple[Tensor, dict]:
+    """Section 3.3's objective on one micro-batch.
+
+    verl counts ``loss_mask`` over the mini-batch and all ranks into ``batch_num_tokens``; the driver sends exactly the
+    rollouts that take a branch with a loss, so this count is the objective's denominator. FSDP averages gradients
+    over ranks, hence the factor ``dp_size``.
+
+    Returns:
+        The loss and sums (not means) over the micro-batch, which add up over micro-batches. verl averages sums over
+        ranks, too. So the sums of losses are multiplied by ``dp_size``; all other sums are used as ratios only
+        (``interface.update_metrics``).
+    """
+    targets = unpack_targets(data)
+    method = method.scheduled(data["step"])
+    student = model_output.get("student_log_probs")  # None if the micro-batch has no distilled token
+    if student is not None and not targets.top_k_ids.shape[1]:  # the update has selected the top K
+        ids = model_output["top_k_ids"]
+        targets = replace(targets, top_k_ids=ids, teacher_log_probs=top_k_with_tail(targets.teacher_log_probs, ids))
+    losses = branch_losses(method, targets, model_output["log_probs"], student)
+    denominator = data["batch_num_tokens"] / data["dp_size"]
+    values = {f"loss/{name}": (loss.detach() / denominator).item() for name, loss in losses.by_branch.items()}
+    values |= {f"sum/{name}": value.item() for name, value in _sums(method, targets, losses, student).items()}
+    shares = share_sums(targets.part_and_quarter, losses.distillation)
+    values |= {f"sum/share/{name}": value for name, value in shares.items()}
+    metrics = {name: Metric(value=value, aggregation=AggregationType.SUM) for name, value in values.items()}
+    return objective(losses, denominator), metrics
+
+
+def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tensor | None) -> dict[str, Tensor]:
+    """What the logged means are ratios of; each micro-batch of each rank has all of them, because verl averages them.
+
+    Args:
+        student: [distilled, K + 1] log-probs of the top K and the tail, if there are distilled tokens.
+    """
+    trained = targets.branch != index_of(DROPPED.name)  # false for filler rows
+    correction = losses.rollout_is_weight[trained]
+    asked = targets.copied >= 0
+    tail = torch.zeros(0) if student is None else student.detach()[:, -1]
+    return {
+        "trained_tokens": trained.sum(),
+        "rollout_is_weight": correction.sum(),
+        "rollout_is_truncated": (correction >= method.rollout_is_threshold).sum(),
+        **sampler_mismatch(losses.old_log_prob[trained], targets.rollout_log_prob[trained]),
+        "policy_tokens": losses.policy_tokens,
+        "clipped_tokens": losses.clipped,
+        "distilled_tokens": torch.tensor(len(losses.divergence)),
+        "distillation": losses.distillation.sum(),
+        "divergence": losses.divergence.sum(),
+        "distilled_correct": targets.correct.sum(),
+        "divergence_correct": (losses.divergence * targets.correct).sum(),
+        "distilled_wrong": (1 - targets.correct).sum(),
+        "divergence_wrong": (losses.divergence * (1 - targets.correct)).sum(),
+        "weighted_divergence": (losses.divergence * targets.divergence_weight).sum(),
+        "student_top_k_mass": -tail.expm1().sum(),
+        "teacher_top_k_mass": -targets.teacher_log_probs[:, -1:].expm1().sum(),
+        "copying_cases": asked.sum(),
+        "copying_student": (targets.top_k_ids[:, :1].flatten() == targets.copied)[asked].sum(),
+    }
+
 
 COLLECTIVE_SECONDS = 1800
 """How long ranks wait for each other: the checkpoint of Qwen3-8B, 147 GB, takes 295 s at 0.5 GB/s."""
@@ -73,7 +196,7 @@ class SRPOWorker(ActorRolloutRefWorker):
     def update_actor(self, data: TensorDict) -> TensorDict:
         """verl's update with what is kept; its metrics also have how far the teacher is from the student after it.
 
-        On GPUs they have the memory use (``outputs.DEVICE_MEMORY``) and the FLOP/s of the card too, if verl knows it.
+        On GPUs they have the memory use (``interface.DEVICE_MEMORY``) and the FLOP/s of the card too, if verl knows it.
         """
         output = self._update(data)
         self.actor.engine.end_batch()

@@ -465,11 +465,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def get_family(name: str, facts_per_question: int | None = None, facts: int = 0) -> Family:
-    """A family with a number of facts per question and a table of facts (:class:`Family`).
-
-    Raises:
-        SrpoError: if its questions cannot have that number of facts.
-    """
+    """A family with a number of facts per question and a table of facts (:class:`Family`)."""
     family = FAMILIES[name]
     if (facts_per_question or 0) > family.most_facts:
         raise SrpoError(f"facts_per_question = {facts_per_question}: family {name} has at most {family.most_facts}")
@@ -480,9 +476,6 @@ def family_problems(family: Family, n: int, split: Literal["train", "test"], see
     """Draw ``n`` problems of one split, no combination of facts twice.
 
     Train and test share none at any ``n`` or ``seed``.
-
-    Raises:
-        SrpoError: if the family has fewer.
     """
     rng = random.Random(derive_seed("questions", family.name, split, seed))
     problems: dict[str, Problem] = {}

@@ -27,14 +27,7 @@ def student_prompts(
     max_length: int,
     key: str = "training.max_prompt_length",
 ) -> list[list[int]]:
-    """Tokenize questions as the policy sees them, each ending in the assistant's header, thinking off.
-
-    Args:
-        key: what sets ``max_length``.
-
-    Raises:
-        SrpoError: if one is longer than ``max_length`` tokens; it says how many the longest has.
-    """
+    """Tokenize questions as the policy sees them, each ending in the assistant's header, thinking off."""
     prompts = [_prompt_ids(tokenizer, messages) for messages in conversations]
     longest = max(map(len, prompts), default=0)
     if longest > max_length:
@@ -65,22 +58,11 @@ def teacher_messages(messages: Messages, solution: str | None, feedback: str | N
     Args:
         solution: a correct response, such as a sibling's; None to show none, if there is feedback.
         feedback: what the reward function says of the student's own, wrong response; None to show none.
-
-    Raises:
-        ValueError: if there is no last message with text, or nothing to show, or what is shown is no text.
     """
-    for name, given in (("solution", solution), ("feedback", feedback)):
-        if given is not None and not (isinstance(given, str) and given.strip()):
-            whose = "response" if name == "solution" else "reward function"
-            raise ValueError(f"{name} = {given!r:.80}: give the {whose}'s text, or None")
     if solution is None and feedback is None:
         raise ValueError("solution and feedback are None: give one; a teacher without them reads the question as it is")
-    whole = isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)
-    last = messages[-1] if whole else {}
-    content = last.get("content") if last.get("role") not in (None, "assistant", "system") else None
-    if not isinstance(content, str) or not content.strip():
-        what = repr(messages)[:80]
-        raise ValueError(f"{what}: give chat messages, the last a user's with text as its content")
+    if (role := messages[-1]["role"]) in ("assistant", "system"):
+        raise ValueError(f"the last message is of the role {role}: give the question last, to which the text is added")
     return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
 
 
@@ -94,12 +76,6 @@ def teacher_prompt_ids(
     """Tokenize the enriched prompt, shortening the feedback and then the solution if it would be too long.
 
     The reference cuts the prompt's end instead and with it the assistant's header.
-
-    Args:
-        solution, feedback: as in :func:`teacher_messages`.
-
-    Raises:
-        SrpoError: if even without both the prompt is longer than ``max_length`` tokens.
     """
     shown = {"solution": None if solution is None else strip_thinking(solution), "feedback": feedback}
     ids = _prompt_ids(tokenizer, _enriched(messages, **shown))

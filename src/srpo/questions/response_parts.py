@@ -20,10 +20,6 @@ def token_parts(pieces: Sequence[str], special: Sequence[bool]) -> list[int]:
 
     The answer is what the rewards read: from the last ``<answer>`` to its closing tag or, in a response without
     that tag, from the first ``Action:`` to the end.
-
-    Args:
-        pieces: the tokens' texts, which make up the response.
-        special: which of them are special tokens.
     """
     text = "".join(pieces)
     ends = list(accumulate(map(len, pieces)))

@@ -7,8 +7,6 @@ sample ``n`` times.
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from srpo.ground.errors import SrpoError
-
 
 class ServersFailed(Exception):
     """The rollout servers of a run have died or do not work; with new ones the run can continue from a checkpoint.
@@ -24,23 +22,11 @@ class ServersFailed(Exception):
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample.
-
-    Raises:
-        SrpoError: on a temperature, length or ``top_p`` outside its range.
-    """
+    """How to sample."""
 
     temperature: float
     max_new_tokens: int
     top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise SrpoError(f"temperature = {self.temperature}: must be above 0")
-        if self.max_new_tokens < 1:
-            raise SrpoError(f"max_new_tokens = {self.max_new_tokens}: must be at least 1")
-        if not 0 < self.top_p <= 1:
-            raise SrpoError(f"top_p = {self.top_p}: must be above 0 and at most 1")
 
 
 @dataclass(frozen=True)

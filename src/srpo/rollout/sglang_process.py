@@ -53,17 +53,7 @@ class PortTakenError(SrpoError):
 
 
 class ServerProcess:
-    """One SGLang server, from its start to its end.
-
-    Args:
-        checkpoint: folder in Hugging Face format.
-        log: file to which the server's output is appended.
-        options: how the server runs.
-        command: what starts the server, before its arguments.
-
-    Raises:
-        SrpoError: if the server ends while it starts, is not healthy in time, or other programs take its ports.
-    """
+    """One SGLang server, from its start to its end."""
 
     def __init__(self, checkpoint: Path, log: Path, options: ServerOptions, command: Sequence[str] = COMMAND) -> None:
         self._checkpoint = checkpoint
@@ -101,11 +91,7 @@ class ServerProcess:
         return next((f"its process {each.pid} ({_name(each) or 'collected'}) has died" for each in dead), None)
 
     def stop(self) -> None:
-        """End every process of the server's group.
-
-        Raises:
-            SrpoError: if one survives SIGKILL, stuck in its driver.
-        """
+        """End every process of the server's group."""
         group = self.process.pid
         # SIGCONT: a stopped process handles SIGKILL alone
         for numbers, patience in (

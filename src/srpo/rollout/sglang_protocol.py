@@ -20,9 +20,6 @@ HOST = "127.0.0.1"
 CONTEXT_MARGIN = 8
 """Positions that SGLang reserves: it truncates responses and refuses prompts within 6 tokens of its limit."""
 
-SEEDS = range(-(2**63), 2**63)
-"""SGLang stores seeds in an int64 tensor; a larger seed crashes the server."""
-
 ENVIRONMENT = {"SGLANG_GRPC_PORT": "50051"}
 """Environment of every process that starts an SGLang server or reads its arguments.
 
@@ -103,11 +100,7 @@ def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def stop_token_ids(checkpoint: Path) -> frozenset[int]:
-    """The token ids that end a response in SGLang, from ``config.json`` and ``generation_config.json``.
-
-    Raises:
-        SrpoError: if ``config.json`` cannot be read or there is no such token.
-    """
+    """The token ids that end a response in SGLang, from ``config.json`` and ``generation_config.json``."""
     stops: set[int] = set()
     for name in ("config.json", "generation_config.json"):
         path = checkpoint / name
@@ -121,32 +114,18 @@ def stop_token_ids(checkpoint: Path) -> frozenset[int]:
 
 
 def vocabulary_size(checkpoint: Path) -> int:
-    """``vocab_size`` of ``config.json``.
-
-    Raises:
-        SrpoError: if there is none.
-    """
-    path = checkpoint / "config.json"
-    size = read_json(path).get("vocab_size")
-    if not isinstance(size, int) or size < 1:
-        raise SrpoError(f"{path}: vocab_size = {size!r}; a positive number is needed")
-    return size
+    """``vocab_size`` of ``config.json``."""
+    return read_json(checkpoint / "config.json")["vocab_size"]
 
 
 def check_token_ids(prompt_ids: Sequence[Sequence[int]], vocabulary: int) -> None:
     """Check that prompts have only tokens of the model's vocabulary.
 
     SGLang 0.5.12 does not check: another token crashes its scheduler, or is read from the padding of its embedding.
-
-    Raises:
-        SrpoError: naming the first prompt that is empty or has another token.
     """
     for number, prompt in enumerate(prompt_ids):
-        if not prompt:
-            raise SrpoError(f"prompt {number} has no tokens: give at least one")
-        if min(prompt) < 0 or max(prompt) >= vocabulary:
-            wrong = next(token for token in prompt if not 0 <= token < vocabulary)
-            raise SrpoError(f"prompt {number} has the token {wrong}, but the model's vocabulary has {vocabulary}")
+        if not prompt or min(prompt) < 0 or max(prompt) >= vocabulary:
+            raise SrpoError(f"prompt {number} has no tokens, or others than the {vocabulary} of the model's vocabulary")
 
 
 def nucleus_floor(top_p: float, vocabulary: int) -> float:
@@ -177,8 +156,6 @@ def read_completion(answer: Any, max_new_tokens: int, stops: Collection[int]) ->
     """Read the sample from an answer of ``/generate``, with or without the stop token in its ``output_ids``.
 
     Args:
-        answer: the decoded JSON.
-        max_new_tokens: what the request allowed.
         stops: the tokens that end a response. SGLang looks at the length first: if the last token
             that is allowed is a stop token, it says that the response was cut off.
 

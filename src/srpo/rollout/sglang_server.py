@@ -21,7 +21,6 @@ from srpo.rollout import sglang_process
 from srpo.rollout.interface import Completion, SamplingParams
 from srpo.rollout.sglang_process import COMMAND, ServerProcess
 from srpo.rollout.sglang_protocol import (
-    SEEDS,
     ServerOptions,
     check_token_ids,
     generate_request,
@@ -52,15 +51,6 @@ class SGLangServer:
     """A :class:`~srpo.rollout.interface.RolloutEngine` that owns an SGLang server.
 
     ``with SGLangServer(checkpoint, log, ServerOptions(context_length=10240)) as engine: engine.generate(...)``
-
-    Args:
-        checkpoint: folder in Hugging Face format; no tokenizer is needed in it.
-        log: file to which the server's output is appended.
-        options: how the server runs.
-        command: what starts the server, before its arguments.
-
-    Raises:
-        SrpoError: if the checkpoint names no end-of-sequence token or no vocabulary size.
     """
 
     def __init__(self, checkpoint: Path, log: Path, options: ServerOptions, command: Sequence[str] = COMMAND) -> None:
@@ -73,11 +63,7 @@ class SGLangServer:
         self.server: ServerProcess | None = None
 
     def __enter__(self) -> Self:
-        """Start the server and wait until it is healthy.
-
-        Raises:
-            SrpoError: if the server ends, or is not healthy in time.
-        """
+        """Start the server and wait until it is healthy."""
         self.server = ServerProcess(self._checkpoint, self._log, self.options, self.command)
         return self
 
@@ -89,16 +75,8 @@ class SGLangServer:
     def generate(
         self, prompt_ids: list[list[int]], params: SamplingParams, seeds: list[list[int]]
     ) -> list[list[Completion]]:
-        """Sample ``len(seeds[i])`` responses to prompt ``i``.
-
-        Raises:
-            SrpoError: on a prompt that is empty, has a token outside of the vocabulary or with ``max_new_tokens``
-                exceeds the context; a seed beyond 64 bits; a refused request; a sample that stays incomplete; a
-                server that has failed.
-        """
-        if self.server is None:
-            raise RuntimeError("generate is for inside the with block")
-        self._check(prompt_ids, params.max_new_tokens, seeds)
+        """Sample ``len(seeds[i])`` responses to prompt ``i``."""
+        self._check(prompt_ids, params.max_new_tokens)
         requests = {
             (i, j): (prompt, seed)
             for i, (prompt, own) in enumerate(zip(prompt_ids, seeds, strict=True))
@@ -109,7 +87,7 @@ class SGLangServer:
             asyncio.run(self._sample_all(requests, params, completions))
         return [[completions[i, j] for j in range(len(own))] for i, own in enumerate(seeds)]
 
-    def _check(self, prompt_ids: list[list[int]], max_new_tokens: int, seeds: list[list[int]]) -> None:
+    def _check(self, prompt_ids: list[list[int]], max_new_tokens: int) -> None:
         check_token_ids(prompt_ids, self._vocabulary)
         longest = max(map(len, prompt_ids), default=0)
         if longest + max_new_tokens > self.options.context_length:
@@ -117,9 +95,6 @@ class SGLangServer:
                 f"prompt of {longest} tokens + max_new_tokens = {max_new_tokens} exceed the server's"
                 f" context_length = {self.options.context_length}"
             )
-        for seed in (seed for own in seeds for seed in own):
-            if seed not in SEEDS:
-                raise SrpoError(f"seed {seed}: must be at least -2**63 and below 2**63")
 
     # ------------------------------------------------------------ requests
 
@@ -129,11 +104,7 @@ class SGLangServer:
         params: SamplingParams,
         completions: dict[_Place, Completion],
     ) -> None:
-        """Add samples to ``completions`` as they arrive; the first failure cancels the other requests.
-
-        Raises:
-            SrpoError: see :meth:`generate`.
-        """
+        """Add samples to ``completions`` as they arrive; the first failure cancels the other requests."""
         in_flight = min(len(requests), self.options.concurrency * self.options.data_parallel)
         free = asyncio.Semaphore(_connections(in_flight))
 

@@ -49,13 +49,8 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path], l
     """Make a base model's folder; it appears complete or not at all and replaces an older one.
 
     Args:
-        model: what to build or fetch.
-        output_dir: the folder.
         train_splits: splits by benchmark, for a model that is warm-started on them.
         limit: tokens of a response in training; a warning counts the longer ones of own data.
-
-    Raises:
-        SrpoError: if the configuration cannot be built or the checkpoint cannot be fetched.
     """
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", suffix=".partial", dir=output_dir.parent))
@@ -93,9 +88,6 @@ def _build_miniature(
     if model.tokenizer:
         given = resolve_tokenizer(model.tokenizer, f"model {model.name}")
         tokenizer = open_tokenizer(given)
-        if entries < len(tokenizer):
-            key = f"model {model.name}: architecture.vocab_size = {entries}"
-            raise SrpoError(f"{key}: its tokenizer has {len(tokenizer)} entries; allow as many")
     else:
         texts = corpora.corpus_texts(corpus, random.Random(derive_seed("tokenizer", settings.seed)), TOKENIZER_EXAMPLES)
         make_tokenizer = tokenizers.symbol_tokenizer if settings.corpus == "families" else tokenizers.text_tokenizer
@@ -119,15 +111,8 @@ def _build_miniature(
 def store_model(model: Model, made: dict[str, Any]) -> str:
     """Build a base model and store it in the repository (``srpo.starts.stored``), whether it is stored or not.
 
-    Args:
-        model: a miniature whose corpus is the families.
-        made: the code and the machine (``training.provenance.origin``).
-
     Returns:
         The hash of the file, for ``stored`` in the model's YAML.
-
-    Raises:
-        SrpoError: if it is another kind of model.
     """
     if not isinstance(model, MiniatureModel) or model.warm_start.corpus != "families":
         raise SrpoError(f"model {model.name}: only a miniature with warm_start.corpus = families can be stored")

@@ -46,9 +46,6 @@ class FamiliesCorpus:
     """The procedural families that the settings name, each equally often, with one table of facts.
 
     Held-out questions do not occur.
-
-    Raises:
-        SrpoError: if the questions of one cannot have that number of facts.
     """
 
     def __init__(self, settings: WarmStart) -> None:
@@ -100,9 +97,6 @@ class SplitsCorpus:
 
     A plain response to a multiple-choice question guesses. To a task of reasoning-gym (:data:`WORKINGS`) it is right:
     how to write the answer can be learnt from a few hundred responses, how to find it cannot.
-
-    Raises:
-        SrpoError: if there is no such question.
     """
 
     LETTERS = "ABCD"
@@ -187,11 +181,7 @@ class FilesCorpus(SplitsCorpus):
 
 
 def open_corpus(settings: WarmStart, train_splits: dict[str, Path]) -> Corpus:
-    """Make the corpus that ``settings`` names.
-
-    Raises:
-        SrpoError: if it needs splits and these have no usable question.
-    """
+    """Make the corpus that ``settings`` names."""
     if settings.corpus == "families":
         return FamiliesCorpus(settings)
     return (SplitsCorpus if settings.corpus == "splits" else FilesCorpus)(settings, train_splits)

@@ -15,10 +15,10 @@ from srpo.experiment.config import (
     ReasoningGymBenchmark,
 )
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import default_cache
+from srpo.ground.files import default_cache, read_bytes
 from srpo.ground.seeds import derive_seed
 from srpo.questions import families, rewards
-from srpo.questions.rows import Row, check_responses, parse_rows, read_file
+from srpo.questions.rows import Row, check_responses, parse_rows
 from srpo.questions.splits import Question, SplitName
 from srpo.starts import github, reasoning_gym
 
@@ -36,9 +36,6 @@ def build_split(
     Args:
         mirror: a local copy of the source repository; None fetches.
         cache: where fetched files are kept; the user's cache folder if None.
-
-    Raises:
-        SrpoError: if the split cannot be read or fetched, or is not the one the configuration describes.
     """
     source: SplitName = "train" if benchmark.held_out_questions else split
     if isinstance(benchmark, MiniatureBenchmark):
@@ -65,7 +62,7 @@ def known_questions(benchmark: Benchmark, split: SplitName) -> list[Question]:
     if isinstance(benchmark, MiniatureBenchmark):
         return build_split(benchmark, split)
     if isinstance(benchmark, FilesBenchmark) and (file := benchmark.file(split)).is_file():
-        return _questions(benchmark, parse_rows(read_file(file), str(file), benchmark.columns), "files")
+        return _questions(benchmark, parse_rows(read_bytes(file), str(file), benchmark.columns), "files")
     return []
 
 
@@ -113,7 +110,7 @@ def _family_rows(benchmark: MiniatureBenchmark, split: SplitName) -> list[Row]:
 
 def _file_rows(benchmark: FilesBenchmark, split: SplitName) -> list[Row]:
     path = benchmark.file(split)
-    content = read_file(path)
+    content = read_bytes(path)
     if hashlib.sha256(content).hexdigest() != benchmark.contents[split].sha256:
         raise SrpoError(f"{path}: it has changed since the experiment was read; start again")
     rows = parse_rows(content, str(path), benchmark.columns)

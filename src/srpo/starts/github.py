@@ -4,13 +4,12 @@ Every file is pinned by its git blob id, so neither a mirror, nor a cache, nor t
 """
 
 import hashlib
-import http.client
 import urllib.request
 from pathlib import Path
 
 from srpo.experiment.config import Source, SourceFile
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import is_lfs_pointer, read_bytes, write_bytes
+from srpo.ground.files import read_bytes, write_bytes
 from srpo.questions.rows import Row, parse_rows
 
 _RAW_HOST = "https://raw.githubusercontent.com"
@@ -18,11 +17,7 @@ _TIMEOUT_SECONDS = 60
 
 
 def load_rows(source: Source, file: SourceFile, mirror: Path | None, cache: Path) -> list[Row]:
-    """Fetch and parse one file of a source.
-
-    Raises:
-        SrpoError: as :func:`fetch_source_file`; if a row cannot be parsed; if the number of rows is wrong.
-    """
+    """Fetch and parse one file of a source."""
     rows = parse_rows(fetch_source_file(source, file, mirror, cache), file.path)
     if len(rows) != file.rows:
         raise SrpoError(f"{file.path}: {len(rows)} rows found, {file.rows} expected")
@@ -35,9 +30,6 @@ def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cac
     Args:
         mirror: a folder laid out like the repository.
         cache: a folder for downloads; one file per repository, commit and path.
-
-    Raises:
-        SrpoError: if the file cannot be read or downloaded, or its git blob id is not the expected one.
     """
     if mirror is not None:
         return _verified(read_bytes(mirror / file.path), file, str(mirror / file.path))
@@ -45,7 +37,7 @@ def fetch_source_file(source: Source, file: SourceFile, mirror: Path | None, cac
     if cached.is_file() and git_blob_id(content := cached.read_bytes()) == file.git_blob:
         return content
     url = f"{_RAW_HOST}/{source.repository}/{source.commit}/{file.path}"
-    content = _verified(_download(url, source), file, url)
+    content = _verified(_download(url), file, url)
     write_bytes(cached, content)
     return content
 
@@ -57,21 +49,11 @@ def git_blob_id(content: bytes) -> str:
 
 def _verified(content: bytes, file: SourceFile, where: str) -> bytes:
     found = git_blob_id(content)
-    if found != file.git_blob and is_lfs_pointer(content):
-        raise SrpoError(f"{where}: a Git LFS pointer, not the file itself; run git lfs pull in the repository")
     if found != file.git_blob:
         raise SrpoError(f"{where}: git blob {found} found, {file.git_blob} expected; not the pinned file")
     return content
 
 
-def _download(url: str, source: Source) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
-            return response.read()
-    except (OSError, http.client.HTTPException) as error:
-        reason = " ".join(str(error).split())
-        raise SrpoError(
-            f"{url}: cannot be downloaded ({reason}); make a copy of the repository on a machine with a network: "
-            f"git clone https://github.com/{source.repository} DIR && git -C DIR checkout {source.commit}; "
-            "set SRPO_MIRROR to its folder"
-        ) from error
+def _download(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+        return response.read()

@@ -38,10 +38,6 @@ def symbol_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokeniz
     """Make a tokenizer whose tokens are complete words and numbers, so that a tiny model copies a value as one token.
 
     The most frequent pieces of ``texts`` get a token, the rest is spelt in bytes.
-
-    Args:
-        texts: samples of what the model will read and write; equal texts give equal bytes.
-        vocab_size: upper bound.
     """
     splitter = _splitter(_SYMBOLS)
     counts = Counter(piece for text in texts for piece, _ in splitter.pre_tokenize_str(text))
@@ -53,12 +49,7 @@ def symbol_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokeniz
 
 
 def text_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Train byte-pair merges on ``texts``, cut as Qwen's tokenizer cuts.
-
-    Args:
-        texts: samples of what the model will read and write; equal texts give equal bytes.
-        vocab_size: upper bound.
-    """
+    """Train byte-pair merges on ``texts``, cut as Qwen's tokenizer cuts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = splitter = _splitter(_TEXT)
     _room(vocab_size)

@@ -32,13 +32,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Orthogonalised momentum; the step size matches AdamW's, so that both use the same learning rate.
-
-    Args:
-        params: matrices.
-        lr: learning rate.
-        weight_decay: decoupled, as AdamW's.
-    """
+    """Orthogonalised momentum; the step size matches AdamW's, so that both use the same learning rate."""
 
     def __init__(self, params: Iterable[Tensor], lr: float, weight_decay: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})

@@ -12,6 +12,7 @@ from typing import Any
 
 from srpo.experiment.config import MiniatureModel
 from srpo.ground.errors import SrpoError
+from srpo.ground.files import read_bytes
 from srpo.ground.repository import CONFIGS
 
 STORED = CONFIGS / "models" / "stored"
@@ -30,21 +31,12 @@ def recipe_of(model: MiniatureModel) -> str:
 
 
 def read_metadata(model: MiniatureModel, path: Path) -> dict[str, Any]:
-    """The metadata of a stored base model, whose bytes and recipe are checked.
-
-    Raises:
-        SrpoError: if the file is missing, is not the pinned one, or was made with another recipe.
-    """
+    """The metadata of a stored base model, whose bytes and recipe are checked."""
     from safetensors import safe_open
 
     pinned = model.stored[model.warm_start.seed]
     where = f"model {model.name}: stored.{model.warm_start.seed}"
-    if not path.parent.is_dir():
-        raise SrpoError(f"{where}: the installed package has no base models; in a clone run: pip install -e .")
-    try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise SrpoError(f"{where}: {path} cannot be read ({error.strerror}); without the key it is built") from error
+    found = hashlib.sha256(read_bytes(path)).hexdigest()
     if found != pinned:
         raise SrpoError(f"{where} = {pinned}: {path} has {found}; not the pinned file")
     with safe_open(path, "pt") as file:
@@ -57,12 +49,6 @@ def read_metadata(model: MiniatureModel, path: Path) -> dict[str, Any]:
 
 def write_stored(model: MiniatureModel, built: Path, description: dict[str, Any], made: dict[str, Any]) -> Path:
     """Store a base model that was just built.
-
-    Args:
-        model: its configuration.
-        built: its folder, in Hugging Face format.
-        description: its ``base.json``.
-        made: commit, machine and versions.
 
     Returns:
         The file.

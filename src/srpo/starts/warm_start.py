@@ -123,9 +123,6 @@ def probe_accuracy(
 ) -> dict[str, dict[str, float]]:
     """Measure, at temperature 1, how often the model is right without and with a solution in its prompt.
 
-    Args:
-        questions: how many of each kind are asked.
-
     Returns:
         ``{kind of question: {"plain": .., "with_solution": ..}}``
     """

@@ -66,17 +66,8 @@ def evaluate_questions(
     that a subset of the questions gets the same samples as all of them.
 
     Args:
-        engine: the model.
-        tokenizer: a Hugging Face tokenizer.
-        questions: at least one.
-        sampling: number of samples, temperature and top-p.
-        max_prompt_length: in tokens.
-        max_response_length: in tokens.
         seed_key: what the samples are for, e.g. ``("validation", run_seed, step)``.
         save: of this many questions, from the first on, the result has the first ``SAVED_SAMPLES`` samples.
-
-    Raises:
-        SrpoError: if there is no question, or a prompt is refused.
     """
     if not questions:
         raise SrpoError("no questions to evaluate: the split is empty")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from srpo.algorithm.rollouts import Rollouts
@@ -9,6 +10,14 @@ from srpo.algorithm.routing import Routes
 from srpo.policy.placement import Placement
 from srpo.questions.splits import Question
 from srpo.training.success_buffer import Success
+
+
+class Schedule(Enum):
+    """What a pass of the student computes before the teacher's pass; the update computes the rest."""
+
+    OLD_FIRST = "log pi_old of all rollouts, and the top K of those that use the teacher"
+    TOP_K_FIRST = "the top K of the rollouts that use the teacher: the teacher's whole distributions are not kept"
+    NOTHING_FIRST = "nothing: the teacher's whole distributions are kept until the update selects the top K"
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,7 @@ class Batch:
         questions: all that the step has asked; those whose groups are dropped are the last.
         rollouts, routes: the rollouts and their branches.
         mini_batches: rollouts of each update, dropped ones left out.
+        schedule: which of the step's passes computes log pi_old and the top K.
         placement: the rank of each rollout.
         earlier: :func:`~srpo.training.success_buffer.earlier_successes`.
     """
@@ -27,6 +37,7 @@ class Batch:
     rollouts: Rollouts
     routes: Routes
     mini_batches: list[list[int]]
+    schedule: Schedule
     placement: Placement
     earlier: dict[int, Success]
 

@@ -27,13 +27,8 @@ def save(run_folder: Path, step: int, state: dict[str, Any] | None, write: Calla
     """Write a checkpoint under another name and rename it when it is complete.
 
     Args:
-        run_folder: the run's folder.
-        step: steps taken so far.
         state: what the loop needs to continue; stored as ``state.json``. None if nothing is to be resumed from here.
         write: fills the folder it is given.
-
-    Raises:
-        SrpoError: if it cannot be written; earlier checkpoints are not touched.
     """
     target = RunFiles(run_folder).checkpoint(step)
     partial = target.with_name(f".{target.name}.partial")
@@ -65,11 +60,7 @@ def check_room(run_folder: Path, size: float) -> None:
     A run on a full disk fails at its next checkpoint. Started again, it would first train up to there again.
 
     Args:
-        run_folder: the run's folder.
         size: bytes of a complete checkpoint.
-
-    Raises:
-        SrpoError: if it has not.
     """
     free = shutil.disk_usage(run_folder).free
     if free < size:
@@ -90,11 +81,7 @@ def newest(run_folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def check(folder: Path) -> None:
-    """Verify a checkpoint's files: their sizes, and the checksums in torch's files.
-
-    Raises:
-        SrpoError: naming a file that is missing, has another size or another content.
-    """
+    """Verify a checkpoint's files: their sizes, and the checksums in torch's files."""
     expected = _read(folder / SIZES)
     if not expected or not _read(folder / STATE):
         raise SrpoError(f"{STATE} or {SIZES} cannot be read")
@@ -113,15 +100,8 @@ def load_newest(run_folder: Path, load: Callable[[Path], None]) -> dict[str, Any
 
     Only the files decide whether a checkpoint is damaged. An error of ``load`` can have any cause and is not caught.
 
-    Args:
-        run_folder: the run's folder.
-        load: restores the folder it is given.
-
     Returns:
         The checkpoint's state; None if there is no checkpoint.
-
-    Raises:
-        SrpoError: if there are checkpoints and all are damaged.
     """
     damaged: list[Path] = []
     for folder, state in resumable(run_folder):
@@ -150,7 +130,6 @@ def prune(run_folder: Path, keep_weights: Collection[int], complete: int = 2) ->
     """Delete checkpoints that are neither resumed from nor evaluated, and partial ones that a kill left.
 
     Args:
-        run_folder: the run's folder.
         keep_weights: steps whose weights will be evaluated.
         complete: how many of the latest checkpoints to keep complete; the second in case the first is damaged.
     """

@@ -26,11 +26,7 @@ class Interrupted(Exception):
 
 
 def job_end(environment: Mapping[str, str] = os.environ) -> float | None:
-    """When SLURM ends this job, in seconds since the epoch; None outside SLURM, or if it is a word such as NONE.
-
-    Raises:
-        SrpoError: if it is a date.
-    """
+    """When SLURM ends this job, in seconds since the epoch; None outside SLURM, or if it is a word such as NONE."""
     end = environment.get("SLURM_JOB_END_TIME", "")
     if any(map(str.isdecimal, end)) and not end.isdecimal():
         raise SrpoError(f"SLURM_JOB_END_TIME = {end}: give seconds since the epoch")

@@ -1,22 +1,19 @@
 """Questions that are longer than a model's prompt may be: found before anything is trained, refused or left out.
 
-Lengths with which nothing could be learned are refused, too.
-
 A split does not know the tokenizers of the models that will read it, so lengths belong to a model and a benchmark. A
 run, an evaluation and ``srpo data --lengths`` all ask :func:`check_lengths`, so that they agree on the questions.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from srpo.experiment.config import Experiment, MiniatureModel, Training
+from srpo.experiment.config import Experiment, Training
 from srpo.ground.errors import SrpoError
-from srpo.questions.prompts import prompt_lengths, teacher_prompt_ids
+from srpo.questions.prompts import prompt_lengths
 from srpo.questions.rewards import shortest_answer
 from srpo.questions.splits import Question
 from srpo.starts.data import known_questions
@@ -49,11 +46,6 @@ def check_lengths(
         tokenizer: of the model that will read the questions. None, before there is one: words are counted instead of
             tokens, so that what is too long for any tokenizer is found; a word is a token or more.
         split: what to call the questions in a message.
-
-    Raises:
-        SrpoError: if a prompt is longer than ``training.max_prompt_length`` and the policy is ``refuse``; if too few
-            questions are left for a batch, no right response fits into ``training.max_response_length``, or a prompt
-            that shows a solution does not fit into ``training.max_reprompt_len``.
     """
 
     def count(texts: Sequence[str]) -> list[int]:
@@ -78,37 +70,20 @@ def check_lengths(
     if len(used) < needed:
         what = f"{len(used)} {split} questions are short enough, {needed} are needed"
         raise SrpoError(f"training.max_prompt_length = {limit}: {what}")
-    longest, length = max(used, key=lambda pair: pair[1])
     answers = [answer for question, _ in used if (answer := shortest_answer(question.reward, question.ground_truth))]
     if answers and (shortest := min(count(answers))) > (limit := training.max_response_length):
         what = f"training.max_response_length = {limit}: the shortest right response has {shortest} {unit}"
-        raise SrpoError(f"{longest.data_source}, {split}: {what}")
-    if split == "train":
-        try:
-            if tokenizer:
-                teacher_prompt_ids(tokenizer, longest.messages, "", training.max_reprompt_len)
-            elif length > (limit := training.max_reprompt_len):
-                raise SrpoError(f"training.max_reprompt_len = {limit}: a teacher's prompt has its {length} words")
-        except SrpoError as error:
-            raise SrpoError(f"{longest.data_source}, train: question {longest.index}: {error}") from error
+        raise SrpoError(f"{used[0][0].data_source}, {split}: {what}")
     return CheckedSplit(lengths, [question for question, _ in used], left_out)
 
 
 def check_experiment(experiment: Experiment) -> None:
-    """Refuse what is too long in questions that are known before a split is written, or for the positions of a toy."""
+    """Refuse what is too long in questions that are known before a split is written."""
     training, trained = experiment.training, {run.benchmark for run in experiment.runs()}
-    longest = dict.fromkeys(experiment.benchmarks, 1)
     for name, benchmark in experiment.benchmarks.items():
         for split in ("train", "test") if name in trained else ("test",):
             if questions := known_questions(benchmark, split):
-                words = check_lengths(None, questions, split, training).tokens
-                longest[name] = max(longest[name], *(count for count in words if count <= training.max_prompt_length))
-    for name, asked in experiment.bases():
-        model = experiment.models[name]
-        positions = model.architecture.max_position_embeddings if isinstance(model, MiniatureModel) else math.inf
-        if positions < longest[asked] + training.max_response_length:
-            what = f"{name} has {positions} positions, and prompts of {asked} take {longest[asked]} or more"
-            raise SrpoError(f"training.max_response_length = {training.max_response_length}: {what}")
+                check_lengths(None, questions, split, training)
 
 
 def describe_lengths(splits: Mapping[str, CheckedSplit], training: Training) -> dict[str, Any]:

@@ -35,11 +35,9 @@ from srpo.ground.files import (
 from srpo.ground.imports import gc_paused
 from srpo.ground.layout import WEIGHTS, Layout, RunFiles
 from srpo.ground.machine import host_memory_gb
-from srpo.policy.interface import Policy
-from srpo.policy.outputs import DEVICE_FLOPS
+from srpo.policy.interface import DEVICE_FLOPS, Policy
 from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import ServersFailed
-from srpo.starts.resolve import check_weights
 from srpo.training import checkpoints
 from srpo.training.avg_at_k import evaluate_questions
 from srpo.training.batch import Batch
@@ -86,13 +84,7 @@ class Run:
         self.seconds_of = {"step": 0.0, "validation": 0.0, "checkpoint": 0.0}  # measured, the last ones
 
     def train(self, interruption: Interruption) -> None:
-        """Take steps from the newest checkpoint to the last budget; validate and save when it is due.
-
-        Raises:
-            Interrupted: if the next part might not finish in time; the run is saved.
-            ServersFailed: if rollout servers failed.
-            SrpoError: see :func:`train`.
-        """
+        """Take steps from the newest checkpoint to the last budget; validate and save when it is due."""
         self.resume()
         with tqdm(total=round(self.horizon, 2), unit="s", desc=self.spec.id.path, disable=None) as progress:
             while True:
@@ -132,8 +124,7 @@ class Run:
     @property
     def selects_this_step(self) -> bool:
         """Whether this step has the best validation of a budget, so that its weights will be evaluated."""
-        best = best_of_budgets(self.validations, self.training.budget_seconds).values()
-        return any(validation and validation["step"] == self.step for validation in best)
+        return self.step in self._selected(self.validations)
 
     @property
     def checkpoint_is_due(self) -> bool:
@@ -279,20 +270,24 @@ class Run:
             logger.warning("%s: step %d could not be saved: %s", self.spec.id.path, self.step, failure)
 
     def _prune(self) -> None:
-        complete = 1 if self.finished else 2
-        # keep what a budget would select after resuming from each kept checkpoint, which truncates the log at its step
-        steps = [state.get("step", 0) for _, state in checkpoints.resumable(self.folder)[:complete]]
-        pasts = [[v for v in self.validations if v["step"] <= step] for step in steps]
-        pasts += [[v for v in past if v["step"] % self.training.validate_every == 0] for past in pasts]
-        best = [best_of_budgets(past, self.training.budget_seconds).values() for past in (*pasts, self.validations)]
-        checkpoints.prune(self.folder, {v["step"] for chosen in best for v in chosen if v}, complete)
+        """Keep the newest complete checkpoints, and the weights that a budget selects now or could select on resuming.
+
+        Resuming truncates the validations at the checkpoint's step, and may drop those that were not on time.
+        """
+        complete, selected = 1 if self.finished else 2, self._selected(self.validations)
+        for _, state in checkpoints.resumable(self.folder)[:complete]:
+            past = [validation for validation in self.validations if validation["step"] <= state.get("step", 0)]
+            on_time = [validation for validation in past if validation["step"] % self.training.validate_every == 0]
+            selected |= self._selected(past) | self._selected(on_time)
+        checkpoints.prune(self.folder, selected, complete)
+
+    def _selected(self, validations: list[dict[str, Any]]) -> set[int]:
+        """The steps that the budgets select if these are the run's validations."""
+        best = best_of_budgets(validations, self.training.budget_seconds).values()
+        return {validation["step"] for validation in best if validation}
 
     def resume(self) -> None:
-        """Load the newest complete checkpoint; without one, start with empty logs.
-
-        Raises:
-            SrpoError: if no checkpoint can be loaded, or the log lacks steps that the checkpoint has.
-        """
+        """Load the newest complete checkpoint; without one, start with empty logs."""
         if state := checkpoints.load_newest(self.folder, self._load_checkpoint):
             self.step, self.clock, self.wall_seconds = state["step"], state["clock"], state["wall_seconds"]
             self.saved_step, self.seconds_of = self.step, state["seconds_of"]
@@ -389,23 +384,14 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
     """Train a run until its last budget, from its newest checkpoint if there is one, and write its summary.
 
     Args:
-        spec: the run.
-        layout: where its data, base model and results are.
         code: hashes of one's own code that the run names.
         stop_at: seconds since the epoch by which to stop with a checkpoint, if the run is not done before.
-
-    Raises:
-        Interrupted: if it stopped early, with a checkpoint: on a signal or at ``stop_at``.
-        SrpoError: if another process trains the run, its folder has a run of another origin, the disk has no room for
-            a checkpoint, no checkpoint can be loaded or written, memory runs out, no update of several steps in a row
-            was finite, or rollout servers failed repeatedly.
     """
     name, folder = spec.id.path, layout.run(spec.id)
     interruption = Interruption(stop_at)
     with exclusive_access(folder), interruption.listening():
         data = {split: layout.split(spec.benchmark.data_set, split) for split in ("train", "test")}
         model = layout.model(spec.model.name)
-        check_weights(model)
         found = {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model, code)}
         prepare_run_folder(folder, found)
         files = layout.run_files(spec.id)

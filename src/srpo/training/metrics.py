@@ -29,11 +29,7 @@ LOGGED_CHARACTERS = 1000
 def step_metrics(
     method: Method, number: int, batch: Batch, filtered: dict[str, float], questions_per_batch: int
 ) -> dict[str, float]:
-    """What is known of a step before its passes.
-
-    Args:
-        filtered: :func:`filter_metrics`, of a method that drops groups.
-    """
+    """What is known of a step before its passes."""
     metrics = rollout_metrics(method, batch.rollouts, batch.routes) | response_metrics(batch.rollouts) | filtered
     if method.at(number).routing.distils:
         mini_batches = questions_per_batch // method.mini_batch_questions
@@ -125,7 +121,7 @@ def distillation_metrics(routes: Routes, batches: Sequence[Sequence[int]], mini_
 def teacher_metrics(targets: Mapping[int, Targets], teacher: TeacherLogProbs) -> dict[str, float]:
     """What is known of the teacher before the update: its entropy, the weights, and how often it would copy.
 
-    All other metrics of tokens are ratios of the loss's sums (:func:`srpo.policy.outputs.update_metrics`).
+    All other metrics of tokens are ratios of the loss's sums (:func:`srpo.policy.interface.update_metrics`).
     """
     metrics = {}
     if teacher.entropy:

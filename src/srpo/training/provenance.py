@@ -86,14 +86,6 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     A run continues with the same origin, with other memory settings, with a longer budget, and with another
     ``training.stop_on``. A finished run is kept if only packages differ. If settings, data or base model differ, its
     logs move to ``superseded/`` and its checkpoints are deleted.
-
-    Args:
-        run_folder: the run's folder.
-        origin: the resolved specification under ``spec`` and where it comes from under ``provenance``.
-
-    Raises:
-        SrpoError: if the folder has steps of an unfinished run with another origin (naming what differs), or steps
-            without ``run.yaml``.
     """
     files = RunFiles(run_folder)
     before = read_mapping(files.origin) if files.origin.exists() else None

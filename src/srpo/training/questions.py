@@ -20,9 +20,6 @@ def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> l
     """Indices of a step's questions: a fresh shuffle each epoch, the last incomplete batch dropped.
 
     It depends only on the step, so a resumed run needs no state of the data.
-
-    Raises:
-        SrpoError: if the split is smaller than a batch.
     """
     batches = questions // per_batch
     if batches == 0:
@@ -37,9 +34,6 @@ def question_order(step: int, questions: int, per_batch: int, seed: int) -> Iter
     """Indices of all questions in the order in which a step asks them: its own, then the others, shuffled anew.
 
     A method that drops groups asks more than its own. This too depends only on the step.
-
-    Raises:
-        SrpoError: if the split is smaller than a batch.
     """
     own = questions_of_step(step, questions, per_batch, seed)
     yield from own
@@ -54,8 +48,6 @@ def sample_groups(
     """Generate until there are enough groups that a method keeps, as often as it allows.
 
     Args:
-        generate: samples a group of rollouts for each question.
-        wanted: groups of a batch.
         rule: which groups are dropped; None: no group, so that one call is enough.
 
     Returns:

@@ -10,21 +10,21 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from srpo.algorithm.branches import trained_branches
+from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, route
 from srpo.algorithm.targets import Targets, make_targets, mini_batches
 from srpo.experiment.config import RunSpec
 from srpo.ground.seeds import derive_seed
 from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, sequence_batch
-from srpo.policy.interface import Policy
-from srpo.policy.outputs import gradient_norm, update_metrics
+from srpo.policy.interface import Policy, gradient_norm, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
 from srpo.questions.prompts import student_prompts, teacher_prompt_ids
 from srpo.questions.response_parts import response_parts
 from srpo.questions.rewards import compute_reward, in_format, judge, right_response
 from srpo.questions.splits import Question
 from srpo.rollout.interface import SamplingParams
-from srpo.training.batch import Batch
+from srpo.training.batch import Batch, Schedule
 from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import step_metrics, teacher_metrics
 from srpo.training.questions import Draw, sample_groups
@@ -32,6 +32,13 @@ from srpo.training.success_buffer import Known, earlier_successes
 
 KEPT_VOCABULARY = 4096
 """Largest vocabulary for which the teacher's whole distributions are kept until the update selects the top K."""
+
+
+def schedule_of(method: Method, updates: int, vocabulary: int) -> Schedule:
+    """The schedule of a batch. One update computes pi_old itself, unless a weight needs pi_old before it."""
+    if updates > 1 or method.preserve_loss_scale:
+        return Schedule.OLD_FIRST
+    return Schedule.TOP_K_FIRST if vocabulary > KEPT_VOCABULARY else Schedule.NOTHING_FIRST
 
 
 class Step:
@@ -128,17 +135,20 @@ class Step:
             placement = Placement(
                 batches, rollouts.prompts, lengths, of_teacher, self.training.micro_batch_size, self.spec.execution
             )
-        return Batch(questions, rollouts, routes, batches, placement, earlier)
+        schedule = schedule_of(self.method, len(batches), len(self.tokenizer))
+        return Batch(questions, rollouts, routes, batches, schedule, placement, earlier)
 
     def compute_log_prob(self, batch: Batch) -> dict[int, Tensor]:
-        """log pi_old of every rollout that is trained on; workers keep the top K of those that use the teacher.
+        """The student's pass that the schedule says; workers keep the top K of the rollouts that use the teacher.
 
-        With one update per batch the result is empty: the update computes both. With a large vocabulary the top K are
-        still selected here, because the teacher's whole distributions are too large to keep.
+        The result is log pi_old of every rollout that is trained on; empty if the update computes it.
         """
-        rows, of_teacher = batch.trained, set(batch.of_teacher)
-        if self._update_computes_old(batch):
-            rows = [row for row in rows if row in of_teacher] if self._selects_top_k_first(batch) else []
+        of_teacher = set(batch.of_teacher)
+        rows = {
+            Schedule.OLD_FIRST: batch.trained,
+            Schedule.TOP_K_FIRST: [row for row in batch.trained if row in of_teacher],
+            Schedule.NOTHING_FIRST: [],
+        }[batch.schedule]
         if not rows:
             return {}
         prompts, lengths = batch.rollouts.prompts, batch.lengths(rows)
@@ -155,7 +165,7 @@ class Step:
             )
             log_probs = rollouts_of(order, self.policy.compute_log_prob(data)["log_probs"], lengths)
         self._count("log_prob", batch, [rows], prompts)
-        return {} if self._update_computes_old(batch) else log_probs
+        return log_probs if batch.schedule is Schedule.OLD_FIRST else {}
 
     def compute_teacher_log_prob(self, batch: Batch) -> TeacherLogProbs:
         """The teacher's log-probs of the student's tokens, after a prompt that shows what the method says."""
@@ -176,7 +186,7 @@ class Step:
                 entries,
                 pass_name="teacher",
                 compute_loss=False,
-                on_top_k=self._selects_top_k_first(batch),
+                on_top_k=batch.schedule is not Schedule.NOTHING_FIRST,
             )
             output, lengths = self.policy.compute_teacher_log_prob(data), batch.lengths(rows)
             found = {name: rollouts_of(order, output[name], lengths) for name in names}
@@ -230,14 +240,6 @@ class Step:
             output = self.policy.update_actor(self._update_data(batch, batch.mini_batches, targets))
         self._count("update", batch, batch.mini_batches, batch.rollouts.prompts, times=3)
         return measured | update_metrics(output)
-
-    def _update_computes_old(self, batch: Batch) -> bool:
-        """Whether the batch has one update, which then computes pi_old, and no weight needs pi_old before it."""
-        return len(batch.mini_batches) == 1 and not self.method.preserve_loss_scale
-
-    def _selects_top_k_first(self, batch: Batch) -> bool:
-        """Whether the student selects its top K in a pass before the teacher's, and not in the update."""
-        return not self._update_computes_old(batch) or len(self.tokenizer) > KEPT_VOCABULARY
 
     # ------------------------------------------------------------ diagnostics
 

@@ -67,11 +67,7 @@ class SuccessBuffer:
             write_json(folder / FILE, content)
 
     def load(self, folder: Path) -> None:
-        """Take the content of a checkpoint's folder.
-
-        Raises:
-            SrpoError: if it cannot be read.
-        """
+        """Take the content of a checkpoint's folder."""
         if self.size:
             content = read_json(folder / FILE)
             self.known = {int(question): [Success(**one) for one in known] for question, known in content.items()}

@@ -15,7 +15,6 @@ from srpo.algorithm.advantage import anchored_advantages, mixed_advantages
 from srpo.algorithm.branches import ANCHORED, BRANCHES, MIX, SDPO, Branch, register
 from srpo.algorithm.divergence import jensen_shannon
 from srpo.algorithm.method import Method
-from srpo.ground.mistakes import resolve_own
 
 
 def test_functions_are_found_by_name_or_are_given():
@@ -91,10 +90,9 @@ def test_a_name_is_registered_once():
     assert [*BRANCHES] == ["dropped", "grpo", "sdpo", "mix", "anchored", "rlsd"]
 
 
-@pytest.mark.parametrize("given", [{"sibling": "required"}, {"divergence": max}])
-def test_distillation_needs_a_divergence_and_a_sibling(given):
-    with pytest.raises(ValueError, match="branch new: distillation needs a divergence and sibling = required"):
-        Branch("new", "new", loss="distillation", **given)
+def test_distillation_needs_a_sibling():
+    with pytest.raises(ValueError, match="branch new: distillation needs sibling = required"):
+        Branch("new", "new", loss="distillation", divergence=max)
 
 
 def test_configuration_reads_branches_and_methods_without_torch():
@@ -105,7 +103,6 @@ def test_configuration_reads_branches_and_methods_without_torch():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"filter_groups": {"drop": "all_wrong"}, "success_buffer": 4}, "success_buffer = 4: filter_groups drops"),
         ({"filter_groups": {"drop": "all_right"}}, "filter_groups.drop"),
         ({"filter_groups": {"drop": "all_wrong", "max_num_gen_batches": 0}}, "filter_groups.max_num_gen_batches"),
         ({"filter_groups": {"max_num_gen_batches": 2}}, "filter_groups.drop"),
@@ -123,11 +120,6 @@ def test_a_rule_that_drops_groups_is_checked(changes, message):
         ("loss=None, sibling='always'", "branch new: sibling = 'always': give one of never, if_correct, required, not"),
         ("loss=None, settings=('colour',)", "branch new: settings = colour: unknown"),
         ("loss=None, excludes=('no_branch',)", "branch new: excludes = no_branch: unknown"),
-        ("loss=None, advantage='nowhere:f'", "nowhere:f: cannot be imported (No module named 'nowhere'); install the "),
-        ("loss=None, advantage='math:f'", "math:f: cannot be imported (module 'math' has no attribute 'f')"),
-        ("loss=None, advantage=lambda a: a", "branch new: advantage(method, advantage, student, teacher): too many"),
-        ("loss=None)); sys.exit((0", "cannot be imported (SystemExit(0))"),
-        ("loss=None)); register(Branch('mix', 'M', loss=None", "cannot be imported (branch mix: already registered)"),
     ],
 )
 def test_a_branch_of_ones_own_is_checked_before_a_run(tmp_path, monkeypatch, given, says) -> None:
@@ -138,18 +130,5 @@ def test_a_branch_of_ones_own_is_checked_before_a_run(tmp_path, monkeypatch, giv
     known = {**BRANCHES}
     monkeypatch.setattr("srpo.algorithm.branches.BRANCHES", known)
     monkeypatch.setattr("srpo.algorithm.method.BRANCHES", known)
-    with pytest.raises(ValueError, match=f"^method grpo: module = {name}: .*{re.escape(says)}"):
+    with pytest.raises(ValueError, match=re.escape(says)):
         load_method("grpo", module=name)
-
-
-def test_the_name_of_a_branch_is_that_of_a_metric() -> None:
-    with pytest.raises(ValueError, match="branch 'My branch': a name has small letters, digits and underscores"):
-        Branch("My branch", "M", loss=None)
-
-
-def test_the_advice_to_install_is_about_the_module_that_is_missing(tmp_path, monkeypatch) -> None:
-    (tmp_path / "own_but_broken.py").write_text("import not_installed\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    for name, advice in (("own_but_broken:f", ""), ("not_installed.part:f", "; install the module, or name its .*")):
-        with pytest.raises(ValueError, match=rf"cannot be imported \(No module named 'not_installed'\){advice}$"):
-            resolve_own(name)

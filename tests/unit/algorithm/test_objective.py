@@ -21,8 +21,7 @@ from srpo.algorithm.objective import branch_losses, objective, policy_loss
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.ground.errors import SrpoError
 from srpo.policy.batches import jagged, pack_targets
-from srpo.policy.kept_log_probs import KEPT
-from srpo.policy.loss import srpo_loss
+from srpo.policy.worker import KEPT, srpo_loss
 
 CLIP = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}
 

@@ -52,7 +52,7 @@ def test_only_a_live_teacher_has_no_weights_and_only_a_trust_region_has_two_pass
 
 
 def test_bounds_of_the_ratio_are_no_distances() -> None:
-    with pytest.raises(ValueError, match=r"clip_ratio_low = 0\.8, clip_ratio_high = 1\.28: .* 1, 0\.2 and 0\.28$"):
+    with pytest.raises(ValueError, match=r"clip_ratio_low = 0\.8, clip_ratio_high = 1\.28: .* 1, 0\.2 and 0\.28"):
         load_method("grpo", clip_ratio_low=0.8, clip_ratio_high=1.28)
 
 
@@ -65,7 +65,6 @@ def test_bounds_of_the_ratio_are_no_distances() -> None:
             "teacher_update_rate = 0.1: a ",
         ),
         ("srpo", {"teacher": {"kind": "snapshot", "every": 0}}, "greater than or equal to 1"),
-        ("srpo", {"teacher": {"kind": "frozen", "every": 10}}, "teacher.every: unknown key"),
         ("srpo", {"teacher": {"kind": "slow"}}, "'ema', 'frozen', 'live', 'snapshot', 'trust_region'"),
         ("srpo", {"teacher_update_rate": 1.1}, "less than or equal to 1"),
         ("grpo", {"teacher": {"kind": "live"}}, "teacher.kind = live: no branch of the method asks a teacher"),

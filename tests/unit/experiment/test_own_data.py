@@ -23,6 +23,8 @@ from srpo.training.lengths import check_experiment
 
 SUMS = {"kind": "files", "title": "Sums", "reward": "answer_match", "train_file": "train.jsonl", "test_file": "t.jsonl"}
 REWARDS = r"""
+def swapped(truth, response):
+    return truth in response
 
 def close(response, truth):
     return abs(float(response.partition("<answer>")[2].partition("<")[0]) - float(truth)) < 0.1
@@ -159,3 +161,10 @@ def test_an_own_reward_scores(folder: Path):
     reward = sums(reward="own_rewards:close").reward
     responses = [f"<answer>{answer}</answer>" for answer in ("2.05", "3", "two")]
     assert [compute_reward(reward, response, "2") for response in responses] == [1.0, 0.0, 0.0]
+
+
+def test_a_reward_that_calls_everything_right_is_refused(folder: Path):
+    """It is right to the truths, and would score 100 without training: of a part of the response, for example."""
+    assert [compute_reward("own_rewards:swapped", response, "12") for response in ("12", "1", "")] == [1.0, 1.0, 1.0]
+    with refused("reward = own_rewards:swapped: an empty response is right to every question"):
+        sums(reward="own_rewards:swapped")

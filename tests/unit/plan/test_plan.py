@@ -399,7 +399,7 @@ def test_every_experiment_has_a_plan(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["papers"], "unknown experiment 'papers'; did you mean paper?"),
+        (["papers"], "unknown experiment 'papers'; "),
         (["paper", "--gpu", "GTX480"], "--gpu GTX480: unknown; there is a10g, "),
         (["paper", "--gpu", "8000:0:192"], "--gpu 8000:0:192: unknown; there is a10g, "),
     ],

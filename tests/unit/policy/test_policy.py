@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM
 from srpo.ground.layout import WEIGHTS
 from srpo.policy.placement import RowOrder, order_rows
 from srpo.policy.shared_prompts import SHARED_PROMPTS
+from srpo.training.batch import Schedule
 from srpo.training.metrics import teacher_metrics
 
 pytestmark = pytest.mark.fault
@@ -165,7 +166,7 @@ def test_an_only_update_logs_what_passes_before_it_would(name, vocabulary, start
     run = start(name, folder="before")
     rollouts = draw_rollouts(run)
     monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", vocabulary)
-    monkeypatch.setattr("srpo.training.step.Step._update_computes_old", lambda *_: False)
+    monkeypatch.setattr("srpo.training.step.schedule_of", lambda *_: Schedule.OLD_FIRST)
     prepared = before_update(run, rollouts)
     assert sorted(prepared.old_log_probs) == prepared.batch.trained
     expected, gradients = update(run, prepared)

@@ -27,7 +27,7 @@ from one_step import (
 from tiny import hash_reward
 
 from srpo.experiment.config import ModelledClock
-from srpo.policy.trust_region import TrustRegionModel
+from srpo.policy.self_teacher_engine import TrustRegionModel
 from srpo.training import avg_at_k
 
 FROZEN, LIVE = {"teacher": {"kind": "frozen"}}, {"teacher": {"kind": "live"}}

@@ -158,9 +158,9 @@ def test_an_unknown_kind_is_a_mistake_and_not_a_zero():
 @pytest.mark.parametrize("kind", rewards.REWARDS)
 @pytest.mark.parametrize("score", [compute_reward, rewards.judge])
 def test_what_is_no_text_is_a_mistake_and_not_a_zero(kind, score):
-    with pytest.raises(SrpoError, match=r"^response = None: must be text$"):
+    with pytest.raises(SrpoError, match=r"^response = None, truth = 'B': must be text$"):
         score(kind, None, "B")
-    with pytest.raises(SrpoError, match=r"^truth = 5: must be text$"):
+    with pytest.raises(SrpoError, match=r", truth = 5: must be text$"):
         score(kind, "<answer>5</answer>", 5)
 
 
@@ -258,8 +258,6 @@ def test_one_call_too_many_is_wrong(calls):
 @pytest.mark.parametrize(
     ("own", "says"),
     [
-        (lambda response: True, "reward own: TypeError"),
-        (lambda response, truth: {}[response], "reward own: KeyError"),
         (lambda response, truth: None, "reward own: None"),
         (lambda response, truth: float("nan"), "reward own: nan"),
         (lambda response, truth: 0.5, "reward own: 0.5"),

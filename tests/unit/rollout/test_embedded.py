@@ -462,16 +462,11 @@ def test_from_pretrained_errors(tmp_path, model):
         EmbeddedEngine.from_pretrained(tmp_path)
     config = model.config.to_dict()
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SrpoError, match=r"no \*\.safetensors"):
+    with pytest.raises(SrpoError, match=r"model weights: .* missing"):
         EmbeddedEngine.from_pretrained(tmp_path)
     (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text(json.dumps(config | {"eos_token_id": [1, 2]}))
     with pytest.raises(SrpoError, match=r"eos_token_id = \[1, 2\]"):
-        EmbeddedEngine.from_pretrained(tmp_path)
-    model.save_pretrained(tmp_path)
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(SrpoError, match=r"^[^\n]*: its weights cannot be read [^\n]*$"):
         EmbeddedEngine.from_pretrained(tmp_path)
 
 
@@ -516,11 +511,3 @@ def test_diverged_weights_are_named(model):
 def test_weights_must_come_first(model):
     with pytest.raises(RuntimeError, match="update_weights"):
         EmbeddedEngine(model.config, EOS, PAD).generate([[3]], PARAMS, [[1]])
-
-
-@pytest.mark.parametrize(
-    "values", [{"temperature": 0}, {"max_new_tokens": 0}, {"top_p": 0}, {"top_p": 1.1}, {"temperature": -1.0}]
-)
-def test_impossible_sampling(values):
-    with pytest.raises(SrpoError, match=next(iter(values))):
-        SamplingParams(**({"temperature": 1.0, "max_new_tokens": 1} | values))

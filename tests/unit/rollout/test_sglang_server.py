@@ -199,14 +199,6 @@ def test_no_token_of_a_nucleus_lies_below_its_floor(top_p):
     assert nucleus_floor(1.0, 40) == -math.inf
 
 
-@pytest.mark.parametrize("size", [None, 0, "40"])
-def test_a_checkpoint_without_a_vocabulary_size(checkpoint, tmp_path, size):
-    config = json.loads((checkpoint / "config.json").read_text())
-    (checkpoint / "config.json").write_text(json.dumps(config | {"vocab_size": size}))
-    with pytest.raises(SrpoError, match=r"config.json: vocab_size = "):
-        SGLangServer(checkpoint, tmp_path / "log.txt", OPTIONS)
-
-
 def test_a_stop_token_in_the_last_place_is_a_stop(serve, checkpoint):
     only_one = SamplingParams(1.0, 1)
     model = Model(checkpoint, None)
@@ -311,23 +303,12 @@ def test_a_failure_ends_the_other_requests(serve, tmp_path):
     assert len(journal(tmp_path, "generate")) == 2  # the hanging one was not waited for and asked again
 
 
-def test_refusals(serve):
-    with serve() as engine:
-        with pytest.raises(SrpoError, match="prompt 1 has no tokens"):
-            engine.generate([[5], []], PARAMS, [[1], [1]])
-        with pytest.raises(SrpoError, match=r"seed 9223372036854775808: must be at least -2\*\*63 and below 2\*\*63"):
-            engine.generate([[5]], PARAMS, [[2**63]])
-        engine.generate([[5]], PARAMS, [[2**63 - 1, -(2**63)]])
-    with pytest.raises(RuntimeError, match="inside the with block"):
-        engine.generate([[5]], PARAMS, [[1]])
-
-
-@pytest.mark.parametrize("token", [40, 999, -1])
-def test_tokens_outside_the_vocabulary_never_reach_the_server(serve, tmp_path, token):
+@pytest.mark.parametrize("prompt", [[6, 40], [6, -1], []])
+def test_tokens_outside_the_vocabulary_never_reach_the_server(serve, tmp_path, prompt):
     """SGLang 0.5.12 takes some silently and ends at others."""
     with serve() as engine:
-        with pytest.raises(SrpoError, match=rf"^prompt 1 has the token {token}, but .* vocabulary has 40$"):
-            engine.generate([[5], [6, token]], PARAMS, [[1], [1]])
+        with pytest.raises(SrpoError, match=r"^prompt 1 has no tokens, or others than the 40 of the"):
+            engine.generate([[5], prompt], PARAMS, [[1], [1]])
         assert not journal(tmp_path, "generate")
         assert len(engine.generate([[39]], PARAMS, [[1]])) == 1
 

