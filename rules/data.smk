@@ -11,9 +11,6 @@ rule split:
     priority: 95
     conda:
         "../envs/report.yaml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
     params:
         benchmark=setting("benchmark"),
         version=setting("version"),
@@ -32,9 +29,6 @@ rule statistics:
         "<exp>/logs/data/{data_set}/statistics.log",
     conda:
         "../envs/report.yaml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
     params:
         benchmark=setting("benchmark"),
         version=setting("version"),
@@ -57,9 +51,6 @@ rule lengths:
     priority: 90
     conda:
         TRAINING
-    resources:
-        mem_mb=1000,
-        runtime=10,
     params:
         training=setting("training"),
         version=setting("version"),

@@ -1,21 +1,19 @@
 # Base models: miniatures are made here, other models are fetched or linked, and checked. `base.json` describes them.
 
-BUILT = [name for name, model in BASE_MODELS.items() if not model.is_linked]
-LINKED = [name for name, model in BASE_MODELS.items() if model.is_linked]
+BUILT = "|".join(re.escape(name) for name, model in BASE_MODELS.items() if not model.is_linked) or "none"
+LINKED = "|".join(re.escape(name) for name, model in BASE_MODELS.items() if model.is_linked) or "none"
 
 
 rule base_model:
     input:
         lambda wildcards: warm_start_data(wildcards.model),
     output:
-        description="<exp>/models/{model}/base.json",
-        weights="<exp>/models/{model}/model.safetensors",
+        description=f"<exp>/models/{{model,{BUILT}}}/base.json",
+        weights=f"<exp>/models/{{model,{BUILT}}}/model.safetensors",
     log:
         "<exp>/logs/models/{model}.log",
     benchmark:
         "<exp>/benchmarks/base_model/{model}.tsv"
-    wildcard_constraints:
-        model="|".join(map(re.escape, BUILT)) or "none",
     priority: 100
     conda:
         TRAINING
@@ -25,7 +23,7 @@ rule base_model:
     params:
         model=setting("model"),
         version=setting("version"),
-        data=lambda wildcards, input: [f"--data={path}" for path in input],
+        data=lambda wildcards, input: [f"--data={path}" for path in input if path.endswith(".parquet")],
     message:
         "Make the base model {wildcards.model}"
     shell:
@@ -33,25 +31,10 @@ rule base_model:
 
 
 # Weights of others stay where they are, in as many files as there are; only their description is declared.
-rule linked_model:
+use rule base_model as linked_model with:
     input:
         lambda wildcards: source_files(wildcards.model),
     output:
-        "<exp>/models/{model}/base.json",
-    log:
-        "<exp>/logs/models/{model}.log",
-    wildcard_constraints:
-        model="|".join(map(re.escape, LINKED)) or "none",
-    priority: 100
-    conda:
-        TRAINING
-    resources:
-        mem_mb=1000,
-        runtime=60,
-    params:
-        model=setting("model"),
-        version=setting("version"),
+        description=f"<exp>/models/{{model,{LINKED}}}/base.json",
     message:
         "Link the base model {wildcards.model}"
-    shell:
-        "srpo model {output} {params:q} > {log} 2>&1"

@@ -37,9 +37,6 @@ rule write_report:
     priority: 5
     conda:
         "../envs/report.yaml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
     params:
         folder=lambda wildcards, output: Path(output.report).parent,
         claims=digest(REPORTS / "outline.yaml", REPORTS / "claims.yaml"),
@@ -62,9 +59,6 @@ rule mlflow:
     priority: 4
     conda:
         "../envs/report.yaml"
-    resources:
-        mem_mb=1000,
-        runtime=60,
     params:
         folder=lambda wildcards, output: Path(output[0]).parent,
     message:
