@@ -104,6 +104,8 @@ def folder(local: Path, tmp_path: Path, limit: int) -> Path:
 def start(folder: Path, environment: dict[str, str], *arguments: object) -> subprocess.Popen:
     """Snakemake in ``folder``, with what it prints in ``snakemake.log``."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
+    search = environment.get("PATH", os.environ["PATH"])
+    environment = {**environment, "PATH": os.pathsep.join([str(Path(sys.executable).parent), search])}
     with (folder / "snakemake.log").open("ab") as log:
         return subprocess.Popen(
             [*map(str, command), "--configfile", str(folder / "experiment.yaml"), *map(str, arguments)],
