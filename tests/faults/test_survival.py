@@ -164,11 +164,11 @@ def test_the_end_of_a_slurm_job(value, end):
 
 
 def test_a_run_that_stops_early_has_an_exit_status_of_its_own(monkeypatch, capsys):
-    def stop(file, resolved):
+    def stop(*_):
         raise Interrupted("a/b/c: SIGTERM received; stopped after step 7")
 
-    monkeypatch.setattr(cli, "_open", stop)
-    status = cli.main(["train", "--experiment", "x", "--model", "m", "--benchmark", "b", "--method", "grpo"])
+    monkeypatch.setattr(cli, "_job", stop)
+    status = cli.main(["train", "results/x/runs/m/b/grpo/seed1/summary.json"])
     assert status == os.EX_TEMPFAIL == 75
     assert capsys.readouterr().err == "srpo: a/b/c: SIGTERM received; stopped after step 7\n"
 
@@ -345,7 +345,7 @@ def given_scores(patch, scores: dict[int, float]) -> None:
 def assert_selected_weights_exist(run) -> None:
     budgets = json.loads((run / "summary.json").read_text())["budgets"]
     for found in filter(None, budgets.values()):
-        assert (run / found["checkpoint"] / "huggingface" / "model.safetensors").is_file()
+        assert (run / found["checkpoint"] / "model.safetensors").is_file()
 
 
 def test_a_checkpoint_cannot_run_code(prepared, tmp_path, monkeypatch):

@@ -123,7 +123,7 @@ def test_verl_is_enough_for_training(plant: Plant) -> None:
         ("workflow", "report results/tiny", r"package \w+ is missing; run: python -m pip install 'srpo\[report\]'"),
         (
             "report",
-            "train --experiment results/tiny/experiment.yaml --model miniature-tiny --benchmark physics --method srpo",
+            "train results/tiny/runs/miniature-tiny/physics/srpo/seed1/summary.json",
             r"package \w+ is missing; run: python -m pip install 'srpo\[verl\]'",
         ),
     ],

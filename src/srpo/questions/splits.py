@@ -56,12 +56,12 @@ def read_split(path: Path) -> list[Question]:
         rows = file.read(use_threads=False).to_pylist()
         questions = [_from_row(row) for row in rows]
     except FileNotFoundError as error:
-        raise SrpoError(f"{path}: there is no such split; srpo data builds it") from error
+        raise SrpoError(f"{path}: there is no such split; srpo split builds it") from error
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise SrpoError(f"{path}: not a readable split ({reason}); delete it and run srpo data") from error
+        raise SrpoError(f"{path}: not a readable split ({reason}); delete it and run srpo split") from error
     if not questions:
-        raise SrpoError(f"{path}: the split has no questions; delete it and run srpo data")
+        raise SrpoError(f"{path}: the split has no questions; delete it and run srpo split")
     return questions
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import yaml
 
 import srpo
-from srpo.experiment.config import Changed, Experiment, changed, filled_in, listed
+from srpo.experiment.config import Changed, changed, filled_in, listed
 from srpo.experiment.job import Job
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
-from srpo.ground.layout import Layout, RunFiles, RunId, model_description
+from srpo.ground.layout import RunFiles, model_description
 from srpo.ground.machine import processor
 from srpo.starts.resolve import digest
 
@@ -122,18 +122,6 @@ def check_trained(job: Job, files: RunFiles) -> None:
     now = {"spec": job.spec.model_dump(mode="json"), "provenance": {"srpo": srpo.__version__, "code": job.code}}
     if differences := _differences(found, now, ("srpo", "code")):
         raise SrpoError(f"{files.folder}: trained with other settings: {listed(differences)}; delete its summary.json")
-
-
-def trained_otherwise(experiment: Experiment, layout: Layout) -> dict[RunId, Changed]:
-    """Finished runs with other settings, or of another srpo, than the experiment has: what differs."""
-    found = {}
-    for run in experiment.runs():
-        files = layout.run_files(run)
-        if files.summary.exists() and files.origin.exists():
-            now = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {"srpo": srpo.__version__}}
-            if differences := _differences(read_mapping(files.origin), now, ("srpo",)):
-                found[run] = differences
-    return found
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[str] = _RESULT) -> Changed:
