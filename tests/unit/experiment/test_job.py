@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +86,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Layou
 
 
 @pytest.fixture
-def copied(trained: tuple[Experiment, Layout], tmp_path: Path) -> Iterator[tuple[Layout, RunFiles]]:
+def copied(trained: tuple[Experiment, Layout], tmp_path: Path) -> tuple[Layout, RunFiles]:
     experiment, layout = trained
     copy = Layout(Path(shutil.copytree(layout.folder, tmp_path / "tiny")))
-    yield copy, copy.run_files(experiment.runs()[0])
+    return copy, copy.run_files(experiment.runs()[0])
 
 
 def test_a_command_without_settings_takes_those_of_the_experiment(copied: tuple[Layout, RunFiles]) -> None:
