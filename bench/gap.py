@@ -26,6 +26,7 @@ from srpo.analysis.results.gap import as_json, gap_estimates
 from srpo.analysis.results.load import Results, load_results
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
+from srpo.experiment.job import job_of
 from srpo.ground.files import read_json, write_json
 from srpo.ground.layout import Layout
 from srpo.questions.splits import write_split
@@ -90,7 +91,8 @@ def measured(experiment: Experiment, model: str, benchmark: str, layout: Layout)
         write_split(split, build_split(questions, "train", None), "train")
         if not layout.model_description(model).exists():
             build_model(base, layout.model(model), {benchmark: split})
-        samples = sample_teacher(experiment, model, benchmark, layout, QUESTIONS)
+        names = {"model": model, "benchmark": benchmark}
+        samples = sample_teacher(job_of(experiment, names), benchmark, layout, QUESTIONS)
         write_json(path, as_json(samples, gap_estimates(samples)))
     found = read_json(path)["estimates"]
     row: Row = {"experiment": experiment.name, "model": model, "benchmark": benchmark}

@@ -195,7 +195,7 @@ def rehearse(
         raise SrpoError(f"--output {output}: no folder {output.parent}")
     _resolved(rehearsal(_load(file)), output)
     if output is not None:
-        print(f"snakemake --configfile {output}")
+        print(f"snakemake --cores all --configfile {output}")
 
 
 @app.command("split")

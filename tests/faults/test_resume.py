@@ -92,7 +92,9 @@ def test_an_uninterrupted_run_is_deterministic_and_keeps_what_is_needed(uninterr
     steps = [json.loads(line) for line in expected["steps.jsonl"]]
     assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
     assert len({step["metrics"]["loss/total"] for step in steps}) == 6
-    assert [name for name in expected if name.count("/") == 1] == ["checkpoints/step4", "checkpoints/step6"]
+    assert [name for name in expected if re.fullmatch("(checkpoints|weights)/[^/]+", name)] == [
+        *("checkpoints/step4", "checkpoints/step6", "weights/step4", "weights/step6")
+    ]
     groups = [json.loads(line) for line in expected["groups.jsonl"].splitlines()]
     assert [group["step"] for group in groups] == [2, 4, 6]
     assert "checkpoints/step4/state.json" not in expected  # the weights of a budget's best checkpoint only
@@ -106,7 +108,7 @@ def test_an_uninterrupted_run_is_deterministic_and_keeps_what_is_needed(uninterr
         ("grpo", ["after_event 6"]),
         # files of a checkpoint: model, optimizer, extra, teacher
         ("srpo", ["half_file 2", "before_state 1", "half_file 8", "before_rename 1"]),
-        ("srpo", ["before_prune 3", "in_prune 1", "in_rmtree 1", "in_prune 2", "before_summary 1"]),
+        ("srpo", ["before_prune 3", "in_prune 1", "in_rmtree 1", "in_prune 2", "before_end 1", "before_end 2"]),
     ],
 )
 def test_killed_at_the_worst_moments(name, crashes, start, finish, uninterrupted):

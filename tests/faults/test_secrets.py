@@ -62,7 +62,8 @@ def test_a_run_writes_no_secret(ranks: int, tmp_path: Path, short: Path) -> None
     spec, layout = prepare(experiment(ranks), tmp_path)
     driver = SUPPORT / "cluster_driver.py"
     train = [sys.executable, driver, layout.folder, str(ranks), "99", "SIGTERM"]  # it takes fewer events
-    attempt = [sys.executable, "-m", "srpo.cli", "attempt", "--folder", layout.run(spec.id)]
+    train.append(layout.run_files(spec.id).summary)  # tells the attempt its folder
+    attempt = [sys.executable, "-m", "srpo.cli", "attempt"]
     log = layout.run_log(spec.id, "train")
     environment = {**os.environ, "RAY_TMPDIR": str(short)}
     done = subprocess.run(

@@ -20,6 +20,7 @@ from paths import SUPPORT
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
+from srpo import cli
 from srpo.experiment import memory
 from srpo.experiment.config import CalibratedClock
 from srpo.ground.errors import SrpoError
@@ -160,6 +161,15 @@ def test_what_will_not_be_over_in_time_is_not_begun():
 def test_the_end_of_a_slurm_job(value, end):
     assert job_end({"SLURM_JOB_END_TIME": value}) == end
     assert job_end({}) is None
+
+
+def test_a_run_that_stops_early_has_an_exit_status_of_its_own(monkeypatch, capsys):
+    def stop(*_):
+        raise Interrupted("a/b/c: SIGTERM received; stopped after step 7")
+
+    monkeypatch.setattr(cli, "_job", stop)
+    status = cli.main(["train", "results/x/runs/m/b/grpo/seed1/summary.json"])
+    assert status == os.EX_TEMPFAIL == 75
 
 
 # ---------------------------------------------------------------- moved, prolonged, damaged
@@ -313,7 +323,7 @@ def given_scores(patch, scores: dict[int, float]) -> None:
 def assert_selected_weights_exist(run) -> None:
     budgets = json.loads((run / "summary.json").read_text())["budgets"]
     for found in filter(None, budgets.values()):
-        assert (run / found["checkpoint"] / "huggingface" / "model.safetensors").is_file()
+        assert (run / found["checkpoint"] / "model.safetensors").is_file()
 
 
 def test_a_checkpoint_cannot_run_code(prepared, tmp_path, monkeypatch):

@@ -101,19 +101,3 @@ def test_a_response_that_is_not_right_is_refused(opened: Experiment, response: o
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(SrpoError, match=re.escape(says)):
         load_experiment(FILE, Path("configs"))
-
-
-@pytest.mark.parametrize("limit", [None, 1, 500])
-def test_responses_that_training_cuts_are_counted_before_the_warm_start(
-    opened: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: int
-) -> None:
-    split = tmp_path / "train.parquet"
-    write_split(split, build_split(opened.benchmarks["sums"], "train"), "train")
-    before: list[str] = []
-    monkeypatch.setattr("srpo.starts.warm_start.warm_start", lambda *_: before.extend(caplog.messages) or 0.0)
-    monkeypatch.setattr("srpo.starts.warm_start.probe_accuracy", lambda *_: {})
-    build_model(opened.models["smollm2-135m-files"], tmp_path / "base", {"sums": split}, limit)
-    assert len(before) == (limit == 1)
-    assert not before or before[0].startswith(
-        "training.max_response_length = 1: 30 of 30 responses to learn are longer"
-    )

@@ -11,7 +11,7 @@ from srpo.experiment.compose import load_experiment
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json
 from srpo.ground.imports import is_installed
-from srpo.ground.layout import WEIGHTS, Layout, RunId
+from srpo.ground.layout import Layout, RunId
 from srpo.ground.repository import CONFIGS
 from srpo.policy import ray_driver, verl_config
 from srpo.policy.servers import ServerRollout
@@ -144,9 +144,7 @@ def test_servers_have_the_weights_of_a_real_model(real_model, serve, monkeypatch
     assert len(list(read_events(files.validations))) == 1
     # evaluation's server, with the weights that training has saved
     (selected,) = read_json(files.summary)["budgets"].values()
-    assert_log_probs_of_transformers(
-        serve, files.folder / selected["checkpoint"] / WEIGHTS, layout.model(spec.id.model)
-    )
+    assert_log_probs_of_transformers(serve, files.folder / selected["checkpoint"], layout.model(spec.id.model))
 
 
 def assert_log_probs_of_transformers(serve, checkpoint, base):

@@ -18,7 +18,7 @@ from synthetic import write_results
 from tiny import prepare, tiny_experiment
 
 from srpo.cli import app
-from srpo.ground.imports import EXTRAS, NEEDS
+from srpo.ground.imports import EXTRAS, NEEDS, missing_extra
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = PROJECT["dependencies"]
@@ -45,7 +45,6 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Plant:
 def modules(*packages: str) -> list[str]:
     """Every module of some packages of srpo."""
     paths = [path for package in packages for path in sorted((ROOT / "src/srpo" / package).rglob("*.py"))]
-    assert {path.relative_to(ROOT / "src/srpo").parts[0] for path in paths} == {*packages}
     parts = [path.relative_to(ROOT / "src").with_suffix("").parts for path in paths]
     return [".".join(part[:-1] if part[-1] == "__init__" else part) for part in parts]
 
@@ -61,7 +60,7 @@ def test_the_core_is_enough_for_the_method_and_the_configuration(plant: Plant) -
         plant(""),
         [
             "srpo",
-            *modules("algorithm", "experiment"),
+            *modules("algorithm", "experiment", "cost"),
             "srpo.hosts.functional",
             "srpo.questions.rewards",
             "srpo.ground.layout",
@@ -97,9 +96,7 @@ def test_packages_of_other_extras_are_absent(plant: Plant, extra: str) -> None:
 def test_workflow_is_enough_to_plan_and_to_read_logs(plant: Plant, tmp_path: Path) -> None:
     experiment = tiny_experiment("srpo", budget_seconds={"1h": 3})
     write_results(tmp_path / "results/tiny", experiment)
-    imported(
-        plant("workflow"), ["srpo.training.attempts", "srpo.training.status", *modules("plan"), "srpo.analysis.outline"]
-    )
+    imported(plant("workflow"), ["srpo.training.attempts", *modules("plan", "tracking"), "srpo.analysis.outline"])
     for verb in (["plan", "smoke"], ["status", "results/tiny"], ["experiment", "smoke"]):
         result = farm.run(plant("workflow"), "-m", "srpo", *verb, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
@@ -113,15 +110,22 @@ def test_report_is_enough_for_a_report(plant: Plant, tmp_path: Path) -> None:
 
 
 def test_verl_is_enough_for_training(plant: Plant) -> None:
-    names = {*modules("questions", "starts", "policy", "rollout", "training")} - {"srpo.training.status"}
-    imported(plant("verl"), ["srpo.cli", *sorted(names)])
+    names = modules("benchmarks", "models", "policy", "rollout", "evaluation", "training", "publish")
+    imported(plant("verl"), ["srpo.cli", *names])
 
 
 @pytest.mark.parametrize(
     ("installed", "verb", "said"),
     [
+        ("", "--help", r"package typer is missing; .* 'srpo\[report\]' or 'srpo\[workflow\]' or 'srpo\[verl\]'"),
         ("", "plan smoke", r"package typer is missing; run: python -m pip install 'srpo\[workflow\]'"),
+        ("", "train", r"package typer is missing; run: python -m pip install 'srpo\[verl\]'"),
         ("workflow", "report results/tiny", r"package \w+ is missing; run: python -m pip install 'srpo\[report\]'"),
+        (
+            "report",
+            "train results/tiny/runs/miniature-tiny/physics/srpo/seed1/summary.json",
+            r"package \w+ is missing; run: python -m pip install 'srpo\[verl\]'",
+        ),
     ],
 )
 def test_a_missing_extra_is_one_line(plant: Plant, tmp_path: Path, installed: str, verb: str, said: str) -> None:
@@ -133,9 +137,20 @@ def test_a_missing_extra_is_one_line(plant: Plant, tmp_path: Path, installed: st
     assert re.fullmatch(rf"srpo: error: {said}\n", result.stderr)
 
 
+def test_the_trainer_of_trl_names_its_extra(plant: Plant) -> None:
+    result = farm.run(plant(""), "-c", "import srpo.hosts.trl")
+    said = r"\nImportError: srpo.hosts.trl needs TRL 1.16 \(No .*\); run: python -m pip install 'srpo\[trl\]'\n$"
+    assert re.search(said, result.stderr)
+
+
 def test_every_verb_names_one_extra() -> None:
     verbs = [command.name for command in app.registered_commands] + [group.name for group in app.registered_groups]
     assert sorted(verbs) == sorted(verb for needs in NEEDS.values() for verb in needs)
+
+
+def test_another_missing_module_is_no_extra() -> None:
+    assert missing_extra(ModuleNotFoundError(name="srpo.nothing")) is None
+    assert missing_extra(ModuleNotFoundError()) is None
 
 
 def test_the_message_knows_every_package_of_the_extras() -> None:

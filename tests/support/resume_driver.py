@@ -78,7 +78,7 @@ CRASHES = {
     "before_prune": (checkpoints, "prune", die),
     "in_prune": (Path, "unlink", lambda *args, **kwargs: die(UNLINK(*args, **kwargs))),
     "in_rmtree": (checkpoints, "shutil.rmtree", remove_some),
-    # everything but the summary
-    "before_summary": (loop, "write_json", die),
+    # everything but the files of a finished run: its first, its last
+    "before_end": (loop, "write_json", die),
 }
 """Where a run can be killed: whose function, and what is done at its last call."""

@@ -24,7 +24,7 @@ def content(folder: Path) -> dict[str, object]:
         elif path.name == "state.json":
             state = json.loads(path.read_text())
             result[name] = {k: v for k, v in state.items() if k not in ("wall_seconds", "seconds_of")}
-        elif name in ("steps.jsonl", "summary.json"):
+        elif name in ("steps.jsonl", "summary.json", "finished"):
             result[name] = [without_measurements(line) for line in path.read_text().splitlines()]
         elif path.name == "sizes.json":
             result[name] = sorted(json.loads(path.read_text()))  # a resumed run's pickles are a few bytes longer

@@ -62,7 +62,7 @@ def write_run(
         if within := [v for v in validations if v["clock"] <= seconds]:
             best = selected[name] = max(within, key=lambda v: v["avg_at_k"])
             place = {key: best[key] for key in ("step", "clock", "avg_at_k")}
-            places[name] = {"seconds": seconds, **place, "checkpoint": f"checkpoints/step{best['step']}"}
+            places[name] = {"seconds": seconds, **place, "checkpoint": f"weights/step{best['step']}"}
     last = {key: steps[-1][key] for key in ("step", "clock")}
     summary = {"run": run.model_dump(), "steps": last["step"], "clock": last["clock"], "stopped_by": "budget"}
     write_json(folder / "summary.json", {**summary, **measured, "budgets": places})

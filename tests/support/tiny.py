@@ -46,6 +46,7 @@ def prepare(experiment, folder):
     from random_qwen3 import random_qwen3
 
     from srpo.starts.make_tokenizer import symbol_tokenizer
+    from srpo.starts.resolve import digest
 
     layout = Layout(folder / experiment.name)
     benchmark = experiment.benchmarks["physics"]
@@ -59,7 +60,7 @@ def prepare(experiment, folder):
     base = layout.model("miniature-tiny")
     model.save_pretrained(base)
     tokenizer.save_pretrained(base)
-    write_json(base / "base.json", {"sha256": "tiny"})
+    write_json(base / "base.json", {"sha256": digest(base)})
     (method,) = experiment.methods
     return experiment.run(RunId(model="miniature-tiny", benchmark="physics", method=method, seed=1)), layout
 

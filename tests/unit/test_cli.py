@@ -1,7 +1,8 @@
-"""The command line: one clear line for a mistake, before anything is computed."""
+"""The command line: one line for a mistake, before anything is computed."""
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -15,17 +16,11 @@ from command_line import fails
 from synthetic import tiny_experiment, write_results
 
 from srpo import cli
-from srpo.experiment.compose import load_experiment
+from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.ground.layout import Layout
 from srpo.ground.repository import CONFIGS
 
-SPLIT = ["--benchmark", "physics", "--split", "test"]
-RUN = ["--model", "miniature-small", "--benchmark", "physics", "--method", "srpo"]
-
-
-@pytest.fixture(autouse=True)
-def _without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+RUN = "runs/miniature-small/physics/srpo/seed1"
 
 
 @pytest.fixture
@@ -33,8 +28,7 @@ def layout(tmp_path: Path) -> Layout:
     """The results directory of a resolved experiment, still empty."""
     layout = Layout(tmp_path / "results" / "tiny")
     layout.folder.mkdir(parents=True)
-    experiment = load_experiment(tiny_experiment())
-    layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
+    layout.experiment.write_text(resolved_text(load_experiment(tiny_experiment())))
     return layout
 
 
@@ -43,27 +37,25 @@ def test_help_is_quick_to_load() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("verb", ["", "experiment", "data", "model", "train", "evaluate", "report", "track sync"])
+@pytest.mark.parametrize("group", [[], ["track"]])
+def test_without_a_verb_there_is_help(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(group) == cli.main([*group, "--help"]) == 0
+    shown = capsys.readouterr().out
+    half = len(shown) // 2
+    assert shown[:half] == shown[half:]
+
+
+@pytest.mark.parametrize("verb", ["", "experiment", "split", "model", "train", "evaluate", "report", "track sync"])
 def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*verb.split(), "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"Usage: srpo {verb}".rstrip())
-    assert "..." not in shown.partition("\n")[2]  # no sentence is cut
+    assert capsys.readouterr().out.startswith(f"Usage: srpo {verb}".rstrip())
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [
-        ("srpo tra", {"train", "track"}),
-        ("srpo plan one-", {"one-gpu", "one-gpu-48gb", "one-node-small"}),
-        (
-            "srpo train --method sdpo_",
-            {"sdpo_at_srpo_settings", "sdpo_correct_only", "sdpo_failed_only", "sdpo_feedback", "sdpo_then_grpo"},
-        ),
-        ("srpo data --split t", {"train", "test"}),
-    ],
+    [("srpo tra", {"train", "track"}), ("srpo plan one-", {"one-gpu", "one-gpu-48gb", "one-node-small"})],
 )
-def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]) -> None:
+def test_a_shell_completes_verbs_and_names(words: str, expected: set[str]) -> None:
     asked = {"_SRPO_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     program = [sys.executable, "-m", "srpo.cli"]
     shown = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=True).stdout
@@ -71,44 +63,52 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("command", "named"),
     [
-        (["trian"], "'trian'"),  # the command line
-        (["train"], "'--experiment'"),
-        (["experiment", "broken.yaml"], "broken.yaml: not valid YAML"),  # a file
-        (["experiment", "incomplete.yaml"], "incomplete.yaml: matrix"),  # a key
-        (["train", "--experiment", "FILE", *RUN[:-1], "ppo"], "ppo"),  # a name
-        (["train", "--experiment", "FILE", *RUN], "train.parquet: missing"),  # what another verb makes
-        (["experiment", "smoke", "--output", "FILE"], "FILE has the experiment tiny"),  # what would be overwritten
-        (["data", "--experiment", "FILE", "--resolved", "other.yaml", *SPLIT], "FILE has the experiment tiny"),
-        (["experiment", "smoke", "--output", "broken.yaml/experiment.yaml"], "is not a directory"),  # the system
-        (["status", "nowhere"], "nowhere"),
+        ("trian", "trian"),
+        ("train", "FILE"),
+        ("train results/tiny/summary.json", "results/tiny/summary.json"),
+        (f"train results/other/{RUN}/summary.json", "results/other"),
+        (f"train {CONFIGS}/{RUN}/summary.json", str(CONFIGS)),
+        (f"train results/tiny/{RUN.replace('srpo', 'ppo')}/summary.json", "physics/ppo/seed1"),
+        (f"train results/tiny/{RUN}/summary.json", "train.parquet"),
+        (f"train results/tiny/{RUN}/summary.json --stop-at 7", "--stop-at"),
+        ("lengths results/tiny/data/physics/lengths/miniature-small.json", "models/miniature-small"),
+        ("report results/other", "results/other"),
+        ("track sync results/other", "results/other"),
+        ("plan paper --gpu 80:8000:2250", "--gpu"),
+        ("plan nothing", "nothing"),
+        ("experiment bad.yaml", "bad.yaml: matrix"),
+        ("experiment list.yaml", "list.yaml"),
+        ("experiment smoke --output list.yaml", "list.yaml"),
+        ("experiment smoke --output list.yaml/experiment.yaml", "list.yaml"),
     ],
 )
-def test_an_error_of_each_family_is_one_line_that_names_file_or_key(
-    arguments: list[str],
-    named: str,
-    layout: Layout,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_mistake_is_one_line_that_names_where_it_is(
+    command: str, named: str, layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("broken.yaml").write_text("name: [")
-    Path("incomplete.yaml").write_text("name: x\ntitle: X\nextends: smoke\n")
-    before = layout.experiment.read_text()
-    Path("other.yaml").write_text(before.replace("name: tiny", "name: other", 1))
-    said = fails(capsys, *(word.replace("FILE", str(layout.experiment)) for word in arguments))
-    assert named.replace("FILE", str(layout.experiment)) in said
-    assert layout.experiment.read_text() == before
+    monkeypatch.chdir(layout.folder.parents[1])
+    Path("bad.yaml").write_text("name: x\ntitle: X\nextends: smoke\n")
+    Path("list.yaml").write_text("- to do")
+    assert named in fails(capsys, *command.split())
+
+
+def test_what_the_system_refuses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli, "_load", refuse)
+    fails(capsys, "plan", "smoke")
 
 
 def test_an_interrupted_verb_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_open", interrupt)
-    assert cli.main(["train", "--experiment", "x/experiment.yaml", *RUN]) == 130
+    monkeypatch.setattr(cli, "_job", interrupt)
+    assert cli.main(["train", f"results/tiny/{RUN}/summary.json"]) == 130
     assert capsys.readouterr().err == "srpo: interrupted\n"
 
 
@@ -126,13 +126,9 @@ def test_experiment_resolves(
     assert capsys.readouterr().out == from_file.read_text()
 
 
-def test_data_verbs(layout: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = ["data", "--experiment", str(layout.experiment), "--benchmark", "physics"]
-    for wanted in (["--split", "test"], ["--statistics"]):
-        assert "--mirror DIR: not read for this; only --split" in fails(capsys, *shared, *wanted, "--mirror", "DIR")
-    monkeypatch.setenv("SRPO_MIRROR", "DIR")  # of the workflow, for all benchmarks
-    assert cli.main([*shared, "--split", "test"]) == 0
-    assert cli.main([*shared, "--statistics"]) == 0
+def test_splits_and_their_statistics(layout: Layout) -> None:
+    assert cli.main(["split", str(layout.split("physics", "test"))]) == 0
+    assert cli.main(["statistics", str(layout.statistics("physics"))]) == 0
     expected = load_experiment(layout.experiment).benchmarks["physics"].test_questions
     assert json.loads(layout.statistics("physics").read_text())["rows"] == {"test": expected}
 
@@ -145,17 +141,21 @@ def test_a_folder_may_be_given_by_its_file(layout: Layout, capsys: pytest.Captur
     assert said == [said[0]] * 3
 
 
-def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_another_name_says_which_experiment_it_has(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = layout.folder.rename(layout.folder.parent / "copy")
+    assert cli.main(["status", str(other)]) == 0
+    assert capsys.readouterr().out.startswith(f"{other} has the experiment tiny: 6 runs")
+
+
+def test_report(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(layout.folder, load_experiment(layout.experiment))
-    assert cli.main(["report", "--experiment", str(layout.experiment), "--only", "tables", "--only", "html"]) == 0
+    assert cli.main(["report", str(layout.folder), "--only", "tables", "--only", "html"]) == 0
+    assert capsys.readouterr().out == f"{layout.report}\n"
     assert "<html" in layout.report.read_text()
     assert (layout.tables / "table1.csv").exists()
     assert not layout.figures.exists()
-    layout.report.unlink()
-    capsys.readouterr()
-    assert cli.main(["report", str(layout.folder), "--only", "html"]) == 0
-    assert capsys.readouterr().out == f"{layout.report}\n"
-    assert "<html" in layout.report.read_text()
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX"])

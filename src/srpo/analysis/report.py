@@ -202,7 +202,7 @@ def provenance(results: Results) -> list[tuple[str, str]]:
     seconds = results.runs["wall_seconds"].sum()
     facts += [
         ("training", f"{seconds:,.0f} s of wall time"),
-        ("again", f"snakemake --configfile {results.root}/experiment.yaml"),
+        ("again", f"snakemake --cores all --configfile {results.root}/experiment.yaml"),
     ]
     return [(title, value) for title, value in facts if value not in ("", "None")]
 

@@ -21,9 +21,9 @@ EXTRAS = {
 require and srpo imports too; the smallest extra first."""
 
 NEEDS = {
-    "report": ("report", "tune"),
+    "report": ("report", "split", "statistics", "tune"),
     "workflow": ("attempt", "experiment", "plan", "publish", "rehearse", "status", "track"),
-    "verl": ("data", "evaluate", "gap", "model", "train"),
+    "verl": ("evaluate", "gap", "lengths", "model", "train"),
 }
 """For each extra the verbs of ``srpo`` for which it is enough."""
 

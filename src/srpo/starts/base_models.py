@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import shutil
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from srpo.starts.corpus import Corpus
 
-_log = logging.getLogger(__name__)
-
 TOKENIZER_EXAMPLES = 4000
 
 PROBES = {"built": 48, "pretrained": 16}
@@ -45,20 +42,19 @@ PROBES = {"built": 48, "pretrained": 16}
 a model that was right in 32 % of its test questions was measured with 6 %."""
 
 
-def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path], limit: int | None = None) -> None:
+def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -> None:
     """Make a base model's folder; it appears complete or not at all and replaces an older one.
 
     Args:
         train_splits: splits by benchmark, for a model that is warm-started on them.
-        limit: tokens of a response in training; a warning counts the longer ones of own data.
     """
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{output_dir.name}.", suffix=".partial", dir=output_dir.parent))
     try:
         if isinstance(model, MiniatureModel):
-            details = _build_miniature(model, partial, train_splits, limit)
+            details = _build_miniature(model, partial, train_splits)
         elif isinstance(model, GgufModel):
-            details = _convert_gguf(model, partial, train_splits, limit)
+            details = _convert_gguf(model, partial, train_splits)
         else:
             details = _link_checkpoint(model, partial)
         base = {"model": model.name, "kind": model.kind, "parameters": count_parameters(partial)}
@@ -72,9 +68,7 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path], l
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _build_miniature(
-    model: MiniatureModel, folder: Path, train_splits: dict[str, Path], limit: int | None
-) -> dict[str, Any]:
+def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
     # slow to import and not needed for a checkpoint that is only linked
     with gc_paused():
         from srpo.starts import corpus as corpora
@@ -103,7 +97,7 @@ def _build_miniature(
         if tokenizer_hash(folder) != metadata["tokenizer"]:
             raise SrpoError(f"model {model.name}: {stored} has another tokenizer; make it again: make base-models")
         return {"warm_start": metadata["warm_start"], "stored": metadata["made"]}
-    details = _warm_start(network, tokenizer, corpus, settings, limit, pretrained=False)
+    details = _warm_start(network, tokenizer, corpus, settings, pretrained=False)
     _save(network, tokenizer, folder, given)
     return details
 
@@ -122,7 +116,7 @@ def store_model(model: Model, made: dict[str, Any]) -> str:
         return sha256_of(write_stored(model, built, read_json(model_description(built)), made))
 
 
-def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path], limit: int | None) -> dict[str, Any]:
+def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
     """Write a GGUF file's model as safetensors in float32, after a warm start if there is one."""
     file = resolve_gguf(model)
     with gc_paused():
@@ -147,20 +141,9 @@ def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path],
         from srpo.starts.corpus import open_corpus
 
         corpus = open_corpus(model.warm_start, train_splits)
-        details |= _warm_start(network, tokenizer, corpus, model.warm_start, limit, pretrained=True)
+        details |= _warm_start(network, tokenizer, corpus, model.warm_start, pretrained=True)
     _save(network, tokenizer, folder)
     return details
-
-
-def _warn_of_long(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, limit: int | None) -> None:
-    """Say before a warm start how many responses of own data training cuts, with the token that ends them."""
-    from srpo.starts.corpus import FilesCorpus
-
-    responses = corpus.responses() if isinstance(corpus, FilesCorpus) else []
-    tokens = [len(ids) + 1 for ids in tokenizer(responses, add_special_tokens=False)["input_ids"]] if responses else []
-    if limit is not None and (long := [each for each in tokens if each > limit]):
-        what = f"{len(long)} of {len(tokens)} responses to learn are longer, up to {max(long)} tokens"
-        _log.warning("training.max_response_length = %s: %s: cut, they get no reward; allow as many", limit, what)
 
 
 def _warm_start(
@@ -168,12 +151,10 @@ def _warm_start(
     tokenizer: PreTrainedTokenizerFast,
     corpus: Corpus,
     settings: WarmStart,
-    limit: int | None,
     pretrained: bool,
 ) -> dict[str, Any]:
     from srpo.starts import warm_start as training
 
-    _warn_of_long(corpus, tokenizer, limit)
     start = time.perf_counter()
     loss = training.warm_start(network, tokenizer, corpus, settings, pretrained)
     seconds = time.perf_counter() - start

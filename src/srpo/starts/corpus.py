@@ -169,10 +169,6 @@ class FilesCorpus(SplitsCorpus):
 
     NOTHING = "no question has a response; give the train file a column response"
 
-    def responses(self) -> list[str]:
-        """All responses that can be drawn."""
-        return [str(question.response) for questions in self._questions.values() for question in questions]
-
     def _teaches(self, question: Question) -> bool:
         return bool(question.response)
 

@@ -16,7 +16,7 @@ from srpo.questions.splits import read_split
 from srpo.rollout.interface import RolloutEngine
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.training.lengths import check_lengths
-from srpo.training.provenance import check_trained
+from srpo.training.provenance import check_trained, checked_hash
 
 SAVED_QUESTIONS = 8
 """Number of questions whose samples are written to ``samples.jsonl``."""
@@ -63,7 +63,7 @@ def evaluate_checkpoints(job: Job, layout: Layout) -> None:
         SrpoError: if the run was trained with other settings, data or weights than the job has.
     """
     files = layout.run_files(job.id)
-    check_trained(job, files)
+    check_trained(job, layout)
     checkpoints = {
         budget: found and Checkpoint(files.selected(found["step"]), found["step"])
         for budget, found in read_json(files.summary)["budgets"].items()
@@ -74,6 +74,7 @@ def evaluate_checkpoints(job: Job, layout: Layout) -> None:
 def evaluate_base(job: Job, benchmark: str, layout: Layout) -> None:
     """Write ``evaluation.json`` and ``samples.jsonl`` of an untrained model."""
     run = {"model": job.model.name, "benchmark": benchmark, "method": "base", "seed": 0}
+    checked_hash(layout.model(job.model.name))
     checkpoints = {"base": Checkpoint(layout.model(job.model.name), step=0)}
     _evaluate(job, run, checkpoints, layout, layout.base_files(job.model.name, benchmark))
 

@@ -1,7 +1,7 @@
 """Questions that are longer than a model's prompt may be: found before anything is trained, refused or left out.
 
 A split does not know the tokenizers of the models that will read it, so lengths belong to a model and a benchmark. A
-run, an evaluation and ``srpo data --lengths`` all ask :func:`check_lengths`, so that they agree on the questions.
+run, an evaluation and ``srpo lengths`` all ask :func:`check_lengths`, so that they agree on the questions.
 """
 
 from __future__ import annotations

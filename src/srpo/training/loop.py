@@ -46,7 +46,7 @@ from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.lengths import check_lengths
 from srpo.training.metrics import group_record, speed_metrics
-from srpo.training.provenance import prepare_run_folder, provenance
+from srpo.training.provenance import origin_of, prepare_run_folder
 from srpo.training.questions import question_order
 from srpo.training.step import Step
 from srpo.training.success_buffer import SuccessBuffer
@@ -390,11 +390,8 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
     name, folder = spec.id.path, layout.run(spec.id)
     interruption = Interruption(stop_at)
     with exclusive_access(folder), interruption.listening():
-        data = {split: layout.split(spec.benchmark.data_set, split) for split in ("train", "test")}
-        model = layout.model(spec.model.name)
-        found = {"spec": spec.model_dump(mode="json"), "provenance": provenance(data, model, code)}
-        prepare_run_folder(folder, found)
-        files = layout.run_files(spec.id)
+        model, files = layout.model(spec.model.name), layout.run_files(spec.id)
+        prepare_run_folder(folder, origin_of(spec, layout, code))
         if files.finished.exists() and all(map(Path.exists, selected_checkpoints(files).values())):
             hand_over(files)
             return

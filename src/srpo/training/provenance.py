@@ -17,12 +17,12 @@ from typing import Any
 import yaml
 
 import srpo
-from srpo.experiment.config import Changed, Experiment, changed, filled_in, listed
+from srpo.experiment.config import Changed, RunSpec, changed, filled_in, listed
 from srpo.experiment.job import Job
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
-from srpo.ground.layout import Layout, RunFiles, RunId, model_description
+from srpo.ground.layout import Layout, RunFiles, model_description
 from srpo.ground.machine import processor
 from srpo.starts.resolve import digest
 
@@ -46,18 +46,16 @@ def origin() -> dict[str, Any]:
     }
 
 
-def provenance(data: dict[str, Path], model: Path, code: dict[str, str] | None = None) -> dict[str, Any]:
-    """Describe the origin of a run: files of its splits by name, its base model, hashes of one's own code."""
-    return {
-        **origin(),
-        "data": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in data.items()},
-        "base_model": described(model),
-        "code": code or {},
-    }
+def origin_of(spec: RunSpec, layout: Layout, code: dict[str, str] | None = None) -> dict[str, Any]:
+    """A run's specification and where the run comes from: also its splits, base model and hashes of one's own code."""
+    splits = {name: layout.split(spec.benchmark.data_set, name) for name in ("train", "test")}
+    data = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in splits.items()}
+    starts = {"data": data, "base_model": checked_hash(layout.model(spec.model.name)), "code": code or {}}
+    return {"spec": spec.model_dump(mode="json"), "provenance": origin() | starts}
 
 
-def described(model: Path) -> str:
-    """The hash of a base model, which is that of its files.
+def checked_hash(model: Path) -> str:
+    """The hash of a base model's files.
 
     Raises:
         SrpoError: if the weights are not those that ``base.json`` describes, because somebody has replaced them.
@@ -108,24 +106,12 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
-def check_trained(job: Job, files: RunFiles) -> None:
-    """Raise if a run was trained with other settings than the job has, such as a run copied from elsewhere."""
-    found = read_mapping(files.origin)
-    now = {"spec": job.spec.model_dump(mode="json"), "provenance": {"srpo": srpo.__version__, "code": job.code}}
-    if differences := _differences(found, now, ("srpo", "code")):
+def check_trained(job: Job, layout: Layout) -> None:
+    """Raise if a run began with other settings, data or weights than the job has, such as one copied from elsewhere."""
+    files = layout.run_files(job.id)
+    now = origin_of(job.spec, layout, job.code)
+    if differences := _differences(read_mapping(files.origin), now, [part for part in _RESULT if part != "packages"]):
         raise SrpoError(f"{files.folder}: trained with other settings: {listed(differences)}; delete its summary.json")
-
-
-def trained_otherwise(experiment: Experiment, layout: Layout) -> dict[RunId, Changed]:
-    """Finished runs with other settings, or of another srpo, than the experiment has: what differs."""
-    found = {}
-    for run in experiment.runs():
-        files = layout.run_files(run)
-        if files.summary.exists() and files.origin.exists():
-            now = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {"srpo": srpo.__version__}}
-            if differences := _differences(read_mapping(files.origin), now, ("srpo",)):
-                found[run] = differences
-    return found
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[str] = _RESULT) -> Changed:

@@ -76,7 +76,7 @@ def test_a_search_never_sees_a_test_question() -> None:
 
 def test_the_best_trial_is_chosen_by_the_mean_over_budgets_and_the_first_of_equals(tmp_path: Path) -> None:
     layout = finish(tmp_path / "search")
-    assert main(["tune", "--experiment", str(layout.experiment)]) == 0
+    assert main(["tune", str(layout.folder)]) == 0
     tuned = Tuned.model_validate(yaml.safe_load(layout.tuned.read_text()))
     assert tuned.methods == {
         "grpo": {"learning_rate": 1e-4, "mini_batch_questions": 16},
@@ -136,8 +136,8 @@ def test_an_unfinished_search_and_an_experiment_without_one_are_refused(tmp_path
     layout = finish(tmp_path / "search")
     run = load_experiment(layout.experiment).runs()[0]
     layout.run_files(run).summary.unlink()
-    said = fails(capsys, "tune", "--experiment", layout.experiment)
+    said = fails(capsys, "tune", layout.folder)
     assert "summary.json: cannot be read" in said
     plain = Layout(tmp_path / "plain")
     write_text(plain.experiment, resolved_text(load_experiment(tiny_experiment(matrix=[BLOCK]))))
-    assert "is no search" in fails(capsys, "tune", "--experiment", plain.experiment)
+    assert "is no search" in fails(capsys, "tune", plain.folder)

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import fails
 
 from srpo.ground.files import read_events
 from srpo.training import attempts
@@ -18,10 +17,11 @@ from srpo.training import attempts
 pytestmark = pytest.mark.fault
 
 # steps as a trainer takes them: a checkpoint, then a status; SIGTERM ends it with a checkpoint
+# the first argument is the run's summary, as that of srpo train
 TRAINER = """
 import json, os, signal, sys, time
 from pathlib import Path
-folder, step, status, seconds = Path(sys.argv[1]), *map(int, sys.argv[2:])
+folder, step, status, seconds = Path(sys.argv[1]).parent, *map(int, sys.argv[2:])
 def stop(*_):
     checkpoint(step + 1)
     sys.exit(75)
@@ -47,7 +47,7 @@ def _outside_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trainer(folder: Path, step: int, status: int, seconds: int = 0) -> list[str]:
-    return [sys.executable, "-c", TRAINER, str(folder), str(step), str(status), str(seconds)]
+    return [sys.executable, "-c", TRAINER, str(folder / "summary.json"), str(step), str(status), str(seconds)]
 
 
 def ends(folder: Path) -> list[tuple[int, int]]:
@@ -106,7 +106,7 @@ def test_told_to_stop(number: signal.Signals, tmp_path: Path) -> None:
     run, requeued, log = tmp_path / "run", tmp_path / "requeued", tmp_path / "train.log"
     command = trainer(run, 2, 0, 60)
     command[2] = command[2].replace("signal.SIGTERM", f"signal.{number.name}")
-    options = ["--folder", str(run), "--log", str(log), "--requeue", f"touch {requeued}", "--", *command]
+    options = ["--log", str(log), "--requeue", f"touch {requeued}", "--", *command]
     process = subprocess.Popen([sys.executable, "-m", "srpo.cli", "attempt", *options])
     wait_for(lambda: (run / "checkpoints" / "step2" / "state.json").exists())
     process.send_signal(number)
@@ -117,7 +117,7 @@ def test_told_to_stop(number: signal.Signals, tmp_path: Path) -> None:
 
 def test_trainer_does_not_outlive_its_attempt(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    options = ["--folder", str(run), "--log", str(tmp_path / "train.log"), "--", *trainer(run, 2, 0, 60)]
+    options = ["--log", str(tmp_path / "train.log"), "--", *trainer(run, 2, 0, 60)]
     process = subprocess.Popen([sys.executable, "-m", "srpo.cli", "attempt", *options])
     wait_for(lambda: (run / "checkpoints" / "step2" / "state.json").exists())
     process.kill()
@@ -143,16 +143,6 @@ def test_end_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     squeue.write_text("#!/bin/sh\necho NONE\n")
     monkeypatch.delenv("SLURM_JOB_END_TIME")
     assert attempts.end_of_job() is None
-
-
-def test_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    options = ["--folder", tmp_path / "file" / "run", "--log", tmp_path / "train.log"]
-    assert "is not a directory" in fails(capsys, "attempt", *options, "--", "true")
-
-
-def test_verb_needs_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Missing argument 'COMMAND'" in fails(capsys, "attempt", "--folder", tmp_path, "--log", tmp_path / "log")
 
 
 def wait_for(condition, seconds: float = 20.0) -> None:

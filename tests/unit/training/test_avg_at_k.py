@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from srpo import __version__
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution, Experiment, Sampling
+from srpo.experiment.job import Job, job_of
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, write_json
 from srpo.ground.layout import Layout, RunId
@@ -169,7 +172,8 @@ def experiment() -> Experiment:
     limits = embedded.training.model_copy(update={"max_response_length": 8})
     model = embedded.models["miniature-large"].model_copy(update={"name": RUN.model, "draws": "shared"})
     changes = {"training": limits, "evaluation": Sampling(rollouts=3), "models": {RUN.model: model}}
-    return embedded.model_copy(update=changes)
+    block = embedded.matrix[0].model_copy(update={"models": [RUN.model], "seeds": [RUN.seed]})
+    return embedded.model_copy(update=changes | {"matrix": [block]})
 
 
 @pytest.fixture
@@ -177,9 +181,7 @@ def layout(tmp_path, tokenizer) -> Layout:
     """A base model, two checkpoints of a run and a split."""
     layout = Layout(tmp_path)
     write_split(layout.split("physics", "test"), make_questions(), "test")
-    for seed, folder in enumerate(
-        [layout.model(RUN.model), *(layout.run(RUN) / f"checkpoints/step{step}/huggingface" for step in (5, 20))]
-    ):
+    for seed, folder in enumerate([layout.model(RUN.model), *map(layout.run_files(RUN).selected, (5, 20))]):
         torch.manual_seed(seed)
         config = Qwen3Config(
             vocab_size=len(tokenizer),
@@ -198,11 +200,20 @@ def layout(tmp_path, tokenizer) -> Layout:
     return layout
 
 
+@pytest.fixture
+def job(experiment, layout) -> Job:
+    """The job of a run that was trained with the experiment's settings."""
+    job = job_of(experiment, RUN.model_dump())
+    origin = {"spec": job.spec.model_dump(mode="json"), "provenance": {"srpo": __version__}}
+    layout.run_files(RUN).origin.write_text(yaml.safe_dump(origin))
+    return job
+
+
 def selected(step: int) -> dict:
-    return {"seconds": 5, "step": step, "clock": 4.0, "avg_at_k": 0.5, "checkpoint": f"checkpoints/step{step}"}
+    return {"seconds": 5, "step": step, "clock": 4.0, "avg_at_k": 0.5, "checkpoint": f"weights/step{step}"}
 
 
-def test_evaluate_stage(experiment, layout, monkeypatch):
+def test_evaluate_stage(experiment, layout, job, monkeypatch):
     folder = layout.run(RUN)
     loaded = []
     original = EmbeddedEngine.from_pretrained
@@ -210,10 +221,10 @@ def test_evaluate_stage(experiment, layout, monkeypatch):
         EmbeddedEngine, "from_pretrained", lambda path, precision: loaded.append(path) or original(path)
     )
     write_json(folder / "summary.json", {"budgets": {"1h": None, "5h": selected(5), "10h": selected(5)}})
-    evaluate_checkpoints(experiment, RUN, layout)
+    evaluate_checkpoints(job, layout)
 
     first = json.loads((folder / "evaluation.json").read_text())
-    assert loaded == [folder / "checkpoints/step5/huggingface"]
+    assert loaded == [folder / "weights/step5"]
     assert first["run"] == RUN.model_dump()
     assert (first["k"], first["questions"]) == (3, 3)
     assert list(first["budgets"]) == ["1h", "5h", "10h"]
@@ -226,14 +237,14 @@ def test_evaluate_stage(experiment, layout, monkeypatch):
 
     # Another selection beside it does not change a checkpoint's samples.
     write_json(folder / "summary.json", {"budgets": {"1h": selected(20), "5h": selected(5), "10h": selected(5)}})
-    evaluate_checkpoints(experiment, RUN, layout)
+    evaluate_checkpoints(job, layout)
     again = list(read_events(folder / "samples.jsonl"))
     assert [sample for sample in again if sample["budget"] != "1h"] == samples
     assert [s["response"] for s in again[:9]] != [s["response"] for s in again[9:18]]
 
 
 def test_evaluate_base_stage(experiment, layout):
-    evaluate_base(experiment, RUN.model, "physics", layout)
+    evaluate_base(job_of(experiment, {"model": RUN.model, "benchmark": "physics"}), "physics", layout)
     folder = layout.base(RUN.model, "physics")
     evaluation = json.loads((folder / "evaluation.json").read_text())
     assert evaluation["run"] == {"model": RUN.model, "benchmark": "physics", "method": "base", "seed": 0}
@@ -254,7 +265,8 @@ def test_paper_scale_is_served_by_sglang_on_all_devices_of_a_run(experiment, lay
     execution = Execution(
         driver="ray", rollout_engine="sglang", ranks=8, rollout_tensor_parallel=2, precision="bfloat16"
     )
-    evaluate_base(experiment.model_copy(update={"execution": execution}), RUN.model, "physics", layout)
+    served_by_sglang = experiment.model_copy(update={"execution": execution})
+    evaluate_base(job_of(served_by_sglang, {"model": RUN.model, "benchmark": "physics"}), "physics", layout)
     folder = layout.base(RUN.model, "physics")
     (checkpoint, log, options) = served[0]
     assert (checkpoint, log) == (layout.model(RUN.model), folder / "server.log")
@@ -265,6 +277,6 @@ def test_paper_scale_is_served_by_sglang_on_all_devices_of_a_run(experiment, lay
     assert json.loads((folder / "evaluation.json").read_text())["questions"] == 3
 
 
-def test_unreadable_summary_is_named(experiment, layout):
+def test_unreadable_summary_is_named(layout, job):
     with pytest.raises(SrpoError, match=r"summary\.json: cannot be read"):
-        evaluate_checkpoints(experiment, RUN, layout)
+        evaluate_checkpoints(job, layout)

@@ -153,7 +153,7 @@ def test_left_out_questions_keep_the_others_and_their_indices(prepared):
 
 def test_the_verb_writes_what_it_found_or_one_line(prepared, capsys, tmp_path):
     _, layout, _, questions = prepared
-    verb = ["data", "--experiment", str(layout.experiment), "--benchmark", "physics", "--lengths", "miniature-tiny"]
+    verb = ["lengths", str(layout.lengths("physics", "miniature-tiny"))]
     assert cli.main(verb) == 0
     written = json.loads(layout.lengths("physics", "miniature-tiny").read_text())
     assert written["splits"]["train"]["questions"] == len(questions)

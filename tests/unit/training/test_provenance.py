@@ -11,15 +11,14 @@ import pytest
 import yaml
 from checkpoint import content, save
 from one_line import refused
-from synthetic import tiny_experiment, write_results
 
 from srpo.experiment.compose import load_experiment
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import append_event
-from srpo.ground.layout import Layout, RunFiles
+from srpo.ground.layout import RunFiles
 from srpo.ground.repository import CONFIGS
 from srpo.training import checkpoints, provenance
-from srpo.training.provenance import prepare_run_folder, trained_otherwise
+from srpo.training.provenance import prepare_run_folder
 
 pytestmark = pytest.mark.fault
 
@@ -53,17 +52,6 @@ def trained(folder: Path, step: int, clock: float) -> None:
         append_event(log, {"step": step, "clock": clock})
     if clock >= 20:
         (folder / "finished").touch()
-
-
-def test_a_finished_run_without_its_origin_is_refused_before_the_first_job(tmp_path):
-    experiment = load_experiment(tiny_experiment())
-    layout = Layout(tmp_path)
-    write_results(tmp_path, experiment)
-    trained_otherwise(experiment, layout)
-    files = layout.run_files(experiment.runs()[0])
-    files.origin.unlink()
-    with refused(f"{files.folder}: steps are there, but no run.yaml; restore it, or delete the folder to start over"):
-        trained_otherwise(experiment, layout)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     _, layout = prepare(experiment, tmp_path)
     layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
     monkeypatch.setattr(self_teacher, "compute_reward", hash_reward)
-    command = ["gap", "--experiment", str(layout.experiment), "--model", "miniature-tiny", "--benchmark", "physics"]
+    command = ["gap", str(layout.gap("miniature-tiny", "physics"))]
     assert cli.main([*command, "--questions", "12"]) == 0
     printed, written = capsys.readouterr().out, layout.gap("miniature-tiny", "physics").read_bytes()
     found = json.loads(written)
@@ -135,12 +135,11 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     )
     assert found["estimates"]["student"]["value"] == pytest.approx(100 * sum(scores["student"]) / 12)
     assert "gap: teacher - student" in printed
-    assert "Next: srpo " in printed
     assert cli.main([*command, "--questions", "12"]) == 0
     assert layout.gap("miniature-tiny", "physics").read_bytes() == written
 
     layout.split("physics", "train").unlink()
     assert cli.main(command) == 2
-    assert "train.parquet: missing; make it with srpo data" in capsys.readouterr().err
+    assert "train.parquet: there is no such split" in capsys.readouterr().err
     assert cli.main([*command, "--questions", "7"]) == 2
     assert "--questions" in capsys.readouterr().err

@@ -127,16 +127,6 @@ def verdict(found: dict[str, Estimate]) -> str:
     return f"{start} With the answer masked nobody can tell whether it is better."
 
 
-def next_command(found: dict[str, Estimate], experiment: str, model: str, benchmark: str, questions: int) -> str:
-    """What to do next, as a line for a shell, with a comment."""
-    if "gap" not in found:
-        return "# docs/faq.md: My model is small. Why does it not learn?"
-    if sign(found["gap"].low, found["gap"].high) != "cannot tell":
-        return f"srpo plan {experiment}  # hours and memory of the training that decides"
-    options = f"--experiment {experiment} --model {model} --benchmark {benchmark}"
-    return f"srpo gap {options} --questions {4 * questions}  # half the interval"
-
-
 def gap_text(found: dict[str, Estimate], title: str) -> str:
     """The numbers as a small table for a terminal, and what they rest on."""
     lines = [f"{title}, in %", "", f"{'':38}{'':>8}   95 % interval over questions"]

@@ -1,0 +1,143 @@
+"""What a job is given on its command line: the same run as the experiment has, and nothing that was changed unseen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import fails
+from tiny import prepare, tiny_experiment
+
+from srpo import cli
+from srpo.experiment.compose import load_experiment, resolved_text
+from srpo.experiment.config import Experiment
+from srpo.experiment.job import Job, job_of, read_job
+from srpo.ground.files import read_json
+from srpo.ground.layout import Layout, RunFiles
+from srpo.ground.repository import CONFIGS
+
+SECTIONS = (*("experiment", "model", "benchmark", "method", "training", "execution", "evaluation", "code", "version"),)
+
+
+def sections(job: Job) -> list[str]:
+    return [job.text(section) for section in SECTIONS]
+
+
+def untitled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: untitled(inner) for key, inner in value.items() if key != "title"}
+    return value
+
+
+@pytest.mark.parametrize("file", sorted((CONFIGS / "experiments").glob("*.yaml")), ids=lambda file: file.stem)
+def test_sections_read_back_are_the_same_run(file: Path) -> None:
+    experiment = load_experiment(file)
+    for run in {run.method: run for run in experiment.runs()}.values():
+        names = {key: str(value) for key, value in run.model_dump().items()}
+        read = read_job(sections(job_of(experiment, names)), names)
+        expected = experiment.run(run).model_dump(mode="json")
+        assert untitled(read.spec.model_dump(mode="json")) == untitled(expected)
+        assert read.spec.identity() == experiment.run(run).identity()
+        assert read.evaluation == experiment.evaluation
+
+
+def test_a_title_changes_no_section() -> None:
+    experiment = tiny_experiment("srpo")
+    run = experiment.runs()[0]
+    titled = {
+        kind: {name: part.model_copy(update={"title": "Another"}) for name, part in getattr(experiment, kind).items()}
+        for kind in ("models", "benchmarks", "methods")
+    }
+    other = experiment.model_copy(update={"title": "Another", **titled})
+    assert sections(job_of(other, run.model_dump())) == sections(job_of(experiment, run.model_dump()))
+
+
+def test_a_changed_file_of_ones_own_code_changes_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    experiment = tiny_experiment("srpo")
+    own = {"physics": experiment.benchmarks["physics"].model_copy(update={"reward": "own_reward:score"})}
+    found = []
+    for text in ("def score(*_): return 0.0\n", "def score(*_): return 1.0\n"):
+        (tmp_path / "own_reward.py").write_text(text)
+        job = job_of(experiment.model_copy(update={"benchmarks": own}), experiment.runs()[0].model_dump())
+        assert job.code.keys() == {"own_reward"}
+        found.append(job.text("code"))
+    assert found[0] != found[1]
+
+
+# ---------------------------------------------------------------- commands
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Layout]:
+    """A run and its evaluation, made from sections of settings alone."""
+    experiment = tiny_experiment("srpo", max_steps=1)
+    spec, layout = prepare(experiment, tmp_path_factory.mktemp("trained"))
+    given = sections(job_of(experiment, spec.id.model_dump()))
+    files = layout.run_files(spec.id)
+    for verb, made in (("train", files.summary), ("evaluate", files.evaluation)):
+        assert cli.main([verb, str(made), *given]) == 0
+    layout.experiment.write_text(resolved_text(experiment))
+    return experiment, layout
+
+
+@pytest.fixture
+def copied(trained: tuple[Experiment, Layout], tmp_path: Path) -> tuple[Layout, RunFiles]:
+    experiment, layout = trained
+    copy = Layout(Path(shutil.copytree(layout.folder, tmp_path / "tiny")))
+    return copy, copy.run_files(experiment.runs()[0])
+
+
+def test_a_command_without_settings_takes_those_of_the_experiment(copied: tuple[Layout, RunFiles]) -> None:
+    _, files = copied
+    before, samples = read_json(files.evaluation), files.samples.read_bytes()
+    assert cli.main(["evaluate", str(files.evaluation)]) == 0
+    assert read_json(files.evaluation) | {"wall_seconds": 0} == before | {"wall_seconds": 0}
+    assert files.samples.read_bytes() == samples
+    selected = {budget["step"] for budget in before["budgets"].values()}
+    assert {path.name for path in files.weights.iterdir()} == {f"step{step}" for step in selected}
+
+
+def test_another_version_is_refused(trained: tuple[Experiment, Layout], capsys: pytest.CaptureFixture[str]) -> None:
+    experiment, layout = trained
+    run = experiment.runs()[0]
+    given = [*sections(job_of(experiment, run.model_dump()))[:-1], json.dumps({"version": "0.1.0"})]
+    assert "0.1.0" in fails(capsys, "evaluate", layout.run_files(run).evaluation, *given)
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate", "evaluate the base", "gap"])
+def test_replaced_weights_are_refused(
+    verb: str, copied: tuple[Layout, RunFiles], capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout, files = copied
+    weights = layout.model("miniature-tiny") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    made = {
+        "train": files.summary,
+        "evaluate": files.evaluation,
+        "evaluate the base": layout.base_files("miniature-tiny", "physics").evaluation,
+        "gap": layout.gap("miniature-tiny", "physics"),
+    }
+    assert str(weights.parent) in fails(capsys, verb.partition(" ")[0], made[verb])
+
+
+def test_a_run_of_another_experiment_is_refused(
+    copied: tuple[Layout, RunFiles], capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout, files = copied
+    experiment = yaml.safe_load(layout.experiment.read_text())
+    experiment["training"]["weight_decay"] = 0.02
+    layout.experiment.write_text(yaml.safe_dump(experiment))
+    assert "training.weight_decay" in fails(capsys, "evaluate", files.evaluation)
+
+
+def test_a_run_that_began_with_other_questions_is_refused(
+    copied: tuple[Layout, RunFiles], capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout, files = copied
+    shutil.copy(layout.split("physics", "test"), layout.split("physics", "train"))
+    assert "data.train" in fails(capsys, "evaluate", files.evaluation)
