@@ -19,8 +19,7 @@ from srpo.experiment.compose import load_experiment
 from srpo.ground.layout import Layout
 from srpo.ground.repository import CONFIGS
 
-SPLIT = ["--benchmark", "physics", "--split", "test"]
-RUN = ["--model", "miniature-small", "--benchmark", "physics", "--method", "srpo"]
+RUN = "runs/miniature-small/physics/srpo/seed1/summary.json"
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +42,7 @@ def test_help_is_quick_to_load() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("verb", ["", "experiment", "data", "model", "train", "evaluate", "report", "track sync"])
+@pytest.mark.parametrize("verb", ["experiment", "split", "model", "train", "evaluate", "report", "track sync"])
 def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*verb.split(), "--help"]) == 0
     shown = capsys.readouterr().out
@@ -56,11 +55,6 @@ def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("srpo tra", {"train", "track"}),
         ("srpo plan one-", {"one-gpu", "one-gpu-48gb", "one-node-small"}),
-        (
-            "srpo train --method sdpo_",
-            {"sdpo_at_srpo_settings", "sdpo_correct_only", "sdpo_failed_only", "sdpo_feedback", "sdpo_then_grpo"},
-        ),
-        ("srpo data --split t", {"train", "test"}),
     ],
 )
 def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]) -> None:
@@ -74,13 +68,12 @@ def test_a_shell_completes_verbs_names_and_values(words: str, expected: set[str]
     ("arguments", "named"),
     [
         (["trian"], "'trian'"),  # the command line
-        (["train"], "'--experiment'"),
+        (["train"], "'FILE'"),
         (["experiment", "broken.yaml"], "broken.yaml: not valid YAML"),  # a file
         (["experiment", "incomplete.yaml"], "incomplete.yaml: matrix"),  # a key
-        (["train", "--experiment", "FILE", *RUN[:-1], "ppo"], "ppo"),  # a name
-        (["train", "--experiment", "FILE", *RUN], "train.parquet: missing"),  # what another verb makes
-        (["experiment", "smoke", "--output", "FILE"], "FILE has the experiment tiny"),  # what would be overwritten
-        (["data", "--experiment", "FILE", "--resolved", "other.yaml", *SPLIT], "FILE has the experiment tiny"),
+        (["train", f"results/tiny/{RUN}".replace("srpo", "ppo")], "ppo"),  # a name
+        (["train", f"results/tiny/{RUN}"], "parquet"),  # what another verb makes
+        (["experiment", "smoke", "--output", "results/tiny/experiment.yaml"], "has the experiment tiny"),
         (["experiment", "smoke", "--output", "broken.yaml/experiment.yaml"], "is not a directory"),  # the system
         (["status", "nowhere"], "nowhere"),
     ],
@@ -97,9 +90,7 @@ def test_an_error_of_each_family_is_one_line_that_names_file_or_key(
     Path("broken.yaml").write_text("name: [")
     Path("incomplete.yaml").write_text("name: x\ntitle: X\nextends: smoke\n")
     before = layout.experiment.read_text()
-    Path("other.yaml").write_text(before.replace("name: tiny", "name: other", 1))
-    said = fails(capsys, *(word.replace("FILE", str(layout.experiment)) for word in arguments))
-    assert named.replace("FILE", str(layout.experiment)) in said
+    assert named in fails(capsys, *arguments)
     assert layout.experiment.read_text() == before
 
 
@@ -107,8 +98,8 @@ def test_an_interrupted_verb_says_so(monkeypatch: pytest.MonkeyPatch, capsys: py
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_open", interrupt)
-    assert cli.main(["train", "--experiment", "x/experiment.yaml", *RUN]) == 130
+    monkeypatch.setattr(cli, "_job", interrupt)
+    assert cli.main(["train", f"results/tiny/{RUN}"]) == 130
     assert capsys.readouterr().err == "srpo: interrupted\n"
 
 
@@ -126,13 +117,10 @@ def test_experiment_resolves(
     assert capsys.readouterr().out == from_file.read_text()
 
 
-def test_data_verbs(layout: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = ["data", "--experiment", str(layout.experiment), "--benchmark", "physics"]
-    for wanted in (["--split", "test"], ["--statistics"]):
-        assert "--mirror DIR: not read for this; only --split" in fails(capsys, *shared, *wanted, "--mirror", "DIR")
+def test_data_verbs(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SRPO_MIRROR", "DIR")  # of the workflow, for all benchmarks
-    assert cli.main([*shared, "--split", "test"]) == 0
-    assert cli.main([*shared, "--statistics"]) == 0
+    assert cli.main(["split", str(layout.split("physics", "test"))]) == 0
+    assert cli.main(["statistics", str(layout.statistics("physics"))]) == 0
     expected = load_experiment(layout.experiment).benchmarks["physics"].test_questions
     assert json.loads(layout.statistics("physics").read_text())["rows"] == {"test": expected}
 
@@ -147,7 +135,7 @@ def test_a_folder_may_be_given_by_its_file(layout: Layout, capsys: pytest.Captur
 
 def test_report_verb(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(layout.folder, load_experiment(layout.experiment))
-    assert cli.main(["report", "--experiment", str(layout.experiment), "--only", "tables", "--only", "html"]) == 0
+    assert cli.main(["report", str(layout.folder), "--only", "tables", "--only", "html"]) == 0
     assert "<html" in layout.report.read_text()
     assert (layout.tables / "table1.csv").exists()
     assert not layout.figures.exists()
