@@ -1,19 +1,14 @@
 """A whole training step of the driver against an independent float64 implementation on plain transformers."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
-import yaml
 from helpers import METHODS
 from one_step import OneStep, Reference, local
 from tiny import hash_reward, prepare, tiny_experiment
 from torch import Tensor
 
-from srpo import cli
-from srpo.ground.files import read_events, read_json
+from srpo.ground.files import read_events
 from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.training.loop import Run
@@ -126,25 +121,3 @@ def test_the_log_tells_a_sampler_with_other_weights(precision, least, most, star
     assert other["rollout_corr/log_prob_rms"] > 0.3
     assert other["rollout_corr/k3_kl"] > 0.03
     assert other["actor/rollout_is_weight"] == pytest.approx(1, abs=0.1)  # of about 90 tokens
-
-
-def test_a_run_that_evaluates_itself_writes_what_the_evaluation_alone_writes(tmp_path):
-    experiment = tiny_experiment("srpo", max_steps=2)
-    spec, layout = prepare(experiment, tmp_path)
-    layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
-    run, files = spec.id, layout.run_files(spec.id)
-    options = ["--model", run.model, "--benchmark", run.benchmark, "--method", run.method]
-    options += ["--experiment", str(layout.experiment)]
-
-    def written():
-        evaluation = read_json(files.evaluation)
-        del evaluation["wall_seconds"]
-        return evaluation, files.samples.read_text()
-
-    assert cli.main(["train", *options, "--evaluate"]) == 0
-    found = written()
-    assert found[1]
-    for path in (files.evaluation, files.samples):
-        path.unlink()
-    subprocess.run([sys.executable, "-m", "srpo", "evaluate", *options], check=True)
-    assert written() == found

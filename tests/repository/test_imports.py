@@ -49,14 +49,12 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 
 def test_data_needs_none_of_them(layout: Layout) -> None:
-    data = ["data", "--experiment", layout.experiment, "--benchmark", "physics"]
-    assert imported(*data, "--split", "train") <= {"pandas"}  # pyarrow looks for it when it writes
-    assert not imported(*data, "--statistics")
+    assert imported("split", layout.split("physics", "train")) <= {"pandas"}  # pyarrow looks for it when it writes
+    assert not imported("statistics", layout.statistics("physics"))
 
 
 def test_evaluation_of_a_base_model_needs_torch_and_a_tokenizer(layout: Layout) -> None:
-    base = ["--model", "miniature-tiny", "--benchmark", "physics"]
-    found = imported("evaluate", "--experiment", layout.experiment, *base)
+    found = imported("evaluate", layout.base_files("miniature-tiny", "physics").evaluation)
     assert found == {"torch", "transformers"}
     assert layout.base_files("miniature-tiny", "physics").evaluation.exists()
 
@@ -64,7 +62,7 @@ def test_evaluation_of_a_base_model_needs_torch_and_a_tokenizer(layout: Layout) 
 def test_tables_need_no_model(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "tiny")
     write_results(layout.folder, tiny_experiment("srpo", budget_seconds={"1h": 3}))
-    found = imported("report", "--experiment", layout.experiment, "--only", "tables")
+    found = imported("report", layout.folder, "--only", "tables")
     assert not found & {"torch", "transformers", "verl", "ray", "mlflow"}
     assert list(layout.tables.glob("*.csv"))
 
