@@ -23,7 +23,7 @@ require and srpo imports too; the smallest extra first."""
 NEEDS = {
     "report": ("report", "tune"),
     "workflow": ("attempt", "experiment", "plan", "publish", "rehearse", "status", "track"),
-    "verl": ("data", "evaluate", "gap", "model", "train"),
+    "verl": ("evaluate", "gap", "lengths", "model", "split", "statistics", "train"),
 }
 """For each extra the verbs of ``srpo`` for which it is enough."""
 
