@@ -158,7 +158,7 @@ def test_the_message_knows_every_package_of_the_extras() -> None:
     for extra, names in EXTRAS.items():
         required = {Requirement(line).name.lower() for line in PROJECT["optional-dependencies"][extra]} - {"torch"}
         assert required <= {name.replace("transfer_queue", "transferqueue") for name in names}, extra
-    known = CORE_MODULES.union({"trl"}, *EXTRAS.values())
+    known = CORE_MODULES.union({"trl", "reasoning_gym"}, *EXTRAS.values())
     assert CORE_MODULES < third_party_imports() <= known
 
 
