@@ -454,6 +454,8 @@ class Training(Config):
     clip_grad: Positive = 1.0
     micro_batch_size: Count = 64
     validate_every: Count = 5
+    # another number within the first budget, where runs rise fastest
+    validate_every_in_first_budget: Annotated[Count | None, Field(exclude_if=lambda every: every is None)] = None
     validation: Sampling = Sampling()
     branch_gradients_every: Count = 50
     clock: Clock
@@ -468,6 +470,11 @@ class Training(Config):
         if not budgets or any(a >= b for a, b in itertools.pairwise(budgets.values())):
             raise ValueError("give at least one, in strictly increasing seconds")
         return budgets
+
+    def validates(self, step: int, clock: float) -> bool:
+        """Whether a validation is due after a step that ends at ``clock`` seconds."""
+        early = clock <= min(self.budget_seconds.values()) and self.validate_every_in_first_budget
+        return step > 0 and step % (early or self.validate_every) == 0
 
 
 # ---------------------------------------------------------------- execution

@@ -118,7 +118,7 @@ class Run:
     @property
     def validation_is_due(self) -> bool:
         """Whether the current step needs a validation that has not been made yet."""
-        on_time = self.step > 0 and self.step % self.training.validate_every == 0
+        on_time = self.training.validates(self.step, self.clock)
         return (on_time or self.finished) and (not self.validations or self.validations[-1]["step"] != self.step)
 
     @property
@@ -131,7 +131,7 @@ class Run:
         """Whether enough time has passed since the last complete one (:data:`CHECKPOINT_SHARE`)."""
         cost = self.seconds_of["checkpoint"]
         if cost == 0:  # none has been made
-            return self.step > 0 and self.step % self.training.validate_every == 0
+            return self.training.validates(self.step, self.clock)
         return (time.perf_counter() - self.saved_at) * CHECKPOINT_SHARE > cost
 
     def _stop_if_needed(self, interruption: Interruption, part: str) -> None:
@@ -277,7 +277,7 @@ class Run:
         complete, selected = 1 if self.finished else 2, self._selected(self.validations)
         for _, state in checkpoints.resumable(self.folder)[:complete]:
             past = [validation for validation in self.validations if validation["step"] <= state.get("step", 0)]
-            on_time = [validation for validation in past if validation["step"] % self.training.validate_every == 0]
+            on_time = [v for v in past if self.training.validates(v["step"], v["clock"])]
             selected |= self._selected(past) | self._selected(on_time)
         checkpoints.prune(self.folder, selected, complete)
 
@@ -300,8 +300,8 @@ class Run:
             )
         rewind(self.files.groups, self.step)
         self.validations = rewind(self.files.validations, self.step)
-        every, warm_up = self.training.validate_every, self.training.warmup_steps
-        on_time = [validation for validation in self.validations if validation["step"] % every == 0]
+        warm_up = self.training.warmup_steps
+        on_time = [v for v in self.validations if self.training.validates(v["step"], v["clock"])]
         self.watch = watched(steps, on_time, warm_up)
         if on_time != self.validations:
             if self.finished:
