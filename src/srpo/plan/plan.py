@@ -249,6 +249,9 @@ class Plan:
         if course.source == "FLOPs":
             generation, rest = (self._core_seconds(run.model, part) for part in (generation, rest))
         validations = max(1, math.ceil(int(last) / training.validate_every))
+        if early := training.validate_every_in_first_budget:
+            first = int(next(iter(steps.values())))
+            validations += first // early - first // training.validate_every
         sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
         evaluated = min(len(budgets), validations)
         server = SERVER_SECONDS[execution.rollout_engine]

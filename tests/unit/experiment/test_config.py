@@ -138,6 +138,14 @@ def test_an_experiment_takes_the_settings_of_the_one_that_it_extends() -> None:
     assert (mine.name, len(mine.runs()), mine.variants) == ("mine", 1, {})
 
 
+def test_validations_can_be_denser_within_the_first_budget() -> None:
+    training = load_experiment({**MINE, "training": {"validate_every_in_first_budget": 2}}).training
+    assert (training.validate_every, min(training.budget_seconds.values())) == (3, 4.0)
+    ends = {1: 1.0, 2: 3.0, 3: 3.5, 4: 4.0, 5: 4.1, 6: 5.0, 8: 6.0}
+    assert [step for step, clock in ends.items() if training.validates(step, clock)] == [2, 4, 6]
+    assert not training.validates(0, 0.0)
+
+
 def test_what_a_method_s_own_file_says_holds_against_what_its_parent_gets(own: Path) -> None:
     """Nearest wins: the parent's file, what an experiment changes of the parent, the file, what it changes of that."""
     for name, content in {

@@ -86,6 +86,7 @@ _TEACHERS: list[_Setting] = [
     ("SDPO loss", "Teacher, share of the student", _teacher(lambda m: f"{m.teacher_update_rate:g}", "trust_region")),
 ]
 _BY_USE: list[_Setting] = [
+    ("Validation", "Within the first budget every", lambda _, t: f"{t.validate_every_in_first_budget or MISSING}"),
     ("Other", "RLSD: lambda", _when(lambda b: "rlsd_lambda" in b.settings, lambda m: m.rlsd_lambda)),
     ("Other", "RLSD: clip", _when(lambda b: "rlsd_clip" in b.settings, lambda m: m.rlsd_clip)),
     ("Other", "RLSD: decay of lambda", _changed("rlsd_decay")),
