@@ -18,7 +18,7 @@ from srpo.ground.repository import REPORTS
 from srpo.starts.resolve import checkpoint_files
 from srpo.training.lengths import check_experiment
 
-DEFAULT = "embedded"
+DEFAULT = "paper-in-small"
 
 
 def load():
