@@ -441,11 +441,8 @@ def test_the_packages_of_a_real_model_are_pinned_once():
     assert sorted(pinned) == sorted(SMOLLM.packages)
 
 
-def test_a_file_with_other_bytes_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(resolve, "is_installed", lambda package: True)
+def test_a_file_with_other_bytes_is_refused(tmp_path):
     file = tmp_path / "model.gguf"
-    with pytest.raises(SrpoError, match=r"model\.gguf cannot be read \(No such file"):
-        resolve.resolve_gguf(gguf(package=None, path=file))
     file.write_bytes(b"GGUF")
     with pytest.raises(SrpoError, match="not the pinned file"):
         resolve.resolve_gguf(gguf(package=None, path=file))

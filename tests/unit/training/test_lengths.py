@@ -84,10 +84,6 @@ def test_a_question_that_is_too_long_is_refused_by_name(prepared):
             {"max_prompt_length": 5, "overlong_prompts": "leave_out"},
             "training.max_prompt_length = 5: 0 train questions are short enough, 4 are needed",
         ),
-        (
-            {"max_reprompt_len": 30},
-            "miniature/physics, train: question 37: training.max_reprompt_len = 30: an enriched",
-        ),
     ],
 )
 def test_lengths_with_which_nothing_is_learned_are_refused(prepared, changes, line):
@@ -105,11 +101,6 @@ def test_lengths_with_which_nothing_is_learned_are_refused(prepared, changes, li
             "training.max_prompt_length = 8: 0 train questions ",
         ),
         ({"max_response_length": 1}, "max_response_length = 1: the shortest right response has 5 words"),
-        ({"max_reprompt_len": 16}, "max_reprompt_len = 16: a teacher's prompt has its 17 words"),
-        (
-            {"max_response_length": 496},
-            "= 496: miniature-small has 512 positions, and prompts of chemistry take 17 or ",
-        ),
         ({"max_prompt_length": 17, "max_response_length": 5, "max_reprompt_len": 17}, None),
         ({"max_response_length": 495}, None),
     ],
