@@ -48,6 +48,9 @@ TEACHERS = {"ema": "ema", "frozen": "base", "live": "live", "snapshot": "ema"}
 OF_SAMPLES = ("top_p", "top_k", "min_p", "repetition_penalty", "neftune_noise_alpha")
 """Fields of TRL with which samples would not be the policy's."""
 
+GENERATION = {"use_cache", "cache_implementation", "eos_token_id", "pad_token_id", "stop", "stop_token_ids"}
+"""What ``generation_kwargs`` may have. With anything else samples may not be the policy's."""
+
 OF_THE_METHOD = {
     "distillation_weight": "a rollout is routed, losses are not mixed",
     "distillation_mode": "the loss is of the top K and the tail",
@@ -107,6 +110,8 @@ class SRPOConfig(SDPOConfig):
         else:
             method = load_method(of, **own)
         _check_trl_can_run(method)
+        if others := {*self.generation_kwargs or {}} - GENERATION:
+            raise ValueError(f"generation_kwargs = {sorted(others)}: {OF_THE_METHOD['top_p']}")
         self.num_generations_eval: Any = self.num_generations_eval or self.num_generations
         self._rewards_are_binary = self.success_reward_threshold is None
         least_right: Any = 1.0 if self._rewards_are_binary else self.success_reward_threshold
