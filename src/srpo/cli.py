@@ -171,11 +171,10 @@ def plan(
     from srpo.plan.warnings import warnings
 
     experiment = _load(file)
-    source = experiment.name if file == "-" else file
     folders = [_experiment_folder(path) for path in measured or []]
     known = read_measurements(folders, experiment)
     made = make_plan(experiment, nodes, known, gpu)
-    print(render(made, source), end="")
+    print(render(made), end="")
     for line in warnings(made):
         print(f"srpo: warning: {line}", file=sys.stderr)
 

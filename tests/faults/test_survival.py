@@ -350,6 +350,7 @@ def test_a_log_that_lacks_steps_of_the_checkpoint_is_not_silently_accepted(prepa
     loop.train(spec, layout)
     log = layout.run(spec.id) / "steps.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[1:]))
+    layout.run_files(spec.id).finished.unlink()
     with pytest.raises(SrpoError, match=r"steps.jsonl: holds 3 of the checkpoint's 4 steps; restore it"):
         loop.train(spec, layout)
 

@@ -181,14 +181,8 @@ class Layout:
 
     report = _Place("report.html")
 
-    report_caption = _Place("report.rst")
-    """The report's caption in the report of Snakemake."""
-
     tuned = _Place("tuned.yaml")
     """What a search of hyperparameters has found."""
-
-    in_mlflow = _Place("in_mlflow")
-    """Marks that MLflow shows the runs."""
 
     @property
     def tracking_database(self) -> Path:
@@ -275,13 +269,3 @@ def check_writable(folder: Path) -> None:
 def is_published(folder: Path) -> bool:
     """Whether a folder is what ``srpo publish`` writes."""
     return (folder / "runs.jsonl.gz").is_file()
-
-
-def check_root(folder: Path) -> None:
-    """Raise if ``folder``, for the results of all experiments, is that of one experiment, or of published ones."""
-    if published := next(filter(is_published, folder.glob("*")), None):
-        raise SrpoError(f"results = {folder}: {published} holds a published result; give another folder")
-    layout = Layout(folder)
-    if layout.experiment.is_file() and (layout.folder / "runs").is_dir():
-        what = "the folder of one experiment (it has an experiment.yaml)"
-        raise SrpoError(f"results = {folder}: {what}; give its parent, {os.path.relpath(folder.absolute().parent)}")

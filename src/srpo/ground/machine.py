@@ -2,11 +2,8 @@
 
 import ctypes
 import functools
-import os
 import re
 import subprocess
-from collections.abc import Mapping
-from itertools import takewhile
 from pathlib import Path
 
 from srpo.ground.errors import SrpoError
@@ -16,14 +13,6 @@ QUERY_SECONDS = 60
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Options of glibc's ``mallopt``."""
-
-
-def visible_gpus(environment: Mapping[str, str] = os.environ) -> int:
-    """Number of GPUs that a program here sees, without loading CUDA; 0 without a driver."""
-    named = environment.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:  # CUDA reads it up to the first entry that names none
-        return len([*takewhile(re.compile(r"\d+|(GPU|MIG)-.+").fullmatch, map(str.strip, named.split(",")))])
-    return sum(line.startswith("GPU ") for line in _nvidia_smi("-L").splitlines())
 
 
 @functools.cache
@@ -39,15 +28,6 @@ def _nvidia_smi(*options: str) -> str:
         return subprocess.run(["nvidia-smi", *options], capture_output=True, text=True, timeout=QUERY_SECONDS).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-
-
-def check_gpus(ranks: int, environment: Mapping[str, str] = os.environ) -> None:
-    """Check that as many GPUs are visible as a run has ranks, as the run itself does when it starts."""
-    found = visible_gpus(environment)
-    if found != ranks:
-        named = environment.get("CUDA_VISIBLE_DEVICES")
-        remedy = f"let CUDA_VISIBLE_DEVICES name {ranks}" if found > ranks or named else "use a machine that has them"
-        raise SrpoError(f"execution.ranks = {ranks}: {found} GPUs are visible here; {remedy}")
 
 
 def processor() -> str:

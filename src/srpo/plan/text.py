@@ -1,12 +1,11 @@
 """An experiment's estimate (:mod:`srpo.plan`) as text: one table, the range of its price, and what it rests on."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from tabulate import tabulate
 
 from srpo.experiment import memory
 from srpo.experiment.config import BUDGET_IS
-from srpo.ground.layout import RunId
 from srpo.ground.text import duration, joined, plural
 from srpo.plan.gpus import USUAL
 from srpo.plan.plan import (
@@ -17,12 +16,8 @@ from srpo.plan.plan import (
 from srpo.plan.shortages import gigabytes, some_teacher_has_weights
 
 
-def render(plan: Plan, source: str | None = None) -> str:
-    """The plan as text.
-
-    Args:
-        source: as for :func:`headline`; default: the experiment's name.
-    """
+def render(plan: Plan) -> str:
+    """The plan as text."""
     parts = [
         _head(plan),
         _table(plan),
@@ -31,27 +26,6 @@ def render(plan: Plan, source: str | None = None) -> str:
         _notes(plan),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def headline(plan: Plan, source: str, finished: Container[RunId] = ()) -> str:
-    """Two lines: how much there is to compute and how long that may take, and what that assumes.
-
-    Args:
-        source: what ``srpo plan`` takes for this experiment: a name or a file.
-        finished: runs that are trained already.
-    """
-    counts = [(len(plan.model_seconds), "base model"), (len(plan.runs), "run")]
-    what = ", ".join(plural(count, name) for count, name in counts if count)
-    busy = duration(3600 * plan.device_hours, _device(plan))
-    left = [run.total_seconds for run in plan.runs if run.run not in finished]
-    rest = f", the other {len(left)} about {_hours(plan, sum(left))}" if left else ""
-    there = f"; {len(plan.runs) - len(left)} finished{rest}" if len(left) < len(plan.runs) else ""
-    computed = f"the data sheet of {plan.gpu}" if plan.gpu else "FLOPs at nominal rates"
-    from_what = "measured seconds per step" if plan.measured.folders else computed
-    return (
-        f"{plan.experiment.name}: {what or 'no run'}; from nothing about {busy}, {_duration(plan)}{there}\n"
-        f"An estimate from {from_what}; srpo plan {source} says more."
-    )
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

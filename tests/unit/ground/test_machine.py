@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,56 +15,11 @@ import torch
 
 from srpo.ground.errors import SrpoError
 from srpo.ground.machine import (
-    check_gpus,
     check_products,
     host_memory_gb,
     keep_freed_memory,
     processor,
-    visible_gpus,
 )
-
-LISTED = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
-GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
-  MIG 1g.10gb Device 0: (UUID: MIG-3)
-"""
-
-
-@pytest.fixture
-def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver with two GPUs."""
-    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n[ $1 = -L ] && cat <<'E'\n{LISTED}E\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-
-
-@pytest.mark.parametrize(
-    ("named", "number"),
-    [
-        *[("0,1,5", 3), ("3", 1), ("", 0), ("-1", 0), (" 0, 1 ", 2), ("0,-1,1", 1), ("-1,0", 0), ("0,1,,2", 2)],
-        *[("GPU-1a,MIG-2b", 2), ("MIG-GPU-1a/7/0", 1), ("cuda:0", 0), ("all", 0), ("none", 0), ("0,cuda:1", 1)],
-    ],
-)
-def test_named_gpus(named: str, number: int) -> None:
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == number
-
-
-def test_the_drivers_gpus(nvidia_smi: None) -> None:
-    assert visible_gpus({}) == 2
-
-
-def test_without_a_driver_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert visible_gpus({}) == 0
-
-
-def test_another_number_than_the_ranks(nvidia_smi: None) -> None:
-    check_gpus(2, {})
-    with pytest.raises(SrpoError, match=r"^execution.ranks = 8: 2 GPUs are visible here; use a machine"):
-        check_gpus(8, {})
-    with pytest.raises(SrpoError, match=r"^execution.ranks = 1: 2 GPUs are visible here; .* name 1$"):
-        check_gpus(1, {})
-    with pytest.raises(SrpoError, match=r"^execution.ranks = 1: 0 GPUs are visible here; .* name 1$"):
-        check_gpus(1, {"CUDA_VISIBLE_DEVICES": "cuda:0"})
 
 
 @pytest.mark.parametrize(

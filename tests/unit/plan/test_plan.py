@@ -83,12 +83,11 @@ def test_the_card_of_an_experiment_that_names_none() -> None:
     assert plan.default_gpu(changed(max_tokens_per_rank=10**6)).name == "b200"  # none has room
 
 
-def test_the_first_line_and_that_of_a_dry_run_name_the_card() -> None:
+def test_the_first_line_names_the_card() -> None:
     for name, card in (("paper", "h100, 80 GB"), ("one-gpu-48gb", "l40s, 48 GB")):
         experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
         made = plan.make_plan(experiment)
         assert plan_text.render(made).splitlines()[0] == f"{name}: {experiment.title}; card: {card}"
-        assert f"An estimate from the data sheet of {card};" in plan_text.headline(made, name)
     assert plan_text.render(plan.make_plan(EMBEDDED)).splitlines()[0] == f"embedded: {EMBEDDED.title}"
 
 
@@ -254,30 +253,6 @@ def test_base_models_come_before_the_rest_and_count() -> None:
     many = plan.make_plan(BUILT, nodes=1000)
     assert many.wall_seconds == max(planned.model_seconds) + max(run.total_seconds for run in planned.runs)
     assert plan.make_plan(PAPER).model_seconds == []
-
-
-def test_a_headline_says_what_is_left_of_an_experiment_that_has_finished_runs() -> None:
-    made = plan.make_plan(EMBEDDED)
-    first, *others = [each.run for each in made.runs]
-    one, all_of_them = (
-        plan_text.headline(made, "x", finished).splitlines()[0] for finished in ({first}, {first, *others})
-    )
-    left = duration(sum(each.total_seconds for each in made.runs[1:]), "core")
-    assert one.endswith(f" with 1 run at a time; 1 finished, the other {len(others)} about {left}")
-    assert all_of_them.endswith(f" with 1 run at a time; {len(made.runs)} finished")
-
-
-def test_headline() -> None:
-    lines = plan_text.headline(plan.make_plan(EMBEDDED, nodes=2), "lab.yaml").splitlines()
-    assert re.fullmatch(
-        r"embedded: (\d+ base models, )?\d+ runs; from nothing about [\d.]+ core-(minutes|hours), "
-        r"[\d.]+ (minutes|hours) with 2 runs at a time",
-        lines[0],
-    )
-    assert lines[1].startswith("An estimate from FLOPs")
-    paper = plan_text.headline(plan.make_plan(PAPER), "paper").splitlines()
-    assert re.match(r"paper: 42 runs; from nothing about 4\d\d\d GPU-hours, 2\d\.\d days with 1 run", paper[0])
-    assert "the data sheet of h100, 80 GB" in paper[1]
 
 
 def test_jobs_of_a_minute_are_not_printed_as_parts_of_an_hour() -> None:
