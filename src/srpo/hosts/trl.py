@@ -110,7 +110,7 @@ class SRPOConfig(SDPOConfig):
         else:
             method = load_method(of, **own)
         _check_trl_can_run(method)
-        if others := {*self.generation_kwargs or {}} - GENERATION:
+        if others := {*(self.generation_kwargs or {})} - GENERATION:
             raise ValueError(f"generation_kwargs = {sorted(others)}: {OF_THE_METHOD['top_p']}")
         self.num_generations_eval: Any = self.num_generations_eval or self.num_generations
         self._rewards_are_binary = self.success_reward_threshold is None
