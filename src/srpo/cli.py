@@ -438,7 +438,7 @@ def _job(file: Path, sections: list[str] | None, *commands: str) -> tuple[Layout
     layout, names = located(file, *commands)
     if sections:
         return layout, names, read_job(sections, names)
-    return layout, names, job_of(load_experiment(_experiment_folder(layout.folder) / layout.experiment.name), names)
+    return layout, names, job_of(load_experiment(layout.experiment), names)
 
 
 def _splits(layout: Layout, data_set: str) -> dict[SplitName, list[Question]]:
@@ -455,13 +455,14 @@ def _experiment_folder(folder: Path) -> Path:
 
     A published one is unpacked into ``results/published/NAME``.
     """
-    from srpo.analysis import published
     from srpo.ground.layout import Layout, is_published
 
     if folder.name == Layout(folder).experiment.name:
         folder = folder.parent
     if is_published(folder):
-        return published.unpacked(folder)
+        from srpo.analysis.published import unpacked
+
+        return unpacked(folder)
     if not Layout(folder).experiment.is_file():
         raise _no_experiment(folder, "; give results/NAME")
     return folder
