@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 
 from srpo.analysis.figures.registry import FigureData, figure_data
 from srpo.analysis.outline import COST_TABLES, sections_of
 from srpo.analysis.results.load import RUN_KEY, Results, records
-from srpo.analysis.results.matrix import BASE, planned, repeated_runs
+from srpo.analysis.results.matrix import AVERAGE, BASE, planned, repeated_runs
 from srpo.analysis.results.registered import registration_of
 from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import benchmark_title, method_title, run_title
+from srpo.analysis.results.titles import MISSING, benchmark_title, method_title, run_title
 from srpo.analysis.results.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
 from srpo.analysis.tables.grid import interval, number
 from srpo.analysis.tables.registry import MEASURED, build_tables
 from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
 from srpo.ground.files import write_text
-from srpo.ground.repository import REPORTS
+from srpo.ground.repository import REFERENCE, REPORTS
 from srpo.ground.text import minus, plural, printable
 from srpo.questions.rewards import shown_answer
 
@@ -37,7 +38,7 @@ def write_report(results: Results, out_path: Path, figures_dir: Path | None = No
 
 def render(results: Results, figures_dir: Path) -> str:
     """The page as text."""
-    found = findings(results)
+    found, tables = findings(results), build_tables(results)
     rows = [claim_row(finding, results) for finding in found if finding.asked or not finding.claim.ours]
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(REPORTS),
@@ -54,7 +55,8 @@ def render(results: Results, figures_dir: Path) -> str:
         first_lines=first_lines(results, found),
         claims=rows,
         remarks=remarks(results),
-        tables=build_tables(results) | {name: MEASURED[name](results) for name in COST_TABLES},
+        headline=jinja2.utils.markupsafe.Markup(headline(tables["table1"].frame, results)),
+        tables=tables | {name: MEASURED[name](results) for name in COST_TABLES},
         figures=figure_data(results),
         images={name: _image(drawn, figures_dir) for name, drawn in figure_data(results).items()},
         examples=_examples(results),
@@ -86,6 +88,28 @@ def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
             said = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict])
             lines.append(f"{plural(sum(verdicts.values()), kind)}: {said}.")
     return lines + registered(results)
+
+
+def headline(scores: pd.DataFrame, results: Results) -> str:
+    """Table 1 in small: the average of each method within the last budget, and the paper's after ten hours, as HTML."""
+    *_, last = results.experiment.training.budget_seconds
+    averages = scores["benchmark"] == (AVERAGE if AVERAGE in set(scores["benchmark"]) else scores["benchmark"].iloc[0])
+    rows: dict[str, dict[str, str]] = {}
+    for row in records(scores[averages & scores["budget"].isin((BASE, last))]):
+        name = "resampled" if row["method"] == BASE else Scores.of(results).deciding
+        ends = interval(row[f"{name}_low"], row[f"{name}_high"])
+        column = rows.setdefault(f"{results.experiment.models[row['model']].title}, here", {})
+        column[row["method"]] = f"{number(row[name])} {ends}".strip()
+    published = pd.read_csv(REFERENCE / "table1_main.csv")
+    averaged = (published["benchmark"] == AVERAGE) & published["budget_hours"].isin((0, 10))
+    for row in records(published[averaged]):
+        rows.setdefault(f"{row['model']}, the paper", {})[row["method"]] = number(row["avg_at_16"])
+    shown = [
+        BASE,
+        *(method for method in results.experiment.methods if any(method in column for column in rows.values())),
+    ]
+    frame = pd.DataFrame(rows, index=shown).fillna(MISSING)
+    return frame.rename(index=lambda name: method_title(results, name)).to_html(border=0, classes="numeric")
 
 
 def registered(results: Results) -> list[str]:

@@ -25,7 +25,7 @@ def _table(name: str, title: str, results: Results, measured: bool) -> Table:
         here, pairs = frame[frame["model"] == model], compared_pairs(results, model)
         if here["difference"].isna().all():
             continue
-        cells = grid_of(here, "clock", ["method", "other"], "difference", sign=True, sided=True)
+        cells = grid_of(here, "clock", ["method", "other"], "difference", sign=True)
         body = [Row(clock, cells_at(cells, clock, pairs)) for clock in dict.fromkeys(here["clock"])]
         heads = [("", " minus ".join(method_title(results, method) for method in pair)) for pair in pairs]
         grids.append(Grid("Clock", heads, body, title=spec.title))

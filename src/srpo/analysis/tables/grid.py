@@ -15,11 +15,10 @@ EXCERPT = 240
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell over ``span`` columns; ``best`` is bold, a ``side`` above or below 0 is coloured."""
+    """One cell over ``span`` columns; ``best`` is bold."""
 
     text: str
     best: bool = False
-    side: int = 0
     span: int = 1
     interval: str = ""
 

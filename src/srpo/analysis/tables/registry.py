@@ -11,7 +11,6 @@ from srpo.analysis.results.load import Results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.gap_table import before_training_table
-from srpo.analysis.tables.learning_signals import diagnostics_table
 from srpo.analysis.tables.question_tables import splits_table
 from srpo.analysis.tables.routing_tables import group_table, routing_table
 from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
@@ -39,7 +38,6 @@ TABLES = by_name(
         ("clocks", clocks_table),
         ("collapses", collapses_table),
         ("watch", watch_table),
-        ("diagnostics", diagnostics_table),
         ("tuning", tuning_table),
     ),
 )

@@ -228,7 +228,7 @@ def differences_table(results: Results) -> Table:
                     estimate = scores.estimate(model, terms, over)
                     key: dict[str, Any] = {"model": model, "method": other, "benchmark": place, "budget": budget}
                     rows.append(key | {"benchmarks": len(over)} | estimate_columns("difference", estimate))
-                    cells.append(record_cell(rows[-1], "difference", sign=True, sided=True))
+                    cells.append(record_cell(rows[-1], "difference", sign=True))
             body.append(Row(f"SRPO minus {method_title(results, other)}", cells))
         if body:
             heads = [

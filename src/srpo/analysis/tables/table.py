@@ -92,19 +92,15 @@ def cells_at(grid: pd.DataFrame, row: Any, columns: Iterable[Any]) -> list[Cell]
     return [cell if isinstance(cell, Cell) else Cell(MISSING) for cell in cells]
 
 
-def record_cell(
-    record: dict[str, Any], name: str, sign: bool = False, sided: bool = False, best: str | None = None
-) -> Cell:
+def record_cell(record: dict[str, Any], name: str, sign: bool = False, best: str | None = None) -> Cell:
     """The number ``name`` of a frame's row with its interval, or a dash.
 
     Args:
-        sided: colour a difference if its interval lies on one side of 0.
         best: the column that says whether the cell is bold.
     """
     low, high = record.get(f"{name}_low", math.nan), record.get(f"{name}_high", math.nan)
-    side = int(low > 0) - int(high < 0) if sided else 0
     ends = interval(low, high, sign=sign)
-    return Cell(number(record[name], sign=sign), bool(best and record[best]), side, interval=ends)
+    return Cell(number(record[name], sign=sign), bool(best and record[best]), interval=ends)
 
 
 _UNITS = {
