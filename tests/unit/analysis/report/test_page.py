@@ -115,5 +115,6 @@ def test_remarks_name_other_settings_and_early_ends(tmp_path):
     spec["training"]["validate_every"] += 1
     results.runs.loc[0, ["stopped_by", "clock"]] = ["max_steps", 1.0]
     said = remarks(results)
-    assert any(line.startswith("Miniature-XS · ") and "ended before the last budget (max_steps" in line for line in said)
+    ended = "ended before the last budget (max_steps"
+    assert any(line.startswith("Miniature-XS · ") and ended in line for line in said)
     assert any("has other settings: training.validate_every = " in line for line in said)
