@@ -51,7 +51,7 @@ smoke: env ## check that every stage works; writes results/smoke/report.html
 demo: env ## train three methods on two benchmarks, in minutes; writes results/demo/report.html
 	$(SNAKEMAKE) --configfile configs/experiments/demo.yaml
 
-report: env ## run the embedded experiment; writes results/embedded/report.html
+report: env ## make the paper in small; writes results/paper-in-small/report.html
 	$(SNAKEMAKE)
 
 published: env ## make the reports of all published experiments, without training, in results/published
