@@ -42,8 +42,8 @@ def write_experiment(folder: Path, **changes: object) -> Path:
 
 def matrix(methods: list[str], seeds: list[int]) -> list[dict[str, list]]:
     return [
-        {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": methods, "seeds": seeds},
-        {"models": ["miniature-small"], "benchmarks": ["miniature/tooluse"]},
+        {"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"], "methods": methods, "seeds": seeds},
+        {"models": ["miniature-tiny"], "benchmarks": ["miniature/tooluse"]},
     ]
 
 
@@ -163,7 +163,7 @@ def test_questions_of_ones_own_files(tmp_path: Path) -> None:
     files = {"train_file": "train.jsonl", "test_file": "test.jsonl"}
     content = {"kind": "files", "title": "Sums", "reward": "answer_match", **files}
     (tmp_path / "sums.yaml").write_text(yaml.safe_dump(content))
-    block = {"models": ["miniature-small"], "benchmarks": ["sums.yaml"], "methods": ["grpo"]}
+    block = {"models": ["miniature-tiny"], "benchmarks": ["sums.yaml"], "methods": ["grpo"]}
     arguments = ("--configfile", write_experiment(tmp_path, matrix=[block]))
     splits = [f"results/tiny/data/sums/{split}.parquet" for split in ("train", "test")]
     made = snakemake(tmp_path, *splits, *arguments, "--cores", 1)
@@ -186,7 +186,7 @@ def test_an_edited_reward_of_ones_own_trains_again(tmp_path: Path, monkeypatch: 
     (tmp_path / "sums.yaml").write_text(
         yaml.safe_dump({"kind": "files", "title": "Sums", "reward": "mine:same", **files})
     )
-    block = {"models": ["miniature-small"], "benchmarks": ["sums.yaml"], "methods": ["grpo"]}
+    block = {"models": ["miniature-tiny"], "benchmarks": ["sums.yaml"], "methods": ["grpo"]}
     arguments = ("--configfile", write_experiment(tmp_path, matrix=[block]))
     stub = program(tmp_path)
     assert snakemake(tmp_path, *arguments, "--cores", 1, path=stub).returncode == 0
@@ -273,8 +273,8 @@ def test_change_reruns_what_depends_on_it(changes: dict, expected: dict[str, int
     assert planned_jobs(finished, "--configfile", source) == expected
 
 
-RUN = "runs/miniature-small/physics/grpo/seed1"
-BASE = "base/miniature-small/physics"
+RUN = "runs/miniature-tiny/physics/grpo/seed1"
+BASE = "base/miniature-tiny/physics"
 RETRAINED = {"train": 2, "evaluate": 2, "evaluate_base": 2, "lengths": 2, "gap": 1, **EVALUATED}
 
 
@@ -287,8 +287,8 @@ RETRAINED = {"train": 2, "evaluate": 2, "evaluate_base": 2, "lengths": 2, "gap":
             {"split": 1, "statistics": 1, "lengths": 1, "evaluate_base": 1, **EVALUATED},
         ),
         ("data/physics/statistics.json", {"statistics": 1, **REPORT}),
-        ("models/miniature-small/model.safetensors", {"base_model": 1, **RETRAINED}),
-        ("models/miniature-small/base.json", {"base_model": 1, **RETRAINED}),
+        ("models/miniature-tiny/model.safetensors", {"base_model": 1, **RETRAINED}),
+        ("models/miniature-tiny/base.json", {"base_model": 1, **RETRAINED}),
         (f"{RUN}/summary.json", {"train": 1, "evaluate": 1, **EVALUATED}),
         (f"{RUN}/weights", {"train": 1, "evaluate": 1, **EVALUATED}),
         (f"{RUN}/evaluation.json", {"evaluate": 1, **EVALUATED}),

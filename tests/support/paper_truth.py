@@ -109,7 +109,7 @@ def experiment() -> Experiment:
         tiny_experiment(
             matrix=[
                 {
-                    "models": ["miniature-small"],
+                    "models": ["miniature-tiny"],
                     "benchmarks": [f"miniature/{name}" for name in QUESTIONS],
                     "methods": [*MAIN, *ABLATIONS],
                 }

@@ -17,7 +17,7 @@ from srpo.experiment.compose import load_experiment
 EXPERIMENT = load_experiment(tiny_experiment())
 
 
-MODEL = "miniature-small"
+MODEL = "miniature-tiny"
 
 
 def read(path):

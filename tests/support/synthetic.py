@@ -43,7 +43,7 @@ def tiny_experiment(**changes: Any) -> dict[str, Any]:
         "scale": "embedded",
         "matrix": [
             {
-                "models": ["miniature-small"],
+                "models": ["miniature-tiny"],
                 "benchmarks": ["miniature/chemistry", "miniature/physics"],
                 "methods": ["grpo", "sdpo", "srpo"],
             }

@@ -20,7 +20,7 @@ from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.ground.layout import Layout
 from srpo.ground.repository import CONFIGS
 
-RUN = "runs/miniature-small/physics/srpo/seed1"
+RUN = "runs/miniature-tiny/physics/srpo/seed1"
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_shell_completes_verbs_and_names(words: str, expected: set[str]) -> No
         (f"train results/tiny/{RUN.replace('srpo', 'ppo')}/summary.json", "physics/ppo/seed1"),
         (f"train results/tiny/{RUN}/summary.json", "train.parquet"),
         (f"train results/tiny/{RUN}/summary.json --stop-at 7", "--stop-at"),
-        ("lengths results/tiny/data/physics/lengths/miniature-small.json", "models/miniature-small"),
+        ("lengths results/tiny/data/physics/lengths/miniature-tiny.json", "models/miniature-tiny"),
         ("report results/other", "results/other"),
         ("track sync results/other", "results/other"),
         ("plan paper --gpu 80:8000:2250", "--gpu"),

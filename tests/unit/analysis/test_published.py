@@ -19,7 +19,7 @@ from srpo.analysis.published import publish, read_published
 from srpo.experiment.compose import load_experiment
 from srpo.ground.layout import Layout
 
-RUN = "runs/miniature-small/physics/srpo/seed1"
+RUN = "runs/miniature-tiny/physics/srpo/seed1"
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def made(folder: Path) -> dict[str, bytes]:
 def test_the_report_of_a_published_experiment_is_that_of_its_results(results: Path, gaps: bool, capsys) -> None:
     if gaps:
         write_gap(
-            results / "base/miniature-small/physics",
+            results / "base/miniature-tiny/physics",
             student=(30.0, 20.0, 40.0),
             gap=(50.0, 40.0, 60.0),
             expected_gain=(50.0, None, None),
@@ -153,7 +153,7 @@ def test_seeds_may_be_trained_on_other_machines(results: Path) -> None:
     assert restored == {path: content for path, content in before.items() if path.name != "attempts.jsonl"}
     found = yaml.safe_load(Path("published/tiny/provenance.yaml").read_text())
     assert found["runs"] == 12
-    assert len(found["commit"]) == len(found["base_models"]["miniature-small"]) == 2
+    assert len(found["commit"]) == len(found["base_models"]["miniature-tiny"]) == 2
     assert {run["seed"] for run in read_published(Path("published/tiny"), "runs")} == {1, 2}
 
 
@@ -184,10 +184,10 @@ def change_a_setting(results: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda r: (r / RUN / "finished").unlink(), "1 of 6 runs not finished and evaluated, e.g. miniature-small/phy"),
+        (lambda r: (r / RUN / "finished").unlink(), "1 of 6 runs not finished and evaluated, e.g. miniature-tiny/phy"),
         (lambda r: (r / RUN / "evaluation.json").unlink(), "1 of 6 runs not finished and evaluated"),
-        (lambda r: (r / "base/miniature-small/physics/evaluation.json").unlink(), "is not evaluated on physics"),
-        (forget_a_run, "experiment.yaml was changed: 2 runs of the folder not in it, e.g. runs/miniature-small/chem"),
+        (lambda r: (r / "base/miniature-tiny/physics/evaluation.json").unlink(), "is not evaluated on physics"),
+        (forget_a_run, "experiment.yaml was changed: 2 runs of the folder not in it, e.g. runs/miniature-tiny/chem"),
         (change_a_setting, "training.weight_decay = 0.01, now 0.02; snakemake trains it again"),
         (
             lambda r: change(r / RUN / "run.yaml", "13707f0", "24708e1"),

@@ -56,7 +56,7 @@ def experiment(**changes: Any) -> Experiment:
     """An experiment on ``data/sums.yaml``, which is written with these changes; a key set to None is left out."""
     content = {key: value for key, value in (SUMS | changes).items() if value is not None}
     Path("data/sums.yaml").write_text(yaml.safe_dump(content))
-    matrix = [{"models": ["miniature-small"], "benchmarks": ["data/sums.yaml"], "methods": ["grpo"]}]
+    matrix = [{"models": ["miniature-tiny"], "benchmarks": ["data/sums.yaml"], "methods": ["grpo"]}]
     return load_experiment(tiny_experiment(matrix=matrix))
 
 

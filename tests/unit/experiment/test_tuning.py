@@ -25,7 +25,7 @@ from srpo.ground.repository import CONFIGS
 from srpo.starts.data import build_split
 
 GRID = {"learning_rate": [1.0e-4, 1.0e-3], "mini_batch_questions": [4, 16]}
-BLOCK = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
+BLOCK = {"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
 REQUEST = tiny_experiment(matrix=[BLOCK], variants={"held_out_questions": 64, "grid": GRID}) | {"overrides": {}}
 SCORES = {"grpo": [0.5, 0.7, 0.7, 0.2], "srpo": [0.1, 0.2, 0.3, 0.4]}
 """By method in the grid's order; the second and third of GRPO are equal."""

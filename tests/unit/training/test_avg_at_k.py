@@ -163,7 +163,7 @@ def test_budgets_share_a_checkpoints_result():
     assert [sample["budget"] for sample in samples] == ["1h", "5h", "10h"]
 
 
-RUN = RunId(model="miniature-small", benchmark="physics", method="srpo", seed=1)
+RUN = RunId(model="miniature-tiny", benchmark="physics", method="srpo", seed=1)
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_lengths_with_which_nothing_is_learned_are_refused(prepared, changes, li
         ({"max_reprompt_len": 16}, "max_reprompt_len = 16: a teacher's prompt has its 17 words"),
         (
             {"max_response_length": 496},
-            "= 496: miniature-small has 512 positions, and prompts of chemistry take 17 or ",
+            "= 496: miniature-tiny has 512 positions, and prompts of chemistry take 17 or ",
         ),
         ({"max_prompt_length": 17, "max_response_length": 5, "max_reprompt_len": 17}, None),
         ({"max_response_length": 495}, None),

@@ -20,7 +20,7 @@ from srpo.training.watch import Signal
 
 pytestmark = pytest.mark.fault
 
-RUN = "miniature-small/physics/srpo/seed1"
+RUN = "miniature-tiny/physics/srpo/seed1"
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from srpo.training.watch import Signal
 
 pytestmark = pytest.mark.fault
 
-RUN = RunId(model="miniature-small", benchmark="physics", method="srpo", seed=1)
+RUN = RunId(model="miniature-tiny", benchmark="physics", method="srpo", seed=1)
 
 
 @pytest.fixture
@@ -68,13 +68,13 @@ def test_a_training_run_is_shown_whole(results: Path) -> None:
     append_event(folder / "attempts.jsonl", {"attempt": 1, "event": "start", "time": 1.7e9, "step": 0})
     assert sync(results).endswith(" shows 1 run")
     (run,) = mlflow_runs(results)
-    assert (run.info.status, run.info.run_name) == ("FINISHED", "physics s1 srpo miniature-small")
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "physics s1 srpo miniature-tiny")
     tags = run.data.tags
     assert {key: tags[key] for key in RunId.model_fields} == {
         key: str(value) for key, value in RUN.model_dump().items()
     }
     assert tags["mlflow.source.git.commit"] == tags["commit"] == "13707f0" + "0" * 33
-    assert tags["mlflow.note.content"] == "SRPO of Miniature-S on Physics, seed 1, experiment tiny"
+    assert tags["mlflow.note.content"] == "SRPO of Miniature-XS on Physics, seed 1, experiment tiny"
     assert "srpo.training.watch" not in tags
     assert float(run.data.params["method.learning_rate"]) == 5e-6
     for metric in ("reward/mean", "teacher/entropy", "loss/total"):

@@ -75,7 +75,7 @@ def test_partial_results_render(tmp_path, options):
     [
         {"training": {"clock": {"kind": "modelled"}, "budget_seconds": {"only": 10}}},
         {"matrix": [{**tiny_experiment()["matrix"][0], "methods": ["sdpo"], "benchmarks": ["miniature/physics"]}]},
-        {"matrix": [{"models": ["miniature-small"], "benchmarks": ["miniature/physics"]}]},
+        {"matrix": [{"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"]}]},
     ],
     ids=["one budget", "one method", "base models alone"],
 )
@@ -115,5 +115,5 @@ def test_remarks_name_other_settings_and_early_ends(tmp_path):
     spec["training"]["validate_every"] += 1
     results.runs.loc[0, ["stopped_by", "clock"]] = ["max_steps", 1.0]
     said = remarks(results)
-    assert any(line.startswith("Miniature-S · ") and "ended before the last budget (max_steps" in line for line in said)
+    assert any(line.startswith("Miniature-XS · ") and "ended before the last budget (max_steps" in line for line in said)
     assert any("has other settings: training.validate_every = " in line for line in said)

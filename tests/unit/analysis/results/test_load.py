@@ -17,7 +17,7 @@ def test_reads_every_run_and_flattens_its_steps(tmp_path):
     results = load_results(tmp_path)
     assert results.experiment == EXPERIMENT
     assert list(results.runs["status"]) == ["finished"] * 6
-    first = json.loads((tmp_path / "runs/miniature-small/chemistry/grpo/seed1/steps.jsonl").open().readline())
+    first = json.loads((tmp_path / "runs/miniature-tiny/chemistry/grpo/seed1/steps.jsonl").open().readline())
     row = results.steps.iloc[0]
     assert row["phase_seconds/update"] == first["phase_seconds"]["update"]
     assert row["routing/correct_fraction"] == first["metrics"]["routing/correct_fraction"]
@@ -41,7 +41,7 @@ def test_a_metric_that_does_not_apply_is_missing(tmp_path):
 
 def test_steps_repeated_after_a_resume_replace_the_lost_ones(tmp_path):
     write_results(tmp_path, EXPERIMENT, keep=lambda run: run.method == "grpo")
-    path = tmp_path / "runs/miniature-small/physics/grpo/seed1/steps.jsonl"
+    path = tmp_path / "runs/miniature-tiny/physics/grpo/seed1/steps.jsonl"
     events = [json.loads(line) for line in path.read_text().splitlines()]
     for name in ("summary.json", "evaluation.json"):  # it has not finished
         path.with_name(name).unlink()
@@ -54,7 +54,7 @@ def test_steps_repeated_after_a_resume_replace_the_lost_ones(tmp_path):
 
 def test_files_of_another_run_or_of_no_step_are_named(tmp_path):
     write_results(tmp_path, EXPERIMENT)
-    folder = tmp_path / "runs/miniature-small/physics"
+    folder = tmp_path / "runs/miniature-tiny/physics"
     (folder / "sdpo/seed1/evaluation.json").write_bytes((folder / "grpo/seed1/evaluation.json").read_bytes())
     with pytest.raises(SrpoError, match=r"sdpo/seed1/evaluation\.json: of another run, .*'method': 'grpo'"):
         load_results(tmp_path)
@@ -69,7 +69,7 @@ def test_files_of_another_run_or_of_no_step_are_named(tmp_path):
 
 def test_budgets_may_be_null(tmp_path):
     write_results(tmp_path, EXPERIMENT)
-    folder = tmp_path / "runs/miniature-small/physics/sdpo/seed1"
+    folder = tmp_path / "runs/miniature-tiny/physics/sdpo/seed1"
     for name in ("summary.json", "evaluation.json"):
         content = json.loads((folder / name).read_text())
         content["budgets"]["1h"] = None
@@ -83,7 +83,7 @@ def test_budgets_may_be_null(tmp_path):
 @pytest.mark.parametrize("name", ["summary.json", "validations.jsonl", "run.yaml"])
 def test_a_broken_file_is_named(tmp_path, name):
     write_results(tmp_path, EXPERIMENT)
-    path = tmp_path / "runs/miniature-small/chemistry/srpo/seed1" / name
+    path = tmp_path / "runs/miniature-tiny/chemistry/srpo/seed1" / name
     path.write_text("{not: [valid\n")
     with pytest.raises(SrpoError, match=name):
         load_results(tmp_path)
@@ -101,7 +101,7 @@ def test_a_broken_file_is_named(tmp_path, name):
 def test_a_score_that_is_none_is_named(tmp_path, spoilt, line, message):
     """Of the third validation, which is the one of step 15."""
     write_results(tmp_path, EXPERIMENT)
-    path = tmp_path / "runs/miniature-small/chemistry/srpo/seed1/validations.jsonl"
+    path = tmp_path / "runs/miniature-tiny/chemistry/srpo/seed1/validations.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:2], lines[2].replace(spoilt, line, 1), *lines[3:]]))
     with pytest.raises(SrpoError, match=message):
