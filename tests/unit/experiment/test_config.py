@@ -19,7 +19,7 @@ from srpo.ground.repository import CONFIGS, method_files
 
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 SHARED = tiny_experiment()["training"]
-BARE = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"]}
+BARE = {"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"]}
 PHYSICS = BARE | {"methods": ["grpo"]}
 TYPO = {
     "correct_with_sibling": "grpo",
@@ -52,11 +52,11 @@ def test_resolved_experiment_loads_as_itself(path: Path, tmp_path: Path) -> None
 
 
 def test_matrix_is_the_union_of_its_blocks() -> None:
-    more = {"models": ["miniature-small"], "benchmarks": ["miniature/tooluse"]}
+    more = {"models": ["miniature-tiny"], "benchmarks": ["miniature/tooluse"]}
     blocks = [PHYSICS | {"seeds": [1, 2]}, PHYSICS | {"methods": ["srpo", "grpo"]}, more]
     experiment = load_experiment(tiny_experiment(matrix=blocks))
     assert [(run.method, run.seed) for run in experiment.runs()] == [("grpo", 1), ("grpo", 2), ("srpo", 1)]
-    assert experiment.bases() == [("miniature-small", "physics"), ("miniature-small", "tooluse")]
+    assert experiment.bases() == [("miniature-tiny", "physics"), ("miniature-tiny", "tooluse")]
 
 
 def test_overrides_change_one_method() -> None:
@@ -188,7 +188,7 @@ def test_a_shipped_experiment_keeps_its_name(own: Path, tmp_path: Path) -> None:
 
 
 def test_run_outside_the_matrix() -> None:
-    run = RunId(model="miniature-small", benchmark="physics", method="grpo", seed=7)
+    run = RunId(model="miniature-tiny", benchmark="physics", method="grpo", seed=7)
     with pytest.raises(SrpoError, match="seed7 is not in the matrix"):
         load_experiment(tiny_experiment()).run(run)
 
@@ -266,7 +266,7 @@ def load_with(own: Path, kind: str, name: str, content: dict[str, Any], **change
     path = own / kind / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content))
-    block = {"models": ["miniature-small"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
+    block = {"models": ["miniature-tiny"], "benchmarks": ["miniature/physics"], "methods": ["grpo", "srpo"]}
     block[kind] = [*dict.fromkeys([*block[kind], name])]
     load_experiment(tiny_experiment(**{"matrix": [block]} | changes), own)
 

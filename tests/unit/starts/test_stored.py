@@ -19,8 +19,8 @@ from srpo.starts import build_model, stored
 from srpo.starts.base_models import store_model
 
 MADE = {"commit": "abc", "machine": "a machine"}
-EMBEDDED = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
-LARGE = EMBEDDED.models["miniature-large"]
+DEFAULT = load_experiment(CONFIGS / "experiments" / "paper-in-small.yaml")
+SMALL, LARGE = DEFAULT.models["miniature-small"], DEFAULT.models["miniature-large"]
 
 
 def tiny() -> MiniatureModel:
@@ -84,8 +84,8 @@ def test_a_seed_that_is_not_stored_is_built(stored_tiny, tmp_path):
 
 
 def test_the_repository_has_the_base_models_of_the_default_experiment():
-    assert {*EMBEDDED.base_models("miniature-large")} <= {*LARGE.stored}
-    names = {f"{LARGE.name}-{seed}.safetensors" for seed in LARGE.stored}
+    assert all({*DEFAULT.base_models(model.name)} <= {*model.stored} for model in (SMALL, LARGE))
+    names = {f"{model.name}-{seed}.safetensors" for model in (SMALL, LARGE) for seed in model.stored}
     assert {path.name for path in stored.STORED.iterdir()} == names
 
 
