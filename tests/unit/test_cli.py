@@ -73,7 +73,7 @@ def test_a_shell_completes_verbs_and_names(words: str, expected: set[str]) -> No
         (f"train results/tiny/{RUN.replace('srpo', 'ppo')}/summary.json", "physics/ppo/seed1"),
         (f"train results/tiny/{RUN}/summary.json", "train.parquet"),
         (f"train results/tiny/{RUN}/summary.json --stop-at 7", "--stop-at"),
-        ("lengths results/tiny/data/physics-facts1/lengths/miniature-tiny-1.json", "models/miniature-tiny-1"),
+        ("lengths results/tiny/data/physics/lengths/miniature-tiny.json", "models/miniature-tiny"),
         ("report results/other", "results/other"),
         ("track sync results/other", "results/other"),
         ("plan paper --gpu 80:8000:2250", "--gpu"),
@@ -127,10 +127,10 @@ def test_experiment_resolves(
 
 
 def test_splits_and_their_statistics(layout: Layout) -> None:
-    assert cli.main(["split", str(layout.split("physics-facts1", "test"))]) == 0
-    assert cli.main(["statistics", str(layout.statistics("physics-facts1"))]) == 0
+    assert cli.main(["split", str(layout.split("physics", "test"))]) == 0
+    assert cli.main(["statistics", str(layout.statistics("physics"))]) == 0
     expected = load_experiment(layout.experiment).benchmarks["physics"].test_questions
-    assert json.loads(layout.statistics("physics-facts1").read_text())["rows"] == {"test": expected}
+    assert json.loads(layout.statistics("physics").read_text())["rows"] == {"test": expected}
 
 
 def test_a_folder_may_be_given_by_its_file(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,15 @@ def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
     """A new key of a method, of training or of execution is named in a table, or below."""
     ours = {
         *("name", "title", "module", "routing", "preserve_loss_scale"),
-        *("overlong_prompts", "validation", "branch_gradients_every", "clock", "budget_seconds", "stop_on"),
+        *(
+            "validate_every_in_first_budget",
+            "overlong_prompts",
+            "validation",
+            "branch_gradients_every",
+            "clock",
+            "budget_seconds",
+            "stop_on",
+        ),
         *("driver", "precision", "attention", "offload_teacher", "deterministic_rollouts", "verl_overrides"),
     }
     tables = PAGE.split("## Names")[1].split("\n## ")[0]

@@ -12,7 +12,6 @@ import torch
 import yaml
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from srpo import __version__
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution, Experiment, Sampling
 from srpo.experiment.job import Job, job_of
@@ -26,8 +25,10 @@ from srpo.rollout import sglang_server
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import Completion, SamplingParams
 from srpo.starts.make_tokenizer import text_tokenizer
+from srpo.starts.resolve import digest
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.training.evaluate_run import Checkpoint, evaluate_base, evaluate_checkpoints, score_budgets
+from srpo.training.provenance import origin_of
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +181,8 @@ def experiment() -> Experiment:
 def layout(tmp_path, tokenizer) -> Layout:
     """A base model, two checkpoints of a run and a split."""
     layout = Layout(tmp_path)
-    write_split(layout.split("physics", "test"), make_questions(), "test")
+    for split in ("train", "test"):
+        write_split(layout.split("physics", split), make_questions(), split)
     for seed, folder in enumerate([layout.model(RUN.model), *map(layout.run_files(RUN).selected, (5, 20))]):
         torch.manual_seed(seed)
         config = Qwen3Config(
@@ -197,6 +199,7 @@ def layout(tmp_path, tokenizer) -> Layout:
         )
         Qwen3ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(layout.model(RUN.model))
+    write_json(layout.model_description(RUN.model), {"sha256": digest(layout.model(RUN.model))})
     return layout
 
 
@@ -204,8 +207,7 @@ def layout(tmp_path, tokenizer) -> Layout:
 def job(experiment, layout) -> Job:
     """The job of a run that was trained with the experiment's settings."""
     job = job_of(experiment, RUN.model_dump())
-    origin = {"spec": job.spec.model_dump(mode="json"), "provenance": {"srpo": __version__}}
-    layout.run_files(RUN).origin.write_text(yaml.safe_dump(origin))
+    layout.run_files(RUN).origin.write_text(yaml.safe_dump(origin_of(job.spec, layout, job.code)))
     return job
 
 

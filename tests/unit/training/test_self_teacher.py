@@ -140,6 +140,6 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
     layout.split("physics", "train").unlink()
     assert cli.main(command) == 2
-    assert "train.parquet: there is no such split" in capsys.readouterr().err
+    assert "train.parquet: cannot be read" in capsys.readouterr().err
     assert cli.main([*command, "--questions", "7"]) == 2
     assert "--questions" in capsys.readouterr().err

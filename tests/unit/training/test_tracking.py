@@ -75,7 +75,7 @@ def test_a_training_run_is_shown_whole(results: Path) -> None:
     }
     assert tags["mlflow.source.git.commit"] == tags["commit"] == "13707f0" + "0" * 33
     assert tags["mlflow.note.content"] == "SRPO of Miniature-XS on Physics, seed 1, experiment tiny"
-    assert "srpo.training.watch" not in tags
+    assert "srpo.watch" not in tags
     assert float(run.data.params["method.learning_rate"]) == 5e-6
     for metric in ("reward/mean", "teacher/entropy", "loss/total"):
         assert history(results, run.info.run_id, metric) == logged(folder, metric)
@@ -120,7 +120,7 @@ def test_signals_of_the_watch_are_a_tag(results: Path) -> None:
         append_event(watch, early.event())
     append_event(watch, Signal(20, "format", "alarm", 0.4, 0.7).event())
     sync(results)
-    assert mlflow_runs(results)[0].data.tags["srpo.training.watch"] == "alarm: format; warn: length"
+    assert mlflow_runs(results)[0].data.tags["srpo.watch"] == "alarm: format; warn: length"
 
 
 def test_a_copy_that_was_killed_is_made_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
