@@ -147,12 +147,10 @@ def namespaces() -> bool:
     ("fault", "where", "count", "saved"),
     [
         ("full", "log", 2, 0),
-        ("full", "log", 6, 3),
         ("full", "checkpoint", 1, 0),
         ("full", "checkpoint", 3, 3),
         ("full", "summary", 1, 6),
         ("read-only", "log", 6, 3),
-        ("read-only", "checkpoint", 3, 3),
     ],
 )
 def test_a_disk_that_takes_no_more(fault, where, count, saved, tmp_path, uninterrupted):

@@ -15,13 +15,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import load_method
 from paths import SUPPORT
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
-from srpo.experiment import memory
 from srpo.experiment.config import CalibratedClock
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events
@@ -355,55 +353,6 @@ def test_a_log_that_lacks_steps_of_the_checkpoint_is_not_silently_accepted(prepa
         loop.train(spec, layout)
 
 
-def no_policy(spec, model):
-    raise AssertionError("a policy was started")
-
-
-def test_a_run_without_room_for_a_checkpoint_starts_no_policy_unless_it_is_over(prepared, monkeypatch):
-    spec, layout = prepared
-    needed = loop.checkpoint_bytes(spec)
-    assert needed > 1e5
-
-    usage = type(shutil.disk_usage(layout.folder))
-    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda folder: usage(10**12, 0, int(needed) - 1))
-    monkeypatch.setattr(loop, "_start_policy", no_policy)
-    with pytest.raises(SrpoError, match=r"a checkpoint takes .*; make room and start again$"):
-        loop.train(spec, layout)
-    last = layout.run_files(spec.id).checkpoint(7)
-    last.mkdir(parents=True)
-    (last / checkpoints.STATE).write_text(json.dumps({"step": 7, "clock": max(spec.training.budget_seconds.values())}))
-    with pytest.raises(AssertionError, match="a policy was started"):
-        loop.train(spec, layout)
-
-
-def test_what_a_killed_run_was_writing_takes_no_room(prepared, monkeypatch):
-    spec, layout = prepared
-    partial = layout.run_files(spec.id).checkpoint(5).with_name(".step5.partial")
-    partial.mkdir(parents=True)
-    usage = type(shutil.disk_usage(layout.folder))
-    free = lambda folder: usage(10**12, 0, 0 if partial.exists() else 10**12)  # noqa: E731
-    monkeypatch.setattr(checkpoints.shutil, "disk_usage", free)
-    monkeypatch.setattr(loop, "_start_policy", no_policy)
-    with pytest.raises(AssertionError, match="a policy was started"):
-        loop.train(spec, layout)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "teacher"),
-    [
-        ("grpo", {}, False),
-        ("grpo", {"first_phase_steps": 2, "second_routing": load_method("sdpo").routing.model_dump()}, True),
-        ("srpo_live_teacher", {}, False),
-    ],
-)
-def test_room_for_the_teacher_of_any_phase_but_a_live_one(prepared, name, changes, teacher):
-    spec = prepared[0].model_copy(update={"method": load_method(name, **changes)})
-    assert spec.method.teacher_has_weights is teacher
-    size = memory.checkpoint_bytes(memory.shape_of(spec.model), spec.execution, teacher)
-    assert (size.teacher > 0) is teacher
-    assert loop.checkpoint_bytes(spec) == size.total
-
-
 # ---------------------------------------------------------------- rollout servers
 
 
@@ -462,14 +411,6 @@ def test_servers_that_fail_again_and_again_end_the_run_in_one_line(prepared, exp
     assert len(made) == 3 + 1 + loop.MAX_RESTARTS
     loop.train(spec, layout)
     assert_same(content(layout.run(spec.id)), expected)
-
-
-def test_an_error_that_no_server_made_starts_nothing_anew(prepared, monkeypatch):
-    spec, layout = prepared
-    at_call(monkeypatch, InProcessPolicy, "sampling", 2, crash)
-    at_call(monkeypatch, InProcessPolicy, "__init__", 2, lambda: pytest.fail("a second policy was started"))
-    with pytest.raises(RuntimeError):
-        loop.train(spec, layout)
 
 
 # ---------------------------------------------------------------- numbers and memory

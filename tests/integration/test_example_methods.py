@@ -66,15 +66,6 @@ def test_an_example_trains_two_steps(path, tmp_path, monkeypatch) -> None:
         assert metrics["loss/total"] == pytest.approx(math.fsum(losses))
 
 
-def test_a_method_file_names_the_module_that_it_needs() -> None:
-    assert {path.stem for path in FILES if yaml.safe_load(path.read_text()).get("module") is None} == {
-        "srpo_group_weight"
-    }
-    assert "rlrt" not in BRANCHES
-    assert example(FOLDER / "rlrt.yaml").module == "rlrt"
-    assert BRANCHES["rlrt"].advantage_function.__module__ == "rlrt"
-
-
 def test_rlrt_by_hand() -> None:
     """q/p is 2 or 1/2, both beyond the clip, and half of the weight counts; where they agree it is GRPO."""
     rlrt, method = importlib.import_module("rlrt"), load_method("rlsd")

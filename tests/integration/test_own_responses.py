@@ -87,17 +87,9 @@ def test_the_example_of_own_questions_runs_with_a_tiny_model(opened: Experiment)
     assert 0 < sum(rewards) / 2 < 1
 
 
-@pytest.mark.parametrize(
-    ("response", "says"),
-    [
-        ("8", "train.jsonl:1: response = '8': not right by reward = answer_match, the answer is '2'"),
-        (8, "train.jsonl:1: response = 8: must be text"),
-    ],
-)
-def test_a_response_that_is_not_right_is_refused(opened: Experiment, response: object, says: str) -> None:
+def test_a_response_that_is_not_right_is_refused(opened: Experiment) -> None:
     file = OWN / "train.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    rows[0]["response"] = response
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(SrpoError, match=re.escape(says)):
+    file.write_text("".join(json.dumps(row) + "\n" for row in [rows[0] | {"response": "8"}, *rows[1:]]))
+    with pytest.raises(SrpoError, match="not right by reward"):
         load_experiment(FILE, Path("configs"))

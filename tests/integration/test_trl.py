@@ -183,14 +183,6 @@ def test_masked_completions_are_not_trained_on(tmp_path: Path) -> None:
     assert distance(before, made.model) < 1e-3  # weight decay alone
 
 
-def test_a_folder_may_be_a_path(tmp_path: Path) -> None:
-    write_model(tmp_path)
-    sizes = {"per_device_train_batch_size": 4, "num_generations": SAMPLES}
-    args = SRPOConfig(str(tmp_path / "out"), use_cpu=True, bf16=False, report_to=[], **sizes)
-    made = SRPOTrainer(tmp_path, reward, args, train_dataset=ONE)
-    assert distance(made.model, Qwen3ForCausalLM.from_pretrained(tmp_path)) == 0
-
-
 def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return max((a - b).abs().max().item() for a, b in pairs)
@@ -226,21 +218,6 @@ def test_a_resumed_run_has_the_teacher_of_its_checkpoint(tmp_path: Path) -> None
 def test_rewards_that_trl_would_take_for_others_are_refused(rewards, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="reward"):
         trainer(tmp_path, lambda completions, **_: rewards).train()
-
-
-def test_with_a_threshold_rewards_are_any_numbers(tmp_path: Path) -> None:
-    trainer(tmp_path, lambda completions, **_: [2.0] * len(completions), steps=1, success_reward_threshold=2).train()
-
-
-@pytest.mark.parametrize(("method", "title", "cited"), [("srpo", "SRPO", True), ("grpo", "GRPO", False)])
-def test_the_card_names_the_method(method, title, cited, tmp_path: Path) -> None:
-    """TRL's own would be SDPO's."""
-    made = trainer(tmp_path, method=method)
-    made.create_model_card()
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert f"trained with {title}" in card
-    assert ("2604.02288" in card) == cited
-    assert "2601.20802" not in card
 
 
 @pytest.mark.parametrize("peft_config", [None, LoraConfig(r=2, target_modules=["q_proj"])])

@@ -6,7 +6,6 @@ import os
 
 import pytest
 from omegaconf import OmegaConf
-from paths import ROOT
 
 from srpo.experiment.compose import load_experiment
 from srpo.ground.repository import CONFIGS
@@ -58,28 +57,6 @@ def test_evaluation(read, model, deterministic):
     # a mistyped argument would not be swallowed
     with pytest.raises(SystemExit):
         read([*arguments, "--no-such-argument", "1"])
-
-
-def test_every_precision_of_an_experiment_is_a_dtype_of_sglangs(read, model):
-    for dtype in ("float32", "bfloat16"):
-        options = ServerOptions(context_length=500, dtype=dtype)
-        assert read(server_arguments(model.checkpoint, HIGH_PORT, options)).dtype == dtype
-
-
-def test_a_context_beyond_the_model_is_refused(read, model):
-    """As the double has it."""
-    arguments = server_arguments(model.checkpoint, HIGH_PORT, ServerOptions(context_length=1000))
-    with pytest.raises(ValueError, match=r"context_length \(1008\) is greater than the derived context_length \(512\)"):
-        read(arguments).get_model_config()
-
-
-def test_without_the_environment_sglang_refuses_high_ports(model, monkeypatch):
-    """sgl-project/sglang#29416; where this fails, ENVIRONMENT is no longer needed."""
-    from sglang.srt.server_args import prepare_server_args
-
-    monkeypatch.delenv("SGLANG_GRPC_PORT", raising=False)
-    with pytest.raises(ValueError, match="SGLANG_GRPC_PORT"):
-        prepare_server_args(server_arguments(model.checkpoint, HIGH_PORT, ServerOptions(context_length=500)))
 
 
 # ---------------------------------------------------------------- verl
@@ -140,7 +117,8 @@ def test_training(verl_server, grpc_port, deterministic):
     assert found.enable_weights_cpu_backup
 
 
-ON_CUDA = {"+actor_rollout_ref.rollout.engine_kwargs.sglang.device": "cuda"}  # as SGLang finds it on a GPU
+SGLANG = "+actor_rollout_ref.rollout.engine_kwargs.sglang"
+ON_CUDA = {f"{SGLANG}.device": "cuda"}  # as SGLang finds it on a GPU
 
 
 def test_graphs_for_the_largest_batch_of_training(verl_server, grpc_port):
@@ -152,45 +130,11 @@ def test_graphs_for_the_largest_batch_of_training(verl_server, grpc_port):
     assert found.speculative_algorithm is None
 
 
-SGLANG = "+actor_rollout_ref.rollout.engine_kwargs.sglang"
-
-
-def test_variants_of_the_page(verl_server, grpc_port):
-    """What docs/paper-scale.md has as variants: rollouts in FP8, two GPUs a server, drafts with and without a model."""
-    key = "actor_rollout_ref.rollout.quantization"
-    assert verl_server(verl_overrides={key: "fp8"}).quantization == "fp8"
-    assert verl_server(rollout_tensor_parallel=2).tp_size == 2
-    draft = {
-        f"{SGLANG}.speculative_algorithm": "EAGLE3",
-        f"{SGLANG}.speculative_draft_model_path": verl_server().model_path,  # SGLang reads its configuration
-        f"{SGLANG}.speculative_num_steps": 3,
-        f"{SGLANG}.speculative_eagle_topk": 1,
-        f"{SGLANG}.speculative_num_draft_tokens": 4,
-    }
-    found = verl_server(verl_overrides=ON_CUDA | draft)
-    assert (found.speculative_algorithm, found.speculative_num_steps) == ("EAGLE3", 3)
+def test_drafts_without_a_model_keep_the_distribution(verl_server, grpc_port):
     found = verl_server(verl_overrides=ON_CUDA | {f"{SGLANG}.speculative_algorithm": "NGRAM"})
     assert found.speculative_algorithm == "NGRAM"
     # a draft is taken with exactly the probability that the model gives it
     assert (found.speculative_accept_threshold_single, found.speculative_accept_threshold_acc) == (1.0, 1.0)
-
-
-def _sglangs_default(**arguments):
-    from sglang.srt.server_args import ServerArgs
-
-    return ServerArgs(**arguments)
-
-
-def test_the_client_of_a_training_server_on_any_port(model, monkeypatch, grpc_port):
-    """Each worker makes one at its first weight update, with its server's random port."""
-    from verl.workers.rollout.sglang_rollout.http_server_engine import AsyncHttpServerAdapter
-
-    options = {"model_path": str(model.checkpoint), "host": HOST, "port": HIGH_PORT, "trust_remote_code": False}
-    client = AsyncHttpServerAdapter(**options, launch_server=False)
-    assert client.server_args.port == HIGH_PORT
-    monkeypatch.delenv("SGLANG_GRPC_PORT")
-    with pytest.raises(ValueError, match="SGLANG_GRPC_PORT"):
-        AsyncHttpServerAdapter(**options, launch_server=False)
 
 
 def test_a_request_has_only_fields_of_sglangs():
@@ -203,10 +147,3 @@ def test_a_request_has_only_fields_of_sglangs():
     body = generate_request([5, 6], SamplingParams(temperature=0.7, max_new_tokens=4, top_p=0.9), 2**63 - 1)
     assert set(body) <= {field.name for field in dataclasses.fields(GenerateReqInput)}
     Theirs(**body["sampling_params"]).verify(250)
-
-
-def test_the_lock_ships_the_sglang_that_is_tested():
-    from importlib.metadata import version
-
-    for lock in ("paper.txt", "sglang-cpu.txt"):
-        assert f"sglang=={version('sglang')}" in (ROOT / "envs" / lock).read_text().splitlines()

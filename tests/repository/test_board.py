@@ -118,22 +118,6 @@ def test_columns_hold_what_they_may():
     assert (ROWS.loc[base, "steps"] == 0).all()
 
 
-def test_what_nobody_knows_has_a_caveat():
-    trained = ROWS[(ROWS["method"] != "base") & (ROWS["caveat"] == "")]
-    asked = trained[["seeds", "learning_rate", "updates_per_step"]].notna().all(axis=1)
-    assert trained[~asked].empty, trained[~asked].to_string()
-    steps = trained["steps"].notna() | trained["when"].isin(["1h", "5h"])
-    assert trained[~steps].empty, trained[~steps].to_string()
-
-
-def test_a_method_that_is_not_the_papers_says_why():
-    others = ROWS[ROWS["paper_method"] == "no"]
-    assert (others["caveat"].str.len() > 0).all()
-    called_srpo = ROWS[~ROWS["benchmark"].isin(FIVE) & (ROWS["method"] == "srpo")]
-    assert len(called_srpo)
-    assert {*called_srpo["paper_method"]} == {"no"}
-
-
 def test_averages_are_those_that_the_sources_print():
     found = averages(ROWS).set_index(["source", "model", "method"])["score"]
     assert found["VERPO"].size + found["DRIFT"].size == len(PRINTED)

@@ -124,14 +124,6 @@ def assert_made(configfile: list[Path] | None, target: str) -> None:
     assert "/".join(parts[runs + 1 : runs + 5]) in {run.path for run in experiment.runs()}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_blocks_of_data_and_code_parse(page: Path) -> None:
-    for block in blocks(page, "yaml"):
-        yaml.safe_load(block)
-    for block in blocks(page, "python"):
-        compile(textwrap.dedent(block), page.name, "exec")  # a block in a list is indented
-
-
 @pytest.mark.parametrize("page", ["README.md", "docs/verl.md"])
 def test_the_loop_of_a_page_runs(page: str) -> None:
     """Its first block of Python, with a table of logits for a model, changes the student and then the teacher."""
@@ -291,22 +283,13 @@ def test_site_has_every_page() -> None:
 # ---------------------------------------------------------------- make, CI, citation
 
 
-def test_ci_calls_stages_that_there_are() -> None:
-    stages = set(re.findall(r"^    (\w+)\)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE))
+def test_ci_uses_actions_by_their_commit() -> None:
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     assert workflows
     for workflow in workflows:
         jobs = yaml.safe_load(workflow.read_text())["jobs"]
         for step in (step for job in jobs.values() for step in job["steps"]):
-            assert re.search("@[0-9a-f]{40}$", step.get("uses", "@" + 40 * "0")), f"{workflow}: {step}: by its commit"
-            for line in step.get("run", "").splitlines():
-                program, *arguments = line.split()
-                if program == ".ci/run":
-                    assert set(arguments) <= stages, workflow
-                elif program == "make":
-                    assert set(arguments) <= TARGETS, workflow
-                else:
-                    assert program in ("sudo", "gh"), f"{workflow}: {line}"
+            assert re.search("@[0-9a-f]{40}$", step.get("uses", "@" + 40 * "0")), f"{workflow}: {step}"
 
 
 def test_citation_changelog_and_command_line_name_this_version(capsys: pytest.CaptureFixture) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
-from synthetic import write_results
 from tiny import prepare, tiny_experiment
 
-from srpo.ground.imports import gc_paused
 from srpo.ground.layout import Layout
 
 SLOW = ("torch", "transformers", "verl", "ray", "sklearn", "scipy", "pandas", "matplotlib", "mlflow")
@@ -59,14 +55,6 @@ def test_evaluation_of_a_base_model_needs_torch_and_a_tokenizer(layout: Layout) 
     assert layout.base_files("miniature-tiny", "physics").evaluation.exists()
 
 
-def test_tables_need_no_model(tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "tiny")
-    write_results(layout.folder, tiny_experiment("srpo", budget_seconds={"1h": 3}))
-    found = imported("report", layout.folder, "--only", "tables")
-    assert not found & {"torch", "transformers", "verl", "ray", "mlflow"}
-    assert list(layout.tables.glob("*.csv"))
-
-
 def test_the_workflow_reads_the_outline_without_loading_the_wings() -> None:
     code = "import sys, srpo.analysis.outline; print(*{'pandas', 'matplotlib', 'scipy', 'torch'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
@@ -82,12 +70,3 @@ srpo.loss, srpo.route, srpo.load_method, srpo.teacher_messages
 print(*{{*{SLOW}, 'snakemake', 'tensordict'}} & ({{*sys.modules}} - known))
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
-
-
-def test_the_collector_rests_while_modules_are_imported() -> None:
-    with gc_paused():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    with pytest.raises(ImportError), gc_paused():
-        raise ImportError
-    assert gc.isenabled()

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import email
-import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
-from email.message import Message
 from pathlib import Path
 
 import pytest
 import release
 import yaml
-from packaging.requirements import Requirement
 from paths import ROOT
 
-from srpo.ground import repository
 from srpo.ground.repository import DATA_FOLDERS
 from srpo.starts.stored import STORED
 
@@ -59,19 +53,6 @@ def installed(built: Path) -> Path:
     return built / "installed"
 
 
-@pytest.fixture(scope="module")
-def metadata(installed: Path) -> Message:
-    (distribution,) = importlib.metadata.distributions(name="srpo", path=[str(installed)])
-    # read as text: the backport of importlib.metadata, if it is loaded, moves the payload into a header
-    return email.message_from_string(distribution.read_text("METADATA") or "")
-
-
-def test_the_checkout_s_folders_are_used() -> None:
-    assert repository.ROOT == ROOT
-    for folder in (repository.CONFIGS, repository.REPORTS, repository.REFERENCE):
-        assert folder.is_dir()
-
-
 def test_the_packages_have_all_data_but_the_base_models(built: Path, installed: Path) -> None:
     (wheel,), (archive,) = built.glob("*.whl"), built.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
@@ -87,22 +68,6 @@ def test_the_packages_have_all_data_but_the_base_models(built: Path, installed: 
     assert not [name for name in found if name.endswith(".safetensors")]
     assert max(wheel.stat().st_size, archive.stat().st_size) < 1_000_000
     assert (installed / "srpo/py.typed").is_file()
-
-
-def test_the_package_describes_itself(metadata: Message) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    declared = [*project["dependencies"], *(f'{line}; extra == "{name}"' for name in extras for line in extras[name])]
-    assert {*map(Requirement, metadata.get_all("Requires-Dist"))} == {*map(Requirement, declared)}
-    assert metadata.get_payload().startswith("# SRPO, reproduced")
-    assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_all("Provides-Extra") == list(extras)
-    urls = ["Paper, https://arxiv.org/abs/2604.02288", "Source, https://example.org/lab/srpo"]
-    assert metadata.get_all("Project-URL") == urls
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert [metadata["Author"]] == [author["name"] for author in citation["authors"]]
-    assert metadata["Keywords"].split(",") == citation["keywords"]
-    assert metadata["License-Expression"] == citation["license"]
 
 
 def test_the_package_resolves_an_experiment_and_lists_the_tables_of_its_report(installed: Path) -> None:

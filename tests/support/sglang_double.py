@@ -1,6 +1,6 @@
 """A double of SGLang's HTTP server (0.5.12): the fields that ``srpo.rollout.sglang_server`` uses, and faults.
 
-``tests/sglang`` shows that SGLang itself behaves like this where the tests of the adapter rely on it.
+``tests/real_sglang`` shows that SGLang itself behaves like this where the tests of the adapter rely on it.
 ``python tests/support/sglang_double.py --model-path FOLDER --port PORT ...`` takes SGLang's arguments and, before
 them, those of a fault. It reads sizes and end-of-sequence tokens from the checkpoint and invents tokens as
 a function of (prompt, seed, position). Standard library only: it has to start quickly.
