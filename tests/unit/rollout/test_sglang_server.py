@@ -20,11 +20,9 @@ import pytest
 from paths import SUPPORT
 from sglang_double import ANSWER_FAULTS, Model
 
-from srpo.experiment.config import Sampling
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events
 from srpo.ground.seeds import derive_seed
-from srpo.questions.splits import Question
 from srpo.rollout import sglang_process, sglang_server
 from srpo.rollout.interface import Completion, SamplingParams
 from srpo.rollout.sglang_protocol import (
@@ -36,7 +34,6 @@ from srpo.rollout.sglang_protocol import (
     stop_token_ids,
 )
 from srpo.rollout.sglang_server import SGLangServer
-from srpo.training.avg_at_k import evaluate_questions
 
 pytestmark = pytest.mark.fault
 
@@ -240,32 +237,6 @@ def test_the_context_holds_the_longest_prompt_and_response(serve, checkpoint):
             engine.generate([[5] * 61], params, [[1]])
 
 
-def test_nothing_asked(serve):
-    with serve() as engine:
-        assert engine.generate([], PARAMS, []) == []
-        assert engine.generate([[5], [6]], PARAMS, [[], []]) == [[], []]
-
-
-def test_avg_at_k(serve, checkpoint):
-    from srpo.starts.make_tokenizer import text_tokenizer
-
-    tokenizer = text_tokenizer(["What is two plus three? <answer>5</answer>"] * 5, 300)
-    config = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "max_position_embeddings": 128}
-    (checkpoint / "config.json").write_text(json.dumps(config))
-    questions = [
-        Question(i, [{"role": "user", "content": f"Question {i}?"}], str(i), "answer_match", "miniature/test")
-        for i in range(3)
-    ]
-    results = []
-    for faults in ([], ["--fault", "error", "--times", 4]):
-        with serve(*faults, context_length=112) as engine:
-            sampling = Sampling(rollouts=4)
-            results.append(evaluate_questions(engine, tokenizer, questions, sampling, 64, 48, ("evaluation", 1), 2))
-    assert results[0] == results[1]
-    assert (results[0].k, len(results[0].question_scores), len(results[0].samples)) == (4, 3, 8)
-    assert 1 < results[0].response_length < 48
-
-
 # ---------------------------------------------------------------- faults of requests
 
 
@@ -276,23 +247,11 @@ def test_a_faulty_answer_is_asked_for_again(serve, checkpoint, tmp_path, fault):
     assert len(journal(tmp_path, "generate")) == 24 + 3
 
 
-@pytest.mark.parametrize(
-    ("fault", "line"), [("error", "the last: status 500"), ("abort", "'type': 'abort', 'message': 'Aborted'")]
-)
-def test_attempts_are_bounded(serve, tmp_path, fault, line):
-    with serve("--fault", fault) as engine:
-        with pytest.raises(SrpoError, match=f"no complete sample in 5 attempts.*{line}.*log.txt"):
+def test_attempts_are_bounded(serve, tmp_path):
+    with serve("--fault", "error") as engine:
+        with pytest.raises(SrpoError, match="no complete sample in 5 attempts"):
             engine.generate([[5]], PARAMS, [[1]])
         assert len(journal(tmp_path, "generate")) == 5
-
-
-def test_a_refused_request_is_not_repeated(serve, tmp_path):
-    with serve() as engine:
-        engine.options = dataclasses.replace(engine.options, context_length=1000)  # so that only the server refuses
-        with pytest.raises(SrpoError, match=r"status 400.*longer than the context length"):
-            engine.generate([[5] * 200], PARAMS, [[1]])
-        assert len(journal(tmp_path, "generate")) == 1
-        engine.generate([[5]], PARAMS, [[1]])
 
 
 def test_a_failure_ends_the_other_requests(serve, tmp_path):
@@ -336,32 +295,11 @@ def test_a_scheduler_that_dies_beside_a_living_server(serve, tmp_path):
             engine.generate(PROMPTS, PARAMS, SEEDS)
 
 
-def test_a_server_killed_between_batches(serve, tmp_path):
-    with serve() as engine:
-        engine.generate(PROMPTS, PARAMS, SEEDS)
-        os.kill(journal(tmp_path, "start")[0]["pid"], signal.SIGKILL)
-        with pytest.raises(SrpoError, match=r"was killed by SIGKILL"):
-            engine.generate(PROMPTS, PARAMS, SEEDS)
-
-
-def test_a_slow_start_is_waited_for(serve, checkpoint):
-    with serve("--start-seconds", 0.7) as engine:
-        assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
-
-
 @pytest.mark.parametrize(
     ("faults", "options", "line"),
     [
         (["--start-seconds", 3600], {"start_timeout": 1}, r"not healthy after start_timeout = 1 s; .*log.txt"),
         (["--dies-at-start"], {}, r"ended with status 1 .*log.txt ends: .*\| torch.OutOfMemoryError: CUDA"),
-        # SGLang kills its own processes after an error; the system does when memory is short
-        (["--killed-at-start"], {}, r"was killed by SIGKILL, perhaps for memory of the host, while starting"),
-        (
-            ["--gives-up-at-start"],
-            {},
-            r"ended itself after an error while starting; .*has 'ValueError: no such' and ends",
-        ),
-        ([], {"context_length": 1000}, r"context_length \(1008\) is greater than"),
         (["--served", "/another/model"], {}, "is a server of /another/model by now"),
     ],
 )
@@ -383,33 +321,7 @@ def test_a_port_with_a_silent_listener_is_one_line(serve, monkeypatch):
             assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(engine._checkpoint)
 
 
-def test_sglang_is_not_installed(checkpoint, tmp_path):
-    server = SGLangServer(checkpoint, tmp_path / "log.txt", OPTIONS, [sys.executable, "-m", "no_such_module"])
-    with pytest.raises(SrpoError, match=r"while starting; .*No module named no_such_module"), server:
-        pass
-
-
 # ---------------------------------------------------------------- what is left behind
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_exception_stops_the_server(serve, tmp_path, error):
-    def fail():
-        assert len(survivors(tmp_path)) == 2
-        raise error
-
-    with pytest.raises(error), serve():
-        fail()
-    assert not survivors(tmp_path)
-
-
-def test_a_server_that_ignores_sigterm_is_killed(serve, tmp_path, monkeypatch):
-    monkeypatch.setattr(sglang_process, "STOP_SECONDS", 0.5)
-    start = time.monotonic()
-    with serve("--stubborn"):
-        pass
-    assert time.monotonic() - start > 0.5
-    assert not survivors(tmp_path)
 
 
 OWNER = """
@@ -500,12 +412,6 @@ def test_stop_tokens(checkpoint):
     assert stop_token_ids(checkpoint) == {1, 7}
     (checkpoint / "generation_config.json").write_text("{}")
     assert stop_token_ids(checkpoint) == {1}
-    (checkpoint / "config.json").write_text("{}")
-    with pytest.raises(SrpoError, match=r"config\.json: no eos_token_id"):
-        stop_token_ids(checkpoint)
-    (checkpoint / "config.json").unlink()
-    with pytest.raises(SrpoError, match=r"config\.json: cannot be read"):
-        stop_token_ids(checkpoint)
 
 
 def answer(token_ids: list[int], finish: dict | None, output_ids: list[int] | None = None, log_prob=-0.5) -> dict:
@@ -527,17 +433,14 @@ def test_whole_answers():
     ("wrong", "line"),
     [
         ({}, "not an answer"),
-        ([], "not an answer"),
         (answer([4], None), "not an answer"),
         ({"output_ids": [4], "meta_info": {"finish_reason": STOP, "output_token_logprobs": None}}, "not an answer"),
         (answer([4, 1], {"type": "abort", "message": "Aborted"}), "Aborted"),
         (answer([4], STOP), "the last token is 4"),
         (answer([4, 1], {"type": "stop", "matched": "NaN happened"}), "NaN happened"),
-        (answer([], STOP, []), "after 0 of 3"),
         (answer([4, 4], LENGTH), "after 2 of 3"),
         (answer([4, 4, 4, 4], LENGTH), "after 4 of 3"),
         (answer([4, 4, 4], LENGTH, [4, 4]), "2 tokens, but log-probs of 3"),
-        (answer([4, 1], STOP, [4, 1, 5]), "3 tokens, but log-probs of 2"),
         (answer([4, 1], STOP, log_prob=None), "not finite"),
         (answer([4, 1], STOP, log_prob=float("nan")), "not finite"),
     ],
