@@ -19,7 +19,6 @@ from srpo.ground.errors import SrpoError
 from srpo.questions.rewards import compute_reward
 from srpo.questions.splits import read_split, write_split
 from srpo.starts.data import build_split, split_statistics
-from srpo.training.lengths import check_experiment
 
 SUMS = {"kind": "files", "title": "Sums", "reward": "answer_match", "train_file": "train.jsonl", "test_file": "t.jsonl"}
 REWARDS = r"""
@@ -84,25 +83,6 @@ def test_a_response_under_another_name_is_needed_in_one_row_to_train(folder: Pat
     found = sums(columns=columns)
     assert [q.response for q in build_split(found, "train")] == ["<answer>0</answer>", *[None] * 39]
     assert {q.response for q in build_split(found, "test")} == {None}
-
-
-def test_a_batch_needs_enough_questions(folder: Path):
-    (folder / "data" / "few.jsonl").write_text(lines(6))
-    with pytest.raises(SrpoError, match=r"questions_per_batch = 32: benchmark data/sums\.yaml has 6 questions"):
-        sums(train_file="few.jsonl")
-
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_prompt_with_more_words_than_a_prompt_may_have_tokens_is_refused_before_any_model(folder: Path, split: str):
-    long = json.dumps({"prompt": f"{'word ' * 5000}<answer>", "answer": "1"})
-    with (folder / "data" / ("train.jsonl" if split == "train" else "t.jsonl")).open("a") as file:
-        file.write(long)
-    index = {"train": 40, "test": 6}[split]
-    composed = experiment()
-    with refused(f"files/sums, {split}: question {index} ('word word"):
-        check_experiment(composed)
-    with refused("has 5001 words; training.max_prompt_length = 2048: allow as many, or set training.overlong_prompts"):
-        check_experiment(composed)
 
 
 def test_splits_are_written_and_read(folder: Path):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from command_line import fails
 from one_line import refused
 from synthetic import tiny_experiment
 
@@ -118,26 +117,6 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
         assert "8 runs, 80 training steps, 20 s of the training clock, 4 minutes" in table.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"variants": {"held_out_questions": 64, "grid": {}}}, ["variants.grid", "at least 1"]),
-        ({"variants": {"held_out_questions": 0, "grid": GRID}}, ["variants.held_out_questions = 0"]),
-        ({"variants": {"held_out_questions": 500, "grid": GRID}}, ["questions_per_batch = 32", "12 questions"]),
-        ({"tuned": "nothing"}, ["unknown tune 'nothing'"]),
-    ],
-)
-def test_mistakes_are_one_line(changes: dict[str, Any], words: list[str]) -> None:
-    with refused(*words):
-        load_experiment(REQUEST | changes)
-
-
-def test_an_unfinished_search_and_an_experiment_without_one_are_refused(tmp_path: Path, capsys) -> None:
-    layout = finish(tmp_path / "search")
-    run = load_experiment(layout.experiment).runs()[0]
-    layout.run_files(run).summary.unlink()
-    said = fails(capsys, "tune", layout.folder)
-    assert "summary.json: cannot be read" in said
-    plain = Layout(tmp_path / "plain")
-    write_text(plain.experiment, resolved_text(load_experiment(tiny_experiment(matrix=[BLOCK]))))
-    assert "is no search" in fails(capsys, "tune", plain.folder)
+def test_a_search_without_held_out_questions_is_refused() -> None:
+    with refused("variants.held_out_questions = 0"):
+        load_experiment(REQUEST | {"variants": {"held_out_questions": 0, "grid": GRID}})

@@ -6,15 +6,7 @@ import json
 import pytest
 
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import (
-    append_event,
-    exclusive_access,
-    read_events,
-    read_json,
-    read_last_events,
-    read_mapping,
-    write_text,
-)
+from srpo.ground.files import append_event, exclusive_access, read_events, read_last_events, read_mapping, write_text
 from srpo.ground.layout import RECORDS
 
 pytestmark = pytest.mark.fault
@@ -76,13 +68,6 @@ def test_a_record_without_its_parts_is_named(name, tmp_path):
         path.write_text(json.dumps(record) + "\n")
         with pytest.raises(SrpoError, match=rf"{name}.*: damaged, {reason}; restore the file, or delete its folder$"):
             list(read_events(path)) if path.suffix == ".jsonl" else read_mapping(path)
-
-
-def test_an_empty_record_has_a_cure(tmp_path):
-    """A full disk leaves one."""
-    (path := tmp_path / "summary.json").touch()
-    with pytest.raises(SrpoError, match=r"summary\.json: not JSON: .*; restore the file, or delete its folder$"):
-        read_json(path)
 
 
 @pytest.mark.parametrize(("line", "reason"), [(b"{", "not JSON"), (b"\xff", "not JSON"), (b"3", "not a JSON object")])

@@ -8,18 +8,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from srpo.ground.errors import SrpoError
-from srpo.ground.machine import (
-    check_products,
-    host_memory_gb,
-    keep_freed_memory,
-    processor,
-)
+from srpo.ground.machine import check_products, host_memory_gb, processor
 
 
 @pytest.mark.parametrize(
@@ -87,11 +81,6 @@ def test_memory_that_is_freed_is_used_again() -> None:
         for how in ("keep", "plain")
     }
     assert faults["keep"] < 0.1 * faults["plain"]
-
-
-def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
-    keep_freed_memory()
 
 
 def test_host_memory_is_what_a_process_and_its_children_allocated(tmp_path: Path) -> None:

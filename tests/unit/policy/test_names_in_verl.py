@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 from paths import ROOT
-from verl.workers.engine.fsdp import transformer_impl
 
 from srpo.algorithm.method import Method
 from srpo.experiment.compose import load_experiment
@@ -100,8 +98,3 @@ def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
     named = set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE))
     assert named.isdisjoint(ours)
     assert {*Method.model_fields, *Training.model_fields, *Execution.model_fields} == named | ours
-
-
-def test_verl_still_ignores_its_flag_for_shared_prompts() -> None:
-    """If its engine reads the flag one day, the page and ``shared_prompts.py`` are to be thought over."""
-    assert "prefix_grouper" not in inspect.getsource(transformer_impl)

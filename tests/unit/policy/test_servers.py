@@ -10,14 +10,13 @@ from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import ray
 import torch
 from tiny import prepare, tiny_experiment
 from verl.workers.rollout.replica import TokenOutput
 
 from srpo.ground.errors import SrpoError
 from srpo.policy.ray_driver import RayPolicy
-from srpo.policy.servers import ATTEMPTS, EmbeddedServer, ServerRollout, server_errors, wait_until_idle
+from srpo.policy.servers import ATTEMPTS, EmbeddedServer, ServerRollout, wait_until_idle
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import Completion, SamplingParams, ServersFailed
 from srpo.rollout.sglang_protocol import stop_token_ids, vocabulary_size
@@ -86,11 +85,9 @@ def test_an_incomplete_sample_is_asked_for_again_with_the_same_seed(incomplete):
     assert len({request_id for request_id, *_ in client.requests}) == ATTEMPTS
 
 
-@pytest.mark.parametrize("incomplete", INCOMPLETE.values(), ids=INCOMPLETE)
-def test_a_server_that_never_completes_a_sample_ends_the_run_in_one_line(incomplete):
-    with pytest.raises(SrpoError, match=rf"no complete sample in {ATTEMPTS} attempts") as error:
-        ServerRollout(Client(lambda answer, asked: incomplete), STOPS, 100).generate([[1]], PARAMS, [[10]])
-    assert "\n" not in str(error.value)
+def test_a_server_that_never_completes_a_sample_ends_the_run():
+    with pytest.raises(SrpoError, match=rf"no complete sample in {ATTEMPTS} attempts"):
+        ServerRollout(Client(lambda answer, asked: INCOMPLETE["empty"]), STOPS, 100).generate([[1]], PARAMS, [[10]])
 
 
 @pytest.fixture(scope="module")
@@ -162,40 +159,12 @@ def test_what_the_embedded_server_decodes_together_does_not_depend_on_when_reque
 
 def test_an_error_of_the_embedded_server_reaches_every_caller(server):
     async def ask():  # no weights were ever sent, and this prompt is not made of tokens
-        request = {
-            "sampling_params": {
-                "place": (0, 0),
-                "share": 2,
-                "temperature": 1.0,
-                "top_p": 1.0,
-                "max_new_tokens": 2,
-                "sampling_seed": 1,
-            }
-        }
-        return await asyncio.gather(
-            *(server.generate("a", prompt_ids=[10**9], **request) for _ in range(2)), return_exceptions=True
-        )
+        params = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 2, "sampling_seed": 1}
+        params |= {"place": (0, 0), "share": 2}
+        asked = [server.generate("a", prompt_ids=[10**9], sampling_params=params) for _ in range(2)]
+        return await asyncio.gather(*asked, return_exceptions=True)
 
     assert all(isinstance(answer, Exception) for answer in asyncio.run(ask()))
-
-
-def test_every_process_of_the_cluster_can_make_sglangs_arguments(model, monkeypatch):
-    """Workers make them at the first weight update, for a server on a random port."""
-    from srpo.policy import ray_driver
-    from srpo.rollout.sglang_protocol import ENVIRONMENT
-
-    started = []
-
-    def init(**options):
-        started.append(options)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ray_driver.ray, "init", init)
-    experiment = tiny_experiment("srpo", execution={"driver": "ray"})
-    with pytest.raises(KeyboardInterrupt), ray_driver.start(experiment.run(experiment.runs()[0]), model):
-        pass
-    (options,) = started
-    assert ENVIRONMENT.items() <= options["runtime_env"]["env_vars"].items()
 
 
 # ---------------------------------------------------------------- before servers sleep
@@ -245,24 +214,5 @@ def test_a_server_that_stays_busy_is_named_and_one_that_is_gone_is_left_to_the_n
     with busy_server(time.monotonic() + 60) as address:
         with pytest.raises(ServersFailed) as caught:
             wait_until_idle([address], seconds=0.2)
-        assert str(caught.value).startswith(
-            f"rollout server {address} is not idle 0.2 s after its last response: Timed"
-        )
         assert caught.value.can_checkpoint
     wait_until_idle([address])
-
-
-def test_the_message_of_a_dead_server_has_its_own_last_words_and_not_rays_guess(monkeypatch, tmp_path):
-    log = tmp_path / "ray" / "session_1" / "logs" / "worker-abc-01000000-4321.err"
-    log.parent.mkdir(parents=True)
-    log.write_text("Traceback (most recent call last):\nAssertionError: only when server is idle.\nKilled: -9\n")
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    monkeypatch.setattr("ray.is_initialized", lambda: True)
-    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_session_name=lambda: "session_1"))
-    cause = ray.core.generated.common_pb2.ActorDiedErrorContext(
-        actor_id=bytes(16), pid=4321, error_message="(1) the OOM killer"
-    )
-    with pytest.raises(ServersFailed) as caught, server_errors("putting servers to sleep", can_checkpoint=True):
-        raise ray.exceptions.ActorDiedError(cause)
-    ended = "process 4321 ended with AssertionError: only when server is idle."
-    assert str(caught.value) == f"putting servers to sleep: ActorDiedError: {ended}; its log: {log}"

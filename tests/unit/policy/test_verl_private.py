@@ -11,7 +11,6 @@ import pytest
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.checkpoint import fsdp_checkpoint_manager
 from verl.utils.fs import local_mkdir_safe
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead
 from verl.workers.rollout import base
 
 import srpo
@@ -40,11 +39,6 @@ def test_another_version_is_refused_before_anything_is_built(found, monkeypatch)
         worker.SRPOWorker(config=None, role="actor")
 
 
-def test_the_private_names_exist_and_take_what_they_are_given():
-    for name, arguments in {"_build_module": [], "_build_fsdp_module": ["module"]}.items():
-        assert list(inspect.signature(getattr(FSDPEngine, name)).parameters) == ["self", *arguments]
-
-
 def test_only_one_module_uses_private_names_of_others():
     users = {path.name: names for path in SOURCES if (names := private_attributes(path))}
     assert users == {"verl_private.py": {"_build_module", "_build_fsdp_module", "_ROLLOUT_REGISTRY"}}
@@ -55,9 +49,6 @@ def test_verl_leaves_no_lock_file_of_a_checkpoint(tmp_path, monkeypatch):
     elsewhere.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
     fsdp_checkpoint_manager.local_mkdir_safe = local_mkdir_safe
-    source = inspect.getsource(fsdp_checkpoint_manager)
-    assert "local_mkdir_safe(" in source  # its only way to make folders
-    assert "FileLock" not in source
     assert fsdp_checkpoint_manager.local_mkdir_safe(str(tmp_path / "verl"))
     assert len(list(elsewhere.iterdir())) == 1  # as verl does it
     verl_private.make_folders_without_locks()
@@ -84,17 +75,3 @@ def test_rollout_adapters_are_still_found_by_name_and_mode():
         assert base.get_rollout_class("probe") is Fraction
     finally:
         del base._ROLLOUT_REGISTRY["probe", "async"]
-
-
-def test_what_the_engine_overrides_is_still_called_so():
-    overridden = {
-        "optimizer_step",
-        "save_checkpoint",
-        "load_checkpoint",
-        "prepare_model_inputs",
-        "prepare_model_outputs",
-    }
-    assert overridden <= set(dir(FSDPEngineWithLMHead))
-    assert "get_per_tensor_param" in dir(FSDPEngineWithLMHead)
-    arguments = list(inspect.signature(FSDPEngineWithLMHead.prepare_model_outputs).parameters)
-    assert arguments == ["self", "output", "output_args", "micro_batch", "logits_processor_func"]

@@ -78,13 +78,11 @@ def test_a_segment_requeues_the_job(tmp_path: Path) -> None:
     assert ends(run) == [(4, 75)]
 
 
-def test_segment_without_progress_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_segment_without_progress_fails(tmp_path: Path) -> None:
     run, requeued = tmp_path / "run", tmp_path / "requeued"
     attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log")
     assert attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log", f"touch {requeued}") == 1
     assert not requeued.exists()
-    assert "no step was finished" in capfd.readouterr().err
-    assert "no step was finished" in (tmp_path / "train.2.log").read_text()
 
 
 def test_scheduler_that_is_away_is_asked_again(tmp_path: Path) -> None:
@@ -92,12 +90,6 @@ def test_scheduler_that_is_away_is_asked_again(tmp_path: Path) -> None:
     requeue = f"test -e {asked} || {{ touch {asked}; false; }}"
     assert attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log", requeue) == 75
     assert "test -e" not in (tmp_path / "train.log").read_text()
-
-
-def test_refused_job_is_a_failure_with_its_reason(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    assert attempts.attempt(trainer(run, 4, 75), run, tmp_path / "train.log", "echo not allowed >&2; false") == 75
-    assert "not allowed" in (tmp_path / "train.log").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

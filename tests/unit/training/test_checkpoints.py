@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,9 +77,8 @@ def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path):
         (path / "optimizer.pt").write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(SrpoError, match=r"step10: cannot be written, with .* GiB free .*No space left") as error:
+    with pytest.raises(SrpoError, match=r"step10: cannot be written, with .* GiB free .*No space left"):
         checkpoints.save(tmp_path, 10, {"step": 10}, fill)
-    assert "\n" not in str(error.value)
     assert content(tmp_path) == before
 
 
@@ -137,12 +135,3 @@ def test_a_run_never_starts_over_because_its_checkpoints_are_damaged(tmp_path):
     with pytest.raises(SrpoError, match=r"checkpoints: every checkpoint is damaged; delete this folder to start over"):
         checkpoints.load_newest(tmp_path, lambda folder: None)
     assert sorted(content(tmp_path)) == ["step10", "step5"]
-
-
-def test_a_disk_without_room_for_a_checkpoint_is_known_before_a_device_is_used(tmp_path, monkeypatch):
-    """Each of Snakemake's attempts would otherwise train up to its first checkpoint."""
-    usage = type(shutil.disk_usage(tmp_path))
-    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda folder: usage(10**12, 0, 3 * 10**9))
-    checkpoints.check_room(tmp_path, 3e9)
-    with pytest.raises(SrpoError, match=r": 3.0 GB free, a checkpoint takes 147.4 GB; make room and start again$"):
-        checkpoints.check_room(tmp_path, 147.4e9)

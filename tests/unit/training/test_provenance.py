@@ -33,15 +33,8 @@ def origin(
     """Where a run comes from; ``settings`` are keys of :data:`TRAINING` and :data:`EXECUTION`."""
     training, execution = (part | {k: settings[k] for k in part if k in settings} for part in (TRAINING, EXECUTION))
     training |= {"budget_seconds": {f"{seconds}s": seconds for seconds in budgets}}
-    return {
-        "spec": {"method": {"title": title}, "training": training, "execution": execution},
-        "provenance": {
-            "commit": commit,
-            "packages": {"torch": packages},
-            "base_model": base_model,
-            "data": {"train": data},
-        },
-    }
+    source = {"commit": commit, "packages": {"torch": packages}, "base_model": base_model, "data": {"train": data}}
+    return {"spec": {"method": {"title": title}, "training": training, "execution": execution}, "provenance": source}
 
 
 def trained(folder: Path, step: int, clock: float) -> None:
@@ -178,10 +171,7 @@ def test_a_folder_without_a_step_takes_any_origin(tmp_path):
     assert not (tmp_path / "superseded").exists()
 
 
-LATER = {
-    *("teacher", "second_routing", "first_phase_steps"),
-    *("success_buffer", "group_weight", "rlsd_lambda", "rlsd_clip"),
-}
+LATER = {"teacher", "second_routing", "first_phase_steps", "success_buffer", "group_weight", "rlsd_lambda", "rlsd_clip"}
 """Keys of a method that runs of 0.2.0 do not have."""
 
 
@@ -197,27 +187,22 @@ def other_keys(part: str, gone: frozenset[str] | set[str] = frozenset(), **value
 RULE = {"drop": "one_reward", "max_num_gen_batches": 2}
 
 
+OLD, NOW = other_keys("method", gone=LATER), other_keys("method")
+
+
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
         # a key that came later changes nothing at its default: without kinds of teacher, the teacher is an EMA
-        (other_keys("method", gone=LATER), other_keys("method"), None),
-        (
-            other_keys("method", gone=LATER),
-            other_keys("method", teacher={"kind": "frozen"}),
-            ".kind = ema, now frozen",
-        ),
-        (other_keys("method", gone=LATER), other_keys("method", success_buffer=4), "method.success_buffer = 0, now 4"),
+        (OLD, NOW, None),
+        (OLD, other_keys("method", teacher={"kind": "frozen"}), ".kind = ema, now frozen"),
+        (OLD, other_keys("method", success_buffer=4), "method.success_buffer = 0, now 4"),
         (other_keys("training", gone={"stop_on"}), other_keys("training"), None),
         # one that is gone, at the value that runs had
-        (other_keys("method", divergence_clip=None, sibling_choice="first"), other_keys("method"), None),
-        (other_keys("method", divergence_clip=0.05), other_keys("method"), "method.divergence_clip = 0.05"),
+        (other_keys("method", divergence_clip=None, sibling_choice="first"), NOW, None),
+        (other_keys("method", divergence_clip=0.05), NOW, "method.divergence_clip = 0.05"),
         # a rule that drops groups is in the identity of the runs that have it alone
-        (
-            other_keys("method"),
-            other_keys("method", filter_groups=RULE),
-            "method.filter_groups.drop = None, now one_reward",
-        ),
+        (NOW, other_keys("method", filter_groups=RULE), "method.filter_groups.drop = None, now one_reward"),
     ],
     ids=["later", "teacher", "buffer", "stop_on", "gone", "clip", "filter"],
 )

@@ -137,9 +137,3 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "gap: teacher - student" in printed
     assert cli.main([*command, "--questions", "12"]) == 0
     assert layout.gap("miniature-tiny", "physics").read_bytes() == written
-
-    layout.split("physics", "train").unlink()
-    assert cli.main(command) == 2
-    assert "train.parquet: cannot be read" in capsys.readouterr().err
-    assert cli.main([*command, "--questions", "7"]) == 2
-    assert "--questions" in capsys.readouterr().err

@@ -158,26 +158,6 @@ def test_processes_share_one_database(tmp_path: Path, experiment: Experiment) ->
         assert history(folder, run.info.run_id, "reward/mean") == logged(source, "reward/mean")
 
 
-def test_a_store_that_is_away_is_one_line(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(SrpoError, match=r"^MLflow at http://127\.0\.0\.1:9: [^\n]*$"):
-        sync(results)
-
-
-@pytest.mark.parametrize("content", ["", "- a list"])
-def test_a_run_without_its_settings_is_named(results: Path, content: str) -> None:
-    origin = next(results.rglob("run.yaml"))
-    origin.write_text(content)
-    with pytest.raises(SrpoError, match=r"^\S+/run\.yaml: a mapping of keys to values is expected, found "):
-        sync(results)
-
-
-def test_a_folder_is_no_database(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{results}")
-    with pytest.raises(SrpoError, match=rf"^MLFLOW_TRACKING_URI = sqlite:///{results}: a folder; give the file of a"):
-        sync(results)
-
-
 def test_a_moved_folder_is_shown_as_before(results: Path, tmp_path: Path) -> None:
     sync(results)
     (before,) = mlflow_runs(results)
