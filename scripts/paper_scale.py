@@ -14,17 +14,14 @@ import re
 import sys
 from pathlib import Path
 
-from srpo.plan.simulated import SPREADS, Setting
-
-from srpo.analysis.results.paper import paper_scores
 from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment, short_name
+from srpo.experiment.config import Experiment
 from srpo.experiment.step_times import paper_step_seconds
 from srpo.ground.repository import CONFIGS, REFERENCE
 from srpo.plan import plan
 from srpo.plan import text as plan_text
-from srpo.plan.gpus import GPUS, LENGTHS, USUAL, card_seconds
+from srpo.plan.gpus import BEST, GPUS, USUAL, WORST, card_seconds
 from srpo.plan.rehearse import rehearsal
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper-scale.md"
@@ -70,9 +67,7 @@ def current(page: str) -> str:
 def planned() -> str:
     """What ``srpo plan paper-arms --gpu h100`` prints of runs and prices."""
     made = plan.make_plan(ARMS, gpu=CARD)
-    total = plan_text._sums(made).splitlines()[0]
-    parts = (plan_text._table(made), total, plan_text._range(made), plan_text._broken(made))
-    return "```\n" + "\n\n".join(parts) + "\n```"
+    return f"```\n{plan_text._table(made)}\n\n{plan_text._sums(made).splitlines()[0]}\n```"
 
 
 def until(experiment: Experiment, hours: int, **changes: object) -> Experiment:
@@ -83,53 +78,35 @@ def until(experiment: Experiment, hours: int, **changes: object) -> Experiment:
 
 
 def bought() -> str:
-    """GPU-hours of the steps of a day and of experiments, by the longest response of a batch; what they find."""
+    """GPU-hours of the steps of a day and of experiments, and between which they lie."""
     calibrated, controls = shipped("paper-calibrated"), shipped("paper-controls")
     (block,) = ARMS.matrix
     one = block.model_copy(update={"benchmarks": block.benchmarks[:1], "methods": ["srpo"], "seeds": [1]})
     halves = controls.execution.model_copy(update={"rollout_tensor_parallel": 2})
     rows = [
-        ("the untrained models of `paper-calibrated`", calibrated, "", True),
-        ("`srpo rehearse paper-arms`", rehearsal(ARMS), "", False),
-        ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one]), "", False),
-        ("`paper-arms` with `budget_seconds: {1h: 3600}`", until(ARMS, 1), finds(1), False),
-        ("`paper-arms`, its first stage", ARMS, finds(5), False),
-        ("`paper-arms` with `10h: 36000`, both stages", until(ARMS, 10), finds(10), False),
-        ("`paper-controls`: Qwen3-8B, three seeds of two arms, one of three", controls, "", False),
-        ("the same with `rollout_tensor_parallel: 2`", controls.model_copy(update={"execution": halves}), "", False),
-        ("`paper-calibrated`: the paper's 42 runs", calibrated, "nothing: one seed", False),
-        ("`paper`: the same by a wall clock, right on H20 only", PAPER, "nothing: one seed", False),
+        ("the untrained models of `paper-calibrated`", calibrated),
+        ("`srpo rehearse paper-arms`", rehearsal(ARMS)),
+        ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one])),
+        ("`paper-arms` with `budget_seconds: {1h: 3600}`", until(ARMS, 1)),
+        ("`paper-arms`, its first stage", ARMS),
+        ("`paper-arms` with `10h: 36000`, both stages", until(ARMS, 10)),
+        ("`paper-controls`: Qwen3-8B, three seeds of two arms, one of three", controls),
+        ("the same with `rollout_tensor_parallel: 2`", controls.model_copy(update={"execution": halves})),
+        ("`paper-calibrated`: the paper's 42 runs", calibrated),
+        ("`paper`: the same by a wall clock, right on H20 only", PAPER),
     ]
-    short, _, usual, long = LENGTHS
-    assert usual == USUAL
-    lines = [
-        "| buys | GPU-hours on H100 | at 1,024 and 8,192 tokens | disk, GB | finds SRPO's published lead over GRPO |",
-        "| --- | ---: | ---: | ---: | --- |",
-    ]
-    for name, experiment, found, untrained in rows:
-        made = [plan.make_plan(experiment, gpu=CARD, assumed=assumed) for assumed in (usual, short, long)]
+    lines = ["| buys | GPU-hours on H100 | between | disk, GB |", "| --- | ---: | ---: | ---: |"]
+    for name, experiment in rows:
+        made = [plan.make_plan(experiment, gpu=CARD, assumed=assumed) for assumed in (USUAL, BEST, WORST)]
+        untrained = "untrained" in name
         hours = [8 * sum(each.base_seconds) / 3600 if untrained else each.device_hours for each in made]
         disk = made[0].base_bytes if untrained else made[0].disk_peak
-        prices = f"{hours[0]:.0f} | {hours[1]:.0f} to {hours[2]:.0f} | {disk / 1e9:.0f}"
-        lines.append(f"| {name} | {prices} | {found} |")
+        lines.append(f"| {name} | {hours[0]:.0f} | {hours[1]:.0f} to {hours[2]:.0f} | {disk / 1e9:.0f} |")
     return "\n".join(lines)
 
 
-def finds(hours: int) -> str:
-    """How often the report finds SRPO's lead over GRPO in the paper, from the larger to the smaller spreads."""
-    (block,) = ARMS.matrix
-    names = [short_name(name) for name in block.benchmarks]
-    paper = paper_scores(until(PAPER, hours)).query(f"budget == '{hours}h' and model == '{block.models[0]}'")
-    scores = paper.query("benchmark in @names").pivot(index="benchmark", columns="method", values="paper")
-    lead = float((scores["srpo"] - scores["grpo"]).mean())
-    questions = tuple(ARMS.benchmarks[name].questions("test") for name in names)
-    settings = (Setting(questions, ARMS.evaluation.rollouts, len(block.seeds), *spreads) for spreads in SPREADS)
-    chances = [setting.power(lead) for setting in settings]
-    return f"{lead:.1f} points: {min(chances):.0%} to {min(0.99, max(chances)):.0%}"
-
-
 def checked() -> str:
-    """Published seconds per step beside those that the plan computes: as assumed, and with short responses."""
+    """Published seconds per step beside those that the plan computes."""
     rows = [("the paper, figure 4b, " + name.upper(), "h20", "qwen3-8b", name, f"{max_of[10.0]:g}")
             for name, max_of in paper_step_seconds().items()]  # fmt: skip
     with (REFERENCE / "step_seconds.csv").open(newline="") as file:
@@ -138,12 +115,12 @@ def checked() -> str:
             rows.append(
                 (f"{row['source']}, {row['method'].upper()}", "h20", "qwen3-8b", row["method"], f"{seconds:.0f}")
             )
-    lines = ["| published | card | seconds per step | the plan | with responses of 350, at most 1,024 tokens |"]
-    lines.append("| --- | --- | ---: | ---: | ---: |")
+    lines = ["| published | card | seconds per step | the plan | between |", "| --- | --- | ---: | ---: | ---: |"]
     for source, card, model, method, seconds in rows:
         shape, settings = memory.shape_of(PAPER.models[model]), (PAPER.training, PAPER.execution, PAPER.methods[method])
-        computed = [sum(card_seconds(GPUS[card], shape, *settings, assumed)) for assumed in (USUAL, LENGTHS[0])]
-        lines.append(f"| {source} | 8 {card} | {seconds} | {computed[0]:.0f} | {computed[1]:.0f} |")
+        computed = [sum(card_seconds(GPUS[card], shape, *settings, assumed)) for assumed in (USUAL, BEST, WORST)]
+        usual, best, worst = (f"{each:.0f}" for each in computed)
+        lines.append(f"| {source} | 8 {card} | {seconds} | {usual} | {best} to {worst} |")
     return "\n".join(lines)
 
 

@@ -1,9 +1,8 @@
 """Computes the seconds of a training step on a GPU that no run has measured.
 
 Generating a token takes the time to read the weights, and the keys and values of all sequences at work, from memory.
-The other passes take the time of their FLOPs. Lengths of responses and the share of the data sheet that a program
-reaches are assumed (:class:`Assumed`). ``tests/unit/plan/test_gpus.py`` holds the result against published seconds,
-figure 4b of the paper among them. Arithmetic only.
+The other passes take the time of their FLOPs, at a share of the data sheet that was measured on one H100. Lengths of
+responses are assumed. ``tests/unit/plan/test_gpus.py`` holds the result against published seconds. Arithmetic only.
 """
 
 import re
@@ -31,9 +30,9 @@ OTHER_SECONDS = 6.0
 TEACHER_SHARE = {"grpo": 0.0, "srpo": 0.5, "sdpo": 1.0}
 """Assumed share of rollouts that the teacher scores, by the method whose passes a method shares."""
 
-TRAINING_SHARES = (0.40, 0.14)
-"""Shares of an H100's FLOP/s that training reaches, from fast to slow: this module's assumption, recomputation counted,
-and prime-rl's measurement of Qwen3-4B in micro-batches of 16,384 tokens on 8 H100 (its BENCHMARKS.md, MFU 13.9 %)."""
+FAST_SHARE, USUAL_SHARE, SLOW_SHARE = 0.30, 0.22, 0.18
+"""Shares of an H100's FLOP/s that all passes but generation reached, recomputation counted: 8 layers of Qwen3-8B, 8 of
+Qwen3-4B, and Qwen3-1.7B, on one card with shared prompts (``published/gpu-srpo/updates.csv``)."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,9 @@ class Assumed:
     """What a computed step assumes of the experiment's run, which only a run can measure.
 
     Attributes:
-        response: mean tokens of a response, if the experiment allows that many. 1,090 is fitted: with it the paper's
-            card meets figure 4b, on average over its three methods. Others saw 250 to 450.
-        longest: tokens of the longest response of a batch, if the experiment allows that many.
-        training: the speed of all passes except generation, in parts of the card's assumed one.
+        response, longest: tokens of a batch's mean and longest response, if the experiment allows that many. The mean
+            of 1,090 is fitted: with it the paper's card meets figure 4b, on average over three methods.
+        training: the speed of all passes except generation, in parts of the card's usual one.
     """
 
     response: int = 1090
@@ -53,6 +51,10 @@ class Assumed:
 
 
 USUAL = Assumed()
+BEST = Assumed(response=350, longest=1024, training=FAST_SHARE / USUAL_SHARE)
+WORST = Assumed(longest=8192, training=SLOW_SHARE / USUAL_SHARE)
+"""Between which a price lies: the shortest published responses (SDCL's means are 245 to 454) at the fastest measured
+pace, and a batch that runs into the paper's limit at the slowest."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +62,15 @@ class Gpu:
     """A card.
 
     Attributes:
-        name: as ``srpo plan --gpu`` takes it.
-        memory: bytes, by the data sheet, as the next two.
-        bandwidth: bytes of memory per second.
-        flops: dense bfloat16 FLOP/s, without sparsity.
-        flops_share: assumed share of them that passes other than generation reach, recomputation counted.
+        memory, bandwidth, flops: by the data sheet: bytes, bytes per second, dense bfloat16 FLOP/s.
+        flops_share: of these, what passes other than generation usually reach, recomputation counted.
     """
 
     name: str
     memory: float
     bandwidth: float
     flops: float
-    flops_share: float = TRAINING_SHARES[0]
+    flops_share: float = USUAL_SHARE
 
     def __str__(self) -> str:
         return f"{self.name}, {self.memory / 1e9:.0f} GB"
@@ -86,7 +85,7 @@ GPUS = {
         Gpu("l40s", 48e9, 864e9, 362e12),
         Gpu("h100", 80e9, 3350e9, 989e12),
         Gpu("h800", 80e9, 3350e9, 989e12),
-        Gpu("a100", 80e9, 2039e9, 312e12, 0.45),
+        Gpu("a100", 80e9, 2039e9, 312e12, USUAL_SHARE * 57 / 46),
         Gpu("h20", 96e9, 4000e9, 148e12, 0.6),
         Gpu("h200", 141e9, 4800e9, 989e12),
         Gpu("b200", 180e9, 8000e9, 2250e12),
@@ -94,19 +93,14 @@ GPUS = {
 }
 """Cards by name. Links between cards do not count: without NVLink a step takes longer.
 
-Shares of FLOP/s: pretraining a 7B model with FSDP reaches 57 % of an A100 and 46 % of an H100 (PyTorch's blog,
-"Maximizing training throughput", and foundation-model-stack/fms-fsdp issue 89). Steps here are shorter and have a head
-of 152,000 entries and no ``torch.compile``. The H20 has little arithmetic for its memory, so products keep it busier;
-nobody has published its share. The other cards are assumed to be like the H100.
+Only the H100's share of FLOP/s is measured. Pretraining a 7B model with FSDP reaches 57 % of an A100, 46 % of an H100
+(PyTorch's blog, "Maximizing training throughput", and foundation-model-stack/fms-fsdp issue 89). The H20 has little
+arithmetic for its memory, so products keep it busier: its share is assumed. The others are assumed to be like the H100.
 """
 
 
 def find_gpu(name: str) -> Gpu:
-    """A card by its name, or by its data sheet: ``8000:2250:192`` is 8000 GB/s, 2250 TFLOP/s and 192 GB.
-
-    Raises:
-        SrpoError: if it is neither.
-    """
+    """A card by its name, or by its data sheet: ``8000:2250:192`` is 8000 GB/s, 2250 TFLOP/s and 192 GB."""
     if re.fullmatch(r"\d+(\.\d+)?(:\d+(\.\d+)?){2}", name):
         bandwidth, flops, size = map(float, name.split(":"))
         if min(bandwidth, flops, size) > 0 and bandwidth > size < 2000:
@@ -130,11 +124,7 @@ def card_seconds(
     method: Method | None,
     assumed: Assumed = USUAL,
 ) -> tuple[float, float]:
-    """Seconds of a step on ``execution.ranks`` cards: generation, and all other phases.
-
-    Args:
-        method: None for the untrained model, which takes GRPO's passes.
-    """
+    """Seconds of a step on ``execution.ranks`` cards: generation, and all other phases; without a method of GRPO's."""
     response = min(assumed.response, training.max_response_length)
     prompt = min(MEAN_PROMPT, training.max_prompt_length)
     rows = training.questions_per_batch * training.rollouts_per_question / execution.ranks

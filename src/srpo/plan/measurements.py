@@ -34,14 +34,12 @@ class Measurements:
     Attributes:
         folders: the results folders that were read.
         phases: by model and method, mean wall seconds of each phase of a step.
-        longest: by model and method, mean tokens of the longest response of a batch, if the log has it.
         validations: by model, seconds and rollouts of a validation.
         write_bytes_per_second: of checkpoints, the slowest; None if none was timed.
     """
 
     folders: tuple[Path, ...] = ()
     phases: Mapping[tuple[str, str], Phases] = field(default_factory=dict)
-    longest: Mapping[tuple[str, str], float] = field(default_factory=dict)
     validations: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     write_bytes_per_second: float | None = None
 
@@ -77,17 +75,9 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
     """Read the finished runs of results folders, of the models and methods that are planned.
 
     A run's first step, which compiles kernels, is left out if there is another.
-
-    Args:
-        paths: the folders.
-
-    Raises:
-        SrpoError: if a folder's clock is modelled, its settings are not those of the planned
-            experiment (:data:`SAME`), or it has no finished run of a model and method that are planned.
     """
     folders = tuple(paths)
     steps: dict[tuple[str, str], list[Phases]] = defaultdict(list)
-    longest: dict[tuple[str, str], list[float]] = defaultdict(list)
     validations: dict[str, list[tuple[float, int]]] = defaultdict(list)
     speeds: list[float] = []
     for folder in folders:
@@ -105,8 +95,6 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
             events = [*read_events(files.steps)]
             events = events[1:] or events  # without the first if there are several
             steps[run.model, run.method] += [event["phase_seconds"] for event in events]
-            lengths = [event.get("metrics", {}).get("response_length/max") for event in events]
-            longest[run.model, run.method] += [length for length in lengths if length is not None]
             summary = read_json(files.summary)
             if seconds := summary.get("validation_seconds"):
                 questions = measured.benchmarks[run.benchmark].questions("test")
@@ -116,7 +104,6 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
     return Measurements(
         folders,
         {key: {phase: fmean(step[phase] for step in of) for phase in of[0]} for key, of in steps.items()},
-        {key: fmean(lengths) for key, lengths in longest.items() if lengths},
         {
             model: (fmean(s for s, _ in found), round(fmean(n for _, n in found)))
             for model, found in validations.items()

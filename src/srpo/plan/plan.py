@@ -1,15 +1,13 @@
 """What an experiment will take, before anything is submitted: runs, steps, hours, disk and memory.
 
-Everything is computed from the experiment, the shapes of its models and seconds per step. These are measured by
-finished runs (:mod:`srpo.plan.measurements`) or else computed: from a card's data sheet (:mod:`srpo.plan.gpus`), or on
-a CPU from FLOPs. What had to be assumed is a named constant. :func:`make_plan` is pure; :mod:`srpo.plan.text` makes
-text of it.
+Seconds per step are measured by finished runs (:mod:`srpo.plan.measurements`) or else computed: from a card's data
+sheet (:mod:`srpo.plan.gpus`), or on a CPU from FLOPs. What had to be assumed is a named constant.
 """
 
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from srpo.algorithm.method import Method
@@ -27,7 +25,7 @@ from srpo.experiment.config import (
 from srpo.experiment.flops import model_cost, modelled_seconds
 from srpo.experiment.step_times import seconds_of_steps, steps_in_seconds, timed_like
 from srpo.ground.layout import RunId
-from srpo.plan.gpus import GPUS, USUAL, Assumed, Gpu, card_seconds, find_gpu, mean_context
+from srpo.plan.gpus import BEST, GPUS, USUAL, WORST, Assumed, Gpu, card_seconds, find_gpu, mean_context
 from srpo.plan.measurements import Measurements
 from srpo.plan.shortages import shortages
 from srpo.starts.stored import stored_file
@@ -74,11 +72,9 @@ NODE = 8
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a kind of training step takes.
+    """Seconds of a kind of training step: of generation, and of all other phases.
 
-    Attributes:
-        generation, rest: seconds of generation, and of all other phases.
-        source: whose seconds they are: ``measured``, and of which method if of another one; a card; or ``FLOPs``.
+    ``source`` says whose they are: ``measured``, and of which method if of another one; a card; or ``FLOPs``.
     """
 
     generation: float
@@ -121,11 +117,9 @@ class RunPlan:
     """What one training run needs.
 
     Attributes:
-        run: which.
         step_seconds: mean of its steps.
-        source: whose seconds they are (:attr:`StepTime.source`).
+        source: whose seconds they are (:class:`StepTime`).
         steps: number of steps within each budget, by label.
-        validations: number of validations.
         seconds: wall time by part: start, the phases of training, validation, checkpoints, evaluation.
         disk_peak, disk_end: bytes while it is under way, with a checkpoint in the making, and when it is finished.
     """
@@ -150,12 +144,9 @@ class Plan:
     """What an experiment needs (:func:`make_plan`).
 
     Attributes:
-        experiment: the experiment.
         shapes: its models' shapes, by name.
         nodes: runs at a time.
-        measured: what was measured of it before.
         gpu: the card; None without SGLang.
-        gpu_chosen: whether nobody named the card.
         assumed: of steps on a card that were not measured.
     """
 
@@ -164,7 +155,6 @@ class Plan:
     nodes: int
     measured: Measurements
     gpu: Gpu | None
-    gpu_chosen: bool
     assumed: Assumed
 
     @cached_property
@@ -175,12 +165,8 @@ class Plan:
     @cached_property
     def model_seconds(self) -> list[float]:
         """Wall time of building each base model, on one core; none of models that are not built here."""
-        found = [
-            _warm_start_seconds(base_model, shape)
-            for name, shape in self.shapes.items()
-            for base_model in self.experiment.base_models(name).values()
-        ]
-        return [seconds for seconds in found if seconds]
+        models = ((self.experiment.base_models(name).values(), shape) for name, shape in self.shapes.items())
+        return [seconds for bases, shape in models for each in bases if (seconds := _warm_start_seconds(each, shape))]
 
     @cached_property
     def base_seconds(self) -> list[float]:
@@ -213,14 +199,19 @@ class Plan:
         return (self.busy_seconds * self.experiment.execution.ranks + sum(self.model_seconds)) / 3600
 
     @property
+    def device_seconds_range(self) -> tuple[float, float]:
+        """The least and the most of them, in seconds, by what is assumed of steps on a card."""
+        prices = [3600 * replace(self, assumed=assumed).device_hours for assumed in (BEST, USUAL, WORST)]
+        return min(prices), max(prices)
+
+    @property
     def computed(self) -> dict[str, list[str]]:
         """By model, the methods whose seconds on a card are computed, because nobody measured them."""
-        found: dict[str, list[str]] = {}
-        for run in self.runs if self.gpu else []:
-            methods = found.setdefault(run.run.model, [])
-            if not run.source.startswith("measured") and run.run.method not in methods:
-                methods.append(run.run.method)
-        return {model: methods for model, methods in found.items() if methods}
+        runs = [run.run for run in self.runs if self.gpu and not run.source.startswith("measured")]
+        return {
+            model: [*dict.fromkeys(run.method for run in runs if run.model == model)]
+            for model in dict.fromkeys(run.model for run in runs)
+        }
 
     @property
     def disk_end(self) -> float:
@@ -320,11 +311,8 @@ class Plan:
     def _sampling_seconds(self, model: str, benchmark: str, samples: int, batch: float) -> float:
         """Time to sample a benchmark's test questions, each ``samples`` times.
 
-        Servers: a known sampling's time, times more rollouts, divided by the speed of larger batches. Generating a
-        token takes the time to read the weights, and keys and values of all sequences at work, from memory.
-
-        Args:
-            batch: seconds of a training step's generation, which are known if no validation was measured.
+        Servers: a known sampling's time, times more rollouts, divided by the speed of larger batches. Without a
+        measured validation that is ``batch``, the seconds of a training step's generation.
         """
         experiment, execution = self.experiment, self.experiment.execution
         training, shape = experiment.training, self.shapes[model]
@@ -353,21 +341,16 @@ def make_plan(
     gpu: str | None = None,
     assumed: Assumed = USUAL,
 ) -> Plan:
-    """Compute what an experiment needs.
+    """Compute what an experiment needs with ``nodes`` runs at a time.
 
     Args:
-        experiment: resolved.
-        nodes: how many runs there are at a time.
         measured: of finished runs with the same settings.
         gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: :func:`default_gpu`.
         assumed: of these steps.
-
-    Raises:
-        SrpoError: if the shape of a model, or the card, is not known.
     """
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
-    return Plan(experiment, shapes, nodes, measured, card, gpu is None, assumed)
+    return Plan(experiment, shapes, nodes, measured, card, assumed)
 
 
 def default_gpu(experiment: Experiment) -> Gpu | None:

@@ -24,9 +24,6 @@ def rehearsal(experiment: Experiment) -> Experiment:
     Each model has its methods on its first benchmark with its first seed, and :data:`CHECK`, which is its first method
     at another rate. The first update of a run has a rate of 0 (a warm-up of one step), so the first two steps have the
     untrained model's responses, and the third those after one update at the method's own rate.
-
-    Raises:
-        SrpoError: if the experiment has no run, or is a rehearsal.
     """
     if CHECK in experiment.methods:
         raise SrpoError(f"{experiment.name} is a rehearsal already: it has a method {CHECK}")

@@ -1,5 +1,6 @@
 """An experiment's estimate (:mod:`srpo.plan`) as text: one table, the range of its price, and what it rests on."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tabulate import tabulate
@@ -7,24 +8,14 @@ from tabulate import tabulate
 from srpo.experiment import memory
 from srpo.experiment.config import BUDGET_IS
 from srpo.ground.text import duration, joined, plural
-from srpo.plan.gpus import USUAL
-from srpo.plan.plan import (
-    MODELLED_SECOND,
-    Plan,
-    RunPlan,
-)
+from srpo.plan.gpus import BEST, USUAL, WORST
+from srpo.plan.plan import MODELLED_SECOND, Plan, RunPlan
 from srpo.plan.shortages import gigabytes, some_teacher_has_weights
 
 
 def render(plan: Plan) -> str:
     """The plan as text."""
-    parts = [
-        _head(plan),
-        _table(plan),
-        _sums(plan),
-        _seeds(plan),
-        _notes(plan),
-    ]
+    parts = [_head(plan), _table(plan), _sums(plan), _seeds(plan), _notes(plan)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -124,12 +115,14 @@ def _needed(plan: Plan, model: str, teacher: bool) -> str:
 def _sums(plan: Plan) -> str:
     """All of them together: time, disk and, of GPUs, memory."""
     ranks, digits = plan.experiment.execution.ranks, _digits(plan)
-    parts = {name: sum(run.seconds[name] for run in plan.runs) for name in (plan.runs[0].seconds if plan.runs else [])}
-    parts["untrained models"] = sum(plan.base_seconds)
-    parts["base models"] = sum(plan.model_seconds) / ranks
+    parts = Counter[str]()
+    for run in plan.runs:
+        parts.update(run.seconds)
+    parts.update({"untrained models": sum(plan.base_seconds), "base models": sum(plan.model_seconds) / ranks})
     shown = [f"{name} {duration(seconds * ranks, digits=digits)}" for name, seconds in parts.items() if seconds]
+    between = f" ({_from_to(*plan.device_seconds_range, digits)})" if plan.computed else ""
     lines = [
-        f"All: {duration(3600 * plan.device_hours, _device(plan), digits)}; {_duration(plan)}.",
+        f"All: {duration(3600 * plan.device_hours, _device(plan), digits)}{between}; {_duration(plan)}.",
         f"Of it: {'; '.join(shown)}.",
         f"Disk: {gigabytes(plan.disk_peak)} GB at its peak, {gigabytes(plan.disk_end)} GB at the end.",
     ]
@@ -154,6 +147,7 @@ def _memory(plan: Plan) -> list[str]:
     return [
         f"Memory of a GPU, of its {plan.gpu.memory / 1e9:.0f} GB: in an update, and in generation; "
         f"{memory.DEVICE_RUNTIME / 1e9:g} GB of both are CUDA, NCCL and the server. Of the host: {gigabytes(host)} GB.",
+        "An update is overestimated: by 15 to 30 %, without these GB, of four updates measured on one H100.",
         f"A server has room for the keys and values of {joined(rooms)}.",
     ]
 
@@ -201,11 +195,17 @@ def _notes(plan: Plan) -> str:
         shown = ", ".join(f"{phase} {seconds:.3g}" for phase, seconds in phases.items())
         lines.append(f"{model}, {method}: {sum(phases.values()):.3g} s per step ({shown}).")
     if missing := [f"{model}, {joined(methods)}" for model, methods in plan.computed.items()]:
-        card, response = plan.gpu, min(USUAL.response, plan.experiment.training.max_response_length)
-        lines.append(
-            f"Computed from the data sheet of {card}, assumed responses of {response} tokens: {'; '.join(missing)}. "
-            "srpo rehearse measures them."
+        assert plan.gpu is not None
+        limit = plan.experiment.training.max_response_length
+        usual, best, worst = (
+            f"responses of {min(each.response, limit)}, at most {min(each.longest, limit)} tokens, "
+            f"and training at {each.training * plan.gpu.flops_share:.0%} of peak"
+            for each in (USUAL, BEST, WORST)
         )
+        lines += [
+            f"Computed from the data sheet of {plan.gpu}: {'; '.join(missing)}. srpo rehearse measures them.",
+            f"Assumed: {usual}. The price's range: {best}, to {worst}. One H100 reached 18 to 30 %.",
+        ]
     if any(run.source == "FLOPs" for run in plan.runs):
         lines.append(
             "Computed: FLOPs at the clock's nominal rates, prompts and responses as long as they may be. A second of a "

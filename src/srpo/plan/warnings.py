@@ -1,7 +1,7 @@
 """What is allowed in an experiment, and is probably not meant; what is not installed here."""
 
 from srpo.analysis.results.contrasts import MIN_QUESTIONS
-from srpo.experiment.config import Experiment, MiniatureModel, WallClock
+from srpo.experiment.config import Experiment, WallClock
 from srpo.ground.imports import is_installed
 from srpo.ground.text import joined
 from srpo.plan.plan import Plan
@@ -9,10 +9,9 @@ from srpo.plan.shortages import shortages
 
 
 def warnings(plan: Plan) -> list[str]:
-    """One line for each thing: toys that cannot learn a benchmark, what does not fit the card, and others."""
+    """One line for each thing: what does not fit the card, and others."""
     return [
         *_of_the_card(plan),
-        *_strange_questions(plan.experiment),
         *_twice(plan.experiment),
         *_tests(plan.experiment),
         *(_not_installed(plan.experiment) if plan.gpu is None else []),  # GPUs are often those of another machine
@@ -30,23 +29,6 @@ def _of_the_card(plan: Plan) -> list[str]:
             f"training.clock.kind = wall: an hour of {plan.gpu.name} is not an hour of the paper's H20; to compare "
             "with its scores take kind: calibrated, as in paper-calibrated"
         )
-    return lines
-
-
-def _strange_questions(experiment: Experiment) -> list[str]:
-    """Toys that were warmed up on the toys' questions, and are asked others."""
-    pairs = dict.fromkeys((run.model, run.benchmark) for run in experiment.runs() if not experiment.is_rehearsal)
-    lines = []
-    for model, name in pairs:
-        toy, benchmark = experiment.models[model], experiment.benchmarks[name]
-        if not isinstance(toy, MiniatureModel) or toy.warm_start.corpus != "families":
-            continue
-        families = toy.warm_start.families
-        if benchmark.kind != "miniature":
-            what = f"{model} knows the toys' questions only and learns nothing on {name}"
-            lines.append(f"{what}; take a model with a warm start on your data (docs/small-scale.md)")
-        elif families and benchmark.family not in families:
-            lines.append(f"{model} knows questions of {joined([*families])} only, and learns little on {name}")
     return lines
 
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 import yaml
 from paths import ROOT
@@ -16,7 +15,7 @@ from srpo import cli
 from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.flops import model_cost
-from srpo.ground.repository import CONFIGS, REFERENCE
+from srpo.ground.repository import CONFIGS
 from srpo.ground.text import duration
 from srpo.plan import gpus, plan
 from srpo.plan import text as plan_text
@@ -91,30 +90,11 @@ def test_the_first_line_names_the_card() -> None:
     assert plan_text.render(plan.make_plan(EMBEDDED)).splitlines()[0] == f"embedded: {EMBEDDED.title}"
 
 
-def price_rows(text: str) -> list[list[str]]:
-    """The cells of the table of prices by the longest response."""
-    table = text.partition("longest response of a batch")[2].partition("\n\n")[0]
-    return [line.split() for line in table.splitlines()[2:]]
-
-
-def broken_runs() -> str:
-    """Of SDCL's runs of the paper's SRPO, by the board's rows."""
-    rows = pd.read_csv(REFERENCE / "reproductions.csv", keep_default_na=False)
-    runs = rows[(rows["source"] == "SDCL") & (rows["paper_method"] == "yes") & (rows["method"] == "srpo")]
-    runs = runs[runs["when"] == "best"].drop_duplicates(["run", "benchmark"])
-    return f"{(runs['collapse'] != '').sum()} of {len(runs)}"
-
-
 def test_the_paper_s_hours_are_those_of_its_card(capsys: pytest.CaptureFixture[str]) -> None:
     warned = "training.clock.kind = wall: an hour of h100 is not an hour of the paper's H20"
     for name, gpu, expected in (("paper", "h100", True), ("paper", "h20", False), ("paper-arms", "h100", False)):
         assert cli.main(["plan", name, "--gpu", gpu]) == 0
         assert (warned in capsys.readouterr().err) == expected, (name, gpu)
-
-
-def test_on_a_wall_clock_a_broken_run_costs_no_more() -> None:
-    assert "breaks" not in plan_text.render(plan.make_plan(PAPER))
-    assert "breaks" not in plan_text.render(plan.make_plan(EMBEDDED))
 
 
 def test_a_rehearsal_says_no_more_than_it_knows() -> None:
@@ -146,23 +126,6 @@ def test_a_card_of_one_s_own_and_one_that_is_too_small(capsys: pytest.CaptureFix
     assert "warning" not in capsys.readouterr().err
     assert cli.main(["plan", "one-gpu-48gb", "--gpu", "a10g"]) == 0
     assert capsys.readouterr().err.startswith("srpo: warning: qwen3-1.7b: an update needs about ")
-
-
-def test_a_toy_with_questions_that_it_does_not_know_is_named() -> None:
-    for name in ("embedded", "smoke", "rehearsal"):
-        assert not warnings(plan.make_plan(load_experiment(CONFIGS / "experiments" / f"{name}.yaml")))
-    block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics", "sdpo/chemistry"], "methods": ["srpo"]}
-    mine = load_experiment(
-        {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [{**block, "seeds": [1]}]}
-    )
-    (line,) = warnings(plan.make_plan(mine))
-    assert line.startswith("miniature-large knows the toys' questions only and learns nothing on chemistry; ")
-    block = {"models": ["miniature-tiny"], "benchmarks": ["miniature/materials", "miniature/physics"]}
-    mine = load_experiment(
-        {"name": "mine", "title": "Mine", "extends": "smoke", "matrix": [block | {"methods": ["srpo"]}]}
-    )
-    (line,) = warnings(plan.make_plan(mine))
-    assert line == "miniature-tiny knows questions of chemistry and materials only, and learns little on physics"
 
 
 def test_too_few_test_questions_and_one_split_under_two_names_are_named(tmp_path) -> None:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from srpo.analysis.results.contrasts import Arm, contrast
 from srpo.analysis.results.estimates import Variance
-from srpo.analysis.results.power import assumed, half_width, power, sample_noise, seeds_needed
+from srpo.analysis.results.power import ASSUMED_RUN_SD, assumed, half_width, power, sample_noise, seeds_needed
 from srpo.ground.layout import RunId
 from srpo.plan.seeds_text import assumed_sentences
 
@@ -95,11 +95,11 @@ def test_each_number_of_seeds_is_said_of_its_methods():
         for (method, benchmark), count in seeds.items()
         for seed in range(count)
     ]
-    variance = assumed(1.5, benchmarks=2, noise_sd=1.0)
-    three, one, condition = assumed_sentences(runs, {name: name.upper() for name in "abcd"}, 1.0, 1.5)
+    variance = assumed(ASSUMED_RUN_SD, benchmarks=2, noise_sd=1.0)
+    three, one, condition = assumed_sentences(runs, {name: name.upper() for name in "abcd"}, 1.0)
     resolved = {count: f"±{half_width(variance, count):.1f}" for count in (2, 3, 4)}
     assert three == f"A and B: 3 seeds would resolve {resolved[3]} points between two methods, 4 seeds {resolved[4]}."
     assert one == f"C and D: one seed resolves nothing, 2 seeds {resolved[2]}."
-    assert condition.startswith("This is for an average over 2 benchmarks, if runs have an SD of 1.5 points (measured)")
+    assert condition.startswith("This is for an average over 2 benchmarks, if runs have an SD of 2.0 points (assumed)")
     assert "measured intervals are wider." in condition
     assert f" need {seeds_needed(variance, 1.8)} seeds " in condition
