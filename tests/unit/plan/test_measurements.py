@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from srpo import cli
 from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.experiment.config import Block, Experiment
@@ -107,16 +106,6 @@ def test_unfinished_runs_do_not_count(tmp_path: Path) -> None:
     assert {method for _, method in measured.phases} == {"grpo", "srpo"}
 
 
-def test_the_verb_reads_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    large = rehearsed("qwen3-8b", [*PAPER.methods])
-    folders = [rehearse(tmp_path / "4b"), rehearse(tmp_path / "8b", large)]
-    assert cli.main(["plan", "paper", "--from", str(folders[0]), "--from", str(folders[1])]) == 0
-    printed = capsys.readouterr().out
-    assert "data sheet" not in printed
-    assert "longest response of a batch " not in printed.partition("What this rests on")[0]
-    assert f"Measured in {folders[0]}, {folders[1]};" in printed
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -129,13 +118,3 @@ def test_other_settings_are_refused(changes: dict, message: str, tmp_path: Path)
     raw["training"] |= changes
     with pytest.raises(SrpoError, match=message):
         read_measurements([rehearse(tmp_path, load_experiment(raw))], PAPER)
-
-
-def test_nothing_to_take_over_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = rehearse(tmp_path / "rehearsal")
-    for summary in folder.rglob("summary.json"):
-        summary.unlink()
-    with pytest.raises(SrpoError, match="no finished run of a model and method of paper"):
-        read_measurements([folder], PAPER)
-    assert cli.main(["plan", "paper", "--from", str(tmp_path)]) == 2
-    assert "no experiment.yaml here; give results/NAME" in capsys.readouterr().err

