@@ -89,22 +89,9 @@ def test_a_changed_byte_is_refused(tmp_path, cache):
         assert part in str(caught.value)
 
 
-def test_a_file_missing_from_the_mirror_is_named(tmp_path, network, cache):
-    with pytest.raises(SrpoError, match=r"toy/test\.json: cannot be read \(No such file"):
-        fetch_source_file(*pinned(), tmp_path / "nowhere", cache)
-    assert network.asked == []
-
-
 def test_the_wrong_number_of_rows_is_refused(tmp_path, cache):
     with pytest.raises(SrpoError, match=r"^datasets/toy/test\.json: 4 rows found, 5 expected$"):
         load_rows(*pinned(rows=5), mirror(tmp_path), cache)
-
-
-@pytest.mark.parametrize("line", [b"{", b'{"prompt": "x"}', b'{"prompt": 1, "answer": "A"}', b"\xff"])
-def test_a_row_that_cannot_be_parsed_is_located(tmp_path, cache, line):
-    content = CONTENT + line
-    with pytest.raises(SrpoError, match=r"^datasets/toy/test\.json:5: "):
-        load_rows(*pinned(content, rows=5), mirror(tmp_path, content), cache)
 
 
 def test_a_download_is_cached(network, cache):

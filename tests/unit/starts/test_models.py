@@ -150,25 +150,6 @@ def test_other_tokenizers_are_transformers_choice(built: Path, tmp_path: Path):
     assert type(open_tokenizer(tmp_path / "other")) is type(AutoTokenizer.from_pretrained(tmp_path / "other"))
 
 
-def test_thinking_changes_nothing(tokenizer):
-    renderings = {
-        tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True, **thinking)
-        for thinking in ({}, {"enable_thinking": False}, {"enable_thinking": True})
-    }
-    assert len(renderings) == 1
-
-
-def test_special_tokens(tokenizer):
-    assert (tokenizer.eos_token, tokenizer.pad_token) == (END, PAD)
-    assert tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=True) == ""
-
-
-@pytest.mark.parametrize("make", [symbol_tokenizer, text_tokenizer])
-def test_a_vocabulary_too_small_for_bytes_is_refused(make):
-    with pytest.raises(SrpoError, match=r"vocab_size = 259: .* take 259"):
-        make(["a"], 259)
-
-
 # ---------------------------------------------------------------- corpus
 
 
@@ -181,13 +162,6 @@ def test_families_examples_mix_plain_and_informed():
     for example in informed:
         assert f"Correct solution:\n\n{example.solution}\n\nCorrectly" in example.messages[-1]["content"]
     assert all("Correct solution" not in e.messages[-1]["content"] for e in examples if e.solution is None)
-
-
-def test_a_corpus_may_be_about_some_families():
-    corpus = FamiliesCorpus(WarmStart(corpus="families", steps=1, families={"materials": None}))
-    assert list(corpus.probes(random.Random(0), 2)) == ["materials"]
-    rng = random.Random(0)
-    assert all(corpus.draw(rng).messages[-1]["content"].startswith("In phase ") for _ in range(20))
 
 
 def test_a_corpus_is_about_its_table_of_facts_with_its_numbers_of_facts():
@@ -227,16 +201,6 @@ def test_splits_examples_answer_in_the_real_format(split: Path):
     rewards = [[compute_reward("answer_match", example.response, letter) for letter in "ABCD"] for example in examples]
     assert all(sum(of_letters) == 1 for of_letters in rewards)
     assert not any("Call a tool." in example.messages[-1]["content"] for example in examples)
-
-
-def test_a_split_without_a_known_format_has_no_warm_start(tmp_path: Path):
-    settings = WarmStart(corpus="splits", steps=1)
-    with pytest.raises(SrpoError, match="splits: no splits: neither multiple-choice questions nor a task"):
-        open_corpus(settings, {})
-    question = Question(0, [{"role": "user", "content": "Call."}], "[]", "tool_use", "sdpo/tooluse")
-    write_split(tmp_path / "train.parquet", [question], "train")
-    with pytest.raises(SrpoError, match="splits: tooluse: neither multiple-choice questions nor a task"):
-        open_corpus(settings, {"tooluse": tmp_path / "train.parquet"})
 
 
 @pytest.mark.parametrize("task", WORKINGS)
@@ -393,9 +357,6 @@ def test_a_local_checkpoint_gets_the_same_layout(built: Path, tmp_path: Path):
     assert (tmp_path / "model" / "model.safetensors").is_symlink()
     assert not (tmp_path / "model" / "config.json").is_symlink()
     AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-
-
-SHARDS = json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}})
 
 
 HUB = HubModel(kind="hub", name="qwen", title="Qwen", repository="Qwen/Qwen3-4B", revision="0" * 40)

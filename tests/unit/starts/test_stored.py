@@ -100,9 +100,3 @@ def test_a_stored_base_model_is_as_pinned_and_can_use_a_solution(seed):
     accuracy = metadata["warm_start"]["accuracy"].values()
     assert min(kind["with_solution"] - kind["plain"] for kind in accuracy) > 0.25
     assert sum(kind["with_solution"] for kind in accuracy) / len(accuracy) > 0.6
-
-
-def test_only_a_miniature_of_the_families_can_be_stored():
-    rehearsal = load_experiment(CONFIGS / "experiments" / "rehearsal.yaml").models["rehearsal"]
-    with pytest.raises(SrpoError, match=r"model rehearsal: only a miniature with warm_start\.corpus = families"):
-        store_model(rehearsal, MADE)
