@@ -257,11 +257,6 @@ def test_length_limit_cuts_the_same_sample(engine, prompts):
     assert short == [[response[:4] for response in group] for group in long]
 
 
-def test_nothing_to_sample(engine):
-    assert engine.generate([], PARAMS, []) == []
-    assert engine.generate([[3], [4]], PARAMS, [[], []]) == [[], []]
-
-
 # ---------------------------------------------------------------- drawing
 
 
@@ -406,12 +401,7 @@ def test_weights_of_other_types_and_without_tied_head(model, prompts):
     ("change", "message"),
     [
         (lambda w: w.pop("model.norm.weight"), r"1 missing, for example model\.norm\.weight"),
-        (lambda w: w.pop("lm_head.weight"), r"1 missing, for example lm_head\.weight"),
         (lambda w: w.update(extra=torch.ones(1)), "1 unexpected, for example extra"),
-        (
-            lambda w: w.update({"model.layers.1.self_attn.q_norm.weight": torch.ones(4)}),
-            r"model\.layers\.1\.self_attn\.q_norm\.weight has shape \[4\], not \[8\]",
-        ),
         (
             lambda w: w.update({"model.layers.0.self_attn.q_proj.weight": torch.ones(16, 64)}),
             r"q_proj\.weight has shape \[16, 64\], not \[32, 32\]",
@@ -449,23 +439,9 @@ def test_from_pretrained(tmp_path, prompts, family, tied):
     assert EmbeddedEngine.from_pretrained(tmp_path).generate(prompts, PARAMS, SEEDS) == expected
 
 
-def test_weights_of_one_family_are_refused_by_the_other(model):
-    llama = make_model(family="llama")
-    with pytest.raises(SrpoError, match=r"6 unexpected, for example model\.layers\.0\.self_attn\.k_norm"):
-        make_engine(llama).update_weights(model.state_dict().items())
-    with pytest.raises(SrpoError, match=r"6 missing, for example model\.layers\.0\.self_attn\.k_norm"):
-        make_engine(model).update_weights(llama.state_dict().items())
-
-
 def test_from_pretrained_errors(tmp_path, model):
-    with pytest.raises(SrpoError, match=r"config\.json: cannot be read"):
-        EmbeddedEngine.from_pretrained(tmp_path)
-    config = model.config.to_dict()
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SrpoError, match=r"model weights: .* missing"):
-        EmbeddedEngine.from_pretrained(tmp_path)
     (tmp_path / "model.safetensors").touch()
-    (tmp_path / "config.json").write_text(json.dumps(config | {"eos_token_id": [1, 2]}))
+    (tmp_path / "config.json").write_text(json.dumps(model.config.to_dict() | {"eos_token_id": [1, 2]}))
     with pytest.raises(SrpoError, match=r"eos_token_id = \[1, 2\]"):
         EmbeddedEngine.from_pretrained(tmp_path)
 
@@ -482,9 +458,6 @@ def test_from_pretrained_errors(tmp_path, model):
         ({"use_sliding_window": True}, "use_sliding_window = True"),
         ({"attention_bias": True}, "attention_bias = True"),
         ({"mlp_bias": True}, "mlp_bias = True"),
-        ({"rope_parameters": None}, "rope_theta = None: Input should be a valid number"),
-        ({"head_dim": None}, "head_dim"),
-        ({"vocab_size": None}, "vocab_size"),
     ],
 )
 def test_unsupported_configurations(model, changes, message):
@@ -506,8 +479,3 @@ def test_diverged_weights_are_named(model):
     for top_p in (1.0, 0.9):
         with pytest.raises(SrpoError, match="training has diverged"):
             engine.generate([[3, 4]], SamplingParams(1.0, 4, top_p), [[1, 2]])
-
-
-def test_weights_must_come_first(model):
-    with pytest.raises(RuntimeError, match="update_weights"):
-        EmbeddedEngine(model.config, EOS, PAD).generate([[3]], PARAMS, [[1]])
