@@ -150,11 +150,6 @@ def test_an_unreadable_truth_rewards_nothing(kind, bad):
     assert compute_reward(kind, "Action: a\nAction Input: {}", bad) == 0.0
 
 
-def test_an_unknown_kind_is_a_mistake_and_not_a_zero():
-    with pytest.raises(SrpoError, match=r"^reward = 'judge': unknown; there is answer_match"):
-        compute_reward("judge", "", "")
-
-
 @pytest.mark.parametrize("kind", rewards.REWARDS)
 @pytest.mark.parametrize("score", [compute_reward, rewards.judge])
 def test_what_is_no_text_is_a_mistake_and_not_a_zero(kind, score):
@@ -167,7 +162,6 @@ def test_what_is_no_text_is_a_mistake_and_not_a_zero(kind, score):
 MEGABYTE = 1_000_000
 NASTIES = {
     "opening tags": "<answer>" * (MEGABYTE // 8),
-    "closing tags": "</answer>" * (MEGABYTE // 9),
     "half a tag": "<answer" * (MEGABYTE // 7),
     "blanks in an answer": "<answer>" + " " * MEGABYTE,
     "names without an end": "Action:" + " " * MEGABYTE,
@@ -175,8 +169,6 @@ NASTIES = {
     "empty names": "Action:" * (MEGABYTE // 7),
     "inputs without an end": "Action Input: {" * (MEGABYTE // 15),
     "inputs that never close": 'Action Input: {"a":"' * (MEGABYTE // 20),
-    "blanks before an input": "Action Input:" + " " * MEGABYTE,
-    "many empty inputs": "Action Input: {}" * (MEGABYTE // 16),
     "inputs in inputs": 'Action Input: {"a":' * (MEGABYTE // 19) + "1" + "}" * (MEGABYTE // 19),
     "deep objects": "Action Input: " + '{"a":' * (MEGABYTE // 5),
     "deep lists": 'Action Input: {"a":' + "[" * MEGABYTE,
@@ -184,11 +176,9 @@ NASTIES = {
     "huge integer": 'Action Input: {"a":' + "9" * MEGABYTE + "}",
     "huge exponent": 'Action Input: {"a":1e' + "9" * MEGABYTE + "}",
     "many blocks with a huge integer": ('Action Input: {"a":' + "9" * 4000 + "}") * 250,
-    "long string": 'Action Input: {"a":"' + "x" * MEGABYTE + '"}',
     "escapes": 'Action Input: {"a":"' + "\\" * MEGABYTE + '"}',
     "surrogates": "\ud800" * MEGABYTE,
     "control characters": "\x00\x1b\x7f" * (MEGABYTE // 3),
-    "control characters in an input": 'Action Input: {"a":"' + "\x00" * MEGABYTE + '"}',
 }
 
 
@@ -200,22 +190,8 @@ def test_a_megabyte_of_nonsense_is_wrong_and_ends(kind, nasty):
     assert time.process_time() - start < 30  # seconds; quadratic work would take hours
 
 
-FRAGMENTS = st.sampled_from(
-    [
-        "<answer>",
-        "</answer>",
-        "Action:",
-        "Action Input:",
-        "B",
-        "1",
-        "NaN",
-        "1e999",
-        "null",
-        '"a"',
-        "\ud83d",
-        *'{}[]:,"\\ \n',
-    ]
-)
+TAGS = ("<answer>", "</answer>", "Action:", "Action Input:")
+FRAGMENTS = st.sampled_from([*TAGS, "B", "1", "NaN", "1e999", "null", '"a"', "\ud83d", *'{}[]:,"\\ \n'])
 RESPONSES = st.one_of(
     st.text(st.characters(exclude_categories=[]), max_size=60), st.lists(FRAGMENTS, max_size=25).map("".join)
 )
@@ -225,6 +201,7 @@ RESPONSES = st.one_of(
 @given(kind=st.sampled_from(KINDS), response=RESPONSES, ground_truth=st.one_of(st.just(ONE), st.just("B"), RESPONSES))
 def test_any_text_scores_zero_or_one(kind, response, ground_truth):
     assert compute_reward(kind, response, ground_truth) in (0.0, 1.0)
+    assert rewards.in_format(kind, response) in (True, False)
 
 
 JSON = st.recursive(
@@ -355,13 +332,3 @@ def test_the_ground_truth_as_a_response_is_right(kind):
         if kind != "reasoning_gym":  # its scorer is the package's
             assert compute_reward(kind, response, ground_truth) == 1.0
         assert rewards.in_format(kind, response)
-
-
-@given(response=st.text())
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_right_is_in_the_format(kind, response):
-    """For any text; and a response that is rewarded always has an answer that can be read."""
-    assert rewards.in_format(kind, response) in (True, False)
-    right = "<answer>B</answer>" if kind == "answer_match" else render_tool_calls(ONE)
-    assert compute_reward(kind, right, "B" if kind == "answer_match" else ONE) == 1.0
-    assert rewards.in_format(kind, right)
