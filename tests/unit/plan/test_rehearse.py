@@ -40,6 +40,7 @@ def test_any_experiment_has_one_with_every_method_and_model(name: str) -> None:
 
 def test_the_check_is_the_first_method_at_a_rate_that_shows() -> None:
     whole = load_experiment(CONFIGS / "experiments" / "paper-arms.yaml")
+    assert (rehearsal(whole).is_rehearsal, whole.is_rehearsal) == (True, False)
     check = rehearsal(whole).methods[CHECK]
     assert check.learning_rate == 1e-4 == 20 * whole.methods["srpo"].learning_rate
     same = {"name", "title", "learning_rate"}
