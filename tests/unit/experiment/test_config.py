@@ -212,7 +212,7 @@ def test_a_model_extends_another(own: Path) -> None:
 
 
 def test_two_methods_have_two_titles(own: Path) -> None:
-    shutil.copy(own / "methods" / "grpo.yaml", own / "methods" / "mine.yaml")
+    shutil.copy(method_files()["grpo"], own / "methods" / "mine.yaml")
     with refused("methods.mine.title = 'GRPO'", "grpo has it, too"):
         load_experiment(tiny_experiment(matrix=[PHYSICS | {"methods": ["grpo", "mine"]}]), own)
 
