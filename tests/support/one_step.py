@@ -364,12 +364,12 @@ def _ordered(log_probs: Tensor, order: Tensor) -> Tensor:
 
 
 def relative_differences(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Norm of the difference over the norm of what is expected: the largest of each kind of number.
+    """Norm of the difference over the norm of what is expected, of each number by its name.
 
     A gradient is measured against all gradients of its update, a loss against the size of the terms that it sums; ids
     count as far off unless they are the same.
     """
-    assert found.keys() == expected.keys()
+    assert found.keys() == expected.keys(), sorted(found.keys() ^ expected.keys())
     result: dict[str, float] = {}
     for name, tensor in expected.items():
         kind, other = name.split("/")[0], found[name]
@@ -384,8 +384,7 @@ def relative_differences(found: dict[str, Tensor], expected: dict[str, Tensor]) 
             # terms of size 0.1 to 1 that mostly cancel: a rounding error is one of the terms, not of what is left
             scale = scale.clamp(min=0.1)
         if kind == "top_k_ids":
-            difference = 0.0 if torch.equal(other, tensor) else 1.0
+            result[name] = 0.0 if torch.equal(other, tensor) else 1.0
         else:
-            difference = ((other.double() - tensor.double()).norm() / scale.clamp(min=1e-12)).item()
-        result[kind] = max(result.get(kind, 0.0), difference)
+            result[name] = ((other.double() - tensor.double()).norm() / scale.clamp(min=1e-12)).item()
     return result

@@ -32,7 +32,7 @@ TEACHER_SHARE = {"grpo": 0.0, "srpo": 0.5, "sdpo": 1.0}
 
 FAST_SHARE, USUAL_SHARE, SLOW_SHARE = 0.30, 0.22, 0.18
 """Shares of an H100's FLOP/s that all passes but generation reached, recomputation counted: 8 layers of Qwen3-8B, 8 of
-Qwen3-4B, and Qwen3-1.7B, on one card with shared prompts (``published/gpu-srpo/updates.csv``)."""
+Qwen3-4B, and Qwen3-1.7B, on one card with shared prompts (``bench/h100/updates.csv``)."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import math
 import re
 from statistics import fmean
 
+import pandas as pd
 import pytest
 from paths import ROOT
 
@@ -14,6 +15,8 @@ from srpo.plan.gpus import GPUS, Assumed, card_seconds, find_gpu
 
 SMALL = [("one-gpu", "a10g"), ("one-gpu", "rtx4090"), ("one-gpu-48gb", "l40s"), ("one-gpu-48gb", "a100")]
 SMALL += [("one-node-small", card) for card in ("l40s", "a100", "h100")]
+
+H100 = pd.read_csv(ROOT / "bench" / "h100" / "updates.csv")
 
 PAPER_SECONDS = {"grpo": 91.5, "sdpo": 83.7, "srpo": 75.8}
 """Figure 4b: Qwen3-8B on 8 H20, mean seconds a step up to 10 hours."""
@@ -63,6 +66,14 @@ def test_shorter_responses_and_slower_training() -> None:
     shape = memory.shape_of(experiment.models["qwen3-4b"])
     slow = card_seconds(GPUS["h100"], shape, *settings, Assumed(training=0.35))
     assert slow == (base[0], pytest.approx(6 + (base[1] - 6) / 0.35))
+
+
+def test_shares_and_memory_are_those_of_the_h100() -> None:
+    shared = H100[H100["rows"] == "shared prompts"]["share_of_peak"]
+    assert sorted(shared.round(2)) == [gpus.SLOW_SHARE, gpus.USUAL_SHARE, gpus.FAST_SHARE]
+    too_much = H100["planned_gb"] / H100["peak_gb"] - 1  # what the plan's text says
+    assert too_much.min() == pytest.approx(0.15, abs=0.01)
+    assert too_much.max() == pytest.approx(0.30, abs=0.01)
 
 
 def test_a_card_of_your_own() -> None:
