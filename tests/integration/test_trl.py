@@ -84,7 +84,6 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
         {"auto_find_batch_size": True},
         {"top_p": 0.9},
         {"generation_kwargs": {"top_p": 0.9}},
-        {"entropy_beta": 0.5},
         {"teacher_model_kind": "live"},
         {"gradient_accumulation_steps": 2, "steps_per_generation": 3},
     ],
