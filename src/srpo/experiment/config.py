@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from srpo.algorithm.method import Method
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
@@ -631,18 +631,6 @@ class RunSpec(Config):
     def identity(self) -> dict[str, Any]:
         """What determines the result, by dotted key (:func:`identity_of`)."""
         return identity_of(self.model_dump(mode="json"))
-
-
-def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A dumped :class:`RunSpec` with the keys that its commit did not have yet, at their defaults.
-
-    A run did then what the default does now: a change of results raises srpo's version. A specification that cannot be
-    read any more stays as it is.
-    """
-    try:
-        return RunSpec.model_validate(spec).model_dump(mode="json")
-    except ValidationError:
-        return dict(spec)
 
 
 class Experiment(Config):

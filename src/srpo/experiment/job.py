@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 import srpo
 from srpo.algorithm.method import Method
 from srpo.experiment.config import Benchmark, Execution, Experiment, Model, RunSpec, Sampling, Training
@@ -21,6 +23,14 @@ from srpo.ground.layout import RunId
 from srpo.ground.mistakes import validated
 from srpo.ground.schema import Config
 from srpo.questions.rewards import REWARDS
+
+READS: Mapping[str, tuple[str, ...]] = {
+    "train": (*RunSpec.model_fields,),
+    "evaluate": (*RunSpec.model_fields, "evaluation"),
+    "evaluate_base": ("model", "benchmark", "training", "execution", "evaluation"),
+    "gap": ("model", "benchmark", "training", "execution"),
+}
+"""The sections that determine what a command makes."""
 
 _ABSENT: Any = None
 
@@ -46,9 +56,12 @@ class Job(Config):
 
     def text(self, section: str) -> str:
         """A section as JSON. A title changes no result, so the name stands for it."""
-        keys = {"experiment", "scale"} if section == "experiment" else {section}
-        found = self.model_dump(mode="json", include=keys)
-        return json.dumps({key: _untitled(value) for key, value in found.items()})
+        return json.dumps(self.settings(("experiment", "scale") if section == "experiment" else (section,)))
+
+    def settings(self, sections: Iterable[str]) -> dict[str, Any]:
+        """Some sections, without titles."""
+        found = self.model_dump(mode="json", include={*sections})
+        return {key: _untitled(value) for key, value in found.items()}
 
     @property
     def spec(self) -> RunSpec:
@@ -95,6 +108,18 @@ def read_job(sections: Iterable[str], names: Mapping[str, str]) -> Job:
     if "method" in names:
         merged["id"] = names
     return validated(Job, merged, "settings")
+
+
+def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Dumped sections with the keys that their commit did not have yet, at their defaults.
+
+    A run did then what the default does now: a change of results raises srpo's version. Sections that cannot be read
+    any more stay as they are.
+    """
+    try:
+        return Job.model_validate(spec).model_dump(mode="json", include={*spec})
+    except ValidationError:
+        return dict(spec)
 
 
 def _hashes(modules: Iterable[str]) -> dict[str, str]:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from srpo.experiment.config import Execution, Training
-from srpo.experiment.job import Job
-from srpo.ground.files import read_json, write_events, write_json
+from srpo.experiment.job import READS, Job
+from srpo.ground.files import read_json, read_mapping, write_events, write_json
 from srpo.ground.layout import Layout, RunFiles
 from srpo.questions.splits import read_split
 from srpo.rollout.interface import RolloutEngine
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.training.lengths import check_lengths
-from srpo.training.provenance import check_trained, checked_hash
+from srpo.training.provenance import check_origin, made_from
 
 SAVED_QUESTIONS = 8
 """Number of questions whose samples are written to ``samples.jsonl``."""
@@ -63,24 +63,30 @@ def evaluate_checkpoints(job: Job, layout: Layout) -> None:
         SrpoError: if the run was trained with other settings, data or weights than the job has.
     """
     files = layout.run_files(job.id)
-    check_trained(job, layout)
+    origin = made_from(job, layout, "evaluate")
+    check_origin(files.folder, read_mapping(files.origin), origin | {"spec": job.settings(READS["train"])})
     checkpoints = {
         budget: found and Checkpoint(files.selected(found["step"]), found["step"])
         for budget, found in read_json(files.summary)["budgets"].items()
     }
-    _evaluate(job, job.id.model_dump(), checkpoints, layout, files)
+    _evaluate(job, job.id.model_dump(), checkpoints, layout, files, origin)
 
 
 def evaluate_base(job: Job, benchmark: str, layout: Layout) -> None:
     """Write ``evaluation.json`` and ``samples.jsonl`` of an untrained model."""
     run = {"model": job.model.name, "benchmark": benchmark, "method": "base", "seed": 0}
-    checked_hash(layout.model(job.model.name))
+    origin = made_from(job, layout, "evaluate_base")
     checkpoints = {"base": Checkpoint(layout.model(job.model.name), step=0)}
-    _evaluate(job, run, checkpoints, layout, layout.base_files(job.model.name, benchmark))
+    _evaluate(job, run, checkpoints, layout, layout.base_files(job.model.name, benchmark), origin)
 
 
 def _evaluate(
-    job: Job, run: dict[str, Any], checkpoints: Mapping[str, Checkpoint | None], layout: Layout, files: RunFiles
+    job: Job,
+    run: dict[str, Any],
+    checkpoints: Mapping[str, Checkpoint | None],
+    layout: Layout,
+    files: RunFiles,
+    origin: dict[str, Any],
 ) -> None:
     from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
 
@@ -111,6 +117,7 @@ def _evaluate(
         "questions": len(questions),
         "budgets": budgets,
         "wall_seconds": time.perf_counter() - start,
+        "from": origin,
     }
     write_json(files.evaluation, evaluation)
 

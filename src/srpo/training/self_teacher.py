@@ -17,7 +17,6 @@ from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.training.evaluate_run import serving
 from srpo.training.lengths import check_lengths
-from srpo.training.provenance import checked_hash
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
 
     model, training = job.model.name, job.training
-    checked_hash(layout.model(model))
     tokenizer = open_tokenizer(layout.model(model))
     known = check_lengths(tokenizer, read_split(layout.split(job.benchmark.data_set, "train")), "train", training).used
     asked = random.Random(derive_seed("gap questions")).sample(known, min(questions, len(known)))
