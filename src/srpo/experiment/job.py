@@ -75,16 +75,22 @@ def _untitled(value: Any) -> Any:
 
 def job_of(experiment: Experiment, names: Mapping[str, str]) -> Job:
     """The sections for the names in a result's path (:data:`srpo.ground.layout.PLACES`)."""
+
+    def named(key: str, known: Mapping[str, Any]) -> Any:
+        if names[key] not in known:
+            raise SrpoError(f"{key} {names[key]}: experiment {experiment.name} has {', '.join(known)}")
+        return known[names[key]]
+
     found: dict[str, Any] = {"experiment": experiment.name, "scale": experiment.scale, "version": srpo.__version__}
     if "method" in names:
         spec = experiment.run(RunId.model_validate(names))
         found |= {"id": spec.id, "model": spec.model, "benchmark": spec.benchmark, "method": spec.method}
     elif "model" in names:
-        found["model"] = experiment.every_base_model()[names["model"]]
+        found["model"] = named("model", experiment.every_base_model())
         if "benchmark" in names:
-            found["benchmark"] = experiment.benchmarks[names["benchmark"]].for_model(found["model"])
+            found["benchmark"] = named("benchmark", experiment.benchmarks).for_model(found["model"])
     if "data_set" in names:
-        found["benchmark"] = experiment.data_sets()[names["data_set"]]
+        found["benchmark"] = named("data_set", experiment.data_sets())
     own = [found["benchmark"].reward] if "benchmark" in found else []
     own += [found["method"].module] if "method" in found else []
     return Job.model_construct(
