@@ -70,6 +70,15 @@ def model_files(base):
     return [f"<exp>/models/{base}/base.json", *weights]
 
 
+def warm_start_data(wildcards):
+    """The train splits that a base model's warm start reads."""
+    warm_start = getattr(BASE_MODELS[wildcards.model], "warm_start", None)
+    if warm_start is None or warm_start.corpus == "families":
+        return []
+    data_sets = [EXPERIMENT.data_set(benchmark, base).data_set for base, benchmark in BASES if base == wildcards.model]
+    return [path for data_set in data_sets for path in splits(data_set) if path.endswith("train.parquet")]
+
+
 def evaluations(name):
     """A file of each evaluation, of runs and of untrained models."""
     runs = [f"<exp>/runs/{run.path}/{name}" for run in RUNS]

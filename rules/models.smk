@@ -4,15 +4,6 @@ BUILT = "|".join(name for name, model in BASE_MODELS.items() if not model.is_lin
 LINKED = "|".join(name for name, model in BASE_MODELS.items() if model.is_linked) or "none"
 
 
-def warm_start_data(wildcards):
-    """The train splits that a base model's warm start reads."""
-    warm_start = getattr(BASE_MODELS[wildcards.model], "warm_start", None)
-    if warm_start is None or warm_start.corpus == "families":
-        return []
-    data_sets = [EXPERIMENT.data_set(benchmark, base).data_set for base, benchmark in BASES if base == wildcards.model]
-    return [path for data_set in data_sets for path in splits(data_set) if path.endswith("/train.parquet")]
-
-
 rule base_model:
     input:
         warm_start_data,

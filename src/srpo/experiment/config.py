@@ -804,6 +804,6 @@ class Experiment(Config):
         )
 
 
-def short_name(benchmark: str) -> str:
-    """``miniature/physics`` -> ``physics``, ``data/sums.yaml`` -> ``sums``: only the file's name is a benchmark's."""
-    return benchmark.rsplit("/", 1)[-1].removesuffix(".yaml")
+def short_name(name: str) -> str:
+    """``miniature/physics`` -> ``physics``, ``data/sums.yaml`` -> ``sums``: only the file's name counts."""
+    return name.rsplit("/", 1)[-1].removesuffix(".yaml")
