@@ -246,7 +246,7 @@ def make_model(
     file: Made,
     settings: Settings = None,
     data: Annotated[list[Path] | None, Option(metavar="FILE", help="a train split that the warm start reads")] = None,
-    store: Annotated[bool, Option("--store", help="build a miniature and store it in configs/models/stored")] = False,
+    store: Annotated[bool, Option("--store", help="build a toy and store it in configs/models/stored")] = False,
 ) -> None:
     """Build or fetch a base model: results/NAME/models/MODEL/base.json, with the model beside it."""
     _, _, job = _job(file, settings, "model")

@@ -766,7 +766,7 @@ class Experiment(Config):
 
     @property
     def is_toy(self) -> bool:
-        """Whether every model is a miniature: a toy, trained from scratch on invented questions."""
+        """Whether every model is a toy: trained from scratch on invented questions."""
         return all(model.kind == "miniature" for model in self.models.values())
 
     def budget_title(self, name: str) -> str:
