@@ -19,7 +19,7 @@ from srpo.analysis.results.titles import MISSING, benchmark_title, method_title,
 from srpo.analysis.results.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
 from srpo.analysis.tables.grid import interval, number
 from srpo.analysis.tables.registry import MEASURED, build_tables
-from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
+from srpo.experiment.config import BUDGET_IS
 from srpo.ground.files import write_text
 from srpo.ground.repository import REFERENCE, REPORTS
 from srpo.ground.text import minus, plural, printable
@@ -167,7 +167,7 @@ _OVER = {
 
 
 def remarks(results: Results) -> list[str]:
-    """What a reader should know of these runs: other questions or settings, early ends, one run under two seeds."""
+    """What a reader should know of these runs: other questions, early ends, one run under two seeds."""
     found = [
         f"Runs on {benchmark_title(results, name)} are not compared: {what}."
         for name, what in Scores.of(results).incomparable.items()
@@ -181,9 +181,6 @@ def remarks(results: Results) -> list[str]:
         if run["stopped_by"] in ("alarm", "max_steps"):
             name = run_title(results, *(run[key] for key in RUN_KEY))
             found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
-    for id, spec in results.specs.items():
-        if differs := changed(filled_in(spec), results.experiment.run(id).model_dump(mode="json")):
-            found.append(f"{run_title(results, *id.model_dump().values())} has other settings: {listed(differs)}.")
     for (model, benchmark), lengths in results.lengths.items():
         for split, of in (lengths.get("splits") or {}).items():
             if left := len(of["left_out"]):
