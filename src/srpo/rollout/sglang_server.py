@@ -1,8 +1,8 @@
 """Offline evaluation: a rollout engine that starts an SGLang server and queries it over HTTP.
 
 The server runs in separate processes: a crash stays there, and its end frees all GPU memory. If the server fails, the
-evaluation ends with one line, and Snakemake starts it again (``retries``). Every sample is one request with its own
-seed, so a repeated request gives the same sample.
+evaluation ends with one line. Every sample is one request with its own seed, so a repeated request gives the same
+sample.
 Written for SGLang 0.5.12. `tests/real_sglang` tests it with SGLang itself on a CPU; `tests/support/sglang_double.py`
 is a fast test double of the server that can simulate every fault.
 """
