@@ -41,10 +41,10 @@ def layout(tmp_path_factory):
     (folder / "experiment.yaml").write_text(yaml.safe_dump(EXPERIMENT))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SRPO_MEMORY_SAVER", str(folder / "memory_saver.txt"))
+        patch.setenv("SRPO_SLOW_SCHEDULER", "1")
         patch.setenv("SRPO_VISIBLE_CPUS", "0")
-        patch.setenv("MLFLOW_TRACKING_URI", "")
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        result = snakemake(folder, "--cores", 2, "--configfile", "experiment.yaml")
+        result = snakemake(folder, "--cores", 2, "--configfile", folder / "experiment.yaml")
     assert result.returncode == 0, result.stderr
     return Layout(folder / "results" / "smoke-sglang")
 
@@ -67,7 +67,9 @@ def test_servers_have_the_trainers_weights_at_every_step(layout, experiment):
     assert sum(len(set(group)) for group in groups) > sum(map(len, groups)) / 2  # every sample has its own seed
 
 
-def test_servers_sleep_while_the_trainer_works(layout):
+def test_servers_sleep_while_the_trainer_works(layout, experiment):
+    """None before it has done its last batch, which would end it."""
+    assert "servers failed" not in layout.run_log(experiment.runs()[0], "train").read_text()
     calls = (layout.folder.parents[1] / "memory_saver.txt").read_text().splitlines()
     for tag in ("kv_cache", "weights"):
         of_tag = [call.split()[0] for call in calls if call.endswith(tag)]
@@ -79,20 +81,14 @@ def test_evaluation_has_the_scores_of_the_weights(layout, experiment):
     """As the embedded engine samples them, within four standard errors: of the base model and of the run."""
     (base, benchmark), run = experiment.base_evaluations()[0], experiment.runs()[0]
     tokenizer = open_tokenizer(layout.model(base))
-    questions, training = read_split(layout.split(benchmark, "test")), experiment.training
+    questions = read_split(layout.split(benchmark, "test"))
+    sampling = experiment.evaluation.model_copy(update={"rollouts": 64})
+    limits = experiment.training.max_prompt_length, experiment.training.max_response_length
     for files in (layout.base_files(base, benchmark), layout.run_files(run)):
         evaluation = read_json(files.evaluation)
         (found,) = evaluation["budgets"].values()
-        weights = files.selected(found["step"]) if found["step"] else layout.model(base)
-        expected = evaluate_questions(
-            EmbeddedEngine.from_pretrained(weights, "float32"),
-            tokenizer,
-            questions,
-            experiment.evaluation.model_copy(update={"rollouts": 64}),
-            training.max_prompt_length,
-            training.max_response_length,
-            seed_key=("test",),
-        )
+        engine = EmbeddedEngine.from_pretrained(files.selected(found["step"]) if found["step"] else layout.model(base))
+        expected = evaluate_questions(engine, tokenizer, questions, sampling, *limits, seed_key=("test",))
         chances = [(64 * score + 1) / 66 for score in expected.question_scores]
         variance = sum(p * (1 - p) for p in chances) / evaluation["k"] / len(questions) ** 2
         assert abs(found["avg_at_k"] - expected.avg_at_k) < 4 * math.sqrt(variance)

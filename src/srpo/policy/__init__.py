@@ -10,6 +10,9 @@ import torch
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "srpo.policy.platform")
 os.environ.setdefault("VERL_PLATFORM", "nvidia" if torch.cuda.is_available() else "cpu")
 
+# SLURM names a job's GPUs for every vendor (gres.conf without AutoDetect), and verl refuses two names.
+os.environ.pop("ROCR_VISIBLE_DEVICES", None)
+
 os.environ.setdefault("VERL_LOGGING_LEVEL", "WARN")
 
 # At import verl warns about engines that are not installed.

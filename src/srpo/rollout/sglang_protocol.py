@@ -102,11 +102,8 @@ def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def stop_token_ids(checkpoint: Path) -> frozenset[int]:
     """The token ids that end a response in SGLang, from ``config.json`` and ``generation_config.json``."""
     stops: set[int] = set()
-    for name in ("config.json", "generation_config.json"):
-        path = checkpoint / name
-        if name == "generation_config.json" and not path.exists():
-            continue
-        found = read_json(path).get("eos_token_id")
+    for path in (checkpoint / "config.json", checkpoint / "generation_config.json"):
+        found = read_json(path).get("eos_token_id") if path.exists() else None
         stops.update([found] if isinstance(found, int) else found or [])
     if not stops:
         raise SrpoError(f"{checkpoint / 'config.json'}: no eos_token_id; a response could not end")
