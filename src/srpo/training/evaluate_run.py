@@ -14,6 +14,7 @@ from srpo.ground.files import read_json, write_events, write_json
 from srpo.ground.layout import Layout, RunFiles
 from srpo.questions.splits import read_split
 from srpo.rollout.interface import RolloutEngine
+from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.training.lengths import check_lengths
 from srpo.training.provenance import check_trained, checked_hash
@@ -82,8 +83,6 @@ def evaluate_base(job: Job, benchmark: str, layout: Layout) -> None:
 def _evaluate(
     job: Job, run: dict[str, Any], checkpoints: Mapping[str, Checkpoint | None], layout: Layout, files: RunFiles
 ) -> None:
-    from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
-
     start, limits = time.perf_counter(), job.training
     tokenizer = open_tokenizer(layout.model(job.model.name))
     split = layout.split(job.benchmark.data_set, "test")

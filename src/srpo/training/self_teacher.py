@@ -15,6 +15,7 @@ from srpo.questions.response_parts import shown_answer, with_masked_answer
 from srpo.questions.rewards import compute_reward
 from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import RolloutEngine, SamplingParams
+from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.evaluate_run import serving
 from srpo.training.lengths import check_lengths
 from srpo.training.provenance import checked_hash
@@ -49,8 +50,6 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     Args:
         questions: how many, drawn at random with a fixed seed; all if there are fewer.
     """
-    from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
-
     model, training = job.model.name, job.training
     checked_hash(layout.model(model))
     tokenizer = open_tokenizer(layout.model(model))
