@@ -59,8 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _line(error: Exception) -> str:
     """What is wrong, in one line."""
-    said = error.format_message() if isinstance(error, typer.TyperException) else str(error)
-    return " ".join(said.split()) if isinstance(error, typer.TyperException) else said
+    return " ".join(error.format_message().split()) if isinstance(error, typer.TyperException) else str(error)
 
 
 class _Verbs(TyperGroup):
@@ -232,8 +231,9 @@ def lengths(file: Made, settings: Settings = None) -> None:
     """Measure prompts with a model's tokenizer. A prompt that is too long is an error."""
     layout, names, job = _job(file, settings, "lengths")
 
+    with gc_paused():
+        from srpo.starts.open_tokenizer import open_tokenizer
     from srpo.ground.files import write_json
-    from srpo.starts.open_tokenizer import open_tokenizer
     from srpo.training.lengths import check_lengths, describe_lengths
 
     tokenizer, written = open_tokenizer(layout.model(names["model"])), _splits(layout, names["data_set"])
@@ -468,16 +468,9 @@ def _experiment_folder(folder: Path) -> Path:
 
         return unpacked(folder)
     if not Layout(folder).experiment.is_file():
-        raise _no_experiment(folder, "; give results/NAME")
+        missing = f"no {Layout(folder).experiment.name} here" if folder.exists() else "does not exist"
+        raise SrpoError(f"{folder}: {missing}; give results/NAME")
     return folder
-
-
-def _no_experiment(folder: Path, otherwise: str) -> SrpoError:
-    """The error for a folder without results."""
-    from srpo.ground.layout import Layout
-
-    missing = f"no {Layout(folder).experiment.name} here" if folder.exists() else "does not exist"
-    return SrpoError(f"{folder}: {missing}{otherwise}")
 
 
 def _experiments(results: Path) -> list[Path]:
@@ -492,23 +485,16 @@ def _experiments(results: Path) -> list[Path]:
 def _resolved(experiment: config.Experiment, output: Path | None) -> None:
     """Print the resolved experiment, or write it where nothing is, or an older form of it."""
     from srpo.experiment.compose import check_same, resolved_text, write_resolved
+    from srpo.ground.layout import check_writable
 
     text = resolved_text(experiment)
     if output is None:
         print(text, end="")
         return
-    _check_output(output)
+    check_writable(output.parent)
     if output.exists() and not (isinstance(there := check_same(output, experiment), dict) and "methods" in there):
         raise SrpoError(f"{output} is there, and no resolved experiment; choose another file")
     write_resolved(text, output)
-
-
-def _check_output(file: Path, option: str = "--output") -> None:
-    from srpo.ground.layout import check_writable
-
-    if file.is_dir():
-        raise SrpoError(f"{option} {file}: a folder; give a file")
-    check_writable(file.parent)
 
 
 def _load(experiment: str) -> config.Experiment:

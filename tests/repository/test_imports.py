@@ -1,18 +1,17 @@
-"""A verb imports only what it uses: packages that take seconds are those of the verbs that need them."""
+"""A command imports only what it uses: packages that take seconds are those of the commands that need them."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 from tiny import prepare, tiny_experiment
 
-from srpo.ground.layout import Layout
-
-SLOW = ("torch", "transformers", "verl", "ray", "sklearn", "scipy", "pandas", "matplotlib", "mlflow")
+LLAVA = "transformers.models.llava"  # a model that sees images
+SLOW = ("torch", "transformers", "verl", "ray", "sglang", "sklearn", "scipy", "pandas", "matplotlib", "mlflow", LLAVA)
 PROGRAM = f"""
 import sys
 from srpo.cli import main
@@ -20,39 +19,36 @@ assert main(sys.argv[1:]) == 0
 print(*sys.modules.keys() & set({SLOW}))
 """
 
-
-def imported(*arguments: object) -> set[str]:
-    """Run a verb in a process of its own: the slow packages it has imported at its end."""
-    environment = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return set(result.stdout.splitlines()[-1].split())
-
-
-@pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    """Splits and a random base model."""
-    experiment = tiny_experiment("srpo")
-    layout = prepare(experiment, tmp_path_factory.mktemp("results"))[1]
-    layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
-    return layout
+BASE, RUN = "results/base/miniature-tiny/physics", "results/runs/miniature-tiny/physics/srpo/seed1"
+TOKENIZER = {"torch", "transformers"}
+COMMANDS = {
+    "experiment smoke": set(),
+    "plan smoke": {"scipy"},
+    "split results/data/physics/train.parquet": {"pandas"},  # pyarrow looks for it when it writes
+    "statistics results/data/physics/statistics.json": set(),
+    "lengths results/data/physics/lengths/miniature-tiny.json": TOKENIZER,
+    f"gap {BASE}/gap.json": TOKENIZER | {"scipy"},
+    f"evaluate {BASE}/evaluation.json": TOKENIZER,
+    f"train {RUN}/summary.json": {*SLOW} - {"sglang", "matplotlib", "mlflow", LLAVA},
+    f"evaluate {RUN}/evaluation.json": TOKENIZER,
+    "report results --only tables": {"pandas", "scipy"},
+    "track sync results": {"pandas", "scipy", "mlflow"},
+}
+"""In the order of the workflow; and which of the slow packages each may import."""
 
 
-def test_data_needs_none_of_them(layout: Layout) -> None:
-    assert imported("split", layout.split("physics", "train")) <= {"pandas"}  # pyarrow looks for it when it writes
-    assert not imported("statistics", layout.statistics("physics"))
-
-
-def test_evaluation_of_a_base_model_needs_torch_and_a_tokenizer(layout: Layout) -> None:
-    found = imported("evaluate", layout.base_files("miniature-tiny", "physics").evaluation)
-    assert found == {"torch", "transformers"}
-    assert layout.base_files("miniature-tiny", "physics").evaluation.exists()
+@pytest.mark.slow
+def test_a_command_imports_only_what_it_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    experiment = tiny_experiment("srpo", max_steps=1)
+    folder = prepare(experiment, tmp_path)[1].folder
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
+    more = {}
+    for command, allowed in COMMANDS.items():
+        words = [sys.executable, "-c", PROGRAM, *command.replace("results", str(folder)).split()]
+        printed = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+        more[command] = {*printed.splitlines()[-1].split()} - allowed
+    assert not any(more.values()), more
 
 
 def test_the_workflow_reads_the_outline_without_loading_the_wings() -> None:
@@ -67,6 +63,6 @@ assert not {{*{SLOW}}} & {{*sys.modules}}
 import torch
 known = {{*sys.modules}}
 srpo.loss, srpo.route, srpo.load_method, srpo.teacher_messages
-print(*{{*{SLOW}, 'snakemake', 'tensordict'}} & ({{*sys.modules}} - known))
+print(*{{*{SLOW}, 'snakemake'}} & ({{*sys.modules}} - known))
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from torch.nn import Module
+from transformers import AutoModelForCausalLM
 
 VERL_VERSION = "0.9.1"
 
@@ -29,6 +30,13 @@ def make_folders_without_locks() -> None:
         return path
 
     fsdp_checkpoint_manager.local_mkdir_safe = make
+
+
+def load_language_models() -> None:
+    """Load every model as a language model: verl imports the settings of all models that see images, to ask."""
+    from verl.utils import model
+
+    model.get_hf_auto_model_class = lambda hf_config: AutoModelForCausalLM
 
 
 def build_sharded_copy(engine: Any) -> Module:

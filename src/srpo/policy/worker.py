@@ -32,7 +32,7 @@ from srpo.algorithm.targets import WorkerTargets
 from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers the engine
 from srpo.policy.batches import NOT_KEPT, jagged_of_parts, split_row, unpack_targets
 from srpo.policy.interface import DEVICE_FLOPS, DEVICE_MEMORY
-from srpo.policy.verl_private import check_version, make_folders_without_locks
+from srpo.policy.verl_private import check_version, load_language_models, make_folders_without_locks
 
 KEPT = {"top_k_ids": torch.int64, "student_log_probs": torch.float32, "teacher_log_probs": torch.float32}
 """Outputs of the engine's passes that stay on the worker, and their types."""
@@ -157,6 +157,7 @@ class SRPOWorker(ActorRolloutRefWorker):
     def __init__(self, config: Any, role: str, **kwargs: Any) -> None:
         check_version()
         make_folders_without_locks()
+        load_language_models()
         if get_device_name() == "cpu" and not torch.distributed.is_initialized():
             # verl would request "cpu:gloo,cpu:gloo", which torch refuses
             rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

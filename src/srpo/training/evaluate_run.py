@@ -15,6 +15,7 @@ from srpo.ground.files import read_json, read_mapping, write_events, write_json
 from srpo.ground.layout import Layout, RunFiles
 from srpo.questions.splits import read_split
 from srpo.rollout.interface import MAX_RESTARTS, RolloutEngine, ServersFailed
+from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.training.lengths import check_lengths
 from srpo.training.provenance import check_origin, made_from
@@ -93,8 +94,6 @@ def _evaluate(
     files: RunFiles,
     origin: dict[str, Any],
 ) -> None:
-    from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
-
     start, limits = time.perf_counter(), job.training
     tokenizer = open_tokenizer(layout.model(job.model.name))
     split = layout.split(job.benchmark.data_set, "test")

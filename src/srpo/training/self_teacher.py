@@ -15,6 +15,7 @@ from srpo.questions.response_parts import shown_answer, with_masked_answer
 from srpo.questions.rewards import compute_reward
 from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import RolloutEngine, SamplingParams
+from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.evaluate_run import with_servers
 from srpo.training.lengths import check_lengths
 
@@ -48,8 +49,6 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     Args:
         questions: how many, drawn at random with a fixed seed; all if there are fewer.
     """
-    from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
-
     model, training = job.model.name, job.training
     tokenizer = open_tokenizer(layout.model(model))
     known = check_lengths(tokenizer, read_split(layout.split(job.benchmark.data_set, "train")), "train", training).used
