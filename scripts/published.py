@@ -50,15 +50,16 @@ import specifications as curves
 import yaml
 from matplotlib.figure import Figure
 
+from srpo.analysis.clocks import clock_frame
 from srpo.analysis.figures import style
 from srpo.analysis.figures.registry import FIGURES, figure_csv, figure_data
+from srpo.analysis.load import load_results
 from srpo.analysis.published import unpack
 from srpo.analysis.report import claim_row, first_lines
-from srpo.analysis.results.clocks import clock_frame
-from srpo.analysis.results.load import Results, load_results
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.results import Results
 from srpo.analysis.tables.grid import Grid, markdown
 from srpo.analysis.tables.registry import MEASURED, TABLES
+from srpo.analysis.verdicts import findings
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_yaml
 from srpo.ground.layout import Layout

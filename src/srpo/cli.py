@@ -316,7 +316,7 @@ def gap(
     """
     layout, names, job = _job(file, settings, "gap")
     with gc_paused():
-        from srpo.analysis.results import gap as numbers
+        from srpo.analysis import gap as numbers
         from srpo.training.self_teacher import sample_teacher
     from srpo.ground.files import write_json
 
@@ -359,7 +359,7 @@ def report(
 
     layout, parts = Layout(_experiment_folder(results)), only or list(Part)
     with gc_paused():
-        from srpo.analysis.results.load import load_results
+        from srpo.analysis.load import load_results
 
     loaded = load_results(layout.folder)
     if Part.TABLES in parts:

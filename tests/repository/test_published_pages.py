@@ -17,7 +17,7 @@ from synthetic import tiny_experiment, write_results
 import published
 from srpo.analysis.figures.registry import write_figures
 from srpo.analysis.published import publish
-from srpo.analysis.results.load import load_results
+from srpo.analysis.load import load_results
 from srpo.analysis.tables.registry import write_tables
 from srpo.analysis.tables.score_tables import differences_table
 from srpo.analysis.tables.table import table_csv

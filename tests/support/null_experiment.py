@@ -15,7 +15,8 @@ from made_up_scores import World
 from run_files import base_identity, validation, write_evaluation, write_run
 from scipy.special import expit
 
-from srpo.analysis.results.load import Results, load_results
+from srpo.analysis.results import Results
+from srpo.analysis.load import load_results
 from srpo.experiment.config import Block, Experiment
 from srpo.ground.files import write_text
 from srpo.ground.layout import RunId

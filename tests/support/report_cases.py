@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.report import write_report
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.load import load_results
+from srpo.analysis.verdicts import findings
 from srpo.experiment.compose import load_experiment
 
 EXPERIMENT = load_experiment(tiny_experiment())

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import yaml
 
-from srpo.analysis.results.load import days, ends, load_results
+from srpo.analysis.load import days, ends, load_results
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, changed, filled_in, listed
 from srpo.ground.errors import SrpoError

@@ -10,15 +10,13 @@ import jinja2
 import pandas as pd
 
 from srpo.analysis.figures.registry import FigureData, figure_data
+from srpo.analysis.numbers import repeated_runs
 from srpo.analysis.outline import COST_TABLES, sections_of
-from srpo.analysis.results.load import RUN_KEY, Results, records
-from srpo.analysis.results.matrix import AVERAGE, BASE, planned, repeated_runs
-from srpo.analysis.results.registered import registration_of
-from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import MISSING, benchmark_title, method_title, run_title
-from srpo.analysis.results.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
+from srpo.analysis.registered import registration_of
+from srpo.analysis.results import AVERAGE, BASE, MISSING, RUN_KEY, Results, records
 from srpo.analysis.tables.grid import interval, number
 from srpo.analysis.tables.registry import MEASURED, build_tables
+from srpo.analysis.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
 from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
 from srpo.ground.files import write_text
 from srpo.ground.repository import REFERENCE, REPORTS
@@ -92,11 +90,11 @@ def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
 
 def headline(scores: pd.DataFrame, results: Results) -> str:
     """Table 1 in small: the average of each method within the last budget, and the paper's after ten hours, as HTML."""
-    *_, last = results.experiment.training.budget_seconds
+    *_, last = results.budget_seconds
     averages = scores["benchmark"] == (AVERAGE if AVERAGE in set(scores["benchmark"]) else scores["benchmark"].iloc[0])
     rows: dict[str, dict[str, str]] = {}
     for row in records(scores[averages & scores["budget"].isin((BASE, last))]):
-        name = "resampled" if row["method"] == BASE else Scores.of(results).deciding
+        name = "resampled" if row["method"] == BASE else results.deciding
         ends = interval(row[f"{name}_low"], row[f"{name}_high"])
         column = rows.setdefault(f"{results.experiment.models[row['model']].title}, here", {})
         column[row["method"]] = f"{number(row[name])} {ends}".strip()
@@ -109,7 +107,7 @@ def headline(scores: pd.DataFrame, results: Results) -> str:
         *(method for method in results.experiment.methods if any(method in column for column in rows.values())),
     ]
     frame = pd.DataFrame(rows, index=shown).fillna(MISSING)
-    return frame.rename(index=lambda name: method_title(results, name)).to_html(border=0, classes="numeric")
+    return frame.rename(index=lambda name: results.method_title(name)).to_html(border=0, classes="numeric")
 
 
 def registered(results: Results) -> list[str]:
@@ -160,7 +158,7 @@ _OVER = {
     "seed": "over {} seeds per method",
     "question": "over {} questions",
 }
-"""What an interval covers, by :attr:`~srpo.analysis.results.estimates.Estimate.meaning`."""
+"""What an interval covers, by :attr:`~srpo.analysis.statistics.estimates.Estimate.meaning`."""
 
 
 # ---------------------------------------------------------------- remarks, samples, provenance
@@ -169,25 +167,25 @@ _OVER = {
 def remarks(results: Results) -> list[str]:
     """What a reader should know of these runs: other questions or settings, early ends, one run under two seeds."""
     found = [
-        f"Runs on {benchmark_title(results, name)} are not compared: {what}."
-        for name, what in Scores.of(results).incomparable.items()
+        f"Runs on {results.benchmark_title(name)} are not compared: {what}."
+        for name, what in results.incomparable.items()
     ]
     for names in results.experiment.same_tests:
         found.append(f"The same test questions, which an average counts again: {', '.join(names)}.")
     for key, seed in repeated_runs(results).items():
-        found.append(f"{run_title(results, *key)} has the logs of seed {seed} and is not counted.")
-    last = max(results.experiment.training.budget_seconds.values())
+        found.append(f"{results.run_title(*key)} has the logs of seed {seed} and is not counted.")
+    last = max(results.budget_seconds.values())
     for run in records(results.runs[results.runs["clock"] < last]):
         if run["stopped_by"] in ("alarm", "max_steps"):
-            name = run_title(results, *(run[key] for key in RUN_KEY))
+            name = results.run_title(*(run[key] for key in RUN_KEY))
             found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
     for id, spec in results.specs.items():
         if differs := changed(filled_in(spec), results.experiment.run(id).model_dump(mode="json")):
-            found.append(f"{run_title(results, *id.model_dump().values())} has other settings: {listed(differs)}.")
+            found.append(f"{results.run_title(*id.model_dump().values())} has other settings: {listed(differs)}.")
     for (model, benchmark), lengths in results.lengths.items():
         for split, of in (lengths.get("splits") or {}).items():
             if left := len(of["left_out"]):
-                place = run_title(results, model, benchmark)
+                place = results.run_title(model, benchmark)
                 limit = f"{of['questions']} {split} questions are longer than {lengths['max_prompt_length']} tokens"
                 found.append(f"{place}: {left} of {limit} and left out.")
     if any(str(record.get("commit")).endswith("-dirty") for record in results.provenance.values()):
@@ -197,17 +195,17 @@ def remarks(results: Results) -> list[str]:
 
 def _examples(results: Results) -> list[dict[str, Any]]:
     """The first sample of the first test question of every model and benchmark, by method."""
-    *_, budget = results.experiment.training.budget_seconds
+    *_, budget = results.budget_seconds
     samples = results.samples[results.samples["budget"].isin([BASE, budget])]
     found = []
     for (model, benchmark), here in samples.groupby(["model", "benchmark"], sort=False):
         first = records(here.sort_values(["question", "seed"], kind="stable").head(1))[0]
         of_question = here[here["question"] == first["question"]].sort_values("seed", kind="stable")
         sampled = {row["method"]: row for row in records(of_question.drop_duplicates("method"))}
-        there = [name for name in (BASE, *planned(results, str(model))) if name in sampled]
-        answers = [(method_title(results, name), sampled[name]) for name in there]
+        there = [name for name in (BASE, *results.plans[str(model)]) if name in sampled]
+        answers = [(results.method_title(name), sampled[name]) for name in there]
         truth = shown_answer(results.experiment.benchmarks[str(benchmark)].reward, first["ground_truth"])
-        heading = run_title(results, model, benchmark)
+        heading = results.run_title(model, benchmark)
         found.append({"heading": heading, "prompt": first["prompt"], "ground_truth": truth, "answers": answers})
     return found
 

@@ -12,7 +12,7 @@ import yaml
 from one_line import refused
 from synthetic import tiny_experiment
 
-from srpo.analysis.results.load import load_results
+from srpo.analysis.load import load_results
 from srpo.analysis.tables.tuning_table import tuning_table
 from srpo.cli import main
 from srpo.experiment import tuning

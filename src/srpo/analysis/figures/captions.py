@@ -4,8 +4,8 @@ import pandas as pd
 
 from srpo.analysis.figures.curves import ALARM, FEW_RUNS, MOST_BANDS
 from srpo.analysis.figures.panels import budget_marks
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.titles import budgets_listed, count_range
+from srpo.analysis.results import Results
+from srpo.analysis.tables.table import count_range
 from srpo.ground.text import plural
 
 _SMOOTHED = "Lines: centred rolling means over a tenth of the steps. Faint: single steps."
@@ -33,8 +33,8 @@ def _as_drawn(frame: pd.DataFrame, bands_hide: bool = False) -> pd.DataFrame:
 
 def _clock_note(results: Results) -> str:
     if budget_marks(results)[0]:
-        return f"Dotted verticals: the budgets ({budgets_listed(results)})."
-    *_, last = results.experiment.training.budget_seconds.values()
+        return f"Dotted verticals: the budgets ({results.budgets_listed})."
+    *_, last = results.budget_seconds.values()
     return f"All runs end long before the clock's limit of {last:g} s."
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.estimates import LEVEL, PERCENT, Estimate
-from srpo.analysis.results.load import Results, RunKey, by_run
-from srpo.analysis.results.run_logs import RunLogs
+from srpo.analysis.results import Results, RunKey, by_run
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.estimates import LEVEL, PERCENT, Estimate
 
 POINTS = 120
 """Maximum number of points per line. A thousand points look the same in print and make the page many megabytes."""
@@ -51,28 +50,28 @@ def clock_curves(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     counts the runs that are in each point.
     The intervals are pointwise, over seeds and questions, if there are several seeds.
     """
-    logs, chosen = RunLogs.of(results), {*methods}
+    chosen = {*methods}
     by_arm: dict[tuple[str, str, str], list[RunKey]] = {}
-    for run in logs.validations:
+    for run in results.validation_logs:
         by_arm.setdefault(run[:3], []).append(run)
-    lines = [_clock_line(logs, runs, arm) for arm, runs in by_arm.items() if arm[2] in chosen]
+    lines = [_clock_line(results, runs, arm) for arm, runs in by_arm.items() if arm[2] in chosen]
     return _joined([line for line in lines if len(line)])
 
 
-def _clock_line(logs: RunLogs, runs: list[RunKey], arm: tuple[str, str, str]) -> pd.DataFrame:
+def _clock_line(results: Results, runs: list[RunKey], arm: tuple[str, str, str]) -> pd.DataFrame:
     """The mean over runs at the times of their validations and at the end."""
-    end = min(max(logs.results.experiment.training.budget_seconds.values()), max(logs.clock[run] for run in runs))
-    times = np.unique(np.concatenate([logs.validations[run]["clock"] for run in runs]))
+    end = min(max(results.budget_seconds.values()), max(results.run_rows[run]["clock"] for run in runs))
+    times = np.unique(np.concatenate([results.validation_logs[run]["clock"] for run in runs]))
     times = times[times < end]
-    rows = [_moment(time, runs, logs) for time in [*times[:: max(1, -(-len(times) // POINTS))], end]]
+    rows = [_moment(time, runs, results) for time in [*times[:: max(1, -(-len(times) // POINTS))], end]]
     names = dict(zip(("model", "benchmark", "method"), arm, strict=True)) | {"series": ""}
     return pd.DataFrame([row | names for row in rows if row])
 
 
-def _moment(moment: float, runs: list[RunKey], logs: RunLogs) -> dict | None:
+def _moment(moment: float, runs: list[RunKey], results: Results) -> dict | None:
     """The mean at one time of the clock; None if a run has no validation yet, or all were broken off."""
     scores = []
-    for log in (logs.validations[run] for run in runs if logs.reached(run, moment)):
+    for log in (results.validation_logs[run] for run in runs if results.reached(run, moment)):
         place = int(np.searchsorted(log["clock"].to_numpy(), moment, side="right")) - 1
         if place < 0:
             return None
@@ -97,12 +96,12 @@ ALARM = "first alarm of a run"
 
 def curves_with_alarms(results: Results, methods: Iterable[str]) -> pd.DataFrame:
     """:func:`clock_curves`, and a point where a run gave its first alarm, at its latest avg@k before (percent)."""
-    frame, logs, marks = clock_curves(results, chosen := {*methods}), RunLogs.of(results), []
+    frame, marks = clock_curves(results, chosen := {*methods}), []
     alarms = results.signals[results.signals["level"] == "alarm"].sort_values("step", kind="stable")
     for run, signals in by_run(alarms).items():
-        if run[2] not in chosen or run not in logs.validations or run not in logs.runs:
+        if run[2] not in chosen or run not in results.validation_logs or run in results.repeated:
             continue
-        first, log = signals.iloc[0], logs.validations[run]
+        first, log = signals.iloc[0], results.validation_logs[run]
         before = log[log["step"] <= first["step"]]
         if len(before):
             value = 100 * before["avg_at_k"].iloc[-1]

@@ -13,9 +13,7 @@ from matplotlib.patches import Patch
 from srpo.analysis.figures import style
 from srpo.analysis.figures.curves import ALARM, Series, as_drawn, score_lines, untrained_scores
 from srpo.analysis.figures.panels import Against, Panels, clock_unit, legend, name_row, plot, wrapped
-from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.matrix import planned
-from srpo.analysis.results.titles import method_title
+from srpo.analysis.results import Results, records
 from srpo.training.clock import PHASES
 
 # ---------------------------------------------------------------- curves
@@ -108,18 +106,18 @@ class LinesBySeries:
 def draw_step_seconds(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     """Mean seconds per step up to each budget, stacked by phase."""
     models = [m for m in results.experiment.models if m in set(frame["model"])]
-    budgets = list(results.experiment.training.budget_seconds)
-    bars = max(len(planned(results, model)) for model in models)
+    budgets = list(results.budget_seconds)
+    bars = max(len(results.plans[model]) for model in models)
     upright = bars > 6  # variants of a method: their names would overlap side by side
     width = max(6.0, min(12.0, len(budgets) * (1.1 + 0.62 * bars)))
     figure = style.new_figure(width, 1.4 + (3.2 if upright else 2.0) * len(models), title)
     grid = figure.subplots(len(models), len(budgets), squeeze=False, sharey="row")
     for row, model in enumerate(models):
-        methods = [m for m in planned(results, model) if m in set(frame.loc[frame["model"] == model, "method"])]
+        methods = [m for m in results.plans[model] if m in set(frame.loc[frame["model"] == model, "method"])]
         for column, budget in enumerate(budgets):
             axes = grid[row][column]
             _stack(axes, frame[(frame["model"] == model) & (frame["budget"] == budget)], methods)
-            names = [method_title(results, m) for m in methods]
+            names = [results.method_title(m) for m in methods]
             axes.set_xticks(range(len(methods)), names if upright else map(wrapped, names), rotation=90 * upright)
             axes.grid(axis="x", visible=False)
             sns.despine(ax=axes)

@@ -10,15 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from srpo.analysis.claims import Claim
 from srpo.analysis.figures import style
 from srpo.analysis.figures.panels import name_row
-from srpo.analysis.results.claims import Claim
-from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.matrix import AVERAGE
-from srpo.analysis.results.scores import TITLES, Scores
-from srpo.analysis.results.titles import benchmark_title, method_title
-from srpo.analysis.results.verdicts import budget_of, findings
+from srpo.analysis.results import AVERAGE, SCORE_TITLES, Results, records
+from srpo.analysis.statistics.estimates import Estimate
+from srpo.analysis.verdicts import budget_of, findings
 from srpo.ground.text import minus
 
 PAPER = "paper"
@@ -84,7 +81,7 @@ def _ends(estimate: Estimate) -> dict[str, float]:
 def _difference(claim: Claim, results: Results) -> str:
     """The compared methods and the budget: ``SRPO − GRPO, 10h``."""
     ordered = sorted(claim.quantity.terms, key=lambda term: -term[0])
-    methods = " − ".join(method_title(results, method) for _, method, _ in ordered)
+    methods = " − ".join(results.method_title(method) for _, method, _ in ordered)
     budget = budget_of(ordered[0][2], results)
     return f"{methods}, {results.experiment.budget_title(budget)}" if budget else methods
 
@@ -110,7 +107,7 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         for axes, benchmark in zip(single, benchmarks, strict=True):
             of_it = here[(here["series"] == "benchmark") & (here["name"] == benchmark)]
             _plain_panel(axes, of_it, rows, "difference")
-            axes.set_title(benchmark_title(results, benchmark), fontsize=8.5)
+            axes.set_title(results.benchmark_title(benchmark), fontsize=8.5)
             axes.set_xlim(*_limits(small))
     grid[-1][0].set_xlabel("points; right of 0 the first method is ahead")
     spacing: dict[str, Any] = {"columnspacing": 1.1, "handletextpad": 0.4, "fontsize": 8}
@@ -213,7 +210,7 @@ def draw_clocks(title: str, results: Results, frame: pd.DataFrame) -> Figure:
             here = frame[(frame["model"] == model) & (frame["method"] == one) & (frame["other"] == other)]
             _plain_panel(axes, here.rename(columns=_SHORT), clocks, "clock")
             if model == models[0]:
-                axes.set_title(f"{method_title(results, one)} − {method_title(results, other)}")
+                axes.set_title(f"{results.method_title(one)} − {results.method_title(other)}")
         line[0].set_yticks(range(len(clocks)), clocks)
         if len(models) > 1:
             name_row(line[-1], results.experiment.models[model].title)
@@ -240,7 +237,7 @@ def forest_caption(results: Results, frame: pd.DataFrame) -> str:
     dark = " (strong: 0 lies outside)" if several and intervals else ""
     dashed = "The dashed interval decides nothing and may leave the panel. " if (frame["series"] == OVER).any() else ""
     corrected = "Holm's correction is in the verdicts alone." if intervals else ""
-    score = TITLES[deciding := Scores.of(results).deciding]
+    score = SCORE_TITLES[deciding := results.deciding]
     halves = ": half of the test questions selects the checkpoint, the other half measures it"
     said = f"by the {score} score{halves if deciding == 'cross_fitted' else ''}"
     return f"{where}{dark}, {said}. {dashed}{corrected}".strip()

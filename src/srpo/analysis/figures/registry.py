@@ -5,7 +5,7 @@ Each figure has a frame (``curves.py``), a function that draws it (``drawing.py`
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import matplotlib as mpl
@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from srpo.algorithm.branches import comparable_branches
+from srpo.analysis.clocks import clock_frame
 from srpo.analysis.figures import style
 from srpo.analysis.figures.captions import metric_caption, score_caption, step_seconds_caption
 from srpo.analysis.figures.curves import Series, curves_with_alarms, metric_curves
@@ -26,11 +27,9 @@ from srpo.analysis.figures.forest import (
     primary_differences,
 )
 from srpo.analysis.outline import by_name, figures_of, returned
-from srpo.analysis.results.clocks import clock_frame
-from srpo.analysis.results.estimates import PERCENT
-from srpo.analysis.results.load import Results, routed_methods
-from srpo.analysis.results.matrix import main_methods
-from srpo.analysis.results.step_seconds import step_seconds
+from srpo.analysis.results import ABLATIONS, Results
+from srpo.analysis.statistics.estimates import PERCENT
+from srpo.analysis.step_seconds import step_seconds
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import write_text
 
@@ -57,7 +56,6 @@ class FigureData:
     caption: str
 
 
-@lru_cache(maxsize=1)
 def figure_data(results: Results) -> dict[str, FigureData]:
     """The frames and captions of the experiment's figures."""
     made = {}
@@ -123,7 +121,7 @@ def _clocks(results: Results) -> pd.DataFrame:
 
 
 def _routed(results: Results) -> list[str]:
-    return routed_methods(results.experiment)
+    return [name for name, method in results.experiment.methods.items() if method.routes_samples]
 
 
 # ---------------------------------------------------------------- the figures
@@ -151,7 +149,7 @@ _FIGURES = (
     FigureSpec(
         "learning_curves",
         "Test score over training (the paper's figure 3)",
-        lambda results: curves_with_alarms(results, main_methods(results)),
+        lambda results: curves_with_alarms(results, [m for m in results.experiment.methods if m not in ABLATIONS]),
         draw_scores,
         score_caption,
     ),

@@ -1,8 +1,7 @@
 """The same runs under other clocks, as a table."""
 
-from srpo.analysis.results.clocks import clock_frame, compared_pairs
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.titles import method_title
+from srpo.analysis.clocks import clock_frame, compared_pairs
+from srpo.analysis.results import Results
 from srpo.analysis.tables.grid import Grid, Row
 from srpo.analysis.tables.table import Table, cells_at, grid_of, intervals_note
 
@@ -27,7 +26,7 @@ def _table(name: str, title: str, results: Results, measured: bool) -> Table:
             continue
         cells = grid_of(here, "clock", ["method", "other"], "difference", sign=True)
         body = [Row(clock, cells_at(cells, clock, pairs)) for clock in dict.fromkeys(here["clock"])]
-        heads = [("", " minus ".join(method_title(results, method) for method in pair)) for pair in pairs]
+        heads = [("", " minus ".join(results.method_title(method) for method in pair)) for pair in pairs]
         grids.append(Grid("Clock", heads, body, title=spec.title))
     notes = [
         "Points. Each benchmark is judged at the largest budget that all its runs reach on the clock (on the training "

@@ -2,9 +2,7 @@
 
 import pandas as pd
 
-from srpo.analysis.results.load import RUN_KEY, Results, records
-from srpo.analysis.results.matrix import in_matrix_order
-from srpo.analysis.results.titles import MISSING, method_title, run_title
+from srpo.analysis.results import MISSING, RUN_KEY, Results, records
 from srpo.analysis.tables.grid import Cell, Grid, Row, number
 from srpo.analysis.tables.table import Table
 
@@ -16,10 +14,10 @@ def cost_table(results: Results) -> Table:
     columns = ["status", "stopped_by", "steps", "clock", "wall_seconds", "evaluation_wall_seconds", "peak_memory_gb"]
     steps = results.steps.reindex(columns=[*RUN_KEY, *_TOKENS]).rename(columns=_TOKENS)
     runs = results.runs[[*RUN_KEY, *columns]].merge(steps.groupby(RUN_KEY, as_index=False).sum(), how="left")
-    frame = in_matrix_order(runs, results).astype(dict.fromkeys(["steps", *_TOKENS.values()], "Int64"))
+    frame = results.in_order(runs).astype(dict.fromkeys(["steps", *_TOKENS.values()], "Int64"))
     rows = []
     for (model, benchmark), group in frame.groupby(["model", "benchmark"], sort=False):
-        rows.append(Row(run_title(results, model, benchmark), heading=True))
+        rows.append(Row(results.run_title(model, benchmark), heading=True))
         for r in records(group):
             texts = [
                 r["status"] if pd.isna(r["stopped_by"]) else f"{r['status']} ({r['stopped_by']})",
@@ -27,7 +25,7 @@ def cost_table(results: Results) -> Table:
                 *(number(r[column]) for column in ("clock", "wall_seconds", "evaluation_wall_seconds")),
                 number(r["peak_memory_gb"], 2),
             ]
-            rows.append(Row(f"{method_title(results, r['method'])} · seed {r['seed']}", [*map(Cell, texts)]))
+            rows.append(Row(f"{results.method_title(r['method'])} · seed {r['seed']}", [*map(Cell, texts)]))
     heads = ["Status", "Steps", "Generated tokens", "Teacher tokens", "Clock, s"]
     heads += ["Training wall, s", "Evaluation wall, s", "Peak memory, GB"]
     digits = {"clock": 1, "wall_seconds": 1, "evaluation_wall_seconds": 1, "peak_memory_gb": 2}

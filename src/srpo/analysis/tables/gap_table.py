@@ -5,11 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.results.before_training import METHODS, gap_frame, held
-from srpo.analysis.results.gap import MISS, SENTENCES, SLOPE
-from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.scores import TITLES, Scores
-from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.before_training import METHODS, gap_frame, held
+from srpo.analysis.gap import MISS, SENTENCES, SLOPE
+from srpo.analysis.results import SCORE_TITLES, Results, records
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table, record_cell
 from srpo.ground.text import joined, plural
@@ -33,7 +31,7 @@ def before_training_table(results: Results) -> Table:
     if frame.empty:
         return Table("before_training", title, [], frame, {}, [])
     methods = [method for method in METHODS if method in results.experiment.methods]
-    gains = {("Gain, points", method_title(results, method)): f"gain_{method}" for method in methods}
+    gains = {("Gain, points", results.method_title(method)): f"gain_{method}" for method in methods}
     follows = {("", "The gap says"): "says", ("Gain, points", "by the law"): "expected_gain", **gains}
     grids = [
         _grid(results, frame, _MEASURED, "Measured on train questions"),
@@ -50,7 +48,7 @@ def _grid(results: Results, frame: pd.DataFrame, columns: dict[tuple[str, str], 
     bases = results.experiment.every_base_model()
     rows = []
     for benchmark, group in frame.groupby("benchmark", sort=False):
-        rows.append(Row(benchmark_title(results, str(benchmark)), heading=True))
+        rows.append(Row(results.benchmark_title(str(benchmark)), heading=True))
         for record in records(group):
             cells = [_cell(record, name) for name in columns.values()]
             rows.append(Row(bases[record["base_model"]].title, cells))
@@ -67,7 +65,7 @@ def _cell(record: dict[str, Any], name: str) -> Cell:
 def _notes(results: Results, frame: pd.DataFrame, methods: list[str]) -> list[str]:
     counts = frame["says"].value_counts()
     said = [f"{SENTENCES[word]} ({plural(counts[word], 'pair')} here.)" for word in SENTENCES if word in counts]
-    scored = {method_title(results, method): held(frame, method) for method in methods}
+    scored = {results.method_title(method): held(frame, method) for method in methods}
     ended = [f"{title}'s gain in {inside} of {pairs}" for title, (inside, pairs) in scored.items() if pairs]
     return [
         "The untrained model answers train questions alone; then those with a right rollout again, and as its own "
@@ -78,5 +76,5 @@ def _notes(results: Results, frame: pd.DataFrame, methods: list[str]) -> list[st
         "ones with a sibling are shown it. This is no forecast: its 95 % interval, from 64 pairs of our toys, reaches "
         f"{MISS:.0f} points to each side, within what is possible. "
         f"{f'Here it holds {joined(ended)}. ' * bool(ended)}"
-        f"Gains: last budget ({TITLES[Scores.of(results).deciding]}) minus the untrained model.",
+        f"Gains: last budget ({SCORE_TITLES[results.deciding]}) minus the untrained model.",
     ]

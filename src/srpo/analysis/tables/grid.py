@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from srpo.analysis.results.titles import MISSING
+from srpo.analysis.results import MISSING
 
 EXCERPT = 240
 """Maximum number of characters that a cell shows."""

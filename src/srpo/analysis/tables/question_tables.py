@@ -2,9 +2,8 @@
 
 import pandas as pd
 
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.paper import paper_splits
-from srpo.analysis.results.titles import MISSING, benchmark_title
+from srpo.analysis.paper import paper_splits
+from srpo.analysis.results import MISSING, Results
 from srpo.analysis.tables.grid import number, text_grid
 from srpo.analysis.tables.table import Table, comparability
 
@@ -34,6 +33,6 @@ def splits_table(results: Results) -> Table:
 
     heads = ["Source", "Train", "Test", *(["Train (paper)", "Test (paper)"] if "paper" in frame else [])]
     heads += ["Prompt characters, mean", "max", "Most frequent answer, % of test"]
-    body = [(benchmark_title(results, name), texts(name)) for name in results.experiment.benchmarks]
+    body = [(results.benchmark_title(name), texts(name)) for name in results.experiment.benchmarks]
     grid = text_grid("Benchmark", heads, body)
     return Table("table4", "Questions (the paper's table 4)", comparability(results), frame, {}, [grid])

@@ -7,7 +7,7 @@ the same bytes. Those that depend on the machine (wall time, memory) are in ``co
 from pathlib import Path
 
 from srpo.analysis.outline import COST_TABLES, by_name, returned, tables_of
-from srpo.analysis.results.load import Results
+from srpo.analysis.results import Results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.gap_table import before_training_table

@@ -5,8 +5,7 @@ from typing import Any
 import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES
-from srpo.analysis.results.load import Results, routed_methods
-from srpo.analysis.results.titles import method_title, run_title
+from srpo.analysis.results import Results
 from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
 from srpo.analysis.tables.settings_table import method_spec
 from srpo.analysis.tables.table import Table
@@ -59,7 +58,7 @@ def group_table(results: Results) -> Table:
     heads = ["Correct?", "Sibling available?", "Route", "Explanation", "Advantage", "Tokens", "Response"]
     grid = Grid("Rollout", [("", head) for head in heads], [Row(asked, heading=True), *body], numeric=False)
     notes = [
-        f"{run_title(results, *run.model_dump().values())}, training step {group['step']}. The group was not "
+        f"{results.run_title(*run.model_dump().values())}, training step {group['step']}. The group was not "
         "selected by hand: each validation logs the first group of its step with correct and wrong "
         "rollouts. This is the first logged group with rollouts in both branches, of the first run that has one.",
         "Advantage: reward minus the group's mean, before any routing; only rollouts in the GRPO branch are trained "
@@ -70,7 +69,7 @@ def group_table(results: Results) -> Table:
 
 
 def _why_no_group(results: Results) -> str:
-    if not routed_methods(results.experiment):
+    if not any(method.routes_samples for method in results.experiment.methods.values()):
         return "No method of this experiment sends rollouts to both branches."
     return "No group with rollouts in both branches is logged (yet). A run logs one group at each validation."
 
@@ -120,7 +119,7 @@ def routing_table(results: Results) -> Table:
     frame = pd.DataFrame(rows, columns=["method", *(["steps"] if several else []), *_CASES])
     body = [
         Row(
-            ", ".join(filter(None, [method_title(results, name), of_steps])),
+            ", ".join(filter(None, [results.method_title(name), of_steps])),
             [Cell(BRANCHES[routing[case]].title) for case in _CASES],
         )
         for name, of_steps, routing in routings

@@ -2,12 +2,9 @@
 
 import pandas as pd
 
-from srpo.analysis.results.collapse import CLEAR, DROP, collapse_frame
-from srpo.analysis.results.cross_fit import WINDOW
-from srpo.analysis.results.load import RUN_KEY, Results
-from srpo.analysis.results.matrix import AVERAGE, in_matrix_order, planned
-from srpo.analysis.results.run_logs import RunLogs
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, method_title
+from srpo.analysis.collapse import CLEAR, DROP, collapse_frame
+from srpo.analysis.results import AVERAGE, MISSING, RUN_KEY, Results
+from srpo.analysis.statistics.cross_fit import WINDOW
 from srpo.analysis.tables.grid import Cell, Grid, Row, interval
 from srpo.analysis.tables.table import Table
 from srpo.ground.text import plural
@@ -19,7 +16,7 @@ COUNTS = {"steps": "Steps", "validations": "Validations", "questions_seen": "Que
 def budgets_table(results: Results) -> Table:
     """Steps, validations and questions within each budget, the fewest and the most of a method's runs."""
     frame = _counts(results)
-    budgets = list(results.experiment.training.budget_seconds)
+    budgets = list(results.budget_seconds)
     records = frame.set_index(["model", "method", "budget"]).to_dict("index")
     body = []
     for model, of_model in frame.groupby("model", sort=False):
@@ -27,10 +24,10 @@ def budgets_table(results: Results) -> Table:
         for method in of_model["method"].unique():
             found = [records.get((model, method, budget)) for budget in budgets]
             cells = [Cell(_range(row, name)) for name in COUNTS for row in found]
-            body.append(Row(method_title(results, method), cells))
+            body.append(Row(results.method_title(method), cells))
     heads = [(title, results.experiment.budget_title(budget)) for title in COUNTS.values() for budget in budgets]
     notes = [
-        f"The fewest and the most of a method's runs that have reached the budget. Budgets: {budgets_listed(results)}. "
+        f"The fewest and the most of a method's runs that have reached the budget. Budgets: {results.budgets_listed}. "
         "A step or a validation counts if it has ended by then. One of these validations "
         "gives the score, nothing is interpolated; so no claim is tested on a budget with fewer than three."
     ]
@@ -39,14 +36,14 @@ def budgets_table(results: Results) -> Table:
 
 
 def _counts(results: Results) -> pd.DataFrame:
-    logs, rows = RunLogs.of(results), []
+    rows = []
     batch = results.experiment.training.questions_per_batch
-    for run in logs.clock:
-        for budget, seconds in results.experiment.training.budget_seconds.items():
-            if run in logs.steps and logs.reached(run, seconds):
+    for run in results.run_rows:
+        for budget, seconds in results.budget_seconds.items():
+            if run in results.step_logs and results.reached(run, seconds):
                 steps, validations = (
                     int((log[run]["clock"] <= seconds).sum()) if run in log else 0
-                    for log in (logs.steps, logs.validations)
+                    for log in (results.step_logs, results.validation_logs)
                 )
                 counts = {"steps": steps, "validations": validations, "questions_seen": steps * batch}
                 rows.append(dict(zip(RUN_KEY, run, strict=True)) | {"budget": budget} | counts)
@@ -55,7 +52,7 @@ def _counts(results: Results) -> pd.DataFrame:
     frame = grouped[[*COUNTS]].agg(["min", "max"])
     frame.columns = frame.columns.map("_".join)
     frame.insert(0, "runs", grouped.size())
-    return in_matrix_order(frame.reset_index(), results)
+    return results.in_order(frame.reset_index())
 
 
 def _range(row: dict | None, name: str) -> str:
@@ -67,7 +64,7 @@ def _range(row: dict | None, name: str) -> str:
 
 def collapses_table(results: Results) -> Table:
     """Runs that ended below the untrained model or far below their best, by benchmark."""
-    frame = in_matrix_order(collapse_frame(results), results)
+    frame = results.in_order(collapse_frame(results))
     shown = [b for b in (AVERAGE, *results.experiment.benchmarks) if b in set(frame["benchmark"])]
     records = frame.set_index(["model", "method", "benchmark"]).to_dict("index")
     body = []
@@ -75,8 +72,8 @@ def collapses_table(results: Results) -> Table:
         body.append(Row(results.experiment.models[str(model)].title, heading=True))
         for method in of_model["method"].unique():
             found = [records.get((model, method, benchmark)) for benchmark in shown]
-            body.append(Row(method_title(results, method), [_share(row) for row in found]))
-    heads = [("", "All benchmarks" if b == AVERAGE else benchmark_title(results, b)) for b in shown]
+            body.append(Row(results.method_title(method), [_share(row) for row in found]))
+    heads = [("", "All benchmarks" if b == AVERAGE else results.benchmark_title(b)) for b in shown]
     notes = [
         f"Finished runs whose last {WINDOW} validations lie below the untrained model, or more than {DROP:g} points "
         f"below their best {WINDOW} in a row. One half of the questions selects the best, the other half measures it. "
@@ -99,21 +96,20 @@ def _share(row: dict | None) -> Cell:
 
 def watch_table(results: Results) -> Table:
     """How many runs of each method gave an alarm or a warning, by rule; every signal is in the CSV."""
-    logs = RunLogs.of(results)
-    counted = pd.DataFrame([run for run in logs.runs if run in logs.steps], columns=RUN_KEY)
-    frame = in_matrix_order(results.signals.merge(counted, on=RUN_KEY), results)
+    counted = pd.DataFrame([run for run in results.counted if run in results.step_logs], columns=RUN_KEY)
+    frame = results.in_order(results.signals.merge(counted, on=RUN_KEY))
     columns = [*RUN_KEY, "step", "clock", "rule", "level", "value", "reference"]
     grids = []
     for model, spec in results.experiment.models.items():
         runs = counted[counted["model"] == model].groupby("method").size()
-        methods = [method for method in planned(results, model) if method in runs.index]
+        methods = [method for method in results.plans[model] if method in runs.index]
         if not methods:
             continue
         here = frame[frame["model"] == model]
         body = [Row(rule.name, _signal_cells(here[here["rule"] == rule.name], methods)) for rule in RULES]
         body.append(Row("any rule", _signal_cells(here, methods)))
         heads = [
-            (f"{method_title(results, method)}, {plural(runs[method], 'run')}", level)
+            (f"{results.method_title(method)}, {plural(runs[method], 'run')}", level)
             for method in methods
             for level in ("alarm", "only a warning")
         ]

@@ -1,31 +1,21 @@
 """Scores as tables: the main table (1), the ablations (2), and differences between methods."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.lookups import available, estimate_columns
-from srpo.analysis.results.matrix import (
-    ABLATIONS,
-    AVERAGE,
-    BASE,
-    SCORE_KEY,
-    ablated,
-    in_matrix_order,
-    main_methods,
-    model_benchmarks,
-    planned,
-)
-from srpo.analysis.results.paper import paper_scores
-from srpo.analysis.results.scores import SCORES, TITLES, Scores, score_frame
-from srpo.analysis.results.titles import MISSING, benchmark_title, budgets_listed, count_range, method_title
+from srpo.analysis.paper import paper_scores
+from srpo.analysis.results import ABLATIONS, AVERAGE, BASE, MISSING, SCORE_KEY, SCORE_TITLES, Results, estimate_columns
+from srpo.analysis.statistics.contrasts import available
 from srpo.analysis.tables.grid import Cell, Grid, Row, mark_best
-from srpo.analysis.tables.table import Table, cells_at, comparability, grid_of, intervals_note, record_cell
+from srpo.analysis.tables.table import Table, cells_at, comparability, count_range, grid_of, intervals_note, record_cell
 from srpo.ground.text import joined
+
+SCORES = ("in_training", "resampled", "selection_bias", "cross_fitted", "question_bias")
 
 CEILING = 95.0
 """Percent; where two methods are above it, their difference is small whatever the methods do."""
@@ -39,7 +29,7 @@ _SCORE_DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", 
 def main_table(results: Results) -> Table:
     """Table 1: model x method x benchmark x budget with all scores, their biases, and the base models."""
     experiment, frame = results.experiment, _of_main_methods(results, SCORES)
-    frame = in_matrix_order(_with_paper(frame, results), results)
+    frame = results.in_order(_with_paper(frame, results))
     k, again = experiment.training.validation.rollouts, experiment.evaluation.rollouts
     views = {
         "in_training": f"In-training maximum (the paper's protocol), avg@{k}, percent",
@@ -56,7 +46,7 @@ def main_table(results: Results) -> Table:
         "it is too high on average. Resampled: that checkpoint on the same questions with new samples. Cross-fitted: "
         "one half of the test questions selects the checkpoint, the other half measures it, in training. It has no "
         "bias from the selection, but is slightly too low, because half of the questions select less well. "
-        f"Budgets: {budgets_listed(results)}. {MISSING}: not measured (yet).",
+        f"Budgets: {results.budgets_listed}. {MISSING}: not measured (yet).",
         intervals_note(_units(frame))
         + " An interval of an in-training maximum takes the selected validation as given.",
         *comparability(results),
@@ -66,7 +56,7 @@ def main_table(results: Results) -> Table:
 
 def ends_table(results: Results) -> Table:
     """The mean of the last three validations, without any selection: rows and columns as in table 1."""
-    frame = in_matrix_order(_of_main_methods(results, ("end",)), results)
+    frame = results.in_order(_of_main_methods(results, ("end",)))
     notes = [
         "Mean of the last three validations within each budget, percent. It selects no checkpoint, so it shows a late "
         f"fall, which the score of the best checkpoint hides. {intervals_note(frame['end_unit'])}",
@@ -78,10 +68,16 @@ def ends_table(results: Results) -> Table:
     )
 
 
+def ablated(results: Results, model: str) -> list[str]:
+    """SRPO and its ablations in the order of comparison; empty if the matrix holds no ablation of it."""
+    methods = [m for m in ("srpo", *ABLATIONS) if m in results.plans[model]]
+    return methods if set(methods) & set(ABLATIONS) else []
+
+
 def _of_main_methods(results: Results, scores: Sequence[str]) -> pd.DataFrame:
     models = results.experiment.models
-    methods = {m: [BASE, *(n for n in main_methods(results) if n in planned(results, m))] for m in models}
-    return score_frame(results, methods, {model: model_benchmarks(results, model) for model in models}, scores)
+    methods = {m: [BASE, *results.main_methods(m)] for m in models}
+    return score_frame(results, methods, {model: results.benchmarks(model) for model in models}, scores)
 
 
 def _units(frame: pd.DataFrame) -> list[str]:
@@ -93,9 +89,7 @@ def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -
     budgets = list(experiment.training.budget_seconds)
     # the average comes first: it is the most important, and the last columns may not fit on a screen
     shown = [b for b in (AVERAGE, *experiment.benchmarks) if b in set(frame["benchmark"])]
-    heads = [
-        (benchmark_title(results, b), results.experiment.budget_title(budget)) for b in shown for budget in budgets
-    ]
+    heads = [(results.benchmark_title(b), results.experiment.budget_title(budget)) for b in shown for budget in budgets]
     places = [(b, budget) for b in shown for budget in budgets]
     keys, columns, bias = ["model", "method"], ["benchmark", "budget"], value in _BIASES
     trained, untrained = frame[frame["method"] != BASE], frame[frame["method"] == BASE]
@@ -108,12 +102,12 @@ def _score_grid(results: Results, frame: pd.DataFrame, value: str, title: str) -
         rows.append(Row(spec.title, heading=True))
         if not bias:
             spans = [replace(cell, span=len(budgets)) for cell in cells_at(base, model, shown)]
-            rows.append(Row(method_title(results, BASE), [Cell(""), *spans]))
-        for method in (m for m in main_methods(results) if m in planned(results, model)):
-            there = {*planned(results, model)[method], AVERAGE}
+            rows.append(Row(results.method_title(BASE), [Cell(""), *spans]))
+        for method in results.main_methods(model):
+            there = {*results.plans[model][method], AVERAGE}
             found = zip(places, cells_at(cells, (model, method), places), strict=True)
             texts = [cell if place[0] in there else Cell("") for place, cell in found]
-            rows.append(Row(method_title(results, method), [_seeds(frame, model, method, value, shown), *texts]))
+            rows.append(Row(results.method_title(method), [_seeds(frame, model, method, value, shown), *texts]))
     return Grid("Method", [("", "Seeds"), *heads], rows, title=title)
 
 
@@ -132,12 +126,12 @@ def ablation_table(results: Results) -> Table:
     """Table 2: the ablations averaged over benchmarks, and their differences to the variant that they ablate."""
     models = [model for model in results.experiment.models if ablated(results, model)]
     methods = {model: ablated(results, model) for model in models}
-    covered = {model: model_benchmarks(results, model, methods[model]) for model in models}
+    covered = {model: results.benchmarks(model, methods[model]) for model in models}
     frame = score_frame(results, methods, covered)
     single = {model: names[0] for model, names in covered.items() if len(names) == 1}  # it is its own average
     only = frame[frame["benchmark"] == frame["model"].map(single)].assign(benchmark=AVERAGE)
     frame = pd.concat([frame, only], ignore_index=True)
-    frame = in_matrix_order(_with_differences(_with_paper(frame, results), results, covered), results)
+    frame = results.in_order(_with_differences(_with_paper(frame, results), results, covered))
     titles = {
         "in_training": "In-training maximum (the paper's protocol), percent",
         "resampled": "Selected checkpoint, resampled, percent",
@@ -146,7 +140,7 @@ def ablation_table(results: Results) -> Table:
     shown = {value: title for value, title in titles.items() if value in frame and models}
     grids = [_ablation_grid(results, frame, methods, value, title) for value, title in shown.items()]
     over = [
-        f"{results.experiment.models[model].title}: mean over {joined([benchmark_title(results, b) for b in names])}."
+        f"{results.experiment.models[model].title}: mean over {joined([results.benchmark_title(b) for b in names])}."
         for model, names in covered.items()
     ]
     notes = [
@@ -164,14 +158,14 @@ def ablation_table(results: Results) -> Table:
 
 def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, list[str]]) -> pd.DataFrame:
     """Each variant minus the one that it ablates, question by question."""
-    scores, rows = Scores.of(results), []
+    rows = []
     for model, method, benchmark, budget in frame[SCORE_KEY].itertuples(index=False, name=None):
         other = ABLATIONS.get(method)
         terms = {(method, budget): 1.0, (other, budget): -1.0}
         over = covered[model] if benchmark == AVERAGE else [benchmark]
         row: dict[str, Any] = {"compared_with": other}
         for score in ("in_training", "resampled"):
-            found = scores.estimate(model, terms, over, score) if other else None
+            found = results.estimate(model, terms, over, score) if other else None
             row |= estimate_columns(f"{score}_difference", found)
         rows.append(row)
     differences = ("in_training_difference", "resampled_difference")
@@ -185,7 +179,7 @@ def _with_differences(frame: pd.DataFrame, results: Results, covered: dict[str, 
 
 
 def _ablation_grid(results: Results, frame: pd.DataFrame, methods: dict, value: str, title: str) -> Grid:
-    budgets = list(results.experiment.training.budget_seconds)
+    budgets = list(results.budget_seconds)
     averages = frame[frame["benchmark"] == AVERAGE]
     scores = grid_of(averages, ["model", "method"], "budget", value)
     differences = grid_of(averages, ["model", "method"], "budget", f"{value}_difference", sign=True)
@@ -196,7 +190,7 @@ def _ablation_grid(results: Results, frame: pd.DataFrame, methods: dict, value: 
             cells = [_seeds(frame, model, method, value, [AVERAGE]), *cells_at(scores, (model, method), budgets)]
             compared = cells_at(differences, (model, method), budgets)
             cells += compared if method in ABLATIONS else [Cell("")] * len(budgets)
-            rows.append(Row(method_title(results, method), cells))
+            rows.append(Row(results.method_title(method), cells))
     heads = [
         ("", "Seeds"),
         *(("Average", results.experiment.budget_title(b)) for b in budgets),
@@ -210,12 +204,12 @@ def _ablation_grid(results: Results, frame: pd.DataFrame, methods: dict, value: 
 
 def differences_table(results: Results) -> Table:
     """SRPO minus every other method, on each benchmark and on average."""
-    scores, rows, grids = Scores.of(results), [], []
-    budgets = list(results.experiment.training.budget_seconds)
+    rows, grids = [], []
+    budgets = list(results.budget_seconds)
     for model, spec in results.experiment.models.items():
-        plan, body = planned(results, model), []
+        plan, body = results.plans[model], []
         others = [method for method in plan if method != "srpo"] if "srpo" in plan else []
-        shared = {other: model_benchmarks(results, model, ("srpo", other)) for other in others}
+        shared = {other: results.benchmarks(model, ("srpo", other)) for other in others}
         shown = [b for b in results.experiment.benchmarks if any(b in there for there in shared.values())]
         places = [*([AVERAGE] if len(shown) > 1 else []), *shown]  # as in table 1
         for other in others:
@@ -224,23 +218,23 @@ def differences_table(results: Results) -> Table:
                 for budget in budgets:
                     terms = {("srpo", budget): 1.0, (other, budget): -1.0}
                     over = shared[other] if place == AVERAGE else [place]
-                    over = available(scores.lookup(model, scores.deciding), terms, over)
-                    estimate = scores.estimate(model, terms, over)
+                    over = available(results.of(model, results.deciding), terms, over)
+                    estimate = results.estimate(model, terms, over)
                     key: dict[str, Any] = {"model": model, "method": other, "benchmark": place, "budget": budget}
                     rows.append(key | {"benchmarks": len(over)} | estimate_columns("difference", estimate))
                     cells.append(record_cell(rows[-1], "difference", sign=True))
-            body.append(Row(f"SRPO minus {method_title(results, other)}", cells))
+            body.append(Row(f"SRPO minus {results.method_title(other)}", cells))
         if body:
             heads = [
-                (benchmark_title(results, b), results.experiment.budget_title(budget))
+                (results.benchmark_title(b), results.experiment.budget_title(budget))
                 for b in places
                 for budget in budgets
             ]
             grids.append(Grid("", heads, body, title=spec.title))
     names = [*SCORE_KEY, "benchmarks", *estimate_columns("difference", None)]
-    frame = in_matrix_order(pd.DataFrame(rows, columns=names), results)
+    frame = results.in_order(pd.DataFrame(rows, columns=names))
     notes = [
-        f"Points ({TITLES[scores.deciding]}), on the same questions. Averages are over the benchmarks that have both "
+        f"Points ({SCORE_TITLES[results.deciding]}), on the same questions. Averages are over the benchmarks that have both "
         "scores. Intervals are not corrected for their number. "
         f"{intervals_note(frame['difference_unit'])}"
     ]
@@ -255,13 +249,13 @@ def differences_table(results: Results) -> Table:
 
 def _near_ceiling(results: Results) -> list[str]:
     """The benchmarks on which two of a model's methods or more end above :data:`CEILING`."""
-    scores, methods = Scores.of(results), main_methods(results)
-    budget, found = list(results.experiment.training.budget_seconds)[-1], []
+    budget, found = list(results.budget_seconds)[-1], []
     for model, spec in results.experiment.models.items():
-        for benchmark in model_benchmarks(results, model):
-            ends = [scores.estimate(model, {(method, budget): 1.0}, [benchmark]) for method in methods]
+        for benchmark in results.benchmarks(model):
+            methods = results.main_methods(model)
+            ends = [results.estimate(model, {(method, budget): 1.0}, [benchmark]) for method in methods]
             if sum(end is not None and end.value > CEILING for end in ends) > 1:
-                title = benchmark_title(results, benchmark)
+                title = results.benchmark_title(benchmark)
                 found.append(f"{title} ({spec.title})" if len(results.experiment.models) > 1 else title)
     return found
 
@@ -273,3 +267,46 @@ def _with_paper(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     if not results.experiment.comparable_with_paper:
         return frame
     return frame.merge(paper_scores(results.experiment), how="left", on=SCORE_KEY)
+
+
+def score_frame(
+    results: Results,
+    methods: Mapping[str, list[str]],
+    average_over: Mapping[str, list[str]],
+    shown: Sequence[str] = SCORES,
+) -> pd.DataFrame:
+    """Mean over seeds with its interval for every planned score, base models (budget ``base``) first.
+
+    Args:
+        shown: which scores: of :data:`SCORES`, and ``end``.
+        methods: which methods of each model; :data:`BASE` is one.
+        average_over: the benchmarks of each model's rows of benchmark ``average``; none if fewer than two.
+
+    Returns:
+        One row per :data:`SCORE_KEY`: each of ``shown`` in percent or points with
+        ``_low``, ``_high``, the ``_unit`` of its interval and the number of its ``_seeds``. An average is missing
+        unless all its benchmarks have a score.
+    """
+    rows = []
+    for model, names in methods.items():
+        for method in names:
+            benchmarks = results.benchmarks(model, [method])
+            for budget in [BASE] if method == BASE else results.budget_seconds:
+                averaged = {benchmark: [benchmark] for benchmark in benchmarks}
+                if len(average_over.get(model, ())) > 1:
+                    averaged[AVERAGE] = average_over[model]
+                for name, over in averaged.items():
+                    row: dict[str, float | str] = dict(zip(SCORE_KEY, (model, method, name, budget), strict=True))
+                    for score in shown:
+                        estimate = results.estimate(model, {(method, budget): 1.0}, over, score)
+                        values = results.of(model, score)
+                        seeds = [len(values[b, method, budget]) for b in over] if estimate else [0]
+                        row |= estimate_columns(score, estimate) | {f"{score}_seeds": min(seeds)}
+                    rows.append(row)
+    values = [f"{score}{end}" for score in shown for end in ("", "_low", "_high", "_unit", "_seeds")]
+    frame = pd.DataFrame(rows, columns=[*SCORE_KEY, *values])
+    base = frame["method"] == BASE  # the base score is not a maximum over validations
+    for score in {*shown} - {"resampled", "end"}:
+        frame.loc[base, [score, f"{score}_low", f"{score}_high"]] = np.nan
+        frame.loc[base, f"{score}_unit"], frame.loc[base, f"{score}_seeds"] = "", 0
+    return frame

@@ -8,8 +8,7 @@ import pandas as pd
 from srpo.algorithm.branches import BRANCHES, Branch
 from srpo.algorithm.method import Method
 from srpo.algorithm.teacher import SIBLING_ONLY
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.titles import MISSING, method_title
+from srpo.analysis.results import MISSING, Results
 from srpo.analysis.tables.grid import Cell, Grid, Row
 from srpo.analysis.tables.table import Table
 from srpo.experiment.config import ModelledClock, Training
@@ -33,7 +32,7 @@ def settings_table(results: Results) -> Table:
     for group, of_group in frame.groupby("group", sort=False):
         rows.append(Row(str(group), heading=True))
         rows += [Row(row[1], [Cell(text) for text in row[2:]]) for row in of_group.itertuples(index=False, name=None)]
-    columns = [("", method_title(results, name)) for name in specs]
+    columns = [("", results.method_title(name)) for name in specs]
     notes = [f"{MISSING}: does not apply to the method."]
     grids = [Grid("Setting", columns, rows, numeric=False)] if specs else []
     return Table("table3", "Settings as run (the paper's table 3)", notes, frame, {}, grids)

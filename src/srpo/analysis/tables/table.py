@@ -8,9 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.titles import MISSING
+from srpo.analysis.results import MISSING, Results, records
+from srpo.analysis.statistics.estimates import Estimate
 from srpo.analysis.tables.grid import Cell, Grid, interval, markdown, number
 from srpo.ground.files import write_text
 
@@ -130,3 +129,9 @@ def intervals_note(units: Iterable[str]) -> str:
 def comparability(results: Results) -> list[str]:
     """The note that the numbers of an experiment cannot be compared with the paper's, if so."""
     return [] if results.experiment.comparable_with_paper else [NOT_COMPARABLE]
+
+
+def count_range(counts: Iterable[float]) -> str:
+    """The smallest and largest count, ``1–3``, or ``1`` if all are the same; zeros are left out."""
+    there = sorted({int(count) for count in counts if count})
+    return MISSING if not there else str(there[0]) if len(there) == 1 else f"{there[0]}–{there[-1]}"

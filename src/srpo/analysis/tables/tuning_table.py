@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.results.load import Results
+from srpo.analysis.results import Results
 from srpo.analysis.tables.grid import Grid, Row
 from srpo.analysis.tables.table import Table, cells_at, grid_of
 from srpo.experiment.config import Tuned

@@ -5,13 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.lookups import estimate_columns
-from srpo.analysis.results.scores import TITLES
-from srpo.analysis.results.titles import MISSING
-from srpo.analysis.results.verdicts import Finding, Outcome, findings
+from srpo.analysis.results import MISSING, SCORE_TITLES, Results, estimate_columns
 from srpo.analysis.tables.grid import Cell, Grid, Row, interval
 from srpo.analysis.tables.table import Table, comparability, estimate_cell
+from srpo.analysis.verdicts import Finding, Outcome, findings
 
 _NUMBERS = [f"{name}{end}" for name in ("estimate", "over_benchmarks") for end in ("", "_low", "_high")]
 _COLUMNS = ["claim", "title", "family", "model", "verdict", "unit", "score", *estimate_columns("estimate", None)]
@@ -72,7 +69,7 @@ def _line(finding: Finding, outcome: Outcome) -> Row:
         [
             Cell(outcome.verdict),
             value,
-            Cell(TITLES.get(outcome.score, MISSING)),
+            Cell(SCORE_TITLES.get(outcome.score, MISSING)),
             Cell(units),
             Cell(f"{outcome.holding} of {outcome.benchmarks}" if outcome.several_seeds else MISSING),
             Cell(over or MISSING),

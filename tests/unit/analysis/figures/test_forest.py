@@ -21,11 +21,10 @@ from srpo.analysis.figures.forest import (
     primary_differences,
 )
 from srpo.analysis.figures.registry import FIGURES
-from srpo.analysis.results.clocks import clock_frame
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.matrix import AVERAGE
-from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.clocks import clock_frame
+from srpo.analysis.load import load_results
+from srpo.analysis.results import AVERAGE
+from srpo.analysis.verdicts import findings
 from srpo.analysis.tables.clock_tables import clocks_table
 
 
@@ -58,7 +57,7 @@ def test_the_papers_values_are_drawn_only_if_they_may_be_compared(results):
 
 def test_there_is_a_mark_for_each_benchmark_and_their_mean_is_the_average(results):
     frame = primary_differences(results)
-    lookup = Scores.of(results).lookup("qwen3-8b", "cross_fitted")
+    lookup = results.of("qwen3-8b", "cross_fitted")
     for name, rows in frame[frame["series"] == "benchmark"].groupby("claim"):
         assert list(rows["name"]) == list(results.experiment.benchmarks)
         whole = frame[(frame["claim"] == name) & (frame["series"] == AVERAGE)]["value"].item()

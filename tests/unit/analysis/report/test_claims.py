@@ -11,11 +11,11 @@ import yaml
 
 from srpo.analysis.figures.registry import FIGURES
 from srpo.analysis.report import claim_row
-from srpo.analysis.results.claims import Claim, Rule, load_claims
-from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.step_seconds import step_seconds
-from srpo.analysis.results.verdicts import Finding, findings, overall
+from srpo.analysis.claims import Claim, Rule, load_claims
+from srpo.analysis.statistics.estimates import Estimate
+from srpo.analysis.load import load_results
+from srpo.analysis.step_seconds import step_seconds
+from srpo.analysis.verdicts import Finding, findings, overall
 from srpo.analysis.tables.registry import TABLES, build_tables
 from srpo.ground.errors import SrpoError
 from srpo.hosts.functional import load_method

@@ -11,11 +11,10 @@ from scipy import stats
 
 from srpo.analysis.figures.forest import forest_caption, our_differences, primary_differences
 from srpo.analysis.report import first_lines, remarks, write_report
-from srpo.analysis.results.claims import Claim, load_claims
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.multiple_testing import holm
-from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.verdicts import UNTESTED, findings
+from srpo.analysis.claims import Claim, load_claims
+from srpo.analysis.load import load_results
+from srpo.analysis.statistics.deciding import holm
+from srpo.analysis.verdicts import UNTESTED, findings
 from srpo.analysis.tables.score_tables import differences_table, main_table
 from srpo.ground.files import read_json, write_json
 

@@ -9,9 +9,8 @@ from null_experiment import write as write_null
 from report_cases import EXPERIMENT, report, results_of
 from synthetic import tiny_of, write_results
 
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.scores import SCORES
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.load import load_results
+from srpo.analysis.verdicts import findings
 from srpo.analysis.tables.registry import build_tables
 
 

@@ -11,7 +11,7 @@ from synthetic import paper_experiment, tiny_experiment, write_results
 from srpo.analysis.figures.registry import write_figures
 from srpo.analysis.outline import figures_of
 from srpo.analysis.report import remarks, write_report
-from srpo.analysis.results.load import load_results
+from srpo.analysis.load import load_results
 from srpo.analysis.tables.registry import write_tables
 from srpo.experiment.compose import load_experiment
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from synthetic import tiny_experiment, write_results
 
-from srpo.analysis.results.load import load_results
+from srpo.analysis.load import load_results
 from srpo.experiment.compose import load_experiment
 from srpo.ground.errors import SrpoError
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from srpo.analysis.results.lookups import available, combine
+from srpo.analysis.statistics.contrasts import available, combine
 
 ROOM = np.random.default_rng(1)
 QUESTIONS = ROOM.normal(50, 10, 20)
@@ -20,7 +20,7 @@ def lookup(runs):
 
 
 def test_runs_of_one_seed_are_subtracted():
-    found, apart = (combine(lookup(RUNS), TERMS, ["x", "y"], paired=paired) for paired in (True, False))
+    found, apart = (combine(values(RUNS), TERMS, ["x", "y"], paired=paired) for paired in (True, False))
     assert found.value == pytest.approx(apart.value)
     assert found.high - found.low < (apart.high - apart.low) / 5
     assert found.meaning == "base model and question"
@@ -52,7 +52,7 @@ def test_only_base_models_with_every_run_count():
 
 def test_the_untrained_model_is_paired_with_its_own_runs():
     terms = {("a", "last"): 1.0, ("base", "base"): -1.0}
-    found = combine(lookup(RUNS), terms, ["x"], paired=True)
+    found = combine(values(RUNS), terms, ["x"], paired=True)
     assert found.value == pytest.approx(20, abs=1)
     assert found.count == 3
 

@@ -13,10 +13,10 @@ from null_experiment import Null
 
 from srpo.analysis.report import provenance, registered
 from srpo.analysis.results import registered as module
-from srpo.analysis.results.claims import load_claims
-from srpo.analysis.results.clocks import CLOCKS
-from srpo.analysis.results.registered import REGISTERED, load_registration, registration_of
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.claims import load_claims
+from srpo.analysis.clocks import CLOCKS
+from srpo.analysis.registered import REGISTERED, load_registration, registration_of
+from srpo.analysis.verdicts import findings
 from srpo.ground.errors import SrpoError
 
 SHA256 = "6489f889d780371d2db149d45edb5ef38228ca6af98ad2441b209ec4bfa7c8cb"

@@ -10,9 +10,8 @@ import pytest
 from null_experiment import Null
 from report_cases import EXPERIMENT, MODEL
 
-from srpo.analysis.results.clocks import CLOCKS, clock_frame, compared_pairs, recounted
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.run_logs import RunLogs
+from srpo.analysis.clocks import CLOCKS, clock_frame, compared_pairs, recounted
+from srpo.analysis.load import load_results
 from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
 
 ADDED = {

@@ -9,8 +9,8 @@ from report_cases import EXPERIMENT, MODEL, cell
 from synthetic import write_results
 
 from srpo.analysis.figures.registry import FIGURES
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.step_seconds import step_seconds
+from srpo.analysis.load import load_results
+from srpo.analysis.step_seconds import step_seconds
 from srpo.analysis.tables.cost_tables import cost_table
 from srpo.analysis.tables.registry import write_tables
 from srpo.experiment.config import CalibratedClock

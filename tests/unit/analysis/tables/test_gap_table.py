@@ -13,9 +13,8 @@ from run_files import write_evaluation, write_gap
 from synthetic import tiny_of, write_results
 
 from srpo.analysis.report import render
-from srpo.analysis.results.before_training import gain, held
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.scores import Scores
+from srpo.analysis.before_training import gain, held
+from srpo.analysis.load import load_results
 from srpo.analysis.tables.registry import build_tables, write_tables
 
 MEASURED = {
@@ -82,7 +81,7 @@ def test_a_gain_is_that_of_the_runs_of_one_base_model(tmp_path: Path) -> None:
         write_evaluation(tmp_path / f"base/miniature-large-{seed}/physics", run, 16, scores)
         write_gap(tmp_path / f"base/miniature-large-{seed}/physics", **MEASURED)
     results = load_results(tmp_path)
-    lookup = Scores.of(results).lookup("miniature-large", "cross_fitted")("physics", "srpo", "10h")
+    lookup = results.of("miniature-large", "cross_fitted")("physics", "srpo", "10h")
     for seed, score in ((1, 25.0), (2, 75.0)):
         untrained = (31 * score + 100) / 32
         found = gain(results, "miniature-large", "physics", "srpo", seed)

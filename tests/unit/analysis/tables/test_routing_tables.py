@@ -10,7 +10,7 @@ import pytest
 from report_cases import EXPERIMENT, MODEL, read
 from synthetic import tiny_of, write_results
 
-from srpo.analysis.results.load import load_results
+from srpo.analysis.load import load_results
 from srpo.analysis.tables.registry import build_tables, write_tables
 
 

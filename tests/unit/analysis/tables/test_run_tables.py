@@ -14,10 +14,10 @@ from synthetic import tiny_experiment, write_results
 
 from srpo.analysis.figures.captions import score_caption
 from srpo.analysis.figures.curves import ALARM, clock_curves, curves_with_alarms
-from srpo.analysis.results.claims import Rule, load_claims
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.titles import MISSING
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.claims import Rule, load_claims
+from srpo.analysis.load import load_results
+from srpo.analysis.results import MISSING
+from srpo.analysis.verdicts import findings
 from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
 from srpo.experiment.compose import load_experiment
 from srpo.ground.files import read_events

@@ -10,10 +10,10 @@ import pytest
 from report_cases import EXPERIMENT, MODEL, cell, raw_maximum, read
 from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 
-from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.cross_fit import selected_scores
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.step_seconds import step_seconds
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.cross_fit import selected_scores
+from srpo.analysis.load import load_results
+from srpo.analysis.step_seconds import step_seconds
 from srpo.analysis.tables.grid import number
 from srpo.analysis.tables.registry import write_tables
 from srpo.analysis.tables.score_tables import differences_table, main_table

@@ -6,7 +6,7 @@ import yaml
 from report_cases import EXPERIMENT, MODEL
 from synthetic import write_results
 
-from srpo.analysis.results.load import load_results
+from srpo.analysis.load import load_results
 from srpo.analysis.tables.registry import build_tables
 
 

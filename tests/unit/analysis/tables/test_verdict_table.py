@@ -7,8 +7,8 @@ import pytest
 from null_experiment import Null, by_base_model
 from scipy import stats
 
-from srpo.analysis.results.claims import load_claims
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.claims import load_claims
+from srpo.analysis.verdicts import findings
 from srpo.analysis.tables.score_tables import differences_table
 from srpo.analysis.tables.table import table_csv
 from srpo.analysis.tables.verdict_table import verdicts_table

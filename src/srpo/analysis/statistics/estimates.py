@@ -1,4 +1,4 @@
-"""Estimates with their intervals and one-sided p-values: of a difference or a score, of a ratio, of a share of runs."""
+"""An estimate with its interval and one-sided p-values, and the variance that they are made of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 from scipy import special
 
 LEVEL = 0.95
@@ -67,18 +66,6 @@ class Variance:
         error, dof = self.error()
         return error * float(special.stdtrit(dof, (1 + level) / 2)) if error else 0.0
 
-    def with_runs(self, number: int) -> Variance:
-        """The parts that are to be expected with another number of runs of every method."""
-        runs = [(variance * before / number, number) for variance, before in self.runs]
-        known = sum(v for v, _ in self.runs)
-        shares = [before / number for _, before in self.runs]  # if all runs agree, there is nothing to weight with
-        shrunk = self.both * (sum(v for v, _ in runs) / known if known else min(shares, default=1.0))
-        # what runs add to the variance over questions changes with their number, too
-        over_questions = sum(variance for variance, _ in self.questions)
-        ratio = max(0.0, over_questions - self.both + shrunk) / over_questions if over_questions else 0.0
-        questions = [(v * ratio, dof) for v, dof in self.questions]
-        return Variance(questions, runs, shrunk)
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -95,7 +82,6 @@ class Estimate:
         spread: the spread between runs that was measured on other methods, if it is used.
         reason: why there is no interval.
         paired: whether the sampling unit of the runs is the base model, which every method starts from.
-        variance: the parts of ``error`` squared, if methods have several runs.
     """
 
     value: float
@@ -108,7 +94,6 @@ class Estimate:
     spread: Spread | None = None
     reason: str = ""
     paired: bool = False
-    variance: Variance | None = None
     limits: tuple[float, float] = (-math.inf, math.inf)
 
     @property
@@ -181,114 +166,3 @@ class Estimate:
             return 1.0
         low, high = self.bounds
         return math.sqrt((threshold - low) * (high - threshold) / ((self.value - low) * (high - self.value)))
-
-
-@dataclass(frozen=True)
-class Ratio(Estimate):
-    """A contrast of logarithms, shown as a difference in percent; ``error`` belongs to ``logarithm``."""
-
-    logarithm: float = 0.0
-
-    @classmethod
-    def of(cls, estimate: Estimate) -> Ratio:
-        percent = {"value": 100 * math.expm1(estimate.value), "logarithm": estimate.value}
-        return cls(**vars(estimate) | percent)
-
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        half = self._reach(level) if self.has_interval else math.nan
-        return 100 * math.expm1(self.logarithm - half), 100 * math.expm1(self.logarithm + half)
-
-    def p_above(self, threshold: float) -> float:
-        return self._p(self.logarithm - math.log1p(threshold / 100))
-
-    def p_below(self, threshold: float) -> float:
-        return self._p(math.log1p(threshold / 100) - self.logarithm)
-
-
-@dataclass(frozen=True)
-class Proportion(Estimate):
-    """A share of runs in percent, with the exact interval of Clopper and Pearson (1934).
-
-    Runs that share a base model are alike. The interval has then an effective number of runs, as for clusters of a
-    survey (Korn and Graubard 1998): at least the number of base models, at most the number of runs.
-
-    Attributes:
-        successes, runs: of how many runs the share is.
-        effective: the number of independent runs that say as much.
-    """
-
-    successes: int = 0
-    runs: int = 0
-    effective: float = 0.0
-
-    @classmethod
-    def of(cls, units: Sequence[Sequence[bool]]) -> Proportion:
-        """The share of successes; each unit holds the runs that share a base model, or one run that shares none."""
-        sums, sizes = np.array([sum(unit) for unit in units], float), np.array([len(unit) for unit in units], float)
-        successes, runs, count = int(sums.sum()), int(sizes.sum()), len(units)
-        share, shared = successes / runs, runs > count
-        effective = float(count)
-        if shared and count > 1 and 0 < share < 1:
-            variance = count / (count - 1) * float(((sums - share * sizes) ** 2).sum()) / runs**2
-            few, many = (float(special.stdtrit(dof, (1 + LEVEL) / 2)) for dof in (count - 1, runs - 1))
-            wanted = share * (1 - share) / variance * (many / few) ** 2 if variance else math.inf
-            effective = float(np.clip(wanted, count, runs))
-        unit: SamplingUnit = "seed" if shared else "run"
-        return cls(100 * share, unit, count, paired=shared, successes=successes, runs=runs, effective=effective)
-
-    @property
-    def has_interval(self) -> bool:
-        return True
-
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """The two-sided interval, percent; at 0 or all of the runs one end belongs to a one-sided interval."""
-        yes, no = self._effective_counts
-        low = float(special.betaincinv(yes, no + 1, (1 - level) / 2)) if yes else 0.0
-        high = float(special.betaincinv(yes + 1, no, (1 + level) / 2)) if no else 1.0
-        return 100 * low, 100 * high
-
-    def p_above(self, threshold: float) -> float:
-        """One-sided p-value of the exact binomial test against "the share is at most ``threshold``"."""
-        yes, no = self._effective_counts
-        return float(special.betainc(yes, no + 1, threshold / 100)) if yes else 1.0
-
-    def p_below(self, threshold: float) -> float:
-        """One-sided p-value of the exact binomial test against "the share is at least ``threshold``"."""
-        yes, no = self._effective_counts
-        return float(special.betaincc(yes + 1, no, threshold / 100)) if no else 1.0
-
-    @property
-    def _effective_counts(self) -> tuple[float, float]:
-        """Successes and failures of the effective runs."""
-        share = self.successes / self.runs
-        return share * self.effective, (1 - share) * self.effective
-
-
-@dataclass(frozen=True)
-class Smallest(Estimate):
-    """The smallest of several contrasts, which the data chose.
-
-    The least of the lower ends is a lower end for the smallest true value without any correction. The least of the
-    upper ends needs one for the number of contrasts (Bonferroni).
-    """
-
-    among: tuple[Estimate, ...] = ()
-
-    @classmethod
-    def of(cls, among: Sequence[Estimate]) -> Smallest:
-        """The smallest of one or more estimates; without an interval if one of them has none."""
-        least = min(among, key=lambda estimate: estimate.value)
-        without = [estimate for estimate in among if not estimate.has_interval]
-        unknown = {"error": math.nan, "reason": without[0].reason} if without else {}
-        return cls(**vars(least) | unknown | {"among": tuple(among)})
-
-    @property
-    def several_seeds(self) -> bool:
-        return all(estimate.several_seeds for estimate in self.among)
-
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        if not self.has_interval:
-            return math.nan, math.nan
-        corrected = 1 - (1 - level) / len(self.among)
-        low = float(np.min([estimate.interval(level)[0] for estimate in self.among]))
-        return low, float(np.min([estimate.interval(corrected)[1] for estimate in self.among]))

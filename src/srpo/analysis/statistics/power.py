@@ -1,7 +1,7 @@
 """Power analysis: which difference a number of training seeds can detect.
 
-It starts from the parts of a variance, measured on a contrast or assumed, and computes them for another number of runs.
-If each seed has its own base model, seeds are base models.
+It starts from an assumed variance, and computes it for another number of runs. If each seed has its own base model,
+seeds are base models.
 """
 
 import bisect
@@ -11,7 +11,7 @@ from statistics import fmean
 
 from scipy import special, stats
 
-from srpo.analysis.results.estimates import LEVEL, Variance
+from srpo.analysis.statistics.estimates import LEVEL, Variance
 
 POWER = 0.80
 MAX_SEEDS = 1000
@@ -50,14 +50,14 @@ def half_width(variance: Variance, seeds: int, level: float = LEVEL) -> float:
     """Half the width of the interval with ``seeds`` runs of every method, points; infinite with one."""
     if seeds < 2:
         return math.inf
-    return variance.with_runs(seeds).half_width(level)
+    return _with_runs(variance, seeds).half_width(level)
 
 
 def power(variance: Variance, effect: float, seeds: int) -> float:
     """The probability that the interval lies above 0 if the true difference is ``effect`` (noncentral t)."""
     if seeds < 2:
         return 0.0
-    error, dof = variance.with_runs(seeds).error()
+    error, dof = _with_runs(variance, seeds).error()
     return float(stats.nct.sf(special.stdtrit(dof, (1 + LEVEL) / 2), dof, effect / error)) if error else 1.0
 
 
@@ -66,3 +66,8 @@ def seeds_needed(variance: Variance, effect: float) -> int | None:
     seeds = range(2, MAX_SEEDS + 1)
     place = bisect.bisect_left(seeds, True, key=lambda number: power(variance, effect, number) >= POWER)
     return seeds[place] if place < len(seeds) else None
+
+
+def _with_runs(variance: Variance, number: int) -> Variance:
+    """An assumed variance with another number of runs of every method."""
+    return Variance([], [(of_mean * before / number, number) for of_mean, before in variance.runs], 0.0)

@@ -5,15 +5,16 @@ read while it is still training.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from srpo.algorithm.branches import trained_branches
+from srpo.analysis.numbers import with_numbers
+from srpo.analysis.results import RUN_KEY, Results
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.ground.errors import SrpoError
@@ -22,9 +23,6 @@ from srpo.ground.layout import Layout, RunFiles, RunId
 from srpo.training.clock import PHASES
 from srpo.training.watch import signals_of
 
-RUN_KEY = ["model", "benchmark", "method", "seed"]
-RunKey = tuple[str, str, str, int]
-"""The values of :data:`RUN_KEY`. Without the seed they are an arm of the experiment."""
 # The report shows one question. Only a few are read, because long responses take memory.
 SAMPLED_QUESTIONS = 3
 
@@ -39,50 +37,6 @@ _COLUMNS = {
 }
 _TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "checkpoint", "question_scores"}
 _TEXT |= {"prompt", "response", "ground_truth", "rule", "level"}
-
-
-@dataclass(frozen=True, eq=False)
-class Results:
-    """The results of one experiment, each frame with the columns model, benchmark, method and seed.
-
-    Per-question scores (``question_scores``) are arrays of one float per question, in the order of the split.
-
-    Attributes:
-        runs: one row per run of the matrix, started or not.
-        steps: one row per training step; phases and every logged metric as flat columns (``phase_seconds/generate``,
-            ``phase_tokens/generate``).
-        validations: one row per in-training validation.
-        budgets: the checkpoint selected within each budget; missing values if there is none.
-        evaluations: the resampled score of each selected checkpoint.
-        bases: the same for the untrained models (method ``base``).
-        signals: the alarms and warnings that ``srpo/watch.py`` finds in each run's logs; one row per signal.
-        samples: the first sample of the first few test questions.
-        statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
-        lengths: the checked lengths of prompts, by model and benchmark.
-        gaps: ``gap.json`` by model, benchmark and seed, as in ``bases``.
-        specs, provenance: the halves of ``run.yaml`` by run.
-        trained: the day or days on which runs ended.
-        routed_group: the run and the logged group that table 6 shows; None if there is none.
-    """
-
-    root: Path
-    experiment: Experiment
-    runs: pd.DataFrame
-    steps: pd.DataFrame
-    validations: pd.DataFrame
-    budgets: pd.DataFrame
-    evaluations: pd.DataFrame
-    bases: pd.DataFrame
-    samples: pd.DataFrame
-    signals: pd.DataFrame
-    statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    lengths: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    gaps: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
-    specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
-    provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
-    trained: str = ""
-    routed_group: tuple[RunId, dict[str, Any]] | None = None
 
 
 def load_results(results_dir: Path, experiment: Experiment | None = None) -> Results:
@@ -117,7 +71,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
                 gaps[model, benchmark, seed] = gap
     logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
     frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()} | logs
-    return Results(
+    results = Results(
         root=root,
         experiment=experiment,
         **frames,
@@ -139,6 +93,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         trained=read_yaml(layout.provenance)["trained"] if layout.provenance.is_file() else days(ends(layout, specs)),
         routed_group=_routed_group(root, experiment),
     )
+    return with_numbers(results)
 
 
 # ---------------------------------------------------------------- one run
@@ -227,17 +182,12 @@ def _sample_rows(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
     return [key | _encodable(sample) for sample in shown]
 
 
-def routed_methods(experiment: Experiment) -> list[str]:
-    """Methods that train on rollouts of several branches in one step."""
-    return [name for name, method in experiment.methods.items() if method.routes_samples]
-
-
 def _routed_group(root: Path, experiment: Experiment) -> tuple[RunId, dict[str, Any]] | None:
     """The first logged group with rollouts in several branches, of the first run that has one.
 
     SRPO's runs come first. The first group is taken, because it stays the same while the run continues.
     """
-    runs = [run for run in experiment.runs() if run.method in routed_methods(experiment)]
+    runs = [run for run in experiment.runs() if experiment.methods[run.method].routes_samples]
     for run in sorted(runs, key=lambda run: run.method != "srpo"):
         for group in read_events(Layout(root).run_files(run).groups):
             if len(trained_branches(rollout["branch"] for rollout in group["rollouts"])) > 1:
@@ -292,12 +242,3 @@ def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     frame = frame.reindex(columns=[*known, *(c for c in frame.columns if c not in known)])
     types = dict.fromkeys([c for c in ("model", "benchmark", "method", "budget") if c in frame], "str")
     return frame.astype(types | {c: float for c in columns if c not in _TEXT} | {"seed": int})
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return cast(list[dict[str, Any]], frame.to_dict("records"))
-
-
-def by_run(log: pd.DataFrame) -> dict[RunKey, pd.DataFrame]:
-    """The rows of each run that has any."""
-    return cast(dict[RunKey, pd.DataFrame], dict(list(log.groupby(RUN_KEY, sort=False))))

@@ -8,9 +8,9 @@ import pytest
 from made_up_scores import World
 from scipy import stats
 
-from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.estimates import Variance
-from srpo.analysis.results.power import ASSUMED_RUN_SD, assumed, half_width, power, sample_noise, seeds_needed
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.estimates import Variance
+from srpo.analysis.statistics.power import ASSUMED_RUN_SD, assumed, half_width, power, sample_noise, seeds_needed
 from srpo.ground.layout import RunId
 from srpo.plan.seeds_text import assumed_sentences
 

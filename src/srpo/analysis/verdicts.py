@@ -8,18 +8,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from srpo.analysis.results.claims import Claim, Given, Quantity, load_claims
-from srpo.analysis.results.collapse import run_ends, share_of
-from srpo.analysis.results.contrasts import over_benchmarks
-from srpo.analysis.results.estimates import PERCENT, Estimate, Proportion, Ratio, Smallest
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.lookups import Lookup, Terms, available, combine
-from srpo.analysis.results.matrix import BASE, arms, is_paired, model_benchmarks, planned
-from srpo.analysis.results.multiple_testing import ALPHA, holm
-from srpo.analysis.results.registered import registration_of
-from srpo.analysis.results.run_logs import RunLogs, logarithms
-from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.claims import Claim, Given, Quantity, load_claims
+from srpo.analysis.collapse import run_ends, share_of
+from srpo.analysis.registered import registration_of
+from srpo.analysis.results import BASE, Results, RunKey
+from srpo.analysis.statistics.contrasts import Terms, Values, available, combine
+from srpo.analysis.statistics.deciding import ALPHA, Proportion, Ratio, Smallest, holm, over_benchmarks
+from srpo.analysis.statistics.estimates import PERCENT, Estimate
 from srpo.ground.text import joined, plural
 
 Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
@@ -207,13 +202,13 @@ def _not_given(given: Given, claim: Claim, results: Results, outcome: Outcome) -
 def _at_equal_settings(claim: Claim, claims: Sequence[Claim], results: Results, model: str) -> Outcome | None:
     """The outcome of a claim with a control that the methods do not need here; None for another one."""
     other = next((each for each in claims if each.id == claim.at_equal_settings), None)
-    plan, methods = planned(results, model), results.experiment.methods
+    plan, methods = results.plans[model], results.experiment.methods
     if other is None or all(method in plan for _, method, _ in claim.quantity.terms):
         return None
     pair = [method for _, method, _ in other.quantity.terms]
     if not {*pair} <= {*plan} or len({(methods[m].learning_rate, methods[m].mini_batch_questions) for m in pair}) > 1:
         return None
-    named = joined([method_title(results, method) for method in pair])
+    named = joined([results.method_title(method) for method in pair])
     reason = f'{named} have the same learning rate and updates per batch here: this is "{other.statement}"'
     return Outcome(model, "not tested", reason=reason, same_as=other.statement)
 
@@ -222,7 +217,7 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     """The claim's estimate without a verdict, or the reason why there is none."""
     quantity = claim.quantity
     methods = dict.fromkeys(method for _, method, _ in quantity.terms)
-    absent = [m for m in methods if m != BASE and m not in planned(results, model)]
+    absent = [m for m in methods if m != BASE and m not in results.plans[model]]
     if absent:
         return Outcome(model, "not tested", reason=f"not run with {', '.join(absent)}")
     terms = {
@@ -232,20 +227,20 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     }
     if len(terms) < len(quantity.terms):  # a budget is missing, or two are the same
         return Outcome(model, "not tested", reason="the experiment has too few budgets")
-    planned_on = model_benchmarks(results, model, methods)
-    mixed = Scores.of(results).incomparable if quantity.kind not in ("metric", "step_seconds") else {}
-    if refused := [f"{benchmark_title(results, name)}: {mixed[name]}" for name in planned_on if name in mixed]:
+    planned_on = results.benchmarks(model, methods)
+    mixed = results.incomparable if quantity.kind not in ("metric", "step_seconds") else {}
+    if refused := [f"{results.benchmark_title(name)}: {mixed[name]}" for name in planned_on if name in mixed]:
         return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
     if quantity.kind == "collapsed_runs":
         return _collapsed_runs(claim, results, model, planned_on)
     if reason := _other_updates(quantity, results):
         return Outcome(model, "not testable here", reason=reason)
-    comparison = _Comparison(claim, results, model, terms)
+    comparison = _Comparison(claim, results, model, terms, _values(claim, results, model))
     benchmarks = comparison.available(planned_on)
     if reason := comparison.ended_at_alarms(planned_on):
         return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
     if not benchmarks:
-        stopped = _Comparison(claim, results, model, terms, reached_only=False).available(planned_on)
+        stopped = available(_values(claim, results, model, reached_only=False), terms, planned_on, comparison.paired)
         nothing = "not measured yet" if missing_runs(results) else "finished runs have no number for it"
         reason = "runs stopped before the budget" if stopped else nothing
         return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
@@ -260,13 +255,39 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     beside: dict[str, Any] = {"on_each": on_each}
     if quantity.kind == "score":
         beside["over_benchmarks"] = over_benchmarks([each.value for each in on_each.values()])
-    return Outcome(model, "undecided", estimate, comparison.score, *counts, *p_values, estimate.several_seeds, **beside)
+    score, several = _score(claim, results), estimate.several_seeds
+    return Outcome(model, "undecided", estimate, score, *counts, *p_values, several, **beside)
 
 
 def _agreeing(claim: Claim, on_each: Mapping[str, Estimate]) -> tuple[int, int]:
     """The number of benchmarks whose estimate satisfies the rule, and the number whose interval does."""
     holding = (each.several_seeds and claim.rule.p_holds(each) < ALPHA for each in on_each.values())
     return sum(claim.rule.met(each.value) for each in on_each.values()), sum(holding)
+
+
+def _score(claim: Claim, results: Results) -> str:
+    """Which score a claim is a contrast of; empty for other quantities."""
+    return (claim.quantity.score or results.deciding) if claim.quantity.kind in ("score", "best_on_each") else ""
+
+
+def _values(claim: Claim, results: Results, model: str, reached_only: bool = True) -> Values:
+    """The claim's number; at a budget only of runs that reached it, for the others are unknown."""
+    quantity = claim.quantity
+
+    def counts(run: RunKey, when: str) -> bool:
+        return when not in results.budget_seconds or not reached_only or _spent(results, run, when)
+
+    return {
+        (benchmark, method, when): {
+            # a difference of two logarithms is a ratio in which both are uncertain
+            seed: np.log(values) if quantity.relative_to else values
+            for seed, values in runs.items()
+            if counts((model, benchmark, method, seed), when)
+        }
+        for (benchmark, method, when), runs in results.of(
+            model, _score(claim, results) or quantity.metric or "step_seconds"
+        ).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -277,81 +298,57 @@ class _Comparison:
     results: Results
     model: str
     terms: Terms
-    reached_only: bool = True
+    values: Values
 
     @property
     def paired(self) -> bool:
-        return is_paired(self.results, self.model)
-
-    @property
-    def score(self) -> str:
-        quantity = self.claim.quantity
-        if quantity.kind not in ("score", "best_on_each"):
-            return ""
-        return quantity.score or Scores.of(self.results).deciding
-
-    @property
-    def lookup(self) -> Lookup:
-        score = self.score
-        return self._at_budgets(Scores.of(self.results).lookup(self.model, score) if score else self._logged())
+        return self.results.experiment.draws_per_seed(self.model)
 
     def available(self, benchmarks: Sequence[str]) -> list[str]:
-        return available(self.lookup, self.terms, benchmarks, self.paired)
+        return available(self.values, self.terms, benchmarks, self.paired)
 
     def estimate(self, terms: Terms, benchmarks: Sequence[str]) -> Estimate:
         """The contrast of ``terms`` on benchmarks that have them all."""
         quantity = self.claim.quantity
         share = quantity.kind == "metric" and self.claim.unit == "percent" and len(terms) == 1
-        bounds = PERCENT if share or self.score else None
-        found = combine(self.lookup, terms, benchmarks, bounds, arms(self.results, self.model), self.paired)
+        bounds = PERCENT if share or _score(self.claim, self.results) else None
+        found = combine(self.values, terms, benchmarks, bounds, self.results.arms(self.model), self.paired)
         assert found is not None  # the benchmarks are available
         return Ratio.of(found) if quantity.relative_to else found
 
     def ended_at_alarms(self, benchmarks: Sequence[str]) -> str:
         """Why a budget is not tested that runs did not reach because of an alarm: the others are the survivors."""
-        runs, budgets = self.results.runs, self.results.experiment.training.budget_seconds
+        runs, budgets = self.results.runs, self.results.budget_seconds
         runs = runs[(runs["model"] == self.model) & runs["benchmark"].isin(benchmarks)]
         found = []
         for method, budget in self.terms:
             of_method = runs[runs["method"] == method]
             ended = (of_method["stopped_by"] == "alarm") & (of_method["clock"] < budgets.get(budget, 0.0))
             if ended.any():
-                said = f"{ended.sum()} of {plural(len(of_method), 'run')} of {method_title(self.results, method)}"
+                said = f"{ended.sum()} of {plural(len(of_method), 'run')} of {self.results.method_title(method)}"
                 found.append(f"{said} ended at an alarm before {self.results.experiment.budget_title(budget)}")
         return joined(found)
 
     def too_few_validations(self, benchmarks: Sequence[str]) -> str:
         """Why a budget is too short for its score to mean anything; empty if it is long enough."""
-        lookup = RunLogs.of(self.results).number_of_validations(self.model)
+        numbers = self.results.of(self.model, "validations")
         found = []
         for method, budget in self.terms:
-            if budget in self.results.experiment.training.budget_seconds:
-                counts = [n[0] for b in benchmarks for n in lookup(b, method, budget).values()]
+            if budget in self.results.budget_seconds:
+                counts = [n[0] for b in benchmarks for n in numbers.get((b, method, budget), {}).values()]
                 if counts and min(counts) < MIN_VALIDATIONS:
                     said = plural(int(min(counts)), "validation")
                     title = self.results.experiment.budget_title(budget)
-                    found.append(f"{title} holds only {said} of a run of {method_title(self.results, method)}")
+                    found.append(f"{title} holds only {said} of a run of {self.results.method_title(method)}")
         return joined(list(dict.fromkeys(found)))
 
-    def _logged(self) -> Lookup:
-        quantity, logs = self.claim.quantity, RunLogs.of(self.results)
-        if quantity.kind == "metric":
-            assert quantity.metric is not None  # Quantity demands it of this kind
-            return logs.metric(self.model, quantity.metric)
-        seconds = logs.seconds(self.model)
-        return logarithms(seconds) if quantity.relative_to else seconds
 
-    def _at_budgets(self, lookup: Lookup) -> Lookup:
-        """The values; at a budget only of runs that reached it (:meth:`RunLogs.spent`), for the others are unknown."""
-        budgets, spent = self.results.experiment.training.budget_seconds, RunLogs.of(self.results).spent
-
-        def reached(benchmark: str, method: str, when: str) -> Mapping[int, np.ndarray]:
-            found = lookup(benchmark, method, when)
-            if when not in budgets or not self.reached_only:
-                return found
-            return {s: v for s, v in found.items() if spent((self.model, benchmark, method, s), when)}
-
-        return reached
+def _spent(results: Results, run: RunKey, budget: str) -> bool:
+    """Whether a run's clock has reached a budget; its planned end, ``training.max_steps``, is the last budget's."""
+    row, training = results.run_rows[run], results.experiment.training
+    *_, last = results.budget_seconds
+    planned_end = training.max_steps is not None and row["stopped_by"] == "max_steps"
+    return row["clock"] >= results.budget_seconds[budget] or (budget == last and planned_end)
 
 
 def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: int) -> Outcome:
@@ -372,7 +369,8 @@ def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: in
     if not smallest.has_interval:
         p_values = math.nan, p_values[1]
     counts = len(benchmarks), planned_on, ahead, holding
-    return Outcome(model, "undecided", smallest, comparison.score, *counts, *p_values, smallest.several_seeds)
+    score = _score(comparison.claim, comparison.results)
+    return Outcome(model, "undecided", smallest, score, *counts, *p_values, smallest.several_seeds)
 
 
 def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list[str]) -> Outcome:
@@ -407,14 +405,14 @@ def _other_updates(quantity: Quantity, results: Results) -> str:
         return ""
 
     def said(updates: Mapping[str, int]) -> str:
-        return " and ".join(f"{number} of {method_title(results, name)}" for name, number in updates.items())
+        return " and ".join(f"{number} of {results.method_title(name)}" for name, number in updates.items())
 
     return f"updates per batch: {said(here)} here, {said(papers)} in the paper"
 
 
 def budget_of(when: str, results: Results) -> str | None:
     """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if the experiment has too few."""
-    budgets = list(results.experiment.training.budget_seconds)
+    budgets = list(results.budget_seconds)
     places = {"first": 0, "next_to_last": -2, "last": -1}
     if when not in places:
         return when

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from srpo.analysis.results.claims import Claim, Quantity, Rule
+from srpo.analysis.claims import Claim, Quantity, Rule
 from srpo.experiment.config import Experiment
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_mapping

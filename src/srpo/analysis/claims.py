@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from srpo.analysis.outline import COST_TABLES, Block, all_sections
-from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.matrix import BASE
-from srpo.analysis.results.multiple_testing import equivalence_p
+from srpo.analysis.results import BASE
+from srpo.analysis.statistics.deciding import equivalence_p
+from srpo.analysis.statistics.estimates import Estimate
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_yaml
 from srpo.ground.mistakes import validated

@@ -4,7 +4,7 @@ from functools import cache
 
 import pandas as pd
 
-from srpo.analysis.results.matrix import AVERAGE, BASE, SCORE_KEY
+from srpo.analysis.results import AVERAGE, BASE, SCORE_KEY
 from srpo.experiment.config import Experiment
 from srpo.ground.repository import REFERENCE
 

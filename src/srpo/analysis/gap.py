@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.estimates import PERCENT, Estimate
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.estimates import PERCENT, Estimate
 
 if TYPE_CHECKING:  # tables need no torch
     from srpo.training.self_teacher import GapSamples

@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import expit
 
-from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.estimates import Estimate, Proportion, Ratio, Smallest
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.estimates import Estimate, Proportion, Ratio, Smallest
 
 
 def test_a_ratio_is_the_interval_of_the_logarithms():

@@ -2,11 +2,9 @@
 
 import pandas as pd
 
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.lookups import available, combine, estimate_columns
-from srpo.analysis.results.matrix import is_paired, planned
-from srpo.analysis.results.paper import paper_figure_4b
-from srpo.analysis.results.run_logs import RunLogs
+from srpo.analysis.paper import paper_figure_4b
+from srpo.analysis.results import Results, estimate_columns
+from srpo.analysis.statistics.contrasts import available, combine
 from srpo.training.clock import PHASES
 
 SECONDS = {"step_seconds": "step_seconds", **{phase: f"phase_seconds/{phase}" for phase in PHASES}}
@@ -20,18 +18,19 @@ def step_seconds(results: Results) -> pd.DataFrame:
     compared; a method that has reached it nowhere does not count. ``benchmarks`` is the number of these benchmarks,
     ``seeds`` the smallest number of runs; ``paper`` what the paper has, if the experiment may be compared with it.
     """
-    logs, rows = RunLogs.of(results), []
+    rows = []
     for model in results.experiment.models:
-        plan, total, paired = planned(results, model), logs.seconds(model), is_paired(results, model)
-        for budget in results.experiment.training.budget_seconds:
+        plan, total = results.plans[model], results.of(model, "step_seconds")
+        paired = results.experiment.draws_per_seed(model)
+        for budget in results.budget_seconds:
             reached = {m: available(total, {(m, budget): 1.0}, benchmarks) for m, benchmarks in plan.items()}
             reached = {method: benchmarks for method, benchmarks in reached.items() if benchmarks}
             shared = [b for b in results.experiment.benchmarks if all(b in there for there in reached.values())]
             for method in reached if shared else ():
                 row = {"model": model, "method": method, "budget": budget, "benchmarks": len(shared)}
-                row["seeds"] = min(len(total(b, method, budget)) for b in shared)
+                row["seeds"] = min(len(total[b, method, budget]) for b in shared)
                 for name, column in SECONDS.items():
-                    estimate = combine(logs.seconds(model, column), {(method, budget): 1.0}, shared, paired=paired)
+                    estimate = combine(results.of(model, column), {(method, budget): 1.0}, shared, paired=paired)
                     found = estimate_columns(name, estimate)
                     row |= found if name == "step_seconds" else {name: found[name]}
                 rows.append(row)

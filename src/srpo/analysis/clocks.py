@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.claims import load_claims
-from srpo.analysis.results.cross_fit import WINDOW
-from srpo.analysis.results.estimates import PERCENT
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.lookups import Lookup, available, combine, estimate_columns
-from srpo.analysis.results.matrix import arms, is_paired, model_benchmarks, planned
-from srpo.analysis.results.run_logs import RunLogs
+from srpo.analysis.claims import load_claims
+from srpo.analysis.results import Results, estimate_columns
+from srpo.analysis.statistics.contrasts import Values, available, combine
+from srpo.analysis.statistics.cross_fit import WINDOW
+from srpo.analysis.statistics.estimates import PERCENT
 from srpo.training.clock import PHASES
 
 
@@ -71,11 +68,10 @@ def compared_pairs(results: Results, model: str) -> list[tuple[str, str]]:
     pairs = [
         (of[0][1], of[1][1]) for of in terms if len(of) == 2 and of[0][0] == 1 and {of[0][2], of[1][2]} == {"last"}
     ]
-    plan = planned(results, model)
+    plan = results.plans[model]
     return [(one, other) for one, other in dict.fromkeys(pairs) if one != other and {one, other} <= plan.keys()]
 
 
-@lru_cache(maxsize=4)
 def clock_frame(results: Results, measured: bool = False) -> pd.DataFrame:
     """Differences of end scores under each clock, each benchmark at the largest budget that all its runs reach.
 
@@ -85,43 +81,42 @@ def clock_frame(results: Results, measured: bool = False) -> pd.DataFrame:
     Returns:
         One row per model, clock and pair: ``difference`` in points with its interval, averaged over ``benchmarks``.
         A score is the mean of the last validations within the budget
-        (:data:`~srpo.analysis.results.cross_fit.WINDOW` of them), without any selection.
+        (:data:`~srpo.analysis.statistics.cross_fit.WINDOW` of them), without any selection.
     """
     rows, modelled = [], results.experiment.training.clock.kind == "modelled"
     for model in results.experiment.models:
         pairs = compared_pairs(results, model)
         methods = list(dict.fromkeys(method for pair in pairs for method in pair))
         for clock in (c for c in CLOCKS if c.measured == measured and (modelled or not c.modelled)):
-            lookup = _end_scores(results, model, methods, clock)
+            values = _end_scores(results, model, methods, clock)
             for one, other in pairs:
                 terms = {(one, clock.name): 1.0, (other, clock.name): -1.0}
-                paired = is_paired(results, model)
-                over = available(lookup, terms, model_benchmarks(results, model, (one, other)), paired)
-                estimate = combine(lookup, terms, over, PERCENT, arms(results, model), paired) if over else None
+                paired = results.experiment.draws_per_seed(model)
+                over = available(values, terms, results.benchmarks(model, (one, other)), paired)
+                estimate = combine(values, terms, over, PERCENT, results.arms(model), paired) if over else None
                 key = {"model": model, "clock": clock.name, "method": one, "other": other, "benchmarks": len(over)}
                 rows.append(key | estimate_columns("difference", estimate))
     names = ["model", "clock", "method", "other", "benchmarks", *estimate_columns("difference", None)]
     return pd.DataFrame(rows, columns=names)
 
 
-def _end_scores(results: Results, model: str, methods: list[str], clock: OtherClock) -> Lookup:
+def _end_scores(results: Results, model: str, methods: list[str], clock: OtherClock) -> Values:
     """End scores (percent, one per question) by benchmark, method and seed, within what all runs of a benchmark reach.
 
     A run that is not finished, or has too few validations within the budget, has none.
     """
-    logs = RunLogs.of(results)
-    found: dict[tuple[str, str], dict[int, np.ndarray]] = {}
+    found: dict[tuple[str, str, str], dict[int, np.ndarray]] = {}
     for benchmark in results.experiment.benchmarks:
-        runs = [run for run in logs.runs if run[:2] == (model, benchmark) and run[2] in methods]
-        runs = [run for run in runs if logs.reached(run, math.inf)]  # a run that continues would move the budget
-        counted = {run: recounted(logs.steps[run], clock) for run in runs if run in logs.steps}
+        runs = [run for run in results.counted if run[:2] == (model, benchmark) and run[2] in methods]
+        runs = [run for run in runs if results.reached(run, math.inf)]  # a run that continues would move the budget
+        counted = {run: recounted(results.step_logs[run], clock) for run in runs if run in results.step_logs}
         counted = {run: times for run, times in counted.items() if len(times)}
         limit = min((times.iloc[-1] for times in counted.values()), default=0.0)
         for run, times in counted.items():
-            log = logs.validations.get(run)
+            log = results.validation_logs.get(run)
             if log is None:
                 continue
             within = log[log["step"].astype(int).map(times) <= limit]["question_scores"].tail(WINDOW)
             if len(within) == WINDOW and within.map(len).nunique() == 1:
-                found.setdefault((benchmark, run[2]), {})[run[3]] = 100 * np.vstack([*within]).mean(axis=0)
-    return lambda benchmark, method, when: found.get((benchmark, method), {})
+                found.setdefault((benchmark, run[2], clock.name), {})[run[3]] = 100 * np.vstack([*within]).mean(axis=0)
+    return found

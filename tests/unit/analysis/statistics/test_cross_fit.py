@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from made_up_scores import World, curve, late_drops, selection_biases, true_drop
 
-from srpo.analysis.results.cross_fit import late_drop, selected_scores
+from srpo.analysis.statistics.cross_fit import late_drop, selected_scores
 
 EXPERIMENTS = 60
 

@@ -12,12 +12,9 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.cross_fit import MIN_QUESTIONS, WINDOW
-from srpo.analysis.results.estimates import Proportion
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.matrix import AVERAGE, BASE, is_paired, planned
-from srpo.analysis.results.run_logs import RunLogs
-from srpo.analysis.results.scores import Scores
+from srpo.analysis.results import AVERAGE, BASE, Results
+from srpo.analysis.statistics.cross_fit import MIN_QUESTIONS, WINDOW
+from srpo.analysis.statistics.deciding import Proportion
 
 DROP = 5.0
 """Points below its best (cross-fitted) at which a run has collapsed."""
@@ -31,22 +28,22 @@ ENDS = ["below", "dropped", "collapsed", "clear"]
 def run_ends(results: Results, model: str, method: str, benchmarks: Iterable[str]) -> pd.DataFrame:
     """How each finished run ended.
 
-    The end is the mean of the last :data:`~srpo.analysis.results.cross_fit.WINDOW` validations. A run of fewer than two
-    windows cannot drop; without the untrained model's score none is counted.
+    The end is the mean of the last three validations. A run of fewer than two windows of validations cannot drop;
+    without the untrained model's score none is counted.
 
     Returns:
         One row per run: its ``benchmark``, ``seed`` and ``unit``, which runs of one base model share; whether it ends
         ``below`` the untrained model, has ``dropped`` more than :data:`DROP` points below its best, has ``collapsed``
         (either, by the estimates alone), and whether one of the two is ``clear``, not noise of questions and samples.
     """
-    scores, logs, paired = Scores.of(results), RunLogs.of(results), is_paired(results, model)
-    last = list(results.experiment.training.budget_seconds)[-1]
-    drops_of, counted_of = logs.late_drop(model), logs.number_of_validations(model)
+    paired, last = results.experiment.draws_per_seed(model), list(results.budget_seconds)[-1]
+    numbers = ("resampled", "late_drop", "validations", "end")
+    untrained_of, drop_of, counted_of, end_of = (results.of(model, name) for name in numbers)
     rows: list[tuple] = []
     for benchmark in benchmarks:
-        base = scores.lookup(model, "resampled")(benchmark, BASE, BASE)
-        drops, counted = drops_of(benchmark, method, "end"), counted_of(benchmark, method, last)
-        for seed, end in scores.lookup(model, "end")(benchmark, method, last).items():
+        base, drops = untrained_of.get((benchmark, BASE, BASE), {}), drop_of.get((benchmark, method, "end"), {})
+        counted = counted_of.get((benchmark, method, last), {})
+        for seed, end in end_of.get((benchmark, method, last), {}).items():
             untrained = base.get(seed if paired else 0)
             if untrained is not None and len(untrained) == len(end) and counted[seed][0] >= WINDOW:
                 lost, drop = untrained - end, drops.get(seed)
@@ -80,7 +77,7 @@ def collapse_frame(results: Results) -> pd.DataFrame:
     """
     rows = []
     for model in results.experiment.models:
-        for method, benchmarks in planned(results, model).items():
+        for method, benchmarks in results.plans[model].items():
             ends = run_ends(results, model, method, benchmarks)
             parts = dict([*ends.groupby("benchmark", sort=False)])
             if len(benchmarks) > 1 and len(ends):

@@ -5,13 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.gap import forecast, sign
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.lookups import estimate_columns
-from srpo.analysis.results.matrix import BASE
-from srpo.analysis.results.scores import Scores
+from srpo.analysis.gap import forecast, sign
+from srpo.analysis.results import BASE, Results, estimate_columns
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.estimates import Estimate
 
 METHODS = ("grpo", "sdpo", "srpo")
 """Methods whose gains stand beside the gap."""
@@ -21,9 +18,9 @@ def gap_frame(results: Results) -> pd.DataFrame:
     """A row per base model and benchmark with a gap.
 
     Returns:
-        Columns: model, base_model, benchmark; ``says`` (:data:`~srpo.analysis.results.gap.SENTENCES`); in percent or
+        Columns: model, base_model, benchmark; ``says`` (:data:`~srpo.analysis.gap.SENTENCES`); in percent or
         points, with ``_low`` and ``_high``: each estimate of ``gap.json``, ``gain_grpo`` and so on (:func:`gain`).
-        ``expected_gain`` has a prediction interval (:func:`~srpo.analysis.results.gap.forecast`).
+        ``expected_gain`` has a prediction interval (:func:`~srpo.analysis.gap.forecast`).
     """
     rows = []
     for (model, benchmark, seed), gap in results.gaps.items():
@@ -52,11 +49,10 @@ def gain(results: Results, model: str, benchmark: str, method: str, seed: int) -
     Returns:
         None as long as no run has reached the last budget, or if the test questions differ.
     """
-    scores = Scores.of(results)
-    lookup, last = scores.lookup(model, scores.deciding), [*results.experiment.training.budget_seconds][-1]
-    runs, untrained = lookup(benchmark, method, last), lookup(benchmark, BASE, BASE).get(seed)
+    values, last = results.of(model, results.deciding), [*results.budget_seconds][-1]
+    runs, untrained = values.get((benchmark, method, last), {}), values.get((benchmark, BASE, BASE), {}).get(seed)
     ended = [scored for s, scored in runs.items() if s == seed or not results.experiment.draws_per_seed(model)]
-    if untrained is None or not ended or benchmark in scores.incomparable:
+    if untrained is None or not ended or benchmark in results.incomparable:
         return None
     return contrast([[Arm(np.array(ended)), Arm(-untrained[None], fixed=True)]])
 

@@ -28,7 +28,7 @@ there is no interval.
 With one run of a method V_runs is unknown: the interval covers other questions only, unless a :class:`Spread` of runs,
 measured on other methods of the experiment, replaces it. This is the better interval, but it assumes that the method
 varies as the others do, which one run cannot show. So no claim is decided on it either
-(:attr:`~srpo.analysis.results.estimates.Estimate.several_seeds`).
+(:attr:`~srpo.analysis.statistics.estimates.Estimate.several_seeds`).
 
 If seed s of every method starts from base model s, methods are paired by base model, and the differences of one base
 model are one run of a single method. Its interval also covers other base models. They may shift
@@ -39,17 +39,27 @@ models may vary too little by chance) the largest p-value counts at every level,
 ``bench/coverage.csv`` has the coverage.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from srpo.analysis.results.estimates import Estimate, SamplingUnit, Spread, Variance
-from srpo.ground.errors import SrpoError
+from srpo.analysis.statistics.estimates import Estimate, SamplingUnit, Spread, Variance
 
 MIN_QUESTIONS = 8
 """Minimum number of questions, over all benchmarks, for an interval over questions."""
+
+BASE = "base"
+"""The untrained model stands among the methods, and when its score is taken among the budgets."""
+
+Terms = Mapping[tuple[str, str], float]
+"""Weights by (method, when); ``when`` is a budget or a part of training."""
+Runs = Mapping[int, np.ndarray]
+"""Values of runs by seed, one per question."""
+Values = Mapping[tuple[str, str, str], Runs]
+"""The runs that have a number, by (benchmark, method, when)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ def contrast(
         paired: row s of every arm of every stratum starts from base model s.
 
     Raises:
-        SrpoError: if there are no scores, or if arms of a stratum have different numbers of questions, or paired ones
+        ValueError: if there are no scores, or if arms of a stratum have different numbers of questions, or paired ones
             different numbers of runs.
     """
     _check(strata, paired)
@@ -115,33 +125,19 @@ def contrast(
         return Estimate(value, over, count, reason="all runs agree exactly", paired=paired)
     if bounds is not None and not bounds[0] < value < bounds[1]:
         return Estimate(value, over, count, reason="every score is 0 or 100 %", paired=paired)
-    parts = variance if several and spread is None else None
     further = tuple(each for each in others if each[0])
-    return Estimate(value, over, count, error, dof, further, bounds, spread, paired=paired, variance=parts)
-
-
-def over_benchmarks(values: Sequence[float]) -> Estimate | None:
-    """The mean of one value per benchmark with Student's interval over new benchmarks; None with fewer than three.
-
-    It says whether a difference would also be found on other tasks, as far as these are a sample of such tasks.
-    """
-    if len(values) < 3:
-        return None
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    if error == 0:
-        return Estimate(mean, "benchmark", len(values), reason="all benchmarks agree exactly")
-    return Estimate(mean, "benchmark", len(values), error, len(values) - 1)
+    return Estimate(value, over, count, error, dof, further, bounds, spread, paired=paired)
 
 
 def _check(strata: Sequence[Sequence[Arm]], paired: bool) -> None:
     if not strata or not all(strata) or any(0 in arm.values.shape for arms in strata for arm in arms):
-        raise SrpoError("contrast without scores: give at least one run of each method on at least one benchmark")
+        raise ValueError("contrast without scores: give at least one run of each method on at least one benchmark")
     for arms in strata:
         questions = {arm.values.shape[1] for arm in arms}
         if len(questions) > 1:
-            raise SrpoError(f"scores of {sorted(questions)} questions compared: runs of one benchmark share its split")
+            raise ValueError(f"scores of {sorted(questions)} questions compared: runs of one benchmark share its split")
     if paired and len({len(arm.values) for arms in strata for arm in arms}) > 1:
-        raise SrpoError("paired methods have different numbers of runs: give one run of each for every base model")
+        raise ValueError("paired methods have different numbers of runs: give one run of each for every base model")
 
 
 def _too_little(by_question: list[np.ndarray]) -> str:
@@ -243,3 +239,119 @@ def run_spread(arms: Sequence[np.ndarray]) -> Spread | None:
     # Satterthwaite: arms whose runs vary most count most, so there are fewer degrees of freedom than runs
     effective = total**2 / float(dof @ raw**2) if total else float(dof.sum())
     return Spread(math.sqrt(max(0.0, float(np.average(raw - noise, weights=dof)))), effective)
+
+
+# ---------------------------------------------------------------- contrasts of named methods and benchmarks
+
+
+def combine(
+    values: Values,
+    terms: Terms,
+    benchmarks: Iterable[str],
+    bounds: tuple[float, float] | None = None,
+    pooled: Iterable[tuple[str, str]] = (),
+    paired: bool = False,
+) -> Estimate | None:
+    """The contrast of ``terms`` averaged over ``benchmarks``; None unless every benchmark has every term.
+
+    Also None if its runs have different numbers of questions. Terms of one method are combined run by run, so that
+    early and late of the same run are compared; different methods are different runs.
+
+    Args:
+        bounds: range of the weighted values of one term, or of each value: the interval stays within what is possible.
+        pooled: (benchmark, method) pairs, from whose runs the spread is estimated for a method with one seed.
+        paired: seed s of every method starts from base model s, so runs of one seed are subtracted. Only base models
+            count for which every run is there.
+    """
+    weights_of, benchmarks, mean = _weights_by_method(terms), list(benchmarks), len(terms) == 1
+    found = [_runs_of_methods(values, weights_of, benchmark, paired) for benchmark in benchmarks]
+    strata = [runs for runs in found if runs is not None]
+    if not strata or len(strata) < len(benchmarks):
+        return None
+    if paired:
+        complete = shared_seeds([runs for stratum in strata for runs in stratum.values()])
+        if not complete:
+            return None
+        strata = [{m: {seed: runs[seed] for seed in complete} for m, runs in arms.items()} for arms in strata]
+    fixed = set() if paired else {BASE}
+    alone = any(len(runs) == 1 and method not in fixed for arms in strata for method, runs in arms.items())
+    spreads = {}
+    if alone and (pooled := list(pooled)):
+        spreads = {m: _spread(values, weights, pooled, paired) for m, weights in weights_of.items()}
+    estimate = contrast(
+        [
+            [Arm(np.array([*runs.values()]), fixed=m in fixed, spread=spreads.get(m)) for m, runs in arms.items()]
+            for arms in strata
+        ],
+        bounds if mean else None,
+        paired,
+    )
+    if bounds is None or mean:
+        return estimate
+    ends = [[weight * end for end in bounds] for weight in terms.values()]
+    return replace(estimate, limits=(sum(map(min, ends)), sum(map(max, ends))))
+
+
+def available(values: Values, terms: Terms, benchmarks: Iterable[str], paired: bool = False) -> list[str]:
+    """Those of ``benchmarks`` that have every term; if ``paired``, of a base model that all of them share."""
+    weights_of = _weights_by_method(terms)
+    found = {benchmark: _runs_of_methods(values, weights_of, benchmark, paired) for benchmark in benchmarks}
+    there = {benchmark: runs for benchmark, runs in found.items() if runs is not None}
+    if paired and not shared_seeds([runs for stratum in there.values() for runs in stratum.values()]):
+        return []
+    return list(there)
+
+
+def _weights_by_method(terms: Terms) -> dict[str, dict[str, float]]:
+    weights: dict[str, dict[str, float]] = {}
+    for (method, when), weight in terms.items():
+        weights.setdefault(method, {})[when] = weight
+    return weights
+
+
+def _runs_of_methods(
+    values: Values, weights_of: Mapping[str, Mapping[str, float]], benchmark: str, paired: bool
+) -> dict[str, Runs] | None:
+    """The runs of each method; None if a method has none, if the numbers of questions differ, or nothing is paired."""
+    found = {method: _weighted(values, benchmark, method, weights) for method, weights in weights_of.items()}
+    if not all(found.values()) or len({len(scores) for runs in found.values() for scores in runs.values()}) > 1:
+        return None
+    return found if not paired or shared_seeds(found.values()) else None
+
+
+def shared_seeds(found: Collection[Runs]) -> list[int]:
+    """The seeds that all of these have."""
+    return sorted(set.intersection(*(set(runs) for runs in found))) if found else []
+
+
+def _weighted(values: Values, benchmark: str, method: str, weights: Mapping[str, float]) -> Runs:
+    """The weighted sum over ``when`` of each run that has all terms."""
+    found = {when: values.get((benchmark, method, when), {}) for when in weights}
+    seeds = [seed for seed in next(iter(found.values())) if all(seed in of for of in found.values())]
+    if len({len(by_seed[seed]) for by_seed in found.values() for seed in seeds}) > 1:
+        return {}
+    zero = np.zeros(1)
+    return {seed: sum((weight * found[when][seed] for when, weight in weights.items()), zero) for seed in seeds}
+
+
+def _spread(
+    values: Values, weights: Mapping[str, float], pooled: Iterable[tuple[str, str]], paired: bool
+) -> Spread | None:
+    """The spread between runs of the same quantity, pooled over (benchmark, method) pairs with several runs."""
+    by_benchmark: dict[str, list[Runs]] = {}
+    for benchmark, method in pooled:
+        if runs := _weighted(values, benchmark, method, weights):
+            by_benchmark.setdefault(benchmark, []).append(runs)
+    if paired:
+        by_benchmark = {name: _without_base_models(arms) for name, arms in by_benchmark.items()}
+    of_arms = [[*runs.values()] for arms in by_benchmark.values() for runs in arms]
+    return run_spread([np.array(runs) for runs in of_arms if len(set(map(len, runs))) == 1])
+
+
+def _without_base_models(arms: list[Runs]) -> list[Runs]:
+    """Differences of two methods' runs by base model over the square root of 2: what is left varies with the run."""
+    pairs: list[Runs] = []
+    for one, other in itertools.pairwise(arms):
+        seeds = [seed for seed in shared_seeds([one, other]) if len(one[seed]) == len(other[seed])]
+        pairs.append({seed: (one[seed] - other[seed]) / math.sqrt(2) for seed in seeds})
+    return pairs

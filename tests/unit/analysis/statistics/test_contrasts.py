@@ -8,8 +8,8 @@ import pytest
 from made_up_scores import PairedWorld, World, level, null_difference, paired_nulls
 from scipy import stats
 
-from srpo.analysis.results.contrasts import Arm, contrast, over_benchmarks, run_spread
-from srpo.analysis.results.estimates import Estimate, Spread
+from srpo.analysis.statistics.contrasts import Arm, contrast, over_benchmarks, run_spread
+from srpo.analysis.statistics.estimates import Estimate, Spread
 from srpo.ground.errors import SrpoError
 
 EXPERIMENTS = 200
