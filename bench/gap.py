@@ -20,11 +20,11 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.before_training import METHODS, gain
 from srpo.analysis.gap import as_json, gap_estimates
 from srpo.analysis.load import load_results
 from srpo.analysis.published import unpacked
 from srpo.analysis.results import Results
+from srpo.analysis.tables.before_training import METHODS, gain
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.experiment.job import job_of

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from scipy.stats import linregress
 from scipy.stats import t as student_t
 
-from srpo.analysis.before_training import held
 from srpo.analysis.figures import style
 from srpo.analysis.gap import SLOPE
+from srpo.analysis.tables.before_training import held
 from srpo.ground.repository import ROOT
 
 METHODS = {"grpo": "GRPO", "sdpo": "SDPO", "srpo": "SRPO"}

@@ -363,11 +363,11 @@ def report(
 
     loaded = load_results(layout.folder)
     if Part.TABLES in parts:
-        from srpo.analysis.tables.registry import write_tables
+        from srpo.analysis.write import write_tables
 
         write_tables(loaded, layout.tables)
     if Part.FIGURES in parts:
-        from srpo.analysis.figures.registry import write_figures
+        from srpo.analysis.write import write_figures
 
         write_figures(loaded, layout.figures)
     if Part.HTML in parts:

@@ -9,7 +9,7 @@ import pytest
 from paths import ROOT
 from scipy.stats import t as student_t
 
-from srpo.analysis.before_training import held
+from srpo.analysis.tables.before_training import held
 from srpo.analysis.gap import MISS, forecast
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from srpo.algorithm.branches import trained_branches
 from srpo.analysis.numbers import with_numbers
+from srpo.analysis.paper import paper_scores
 from srpo.analysis.results import RUN_KEY, Results
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
@@ -70,7 +71,9 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
             if gap := _json_if_there(layout.gap(base.name, benchmark)):
                 gaps[model, benchmark, seed] = gap
     logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
-    frames = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()} | logs
+    frames: dict[str, Any] = {
+        name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()
+    } | logs
     results = Results(
         root=root,
         experiment=experiment,
@@ -92,6 +95,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         provenance=provenance,
         trained=read_yaml(layout.provenance)["trained"] if layout.provenance.is_file() else days(ends(layout, specs)),
         routed_group=_routed_group(root, experiment),
+        paper_scores=paper_scores(experiment) if experiment.comparable_with_paper else None,
     )
     return with_numbers(results)
 

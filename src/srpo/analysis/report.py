@@ -2,21 +2,20 @@
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
 
-from srpo.analysis.figures.registry import FigureData, figure_data
-from srpo.analysis.numbers import repeated_runs
 from srpo.analysis.outline import COST_TABLES, sections_of
 from srpo.analysis.registered import registration_of
 from srpo.analysis.results import AVERAGE, BASE, MISSING, RUN_KEY, Results, records
-from srpo.analysis.tables.grid import interval, number
-from srpo.analysis.tables.registry import MEASURED, build_tables
+from srpo.analysis.tables.table import Bold, Table, View, interval, number
 from srpo.analysis.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
+from srpo.analysis.write import figure_module, make_tables
 from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
 from srpo.ground.files import write_text
 from srpo.ground.repository import REFERENCE, REPORTS
@@ -36,8 +35,7 @@ def write_report(results: Results, out_path: Path, figures_dir: Path | None = No
 
 def render(results: Results, figures_dir: Path) -> str:
     """The page as text."""
-    found, tables = findings(results), build_tables(results)
-    rows = [claim_row(finding, results) for finding in found if finding.asked or not finding.claim.ours]
+    found, tables = findings(results), make_tables(results)
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(REPORTS),
         autoescape=True,
@@ -45,21 +43,51 @@ def render(results: Results, figures_dir: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"printable": printable, "minus": minus}
+    templates.filters |= {"printable": printable, "minus": minus, "groups": _groups}
+    templates.tests["bold"] = lambda text: isinstance(text, Bold)
     return templates.get_template("report.html.j2").render(
         experiment=results.experiment,
         css=jinja2.utils.markupsafe.Markup((REPORTS / "report.css").read_text()),
-        sections=sections_of(results.experiment, bool(results.gaps)),
+        sections=_sections(results, found, tables, figures_dir),
         first_lines=first_lines(results, found),
-        claims=rows,
         remarks=remarks(results),
         headline=jinja2.utils.markupsafe.Markup(headline(tables["table1"].frame, results)),
-        tables=tables | {name: MEASURED[name](results) for name in COST_TABLES},
-        figures=figure_data(results),
-        images={name: _image(drawn, figures_dir) for name, drawn in figure_data(results).items()},
-        examples=_examples(results),
         provenance=provenance(results),
     )
+
+
+def _sections(
+    results: Results, found: Sequence[Finding], tables: Mapping[str, Table], figures_dir: Path
+) -> list[dict[str, Any]]:
+    """The sections that have something to show, each with its figures, claims, tables and samples."""
+    sections = []
+    for section in sections_of(results.experiment, bool(results.gaps)):
+        names = COST_TABLES if section.id == "cost" else section.tables
+        claims = [f for f in found if f.claim.block == section.block and (f.asked or not f.claim.ours)]
+        content = {
+            "figures": [each for name in section.figures if (each := _figure(name, figures_dir))],
+            "claims": [claim_row(finding, results) for finding in claims],
+            "tables": {name: tables[name] for name in names if tables[name].shown},
+            "examples": _examples(results) if section.id == "samples" else [],
+        }
+        if any(content.values()) or section.id in ("checks", "provenance"):
+            sections.append(content | {"section": section})
+    return sections
+
+
+def _groups(view: View) -> list[tuple[str, int]]:
+    """The groups of a table's columns, and the number of columns under each; none if the columns are labels alone."""
+    groups = [column[0] for column in view.columns if not isinstance(column, str)]
+    return [(group, len(list(members))) for group, members in groupby(groups)]
+
+
+def _figure(name: str, folder: Path) -> dict[str, str]:
+    """A drawn figure's title, caption and image as a data URI; empty if it has no data."""
+    image, numbers = folder / f"{name}.png", folder / f"{name}.csv"
+    if not numbers.is_file() or len(numbers.read_text().splitlines()) < 2:
+        return {}
+    figure, data = figure_module(name), base64.b64encode(image.read_bytes()).decode()
+    return {"name": name, "title": figure.TITLE, "caption": figure.CAPTION, "image": f"data:image/png;base64,{data}"}
 
 
 def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
@@ -97,17 +125,18 @@ def headline(scores: pd.DataFrame, results: Results) -> str:
         name = "resampled" if row["method"] == BASE else results.deciding
         ends = interval(row[f"{name}_low"], row[f"{name}_high"])
         column = rows.setdefault(f"{results.experiment.models[row['model']].title}, here", {})
-        column[row["method"]] = f"{number(row[name])} {ends}".strip()
+        seeds = {
+            run.seed for run in results.experiment.runs() if (run.model, run.method) == (row["model"], row["method"])
+        }
+        fewer = f"({row[f'{name}_seeds']} of {plural(len(seeds), 'seed')})" if row[f"{name}_seeds"] < len(seeds) else ""
+        column[row["method"]] = " ".join(filter(None, (number(row[name]), ends, fewer)))
     published = pd.read_csv(REFERENCE / "table1_main.csv")
     averaged = (published["benchmark"] == AVERAGE) & published["budget_hours"].isin((0, 10))
     for row in records(published[averaged]):
         rows.setdefault(f"{row['model']}, the paper", {})[row["method"]] = number(row["avg_at_16"])
-    shown = [
-        BASE,
-        *(method for method in results.experiment.methods if any(method in column for column in rows.values())),
-    ]
+    shown = [m for m in (BASE, *results.experiment.methods) if any(m in column for column in rows.values())]
     frame = pd.DataFrame(rows, index=shown).fillna(MISSING)
-    return frame.rename(index=lambda name: results.method_title(name)).to_html(border=0, classes="numeric")
+    return frame.rename(index=results.method_title).to_html(border=0, classes="numeric")
 
 
 def registered(results: Results) -> list[str]:
@@ -172,7 +201,7 @@ def remarks(results: Results) -> list[str]:
     ]
     for names in results.experiment.same_tests:
         found.append(f"The same test questions, which an average counts again: {', '.join(names)}.")
-    for key, seed in repeated_runs(results).items():
+    for key, seed in results.repeated.items():
         found.append(f"{results.run_title(*key)} has the logs of seed {seed} and is not counted.")
     last = max(results.budget_seconds.values())
     for run in records(results.runs[results.runs["clock"] < last]):
@@ -231,11 +260,3 @@ def provenance(results: Results) -> list[tuple[str, str]]:
 
 def _distinct(values: Iterable[object]) -> str:
     return "; ".join(dict.fromkeys(str(value) for value in values if value is not None))
-
-
-def _image(drawn: FigureData, folder: Path) -> str:
-    """The figure as a data URI; empty if it has no data."""
-    path = folder / f"{drawn.spec.name}.png"
-    if drawn.frame.empty or not path.is_file():
-        return ""
-    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"

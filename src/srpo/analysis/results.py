@@ -54,6 +54,7 @@ class Results:
         specs, provenance: the halves of ``run.yaml`` by run.
         trained: the day or days on which runs ended.
         routed_group: the run and the logged group that table 6 shows; None if there is none.
+        paper_scores: the paper's scores (column ``paper``, percent), if the experiment may be compared with them.
         numbers: every number of the runs by (model, name), see :mod:`~srpo.analysis.numbers`.
         deciding: the score of comparisons and verdicts: ``cross_fitted``, unless a run has too few questions for it.
         incomparable: benchmarks whose runs have different test questions, each with what differs.
@@ -78,6 +79,7 @@ class Results:
     provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     trained: str = ""
     routed_group: tuple[RunId, dict[str, Any]] | None = None
+    paper_scores: pd.DataFrame | None = None
     numbers: Mapping[tuple[str, str], Values] = field(default_factory=dict)
     deciding: Literal["cross_fitted", "in_training"] = "cross_fitted"
     incomparable: dict[str, str] = field(default_factory=dict)
@@ -90,8 +92,8 @@ class Results:
         """One row per run, time and test question.
 
         Columns: those of :data:`RUN_KEY`; ``measured`` (``validation`` in training; ``evaluation`` of the checkpoint
-        that a ``budget`` selects, and of the untrained model, method ``base``); ``step``; ``clock`` (seconds); ``question``
-        (its place in the test split); ``right``: the share of its responses that are right. Of all responses of that
+        that a ``budget`` selects, and of the untrained model, method ``base``); ``step``; ``clock`` (seconds);
+        ``question`` (its place in the test split); ``right``: the share of its responses that are right. Of all responses of that
         time together: ``cut`` (the share that reached the length limit) and ``format`` (that kept the format).
         """
         frames = {"validation": (self.validations,), "evaluation": (self.evaluations, self.bases)}
@@ -104,11 +106,11 @@ class Results:
 
     @property
     def seconds(self) -> pd.DataFrame:
-        """One row per training step: seconds of the training clock (``step_seconds`` and each phase), and measured ones.
+        """One row per training step: seconds of the training clock, in all and by phase, and measured ones.
 
         Columns: those of :data:`RUN_KEY`, ``step``, ``clock``, ``step_seconds``, ``wall_seconds``, ``phase_seconds/*``.
         """
-        phases = [name for name in self.steps if name.startswith("phase_seconds/")]
+        phases = [name for name in map(str, self.steps) if name.startswith("phase_seconds/")]
         return self.steps[[*RUN_KEY, "step", "clock", "step_seconds", "wall_seconds", *phases]]
 
     @cached_property
@@ -185,18 +187,34 @@ class Results:
     # ------------------------------------------------------------ estimates
 
     def estimate(
-        self, model: str, terms: Terms, benchmarks: Iterable[str], score: str | None = None
+        self,
+        model: str,
+        terms: Terms,
+        benchmarks: Iterable[str],
+        score: str | None = None,
+        seeds: set[int] | None = None,
     ) -> Estimate | None:
-        """A contrast of scores in points; by default of the deciding score.
+        """A contrast of scores in points; by default of the deciding score, and of all seeds.
 
         None if runs of a benchmark have different test questions.
         """
         score, benchmarks = score or self.deciding, list(benchmarks)
         if any(benchmark in self.incomparable for benchmark in benchmarks):
             return None
+        values, paired = self.of(model, score), self.experiment.draws_per_seed(model)
+        if seeds is not None:
+            values = {key: {s: of for s, of in runs.items() if s in seeds} for key, runs in values.items()}
         bounds = None if score.endswith("_bias") else PERCENT
-        paired = self.experiment.draws_per_seed(model)
-        return combine(self.of(model, score), terms, benchmarks, bounds, self.arms(model), paired)
+        return combine(values, terms, benchmarks, bounds, self.arms(model), paired)
+
+    def same_seeds(
+        self, model: str, methods: Iterable[str], benchmarks: Iterable[str], budget: str, score: str
+    ) -> set[int] | None:
+        """The base models of which each of ``methods`` that has any has all ``benchmarks``; None if seeds are none."""
+        values = self.of(model, score)
+        of = [set.intersection(*({*values.get((b, m, budget), {})} for b in benchmarks)) for m in methods]
+        there = [seeds for seeds in of if seeds]
+        return set.intersection(*there) if there and self.experiment.draws_per_seed(model) else None
 
     def of(self, model: str, number: str) -> Values:
         """The values of a number for the runs of ``model``."""

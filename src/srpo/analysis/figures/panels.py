@@ -18,6 +18,16 @@ from srpo.analysis.results import ABLATIONS, Results
 Against = Literal["clock", "step"]
 """What time on the x axis is."""
 
+POINTS = 120
+"""Maximum number of points per line. A thousand points look the same in print and make the page many megabytes."""
+MOST_BANDS = 5
+"""Methods whose intervals are drawn around their scores; more intervals would hide the lines."""
+FEW_RUNS = 3
+"""A mean of so few runs is drawn without its interval, which is several times as wide as the runs lie apart and
+hides the other lines. Its data keep the interval."""
+COLUMNS = ["model", "benchmark", "method", "series", "step", "clock", "value", "smooth", "low", "high", "unit", "seeds"]
+"""The columns of the data of lines."""
+
 _HOUR = 3600.0
 _MARKERS = 20  # about so many per line; hundreds would hide the line
 
@@ -101,15 +111,19 @@ class Panels:
         return handles
 
 
-def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, **options: Any) -> None:
-    """Draw a line with the band of its interval, and faintly the values before smoothing."""
+def joined(lines: list[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat(lines, ignore_index=True).reindex(columns=COLUMNS) if lines else pd.DataFrame(columns=COLUMNS)
+
+
+def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, band: bool = True, **options: Any) -> None:
+    """Draw a line, the band of its interval unless it has few runs, and faintly the values before smoothing."""
     if line.empty:
         return
     if not np.array_equal(line["value"], line["smooth"]):
         axes.plot(x, line["value"], color=options["color"], alpha=style.FAINT, linewidth=0.8)
     some = max(1, len(line) // _MARKERS)
     axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **options)
-    if line["low"].notna().any():
+    if band and line["seeds"].max() > FEW_RUNS and line["low"].notna().any():
         axes.fill_between(x, line["low"], line["high"], color=options["color"], alpha=style.BAND, linewidth=0)
 
 

@@ -13,7 +13,7 @@ from run_files import write_evaluation, write_gap
 from synthetic import tiny_of, write_results
 
 from srpo.analysis.report import render
-from srpo.analysis.before_training import gain, held
+from srpo.analysis.tables.before_training import gain, held
 from srpo.analysis.load import load_results
 from srpo.analysis.tables.registry import build_tables, write_tables
 

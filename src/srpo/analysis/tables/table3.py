@@ -1,4 +1,4 @@
-"""The settings of every method as run (table 3)."""
+"""Table 3: every method's settings, from its runs' ``run.yaml`` if there is one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,11 @@ from srpo.algorithm.branches import BRANCHES, Branch
 from srpo.algorithm.method import Method
 from srpo.algorithm.teacher import SIBLING_ONLY
 from srpo.analysis.results import MISSING, Results
-from srpo.analysis.tables.grid import Cell, Grid, Row
-from srpo.analysis.tables.table import Table
+from srpo.analysis.tables.table import Bold, Table, View
 from srpo.experiment.config import ModelledClock, Training
 
 
-def settings_table(results: Results) -> Table:
-    """Table 3: every method's settings, from its runs' ``run.yaml`` if there is one."""
+def table(results: Results) -> Table:
     specs = {name: method_spec(results, name) for name in results.experiment.methods}
     settings = list(_SETTINGS)
     if any(method.teacher.kind != "ema" for method, _ in specs.values()):  # else the EMA's rate says it
@@ -28,14 +26,14 @@ def settings_table(results: Results) -> Table:
         [(group, setting, *(read(*spec) for spec in specs.values())) for group, setting, read in settings],
         columns=["group", "setting", *specs],
     )
-    rows: list[Row] = []
+    rows: list[tuple[str, list[str]]] = []
     for group, of_group in frame.groupby("group", sort=False):
-        rows.append(Row(str(group), heading=True))
-        rows += [Row(row[1], [Cell(text) for text in row[2:]]) for row in of_group.itertuples(index=False, name=None)]
-    columns = [("", results.method_title(name)) for name in specs]
+        rows.append((Bold(group), []))
+        rows += [(setting, texts) for _, setting, *texts in of_group.itertuples(index=False, name=None)]
+    columns = [results.method_title(name) for name in specs]
     notes = [f"{MISSING}: does not apply to the method."]
-    grids = [Grid("Setting", columns, rows, numeric=False)] if specs else []
-    return Table("table3", "Settings as run (the paper's table 3)", notes, frame, {}, grids)
+    views = [View("Setting", columns, rows, numeric=False)] if specs else []
+    return Table("Settings as run (the paper's table 3)", frame, notes, views=views)
 
 
 def method_spec(results: Results, name: str) -> tuple[Method, Training]:

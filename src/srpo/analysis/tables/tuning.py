@@ -5,27 +5,25 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.results import Results
-from srpo.analysis.tables.grid import Grid, Row
-from srpo.analysis.tables.table import Table, cells_at, grid_of
+from srpo.analysis.results import MISSING, Results
+from srpo.analysis.tables.table import Table, View, cells
 from srpo.experiment.config import Tuned
 from srpo.ground.text import plural
 
 
-def tuning_table(results: Results) -> Table:
+def table(results: Results) -> Table:
     """A row a point of the grid, a column a method; the chosen one is bold."""
-    tuned = results.experiment.tuned
+    tuned, title = results.experiment.tuned, "Search of hyperparameters"
     if tuned is None:
-        return Table("tuning", "Search of hyperparameters", [], pd.DataFrame(), {}, [])
+        return Table(title, pd.DataFrame())
     methods = results.experiment.methods
     chosen = {method: _setting(values) for method, values in tuned.methods.items()}
     rows = [(t.method, _setting(t.values), t.score, chosen.get(t.method) == _setting(t.values)) for t in tuned.trials]
     frame = pd.DataFrame(rows, columns=["method", "setting", "score", "chosen"])
-    cells = grid_of(frame, "setting", "method", "score", best="chosen")
-    body = [Row(setting, cells_at(cells, setting, chosen)) for setting in dict.fromkeys(frame["setting"])]
-    grids = [Grid("Setting", [("", _title(methods, method)) for method in chosen], body)] if body else []
-    notes = [_what(results, tuned), *_edges(results, tuned)]
-    return Table("tuning", "Search of hyperparameters", notes, frame, {"score": 1}, grids)
+    texts, settings = cells(frame, ["setting", "method"], "score", best="chosen"), dict.fromkeys(frame["setting"])
+    body = [(setting, [texts.get((setting, method), MISSING) for method in chosen]) for setting in settings]
+    views = [View("Setting", [_title(methods, method) for method in chosen], body)] if body else []
+    return Table(title, frame, [_what(results, tuned), *_edges(results, tuned)], {"score": 1}, views)
 
 
 def _setting(values: dict[str, int | float]) -> str:

@@ -1,13 +1,15 @@
-"""The verdict on every claim of ``reports/claims.yaml``, as a table."""
+"""The verdict on every claim of ``reports/claims.yaml``, a row per claim and model.
 
-from dataclasses import replace
+``holding`` of ``benchmarks``: on how many the claim holds by its own interval, uncorrected. ``over_benchmarks``: the
+average with its interval over new benchmarks, which decides nothing.
+"""
+
 from typing import Any
 
 import pandas as pd
 
 from srpo.analysis.results import MISSING, SCORE_TITLES, Results, estimate_columns
-from srpo.analysis.tables.grid import Cell, Grid, Row, interval
-from srpo.analysis.tables.table import Table, comparability, estimate_cell
+from srpo.analysis.tables.table import Table, View, comparability, interval, number
 from srpo.analysis.verdicts import Finding, Outcome, findings
 
 _NUMBERS = [f"{name}{end}" for name in ("estimate", "over_benchmarks") for end in ("", "_low", "_high")]
@@ -16,20 +18,13 @@ _COLUMNS += ["p_holds", "p_holds_adjusted", "p_violated", "p_violated_adjusted",
 _COLUMNS += ["benchmarks", *estimate_columns("over_benchmarks", None)]
 
 
-def verdicts_table(results: Results) -> Table:
-    """A row per claim and model: the number that decides with its interval, its p-values, and the verdict.
-
-    ``holding`` of ``benchmarks``: on how many the claim holds by its own interval, uncorrected. ``over_benchmarks``:
-    the average with its interval over new benchmarks, which decides nothing.
-    """
-    rows, grids = [], []
-    found = findings(results)
+def table(results: Results) -> Table:
+    rows, views, found = [], [], findings(results)
     for place, spec in enumerate(results.experiment.models.values()):
         rows += [_row(finding, finding.outcomes[place]) for finding in found]
-        body = [_line(f, f.outcomes[place]) for f in found if f.outcomes[place].estimate is not None]
-        if body:
+        if body := [_texts(f, f.outcomes[place]) for f in found if f.outcomes[place].estimate is not None]:
             heads = ["Verdict", "Estimate", "Score", "Base models or seeds", "Benchmarks", "Over new benchmarks"]
-            grids.append(Grid("Claim", [("", head) for head in heads], body, spec.title, numeric=False))
+            views.append(View("Claim", heads, body, spec.title, numeric=False))
     notes = [
         "In brackets 95 % intervals. Benchmarks: on how many the claim holds by the benchmark's own interval. The "
         "interval over new benchmarks decides nothing. The CSV has the p-values, and claims that are not tested.",
@@ -37,10 +32,9 @@ def verdicts_table(results: Results) -> Table:
     ]
     p_values = [name for name in _COLUMNS if name.startswith("p_")]
     digits = dict.fromkeys(_NUMBERS, 3) | dict.fromkeys(p_values, 5)
-    frame = pd.DataFrame(rows, columns=_COLUMNS).astype(
-        dict.fromkeys(["base_models", "holding", "benchmarks"], "Int64")
-    )
-    return Table("verdicts", "The verdicts", notes if grids else [], frame, digits, grids)
+    whole = dict.fromkeys(["base_models", "holding", "benchmarks"], "Int64")
+    frame = pd.DataFrame(rows, columns=_COLUMNS).astype(whole)
+    return Table("The verdicts", frame, notes if views else [], digits, views)
 
 
 def _row(finding: Finding, outcome: Outcome) -> dict[str, Any]:
@@ -56,22 +50,17 @@ def _row(finding: Finding, outcome: Outcome) -> dict[str, Any]:
     return row
 
 
-def _line(finding: Finding, outcome: Outcome) -> Row:
-    claim, other = finding.claim, outcome.over_benchmarks
-    over = interval(other.low, other.high, claim.digits, claim.signed) if other is not None else ""
-    estimate = outcome.estimate
-    value = estimate_cell(estimate, claim.digits, claim.signed)
-    covered = estimate is not None and estimate.covers_runs
-    value = replace(value, text=f"{value.text} {claim.unit}", interval=value.interval * covered)
-    units = str(estimate.count) if estimate is not None and estimate.several_seeds else MISSING
-    return Row(
-        claim.statement,
-        [
-            Cell(outcome.verdict),
-            value,
-            Cell(SCORE_TITLES.get(outcome.score, MISSING)),
-            Cell(units),
-            Cell(f"{outcome.holding} of {outcome.benchmarks}" if outcome.several_seeds else MISSING),
-            Cell(over or MISSING),
-        ],
-    )
+def _texts(finding: Finding, outcome: Outcome) -> tuple[str, list[str]]:
+    claim, estimate, over = finding.claim, outcome.estimate, outcome.over_benchmarks
+    assert estimate is not None
+    shown = claim.digits, claim.signed
+    ends = interval(estimate.low, estimate.high, *shown) if estimate.covers_runs else ""
+    texts = [
+        outcome.verdict,
+        f"{number(estimate.value, *shown)} {claim.unit} {ends}".strip(),
+        SCORE_TITLES.get(outcome.score, MISSING),
+        str(estimate.count) if estimate.several_seeds else MISSING,
+        f"{outcome.holding} of {outcome.benchmarks}" if outcome.several_seeds else MISSING,
+        (interval(over.low, over.high, *shown) if over is not None else "") or MISSING,
+    ]
+    return claim.statement, texts

@@ -1,4 +1,4 @@
-"""Routing: one group (table 6), and the routing rule (table 7)."""
+"""Table 6: the branch of each rollout of one group, and the sibling that the teacher was shown."""
 
 from typing import Any
 
@@ -6,11 +6,12 @@ import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES
 from srpo.analysis.results import Results
-from srpo.analysis.tables.grid import EXCERPT, Cell, Grid, Row, number
-from srpo.analysis.tables.settings_table import method_spec
-from srpo.analysis.tables.table import Table
+from srpo.analysis.tables.table import Bold, Table, View, number
 from srpo.ground.text import printable
 from srpo.questions.rewards import shown_answer
+
+EXCERPT = 240
+"""Maximum number of characters of a text that a reader sees."""
 
 _ROUTED = [
     *("model", "benchmark", "method", "seed", "step", "question", "prompt", "ground_truth", "rollout", "correct"),
@@ -18,11 +19,10 @@ _ROUTED = [
 ]
 
 
-def group_table(results: Results) -> Table:
-    """Table 6: the branch of each rollout of one group, and the sibling that the teacher was shown."""
+def table(results: Results) -> Table:
     title = "The routing decision on a real group (the paper's table 6)"
     if results.routed_group is None:
-        return Table("table6", title, [_why_no_group(results)], pd.DataFrame(columns=_ROUTED), {}, [])
+        return Table(title, pd.DataFrame(columns=_ROUTED), [_why_no_group(results)])
     run, group = results.routed_group
     correct = [rollout["reward"] == 1 for rollout in group["rollouts"]]
     shared = run.model_dump() | {"step": group["step"], "question": group["question"]}
@@ -42,7 +42,7 @@ def group_table(results: Results) -> Table:
             "truncated": rollout["truncated"],
             "response": printable(rollout["response"]),
         }
-        cells = [
+        texts = [
             "yes" if row["correct"] else "no",
             "yes" if row["sibling_available"] else "no",
             BRANCHES[row["branch"]].title,
@@ -52,11 +52,11 @@ def group_table(results: Results) -> Table:
             _one_line(rollout["response"]),
         ]
         rows.append(row)
-        body.append(Row(f"Rollout {i + 1}", [Cell(text) for text in cells]))
+        body.append((f"Rollout {i + 1}", texts))
     truth = shown_answer(results.experiment.benchmarks[run.benchmark].reward, group["ground_truth"])
     asked = f"Question: {_one_line(group['prompt'])} Correct answer: {_one_line(truth)}"
     heads = ["Correct?", "Sibling available?", "Route", "Explanation", "Advantage", "Tokens", "Response"]
-    grid = Grid("Rollout", [("", head) for head in heads], [Row(asked, heading=True), *body], numeric=False)
+    view = View("Rollout", heads, [(Bold(asked), []), *body], numeric=False)
     notes = [
         f"{results.run_title(*run.model_dump().values())}, training step {group['step']}. The group was not "
         "selected by hand: each validation logs the first group of its step with correct and wrong "
@@ -65,7 +65,7 @@ def group_table(results: Results) -> Table:
         "with it. Long texts are cut in the middle; the CSV holds more of them.",
     ]
     frame = pd.DataFrame(rows, columns=_ROUTED).astype({"sibling_shown": "Int64"})
-    return Table("table6", title, notes, frame, {"advantage": 4}, [grid])
+    return Table(title, frame, notes, {"advantage": 4}, [view])
 
 
 def _why_no_group(results: Results) -> str:
@@ -95,35 +95,3 @@ def _why_routed(row: dict[str, Any], rollout: dict[str, Any]) -> str:
 
 def _one_line(text: str) -> str:
     return printable(" ".join(text.split()), EXCERPT)
-
-
-_CASES = {
-    "correct_with_sibling": ("Correct", "sibling available"),
-    "correct_without_sibling": ("Correct", "no sibling"),
-    "wrong_with_sibling": ("Wrong", "sibling available"),
-    "wrong_without_sibling": ("Wrong", "no sibling"),
-}
-
-
-def routing_table(results: Results) -> Table:
-    """Table 7: which branch each kind of rollout takes, by method."""
-    routings = []
-    for name in results.experiment.methods:
-        method, _ = method_spec(results, name)
-        last = method.first_phase_steps
-        steps = [f"steps 1 to {last}", f"from step {last + 1}"] if last else [""]
-        for phase, of_steps in zip(method.phases, steps, strict=True):
-            routings.append((name, of_steps, {case: getattr(phase.routing, case) for case in _CASES}))
-    several = any(of_steps for _, of_steps, _ in routings)
-    rows = [{"method": name} | ({"steps": steps} if several else {}) | routing for name, steps, routing in routings]
-    frame = pd.DataFrame(rows, columns=["method", *(["steps"] if several else []), *_CASES])
-    body = [
-        Row(
-            ", ".join(filter(None, [results.method_title(name), of_steps])),
-            [Cell(BRANCHES[routing[case]].title) for case in _CASES],
-        )
-        for name, of_steps, routing in routings
-    ]
-    grids = [Grid("Method", list(_CASES.values()), body, "Branch", numeric=False)] if body else []
-    notes = ["A sibling is available if another rollout of the same question is correct."]
-    return Table("table7", "The branch a rollout takes (the paper's table 7)", notes, frame, {}, grids)
