@@ -17,8 +17,8 @@ from scipy.special import expit
 
 from srpo.analysis.statistics.contrasts import Arm, contrast
 from srpo.analysis.statistics.cross_fit import selected_scores
-from srpo.analysis.statistics.estimates import Estimate, Spread
 from srpo.analysis.statistics.deciding import ALPHA, holm
+from srpo.analysis.statistics.estimates import Estimate, Spread
 
 SAMPLES = 16
 _GRID = np.random.default_rng(0).standard_normal((200_000, 2))

@@ -71,9 +71,8 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
             if gap := _json_if_there(layout.gap(base.name, benchmark)):
                 gaps[model, benchmark, seed] = gap
     logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
-    frames: dict[str, Any] = {
-        name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()
-    } | logs
+    others = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()}
+    frames: dict[str, Any] = logs | others
     results = Results(
         root=root,
         experiment=experiment,

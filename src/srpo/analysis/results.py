@@ -93,8 +93,9 @@ class Results:
 
         Columns: those of :data:`RUN_KEY`; ``measured`` (``validation`` in training; ``evaluation`` of the checkpoint
         that a ``budget`` selects, and of the untrained model, method ``base``); ``step``; ``clock`` (seconds);
-        ``question`` (its place in the test split); ``right``: the share of its responses that are right. Of all responses of that
-        time together: ``cut`` (the share that reached the length limit) and ``format`` (that kept the format).
+        ``question`` (its place in the test split); ``right``: the share of its responses that are right. Of all
+        responses of that time together: ``cut`` (the share that reached the length limit) and ``format`` (that kept the
+        format).
         """
         frames = {"validation": (self.validations,), "evaluation": (self.evaluations, self.bases)}
         rows = pd.concat([f.assign(measured=name) for name, several in frames.items() for f in several])

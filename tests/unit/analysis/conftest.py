@@ -7,7 +7,7 @@ from report_cases import EXPERIMENT
 from synthetic import write_results
 
 from srpo.analysis.load import load_results
-from srpo.analysis.tables.registry import write_tables
+from srpo.analysis.write import write_tables
 
 
 @pytest.fixture(scope="session")

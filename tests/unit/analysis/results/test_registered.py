@@ -11,11 +11,11 @@ import pytest
 import yaml
 from null_experiment import Null
 
-from srpo.analysis.report import provenance, registered
-from srpo.analysis.results import registered as module
+from srpo.analysis import registered as module
 from srpo.analysis.claims import load_claims
 from srpo.analysis.clocks import CLOCKS
 from srpo.analysis.registered import REGISTERED, load_registration, registration_of
+from srpo.analysis.report import provenance, registered
 from srpo.analysis.verdicts import findings
 from srpo.ground.errors import SrpoError
 

@@ -8,7 +8,8 @@ from scipy import optimize, stats
 from scipy.special import expit
 
 from srpo.analysis.statistics.contrasts import Arm, contrast
-from srpo.analysis.statistics.estimates import Estimate, Proportion, Ratio, Smallest
+from srpo.analysis.statistics.deciding import Proportion, Ratio, Smallest
+from srpo.analysis.statistics.estimates import Estimate
 
 
 def test_a_ratio_is_the_interval_of_the_logarithms():

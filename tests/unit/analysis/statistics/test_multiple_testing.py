@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from srpo.analysis.statistics.estimates import Estimate
 from srpo.analysis.statistics.deciding import equivalence_p, holm
+from srpo.analysis.statistics.estimates import Estimate
 
 
 def test_holm_by_hand():

@@ -1,15 +1,11 @@
 """Power from the parts of a variance, against simulated experiments and against other numbers of runs."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up_scores import World
 from scipy import stats
 
-from srpo.analysis.statistics.contrasts import Arm, contrast
-from srpo.analysis.statistics.estimates import Variance
 from srpo.analysis.statistics.power import ASSUMED_RUN_SD, assumed, half_width, power, sample_noise, seeds_needed
 from srpo.ground.layout import RunId
 from srpo.plan.seeds_text import assumed_sentences
@@ -46,45 +42,10 @@ def test_the_noise_of_samples_is_that_of_simulated_scores():
     assert sample_noise([130], 4) < 0.9 * found
 
 
-def test_parts_with_other_numbers_of_runs_by_hand():
-    """V(n) = V_runs 3/n + V_questions - V_both, where V_questions holds V_both."""
-    variance = Variance([(2.0, 40.0)], [(3.0, 3), (1.5, 3)], 0.6)
-    six = variance.with_runs(6)
-    assert [v for v, _ in six.runs] == pytest.approx([1.5, 0.75])
-    assert six.both == pytest.approx(0.3)
-    assert six.questions[0][0] == pytest.approx(2.0 - 0.6 + 0.3)
-    assert six.error()[0] ** 2 == pytest.approx(4.5 / 2 + 2.0 - 0.6)
-    assert six.error()[1] == pytest.approx((4.5 / 2 + 1.4) ** 2 / (1.5**2 / 5 + 0.75**2 / 5 + 1.7**2 / 40))
-    assert variance.with_runs(3).error() == pytest.approx(variance.error())
-
-
-def test_the_interval_of_more_runs_is_what_is_predicted_from_fewer():
-    """Runs, questions and methods that find other questions hard vary: 3 seeds predict the interval of 6."""
-    rng = np.random.default_rng(2)
-    three = World(questions=64, seeds=3, run_sd=2.5, taste=0.5)
-    predicted, found = [], []
-    for _ in range(150):
-        for world, into in ((three, predicted), (replace(three, seeds=6), found)):
-            drawn = [world.questions_drawn(rng) for _ in range(5)]
-            estimate = contrast([[Arm(sign * world.method(rng, d)) for sign in (1, -1)] for d in drawn])
-            into.append(half_width(estimate.variance, 6) if world is three else (estimate.high - estimate.low) / 2)
-    assert np.mean(predicted) == pytest.approx(np.mean(found), rel=0.06)
-
-
 def test_three_base_models_leave_two_degrees_of_freedom():
     """By hand: SD 2 on 5 benchmarks is a variance of 2 * 4 / 5 / 3 of the difference; t(2) at 97.5 % is 4.303."""
     assert half_width(assumed(2.0, 5, paired=True), 3) == pytest.approx(4.303 * (2 * 4 / 5 / 3) ** 0.5, rel=1e-3)
     assert half_width(assumed(2.0, 5), 3) < half_width(assumed(2.0, 5, paired=True), 3) / 2
-
-
-def test_runs_that_agree_exactly_give_numbers_and_no_division_by_zero():
-    """Three seeds with equal means: questions and residuals vary, runs do not."""
-    values = np.random.default_rng(3).normal(50, 10, (3, 40))
-    values += 50 - values.mean(axis=1, keepdims=True)
-    variance = replace(contrast([[Arm(values)]]).variance, runs=[(0.0, 3)])
-    six = variance.with_runs(6)
-    assert six.both == pytest.approx(variance.both / 2)
-    assert six.questions[0][0] == pytest.approx(variance.questions[0][0] - variance.both / 2)
 
 
 def test_each_number_of_seeds_is_said_of_its_methods():
