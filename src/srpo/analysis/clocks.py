@@ -1,10 +1,6 @@
 """The same runs under other clocks: each counted again from its step log, nothing trained anew."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,48 +12,31 @@ from srpo.analysis.statistics.cross_fit import WINDOW
 from srpo.analysis.statistics.estimates import PERCENT
 from srpo.training.clock import PHASES
 
+MEASURED = "measured seconds"
+"""The clock that differs by machine."""
+ADDED = {
+    "training clock": "step_seconds",
+    "steps": None,
+    "generated tokens": "phase_tokens/generate",
+    MEASURED: "wall_seconds",
+}
+"""What a step adds to each clock: a column of the step log, or 1."""
+GENERATION = {"generation half as dear": 0.5, "generation twice as dear": 2.0}
+"""Clocks on which decoding costs so many times as much, relative to all else; they need the FLOPs of a modelled clock.
 
-@dataclass(frozen=True)
-class OtherClock:
-    """A way to count a step.
-
-    Attributes:
-        of_steps: from a run's step log to what each step adds.
-        modelled: it needs FLOPs, so a modelled clock. Its seconds by phase are FLOPs at the clock's rates:
-            generation at the rate of decoding, all else at the dense rate.
-        measured: it differs by machine.
-    """
-
-    name: str
-    of_steps: Callable[[pd.DataFrame], pd.Series]
-    modelled: bool = False
-    measured: bool = False
+Budgets are what runs reach, so only the ratio of the two rates matters.
+"""
 
 
-def _flops(steps: pd.DataFrame, generation: float) -> pd.Series:
-    """Seconds of a modelled clock if decoding costs ``generation`` times as much, relative to all else."""
-    rest = [f"phase_seconds/{phase}" for phase in PHASES if phase != "generate"]
-    return generation * steps["phase_seconds/generate"] + steps[rest].sum(axis=1)
-
-
-CLOCKS = (
-    OtherClock("training clock", lambda steps: steps["step_seconds"]),
-    OtherClock("steps", lambda steps: steps["step"] * 0 + 1),
-    OtherClock("generated tokens", lambda steps: steps["phase_tokens/generate"]),
-    OtherClock("generation half as dear", lambda steps: _flops(steps, 0.5), modelled=True),
-    OtherClock("generation twice as dear", lambda steps: _flops(steps, 2.0), modelled=True),
-    OtherClock("measured seconds", lambda steps: steps["wall_seconds"], measured=True),
-)
-"""Half the rate of decoding, or twice that of all else, makes generation twice as dear: budgets are what runs reach, so
-only the ratio of the two rates matters."""
-
-
-def recounted(steps: pd.DataFrame, clock: OtherClock) -> pd.Series:
+def recounted(steps: pd.DataFrame, clock: str) -> pd.Series:
     """The clock after each step of a run, by step; empty if the log lacks what it counts."""
-    try:
-        added = clock.of_steps(steps)
-    except KeyError:
+    columns = ["phase_seconds/generate"] if clock in GENERATION else [ADDED[clock]] if ADDED[clock] else []
+    if not {*columns} <= {*steps}:
         return pd.Series(dtype=float)
+    added = steps[columns[0]] if columns else pd.Series(1.0, steps.index)
+    if clock in GENERATION:
+        rest = [f"phase_seconds/{phase}" for phase in PHASES if phase != "generate"]
+        added = GENERATION[clock] * added + steps[rest].sum(axis=1)
     counted = pd.Series(added.to_numpy(dtype=float).cumsum(), steps["step"].astype(int))
     return counted if counted.notna().all() else pd.Series(dtype=float)
 
@@ -84,23 +63,24 @@ def clock_frame(results: Results, measured: bool = False) -> pd.DataFrame:
         (:data:`~srpo.analysis.statistics.cross_fit.WINDOW` of them), without any selection.
     """
     rows, modelled = [], results.experiment.training.clock.kind == "modelled"
+    clocks = [MEASURED] if measured else [name for name in ADDED if name != MEASURED] + [*GENERATION] * modelled
     for model in results.experiment.models:
         pairs = compared_pairs(results, model)
         methods = list(dict.fromkeys(method for pair in pairs for method in pair))
-        for clock in (c for c in CLOCKS if c.measured == measured and (modelled or not c.modelled)):
+        for clock in clocks:
             values = _end_scores(results, model, methods, clock)
             for one, other in pairs:
-                terms = {(one, clock.name): 1.0, (other, clock.name): -1.0}
+                terms = {(one, clock): 1.0, (other, clock): -1.0}
                 paired = results.experiment.draws_per_seed(model)
                 over = available(values, terms, results.benchmarks(model, (one, other)), paired)
                 estimate = combine(values, terms, over, PERCENT, results.arms(model), paired) if over else None
-                key = {"model": model, "clock": clock.name, "method": one, "other": other, "benchmarks": len(over)}
+                key = {"model": model, "clock": clock, "method": one, "other": other, "benchmarks": len(over)}
                 rows.append(key | estimate_columns("difference", estimate))
     names = ["model", "clock", "method", "other", "benchmarks", *estimate_columns("difference", None)]
     return pd.DataFrame(rows, columns=names)
 
 
-def _end_scores(results: Results, model: str, methods: list[str], clock: OtherClock) -> Values:
+def _end_scores(results: Results, model: str, methods: list[str], clock: str) -> Values:
     """End scores (percent, one per question) by benchmark, method and seed, within what all runs of a benchmark reach.
 
     A run that is not finished, or has too few validations within the budget, has none.
@@ -118,5 +98,5 @@ def _end_scores(results: Results, model: str, methods: list[str], clock: OtherCl
                 continue
             within = log[log["step"].astype(int).map(times) <= limit]["question_scores"].tail(WINDOW)
             if len(within) == WINDOW and within.map(len).nunique() == 1:
-                found.setdefault((benchmark, run[2], clock.name), {})[run[3]] = 100 * np.vstack([*within]).mean(axis=0)
+                found.setdefault((benchmark, run[2], clock), {})[run[3]] = 100 * np.vstack([*within]).mean(axis=0)
     return found

@@ -31,12 +31,11 @@ _COLUMNS = {
     "runs": ["status", "steps", "clock", "wall_seconds", "peak_memory_gb", "stopped_by", "evaluation_wall_seconds"],
     "steps": ["step", "clock", "step_seconds", "wall_seconds", *(f"phase_seconds/{p}" for p in PHASES)],
     "validations": ["step", "clock", "avg_at_k", "k", "questions", "response_length", "question_scores"],
-    "budgets": ["budget", "seconds", "step", "clock", "avg_at_k", "checkpoint"],
     "evaluations": ["budget", "step", "avg_at_k", "k", "questions", "response_length", "question_scores"],
     "signals": ["step", "clock", "rule", "level", "value", "reference"],
     "samples": ["budget", "question", "sample", "prompt", "response", "ground_truth", "reward"],
 }
-_TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "checkpoint", "question_scores"}
+_TEXT = {"model", "benchmark", "method", "budget", "status", "stopped_by", "question_scores"}
 _TEXT |= {"prompt", "response", "ground_truth", "rule", "level"}
 
 
@@ -78,10 +77,10 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         experiment=experiment,
         **frames,
         # of the first table of facts: the others have the same questions
-        statistics=_read_each(
-            {data.name: layout.statistics(folder) for folder, data in reversed(experiment.data_sets().items())}
-        ),
-        models=_read_each({name: layout.model_description(name) for name in experiment.every_base_model()}),
+        statistics={
+            data.name: _json_if_there(layout.statistics(folder))
+            for folder, data in reversed(experiment.data_sets().items())
+        },
         lengths={
             (model, benchmark): _json_if_there(
                 layout.lengths(experiment.benchmarks[benchmark].for_model(base).data_set, base.name)
@@ -121,7 +120,6 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
     clocks = {event["step"]: event["clock"] for event in events}
     for signal in signals_of(events, validations, experiment.training.warmup_steps):
         rows["signals"].append(key | signal.event() | {"clock": clocks.get(signal.step)})
-    rows["budgets"] += _budget_rows(summary, key, experiment.training.budget_seconds)
     rows["evaluations"] += _evaluation_rows(files.evaluation, evaluation, key, experiment.training.budget_seconds)
     rows["samples"] += _sample_rows(files.samples, key)
     rows["runs"].append(key | _run_row(steps, summary, evaluation))
@@ -154,13 +152,6 @@ def _flat_step(event: dict[str, Any]) -> dict[str, Any]:
     for name in ("phase_seconds", "phase_tokens"):
         flat |= {f"{name}/{phase}": value for phase, value in (event.get(name) or {}).items()}
     return flat | (event.get("metrics") or {})
-
-
-def _budget_rows(summary: dict, key: dict[str, Any], budgets: dict[str, float]) -> list[dict[str, Any]]:
-    if not summary:
-        return []
-    selected = summary.get("budgets") or {}
-    return [key | (selected.get(name) or {}) | {"budget": name, "seconds": s} for name, s in budgets.items()]
 
 
 def _evaluation_rows(path: Path, evaluation: dict, key: dict[str, Any], budgets: Iterable[str]) -> list[dict[str, Any]]:
@@ -226,11 +217,6 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
 
 def _json_if_there(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
-
-
-def _read_each(paths: dict[str, Path]) -> dict[str, dict[str, Any]]:
-    found = {name: _json_if_there(path) for name, path in paths.items()}
-    return {name: content for name, content in found.items() if content}
 
 
 def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:

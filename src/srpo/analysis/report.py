@@ -10,8 +10,8 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from srpo.analysis.claims import registration_of
 from srpo.analysis.outline import COST_TABLES, sections_of
-from srpo.analysis.registered import registration_of
 from srpo.analysis.results import AVERAGE, BASE, MISSING, RUN_KEY, Results, records
 from srpo.analysis.tables.table import Bold, Table, View, interval, number
 from srpo.analysis.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs

@@ -43,12 +43,11 @@ class Results:
         steps: one row per training step; phases and every logged metric as flat columns (``phase_seconds/generate``,
             ``phase_tokens/generate``).
         validations: one row per in-training validation.
-        budgets: the checkpoint selected within each budget; missing values if there is none.
         evaluations: the resampled score of each selected checkpoint.
         bases: the same for the untrained models (method ``base``).
         signals: the alarms and warnings that ``srpo/training/watch.py`` finds in each run's logs; one row per signal.
         samples: the first sample of the first few test questions.
-        statistics, models: ``statistics.json`` by benchmark and ``base.json`` by model.
+        statistics: ``statistics.json`` by benchmark.
         lengths: the checked lengths of prompts, by model and benchmark.
         gaps: ``gap.json`` by model, benchmark and seed, as in ``bases``.
         specs, provenance: the halves of ``run.yaml`` by run.
@@ -66,13 +65,11 @@ class Results:
     runs: pd.DataFrame
     steps: pd.DataFrame
     validations: pd.DataFrame
-    budgets: pd.DataFrame
     evaluations: pd.DataFrame
     bases: pd.DataFrame
     samples: pd.DataFrame
     signals: pd.DataFrame
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
     lengths: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     gaps: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
     specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)

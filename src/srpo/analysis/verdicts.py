@@ -2,17 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
 
-from srpo.analysis.claims import Claim, Given, Quantity, load_claims
-from srpo.analysis.collapse import run_ends, share_of
-from srpo.analysis.registered import registration_of
+from srpo.analysis.claims import Claim, Given, Quantity, load_claims, registration_of
 from srpo.analysis.results import BASE, Results, RunKey
-from srpo.analysis.statistics.contrasts import Terms, Values, available, combine
+from srpo.analysis.statistics.contrasts import MIN_QUESTIONS, Terms, Values, available, combine
 from srpo.analysis.statistics.deciding import ALPHA, Proportion, Ratio, Smallest, holm, over_benchmarks
 from srpo.analysis.statistics.estimates import PERCENT, Estimate
 from srpo.ground.text import joined, plural
@@ -21,6 +20,14 @@ Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 UNTESTED: tuple[Verdict, ...] = ("not testable here", "not tested")
 """A model with one of these says nothing about a claim."""
+
+DROP = 5.0
+"""Points below its best (cross-fitted) at which a run has collapsed."""
+CLEAR = 2.0
+"""Standard errors over the test questions beyond a limit at which a collapse is clear."""
+
+
+ENDS = ["below", "dropped", "collapsed", "clear"]
 
 MIN_VALIDATIONS = 3
 """With fewer validations within a budget, its score says when the validations were, not what a method learned."""
@@ -235,28 +242,31 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
         return _collapsed_runs(claim, results, model, planned_on)
     if reason := _other_updates(quantity, results):
         return Outcome(model, "not testable here", reason=reason)
-    comparison = _Comparison(claim, results, model, terms, _values(claim, results, model))
-    benchmarks = comparison.available(planned_on)
-    if reason := comparison.ended_at_alarms(planned_on):
+    values, paired = _values(claim, results, model), results.experiment.draws_per_seed(model)
+    benchmarks = available(values, terms, planned_on, paired)
+    if reason := _ended_at_alarms(results, model, terms, planned_on):
         return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
     if not benchmarks:
-        stopped = available(_values(claim, results, model, reached_only=False), terms, planned_on, comparison.paired)
+        stopped = available(_values(claim, results, model, reached_only=False), terms, planned_on, paired)
         nothing = "not measured yet" if missing_runs(results) else "finished runs have no number for it"
         reason = "runs stopped before the budget" if stopped else nothing
         return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
-    if quantity.kind in ("score", "best_on_each") and (reason := comparison.too_few_validations(benchmarks)):
+    score = _score(claim, results)
+    if score and (reason := _too_few_validations(results, model, terms, benchmarks)):
         return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
     if quantity.kind == "best_on_each":
-        return _best_on_each(comparison, benchmarks, len(planned_on))
-    estimate = comparison.estimate(terms, benchmarks)
-    on_each = {name: comparison.estimate(terms, [name]) for name in benchmarks}
+        first, *rivals = terms
+        pairs = [(b, {first: 1.0, rival: -1.0}) for b in benchmarks for rival in rivals]
+        leads = [(b, _estimate(claim, results, model, values, pair, [b])) for b, pair in pairs]
+        return _best_on_each(claim, leads, Outcome(model, "undecided", score=score, of_benchmarks=len(planned_on)))
+    estimate = _estimate(claim, results, model, values, terms, benchmarks)
+    on_each = {name: _estimate(claim, results, model, values, terms, [name]) for name in benchmarks}
     p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
     counts = len(benchmarks), len(planned_on), *_agreeing(claim, on_each)
     beside: dict[str, Any] = {"on_each": on_each}
     if quantity.kind == "score":
         beside["over_benchmarks"] = over_benchmarks([each.value for each in on_each.values()])
-    score, several = _score(claim, results), estimate.several_seeds
-    return Outcome(model, "undecided", estimate, score, *counts, *p_values, several, **beside)
+    return Outcome(model, "undecided", estimate, score, *counts, *p_values, estimate.several_seeds, **beside)
 
 
 def _agreeing(claim: Claim, on_each: Mapping[str, Estimate]) -> tuple[int, int]:
@@ -290,57 +300,40 @@ def _values(claim: Claim, results: Results, model: str, reached_only: bool = Tru
     }
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """A claim's contrast for one model."""
+def _estimate(
+    claim: Claim, results: Results, model: str, values: Values, terms: Terms, benchmarks: Sequence[str]
+) -> Estimate:
+    """The contrast of ``terms`` on benchmarks that have them all."""
+    share = claim.quantity.kind == "metric" and claim.unit == "percent" and len(terms) == 1
+    bounds, paired = PERCENT if share or _score(claim, results) else None, results.experiment.draws_per_seed(model)
+    found = combine(values, terms, benchmarks, bounds, results.arms(model), paired)
+    assert found is not None  # the benchmarks are available
+    return Ratio.of(found) if claim.quantity.relative_to else found
 
-    claim: Claim
-    results: Results
-    model: str
-    terms: Terms
-    values: Values
 
-    @property
-    def paired(self) -> bool:
-        return self.results.experiment.draws_per_seed(self.model)
+def _ended_at_alarms(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> str:
+    """Why a budget is not tested that runs did not reach because of an alarm: the others are the survivors."""
+    runs, found = results.runs, []
+    runs = runs[(runs["model"] == model) & runs["benchmark"].isin(benchmarks)]
+    for method, budget in terms:
+        of_method = runs[runs["method"] == method]
+        before = of_method["clock"] < results.budget_seconds.get(budget, 0.0)
+        if ended := ((of_method["stopped_by"] == "alarm") & before).sum():
+            said = f"{ended} of {plural(len(of_method), 'run')} of {results.method_title(method)}"
+            found.append(f"{said} ended at an alarm before {results.experiment.budget_title(budget)}")
+    return joined(found)
 
-    def available(self, benchmarks: Sequence[str]) -> list[str]:
-        return available(self.values, self.terms, benchmarks, self.paired)
 
-    def estimate(self, terms: Terms, benchmarks: Sequence[str]) -> Estimate:
-        """The contrast of ``terms`` on benchmarks that have them all."""
-        quantity = self.claim.quantity
-        share = quantity.kind == "metric" and self.claim.unit == "percent" and len(terms) == 1
-        bounds = PERCENT if share or _score(self.claim, self.results) else None
-        found = combine(self.values, terms, benchmarks, bounds, self.results.arms(self.model), self.paired)
-        assert found is not None  # the benchmarks are available
-        return Ratio.of(found) if quantity.relative_to else found
-
-    def ended_at_alarms(self, benchmarks: Sequence[str]) -> str:
-        """Why a budget is not tested that runs did not reach because of an alarm: the others are the survivors."""
-        runs, budgets = self.results.runs, self.results.budget_seconds
-        runs = runs[(runs["model"] == self.model) & runs["benchmark"].isin(benchmarks)]
-        found = []
-        for method, budget in self.terms:
-            of_method = runs[runs["method"] == method]
-            ended = (of_method["stopped_by"] == "alarm") & (of_method["clock"] < budgets.get(budget, 0.0))
-            if ended.any():
-                said = f"{ended.sum()} of {plural(len(of_method), 'run')} of {self.results.method_title(method)}"
-                found.append(f"{said} ended at an alarm before {self.results.experiment.budget_title(budget)}")
-        return joined(found)
-
-    def too_few_validations(self, benchmarks: Sequence[str]) -> str:
-        """Why a budget is too short for its score to mean anything; empty if it is long enough."""
-        numbers = self.results.of(self.model, "validations")
-        found = []
-        for method, budget in self.terms:
-            if budget in self.results.budget_seconds:
-                counts = [n[0] for b in benchmarks for n in numbers.get((b, method, budget), {}).values()]
-                if counts and min(counts) < MIN_VALIDATIONS:
-                    said = plural(int(min(counts)), "validation")
-                    title = self.results.experiment.budget_title(budget)
-                    found.append(f"{title} holds only {said} of a run of {self.results.method_title(method)}")
-        return joined(list(dict.fromkeys(found)))
+def _too_few_validations(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> str:
+    """Why a budget is too short for its score to mean anything; empty if it is long enough."""
+    numbers, found = results.of(model, "validations"), []
+    for method, budget in (term for term in terms if term[1] in results.budget_seconds):
+        counts = [n[0] for b in benchmarks for n in numbers.get((b, method, budget), {}).values()]
+        if counts and min(counts) < MIN_VALIDATIONS:
+            said = plural(int(min(counts)), "validation")
+            title = results.experiment.budget_title(budget)
+            found.append(f"{title} holds only {said} of a run of {results.method_title(method)}")
+    return joined(list(dict.fromkeys(found)))
 
 
 def _spent(results: Results, run: RunKey, budget: str) -> bool:
@@ -351,26 +344,25 @@ def _spent(results: Results, run: RunKey, budget: str) -> bool:
     return row["clock"] >= results.budget_seconds[budget] or (budget == last and planned_end)
 
 
-def _best_on_each(comparison: _Comparison, benchmarks: list[str], planned_on: int) -> Outcome:
-    """Whether the first method is above every rival on every benchmark.
+def _best_on_each(claim: Claim, leads: list[tuple[str, Estimate]], outcome: Outcome) -> Outcome:
+    """Whether the first method is above every rival on every benchmark, from its lead on a benchmark over each rival.
 
     Every comparison must be shown (an intersection-union test: the largest p-value counts). One comparison that shows
     the opposite refutes the claim (the smallest p-value after Holm's correction). The estimate is the smallest lead.
     """
-    first, *rivals = comparison.terms
-    rule, model = comparison.claim.rule, comparison.model
-    leads = {(b, r): comparison.estimate({first: 1.0, r: -1.0}, [b]) for b in benchmarks for r in rivals}
-    smallest = Smallest.of([*leads.values()])
-    by_benchmark = [[lead for (name, _), lead in leads.items() if name == b] for b in benchmarks]
-    ahead = sum(all(lead.value > 0 for lead in of) for of in by_benchmark)
-    holding = sum(all(lead.several_seeds and rule.p_holds(lead) < ALPHA for lead in of) for of in by_benchmark)
-    against = holm([rule.p_violated(lead) for lead in leads.values()])
-    p_values = max(map(rule.p_holds, leads.values())), float(np.nanmin([*against, 1.0]))
-    if not smallest.has_interval:
-        p_values = math.nan, p_values[1]
-    counts = len(benchmarks), planned_on, ahead, holding
-    score = _score(comparison.claim, comparison.results)
-    return Outcome(model, "undecided", smallest, score, *counts, *p_values, smallest.several_seeds)
+    rule, smallest = claim.rule, Smallest.of([lead for _, lead in leads])
+    by_benchmark = [[lead for name, lead in leads if name == b] for b in dict(leads)]
+    against = holm([rule.p_violated(lead) for _, lead in leads])
+    return replace(
+        outcome,
+        estimate=smallest,
+        benchmarks=len(by_benchmark),
+        agreeing=sum(all(lead.value > 0 for lead in of) for of in by_benchmark),
+        holding=sum(all(lead.several_seeds and rule.p_holds(lead) < ALPHA for lead in of) for of in by_benchmark),
+        p_holds=max(rule.p_holds(lead) for _, lead in leads) if smallest.has_interval else math.nan,
+        p_violated=float(np.nanmin([*against, 1.0])),
+        several_seeds=smallest.several_seeds,
+    )
 
 
 def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list[str]) -> Outcome:
@@ -391,6 +383,49 @@ def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list
     several = bool(by_benchmark.size().min() > 1)
     beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
     return Outcome(model, "undecided", estimate, "", *counts, *p_values, several, **beside)
+
+
+def run_ends(results: Results, model: str, method: str, benchmarks: Iterable[str]) -> pd.DataFrame:
+    """How each finished run ended: an average over benchmarks hides a collapse on one of them.
+
+    The end is the mean of the last three validations. A run of fewer than two windows of validations cannot drop;
+    without the untrained model's score none is counted.
+
+    Returns:
+        One row per run: its ``benchmark``, ``seed`` and ``unit``, which runs of one base model share; whether it ends
+        ``below`` the untrained model, has ``dropped`` more than :data:`DROP` points below its best, has ``collapsed``
+        (either, by the estimates alone), and whether one of the two is ``clear``, not noise of questions and samples.
+    """
+    paired, last = results.experiment.draws_per_seed(model), list(results.budget_seconds)[-1]
+    numbers = ("resampled", "late_drop", "validations", "end")
+    untrained_of, drop_of, counted_of, end_of = (results.of(model, name) for name in numbers)
+    rows: list[tuple] = []
+    for benchmark in benchmarks:
+        base, drops = untrained_of.get((benchmark, BASE, BASE), {}), drop_of.get((benchmark, method, "end"), {})
+        counted = counted_of.get((benchmark, method, last), {})
+        for seed, end in end_of.get((benchmark, method, last), {}).items():
+            untrained = base.get(seed if paired else 0)
+            if untrained is not None and len(untrained) == len(end) and counted[seed][0] >= MIN_VALIDATIONS:
+                lost, drop = untrained - end, drops.get(seed)
+                below = bool(end.mean() < untrained.mean())
+                dropped = drop is not None and float(drop.mean()) > DROP
+                clear = _clearly_above(lost, 0.0) or (drop is not None and _clearly_above(drop, DROP))
+                unit = seed if paired else len(rows)
+                rows.append((benchmark, seed, unit, below, dropped, below or dropped, clear))
+    return pd.DataFrame(rows, columns=["benchmark", "seed", "unit", *ENDS])
+
+
+def _clearly_above(values: np.ndarray, limit: float) -> bool:
+    """Whether the mean of one value per question is above ``limit`` by more than :data:`CLEAR` standard errors."""
+    size = len(values)
+    if size < MIN_QUESTIONS:
+        return False
+    return bool(values.mean() - CLEAR * values.std(ddof=1) / np.sqrt(size) > limit)
+
+
+def share_of(ends: pd.DataFrame, name: str) -> Proportion:
+    """The share of runs for which a column of :func:`run_ends` is true."""
+    return Proportion.of([[*unit] for _, unit in ends.groupby("unit")[name]])
 
 
 def _other_updates(quantity: Quantity, results: Results) -> str:

@@ -1,40 +1,29 @@
 """Contrasts of scores with 95 % intervals over training runs and test questions together.
 
 Everything that a report compares is a *contrast*: a weighted sum of mean scores, averaged over benchmarks. A score is
-the contrast with one arm, a difference between two methods one with two. Its interval is
-meant to cover the contrast's mean over other training runs (seeds) **and** other questions of the same kind.
+the contrast with one arm, a difference between two methods one with two. Its interval is meant to cover the contrast's
+mean over other training runs (seeds) **and** other questions of the same kind.
 
-A score varies with the run, with the question, and with both together (this part includes the noise of the samples).
-The variance of a mean over crossed runs and questions is computed from three estimates (Cornfield and Tukey 1956; the
-two-way case of Owen 2007, *The pigeonhole bootstrap*, and of Cameron, Gelbach and Miller 2011):
-
-    V = V_questions + V_runs - V_both
-
-``V_questions``
-    The variance over questions of the contrast of each question (methods are compared on the same questions, so that
-    hard questions do not count as noise), divided by the number of questions.
-``V_runs``
-    The sum over methods of the variance over runs of their means, divided by the number of runs.
-``V_both``
-    The part that both contain: the residual variance of run x question, divided by the number of pairs.
+The variance of a mean over crossed runs and questions is ``V = V_questions + V_runs - V_both`` (Cornfield and Tukey
+1956; the two-way case of Owen 2007, *The pigeonhole bootstrap*, and of Cameron, Gelbach and Miller 2011).
+``V_questions``: over questions, of the contrast of each question (methods answer the same ones), divided by their
+number. ``V_runs``: the sum over methods of the variance of their runs' means, divided by the number of runs.
+``V_both``, which both contain: the residual variance of run x question, divided by the number of pairs.
 
 V is unbiased; where it is smaller than one of the first two, the larger of these is used. The interval is Student's t
 with Satterthwaite's (1946) degrees of freedom. Skewed scores near 0 and 100 % make the variance over questions less
 certain than its count says, so its degrees of freedom shrink with the kurtosis; the interval of a score or share itself
 (not of a difference) is Wilson's with an effective number of questions, as for proportions of a survey (Korn and
-Graubard 1998; Dean and Pagano 2015), and so stays within 0 and 100 %. If all questions give the same value,
-there is no interval.
+Graubard 1998; Dean and Pagano 2015), and so stays within 0 and 100 %.
 
 With one run of a method V_runs is unknown: the interval covers other questions only, unless a :class:`Spread` of runs,
-measured on other methods of the experiment, replaces it. This is the better interval, but it assumes that the method
-varies as the others do, which one run cannot show. So no claim is decided on it either
-(:attr:`~srpo.analysis.statistics.estimates.Estimate.several_seeds`).
+measured on other methods of the experiment, replaces it. That assumes that the method varies as the others do, which
+one run cannot show, so no claim is decided on it (``Estimate.several_seeds``).
 
-If seed s of every method starts from base model s, methods are paired by base model, and the differences of one base
-model are one run of a single method. Its interval also covers other base models. They may shift
-all benchmarks alike, so there are two estimates of V_runs: with independent benchmarks, and from one number per base
-model, the mean over benchmarks. Of three estimates (V with either, and the second alone, because two or three base
-models may vary too little by chance) the largest p-value counts at every level, and so the widest interval.
+If seed s of every method starts from base model s, the differences of one base model are one run of a single method,
+and the interval also covers other base models. They may shift all benchmarks alike, so V_runs is estimated with
+independent benchmarks, and from one number per base model. Of three estimates (V with either, and the second alone,
+because two or three base models may vary too little by chance) the largest p-value counts at every level.
 
 ``bench/coverage.csv`` has the coverage.
 """
@@ -90,10 +79,12 @@ def contrast(
         paired: row s of every arm of every stratum starts from base model s.
 
     Raises:
-        ValueError: if there are no scores, or if arms of a stratum have different numbers of questions, or paired ones
-            different numbers of runs.
+        ValueError: if there are no scores, or if arms of a stratum have different numbers of questions.
     """
-    _check(strata, paired)
+    if not strata or not all(strata) or any(0 in arm.values.shape for arms in strata for arm in arms):
+        raise ValueError("contrast without scores: give at least one run of each method on at least one benchmark")
+    if any(len({arm.values.shape[1] for arm in arms}) > 1 for arms in strata):
+        raise ValueError("scores of different questions compared: runs of one benchmark share its split")
     if paired and len(strata[0][0].values) > 1:
         strata = [[Arm(np.sum([arm.values for arm in arms], axis=0))] for arms in strata]
     by_question = [np.sum([arm.values.mean(axis=0) for arm in arms], axis=0) for arms in strata]
@@ -127,17 +118,6 @@ def contrast(
         return Estimate(value, over, count, reason="every score is 0 or 100 %", paired=paired)
     further = tuple(each for each in others if each[0])
     return Estimate(value, over, count, error, dof, further, bounds, spread, paired=paired)
-
-
-def _check(strata: Sequence[Sequence[Arm]], paired: bool) -> None:
-    if not strata or not all(strata) or any(0 in arm.values.shape for arms in strata for arm in arms):
-        raise ValueError("contrast without scores: give at least one run of each method on at least one benchmark")
-    for arms in strata:
-        questions = {arm.values.shape[1] for arm in arms}
-        if len(questions) > 1:
-            raise ValueError(f"scores of {sorted(questions)} questions compared: runs of one benchmark share its split")
-    if paired and len({len(arm.values) for arms in strata for arm in arms}) > 1:
-        raise ValueError("paired methods have different numbers of runs: give one run of each for every base model")
 
 
 def _too_little(by_question: list[np.ndarray]) -> str:
@@ -175,12 +155,8 @@ def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> list[V
     """The three variances, the one with the widest 95 % interval first.
 
     By benchmark: ``variance``, as if base models moved each benchmark independently. By base model: the variance of one
-    number per base model, with as many degrees of freedom as base models, minus one. It does not know other questions,
-    so the third variance has it in the place of V_runs. ``bench/coverage.csv`` shows why the largest variance, with its
-    own degrees of freedom, would be too small.
-
-    Args:
-        means: of each benchmark, one mean per base model.
+    number per base model (``means`` by benchmark). It does not know other questions, so the third variance has it in
+    the place of V_runs. ``bench/coverage.csv`` shows why the largest variance alone would be too small.
     """
     by_model = np.mean(means, axis=0)
     between = float(by_model.var(ddof=1)) / len(by_model)

@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from srpo.analysis.collapse import CLEAR, DROP, ENDS, run_ends, share_of
 from srpo.analysis.results import AVERAGE, MISSING, Results, records
 from srpo.analysis.tables.table import Bold, Table, View, interval
+from srpo.analysis.verdicts import CLEAR, DROP, ENDS, run_ends, share_of
 
 
 def table(results: Results) -> Table:
