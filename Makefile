@@ -184,6 +184,8 @@ $(SGLANG_STAMP): envs/sglang-cpu.txt $(STAMP)
 	packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" \
 		> "$$($(SGLANG_VENV)/bin/python -c "$$packages")/embedded.pth"
+	sed '1s|.*|#!$(abspath $(SGLANG_VENV))/bin/python|' $(BIN)/srpo > $(SGLANG_VENV)/bin/srpo
+	chmod +x $(SGLANG_VENV)/bin/srpo
 	touch $@
 
 # torch and the libraries that its wheel links; the wheel runs on CPUs too.

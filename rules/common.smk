@@ -1,18 +1,13 @@
 # The experiment, and what its rules ask of it.
 
 import functools
-import hashlib
-import re
-import sys
 from pathlib import Path
 
 import srpo
-from snakemake.exceptions import WorkflowError
 from srpo.analysis.outline import COST_TABLES, figures_of, tables_of
 from srpo.experiment.compose import experiment_file, load_experiment, resolved_text
 from srpo.experiment.job import job_of
 from srpo.experiment.memory import process_memory_mb
-from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_mapping
 from srpo.ground.repository import REPORTS
 from srpo.starts.resolve import checkpoint_files
@@ -20,23 +15,12 @@ from srpo.training.lengths import check_experiment
 
 DEFAULT = "paper-in-small"
 
-
-def load():
-    """The experiment that the configuration describes, checked before anything runs."""
-    files = [*map(Path, workflow.overwrite_configfiles or workflow.configfiles)]
-    for file in files:
-        read_mapping(file)  # Snakemake keeps the last of two equal keys, and reads 010 as 8
-    given = {key: value for key, value in config.items() if key != "results"}
-    where = " and ".join(map(str, files)) or "--config"
-    found = load_experiment(given, where=where) if given else load_experiment(experiment_file(DEFAULT))
-    check_experiment(found)
-    return found
-
-
-try:
-    EXPERIMENT = load()
-except SrpoError as error:
-    raise WorkflowError(str(error)) from None
+files = workflow.overwrite_configfiles or workflow.configfiles
+for file in files:
+    read_mapping(Path(file))  # Snakemake keeps the last of two equal keys, and reads 010 as 8
+given = {key: value for key, value in config.items() if key != "results"}
+EXPERIMENT = load_experiment(given or experiment_file(DEFAULT), where=" and ".join(map(str, files)) or "--config")
+check_experiment(EXPERIMENT)
 
 RESULTS = f"{config.get('results', 'results')}/{EXPERIMENT.name}"
 RUNS = EXPERIMENT.runs()
@@ -44,39 +28,19 @@ BASE_MODELS = EXPERIMENT.every_base_model()
 DATA_SETS = EXPERIMENT.data_sets()
 BASES = EXPERIMENT.base_evaluations()
 GAPS = [f"<exp>/base/{base}/{benchmark}/gap.json" for base, benchmark in EXPERIMENT.gaps()]
-TABLES = tables_of(EXPERIMENT, bool(GAPS))
-FIGURES = figures_of(EXPERIMENT)
+TABLES = [f"tables/{name}" for name in tables_of(EXPERIMENT, bool(GAPS))] + [f"cost/{name}" for name in COST_TABLES]
+FIGURES = [f"figures/{name}" for name in figures_of(EXPERIMENT)]
 
 # `conda:` of the rules that train or sample; all others need no torch.
 TRAINING = f"../envs/{EXPERIMENT.scale}.yaml"
 ON_GPUS = EXPERIMENT.execution.rollout_engine == "sglang"
 RANKS = EXPERIMENT.execution.ranks
-DEVICES = {
-    "threads": RANKS * (8 if ON_GPUS else 1),
-    "gpu": RANKS if ON_GPUS else 0,
-    "mem_mb": RANKS * (40_000 if ON_GPUS else max(map(process_memory_mb, EXPERIMENT.models.values()))),
-}
-# Minutes. A modelled clock does not measure time.
-RUNTIME = 60
-if EXPERIMENT.training.clock.kind != "modelled":
-    RUNTIME += int(2 * max(EXPERIMENT.training.budget_seconds.values()) / 60)
+THREADS = RANKS * (8 if ON_GPUS else 1)
+MEMORY = RANKS * (40_000 if ON_GPUS else max(map(process_memory_mb, EXPERIMENT.models.values())))
+DEVICES = {"gpu": RANKS if ON_GPUS else 0, "mem_mb": MEMORY}
 
 
 container: f"srpo-{EXPERIMENT.scale}.sif"
-
-
-wildcard_constraints:
-    model="[^/]+",
-    benchmark="[^/]+",
-    method="[^/]+",
-    seed=r"\d+",
-    data_set="[^/]+",
-    split="train|test",
-
-
-@functools.cache
-def job_with(names):
-    return job_of(EXPERIMENT, dict(names))
 
 
 def job(wildcards):
@@ -84,18 +48,20 @@ def job(wildcards):
     return job_with(tuple(wildcards.items()))
 
 
-def setting(section):
-    """A section of the experiment as a job reads it: an argument of its command, and so a reason to run it again."""
-    return lambda wildcards: job(wildcards).text(section)
+@functools.cache
+def job_with(names):
+    return job_of(EXPERIMENT, dict(names))
 
 
-def digest(*files):
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+def settings(*sections):
+    """Sections of the experiment as a job reads them: arguments of its command, and so reasons to run it again."""
+    return {section: lambda wildcards, section=section: job(wildcards).text(section) for section in sections}
 
 
-def splits_of(data_set):
+def splits(data_set):
     """The splits of a data set: only the test split if nothing is trained on it."""
-    return ["train", "test"] if DATA_SETS[data_set].name in {run.benchmark for run in RUNS} else ["test"]
+    names = ["train", "test"] if DATA_SETS[data_set].name in {run.benchmark for run in RUNS} else ["test"]
+    return [f"<exp>/data/{data_set}/{name}.parquet" for name in names]
 
 
 def model_files(base):
@@ -104,8 +70,13 @@ def model_files(base):
     return [f"<exp>/models/{base}/base.json", *weights]
 
 
-def lengths_of(base, benchmark):
-    return f"<exp>/data/{EXPERIMENT.data_set(benchmark, base).data_set}/lengths/{base}.json"
+def warm_start_data(wildcards):
+    """The train splits that a base model's warm start reads."""
+    warm_start = getattr(BASE_MODELS[wildcards.model], "warm_start", None)
+    if warm_start is None or warm_start.corpus == "families":
+        return []
+    data_sets = [EXPERIMENT.data_set(benchmark, base).data_set for base, benchmark in BASES if base == wildcards.model]
+    return [path for data_set in data_sets for path in splits(data_set) if path.endswith("train.parquet")]
 
 
 def evaluations(name):
@@ -117,31 +88,12 @@ def evaluations(name):
 def starts_from(wildcards):
     """What a run, or an untrained model's evaluation, reads: questions, base model and lengths of the prompts."""
     model, data_set = job(wildcards).model.name, job(wildcards).benchmark.data_set
-    splits = {split: f"<exp>/data/{data_set}/{split}.parquet" for split in splits_of(data_set)}
-    return {**splits, "base": model_files(model), "lengths": f"<exp>/data/{data_set}/lengths/{model}.json"}
-
-
-def warm_start_data(base):
-    """The train splits that a base model's warm start reads."""
-    warm_start = getattr(BASE_MODELS[base], "warm_start", None)
-    if warm_start is None or warm_start.corpus == "families":
-        return []
-    data_sets = [EXPERIMENT.data_set(benchmark, base).data_set for name, benchmark in BASES if name == base]
-    return [f"<exp>/data/{name}/train.parquet" for name in data_sets if "train" in splits_of(name)]
-
-
-def source_files(base):
-    """The files of a local checkpoint."""
-    path = getattr(BASE_MODELS[base], "path", None)
-    return checkpoint_files(path.expanduser()) if BASE_MODELS[base].kind == "local" else []
+    lengths = f"<exp>/data/{data_set}/lengths/{model}.json"
+    return {"splits": splits(data_set), "base": model_files(model), "lengths": lengths}
 
 
 def shown(path, category):
     """An output that Snakemake's own report shows, with the caption in the .rst file beside it."""
     labels = {"name": Path(path).stem.replace("_", " "), "format": Path(path).suffix[1:]}
-    return report(
-        path,
-        caption=str(Path(path.replace("<exp>", RESULTS)).with_suffix(".rst").absolute()),
-        category=category,
-        labels=labels,
-    )
+    caption = Path(path.replace("<exp>", RESULTS)).with_suffix(".rst").absolute()
+    return report(path, caption=str(caption), category=category, labels=labels)

@@ -8,12 +8,10 @@ rule split:
         "<exp>/logs/data/{data_set}/{split}.log",
     benchmark:
         "<exp>/benchmarks/split/{data_set}.{split}.tsv"
-    priority: 95
     conda:
         "../envs/report.yaml"
     params:
-        benchmark=setting("benchmark"),
-        version=setting("version"),
+        **settings("benchmark", "version"),
     message:
         "Write the {wildcards.split} split of {wildcards.data_set}"
     shell:
@@ -22,7 +20,7 @@ rule split:
 
 rule statistics:
     input:
-        lambda wildcards: expand("<exp>/data/{{data_set}}/{split}.parquet", split=splits_of(wildcards.data_set)),
+        lambda wildcards: splits(wildcards.data_set),
     output:
         "<exp>/data/{data_set}/statistics.json",
     log:
@@ -30,8 +28,7 @@ rule statistics:
     conda:
         "../envs/report.yaml"
     params:
-        benchmark=setting("benchmark"),
-        version=setting("version"),
+        **settings("benchmark", "version"),
     message:
         "Describe {wildcards.data_set}"
     shell:
@@ -42,18 +39,16 @@ rule statistics:
 # long stops them before they start.
 rule lengths:
     input:
-        splits=lambda wildcards: expand("<exp>/data/{{data_set}}/{split}.parquet", split=splits_of(wildcards.data_set)),
+        splits=lambda wildcards: splits(wildcards.data_set),
         base=lambda wildcards: model_files(wildcards.model),
     output:
         "<exp>/data/{data_set}/lengths/{model}.json",
     log:
         "<exp>/logs/data/{data_set}/lengths/{model}.log",
-    priority: 90
     conda:
         TRAINING
     params:
-        training=setting("training"),
-        version=setting("version"),
+        **settings("training", "version"),
     message:
         "Measure the prompts of {wildcards.data_set} for {wildcards.model}"
     shell:

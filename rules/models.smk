@@ -1,12 +1,12 @@
-# Base models: miniatures are made here, other models are fetched or linked, and checked. `base.json` describes them.
+# Base models: toys are made here, other models are fetched or linked, and checked. `base.json` describes them.
 
-BUILT = "|".join(re.escape(name) for name, model in BASE_MODELS.items() if not model.is_linked) or "none"
-LINKED = "|".join(re.escape(name) for name, model in BASE_MODELS.items() if model.is_linked) or "none"
+BUILT = "|".join(name for name, model in BASE_MODELS.items() if not model.is_linked) or "none"
+LINKED = "|".join(name for name, model in BASE_MODELS.items() if model.is_linked) or "none"
 
 
 rule base_model:
     input:
-        lambda wildcards: warm_start_data(wildcards.model),
+        warm_start_data,
     output:
         description=f"<exp>/models/{{model,{BUILT}}}/base.json",
         weights=f"<exp>/models/{{model,{BUILT}}}/model.safetensors",
@@ -14,16 +14,14 @@ rule base_model:
         "<exp>/logs/models/{model}.log",
     benchmark:
         "<exp>/benchmarks/base_model/{model}.tsv"
-    priority: 100
     conda:
         TRAINING
     resources:
-        mem_mb=DEVICES["mem_mb"],
+        mem_mb=MEMORY,
         runtime=60,
     params:
-        model=setting("model"),
-        version=setting("version"),
-        data=lambda wildcards, input: [f"--data={path}" for path in input if path.endswith(".parquet")],
+        **settings("model", "version"),
+        data=lambda wildcards: [f"--data={path}" for path in warm_start_data(wildcards)],
     message:
         "Make the base model {wildcards.model}"
     shell:
@@ -33,7 +31,7 @@ rule base_model:
 # Weights of others stay where they are, in as many files as there are; only their description is declared.
 use rule base_model as linked_model with:
     input:
-        lambda wildcards: source_files(wildcards.model),
+        lambda wildcards: checkpoint_files(getattr(BASE_MODELS[wildcards.model], "path", Path()).expanduser()),
     output:
         description=f"<exp>/models/{{model,{LINKED}}}/base.json",
     message:

@@ -8,6 +8,7 @@ rule experiment:
         "<exp>/experiment.yaml",
     log:
         "<exp>/logs/experiment.log",
+    localrule: True
     params:
         text=resolved_text(EXPERIMENT),
     message:
@@ -22,29 +23,24 @@ rule write_report:
         evaluations=evaluations("evaluation.json"),
         gaps=GAPS,
         statistics=[f"<exp>/data/{name}/statistics.json" for name in DATA_SETS],
+        contents=[REPORTS / "outline.yaml", REPORTS / "claims.yaml"],
     output:
         report=shown("<exp>/report.html", "Report"),
         caption="<exp>/report.rst",
-        tables=[shown(f"<exp>/tables/{table}.csv", "Tables") for table in TABLES],
-        table_texts=[f"<exp>/tables/{table}.{kind}" for table in TABLES for kind in ("md", "rst")],
-        # not among the tables: measured seconds differ between machines
-        cost=[shown(f"<exp>/cost/{table}.csv", "Tables") for table in COST_TABLES],
-        cost_texts=[f"<exp>/cost/{table}.{kind}" for table in COST_TABLES for kind in ("md", "rst")],
-        figures=[shown(f"<exp>/figures/{figure}.png", "Figures") for figure in FIGURES],
-        figure_texts=[f"<exp>/figures/{figure}.{kind}" for figure in FIGURES for kind in ("svg", "csv", "rst")],
+        tables=[shown(f"<exp>/{table}.csv", "Tables") for table in TABLES],
+        table_texts=[f"<exp>/{table}.{kind}" for table in TABLES for kind in ("md", "rst")],
+        figures=[shown(f"<exp>/{figure}.png", "Figures") for figure in FIGURES],
+        figure_texts=[f"<exp>/{figure}.{kind}" for figure in FIGURES for kind in ("svg", "csv", "rst")],
     log:
         "<exp>/logs/report.log",
-    priority: 5
     conda:
         "../envs/report.yaml"
     params:
-        folder=lambda wildcards, output: Path(output.report).parent,
-        claims=digest(REPORTS / "outline.yaml", REPORTS / "claims.yaml"),
         version=srpo.__version__,
     message:
         "Write the tables, the figures and the report {output.report}"
     shell:
-        "srpo report {params.folder} > {log} 2>&1"
+        "srpo report {input.experiment} > {log} 2>&1"
 
 
 # The file is there if MLflow shows the runs. Results do not wait for MLflow: this rule alone fails, and is tried again.
@@ -56,12 +52,9 @@ rule mlflow:
         touch("<exp>/in_mlflow"),
     log:
         "<exp>/logs/mlflow.log",
-    priority: 4
     conda:
         "../envs/report.yaml"
-    params:
-        folder=lambda wildcards, output: Path(output[0]).parent,
     message:
         "Show the runs in MLflow"
     shell:
-        "srpo track sync {params.folder} > {log} 2>&1"
+        "srpo track sync {input.experiment} > {log} 2>&1"

@@ -1,6 +1,11 @@
 # Training runs. Logs and checkpoints are side files on purpose: Snakemake deletes the declared outputs of a job before
 # each start of the job, and the next attempt continues from the checkpoints.
 
+# Minutes. A modelled clock does not measure time.
+RUNTIME = 60
+if EXPERIMENT.training.clock.kind != "modelled":
+    RUNTIME += int(2 * max(EXPERIMENT.training.budget_seconds.values()) / 60)
+
 
 rule train:
     input:
@@ -12,25 +17,18 @@ rule train:
         "<exp>/logs/runs/{model}/{benchmark}/{method}/seed{seed}/train.log",
     benchmark:
         "<exp>/benchmarks/train/{model}/{benchmark}/{method}/seed{seed}.tsv"
-    priority: 20
+    # after the gap of every model, so that its answer is there before hours are spent
+    priority: -1
     conda:
         TRAINING
-    threads: DEVICES["threads"]
+    threads: THREADS
     resources:
-        gpu=DEVICES["gpu"],
-        mem_mb=DEVICES["mem_mb"],
+        **DEVICES,
         runtime=RUNTIME,
         # a command that requeues the job at its time limit; a profile sets it
         requeue="",
     params:
-        experiment=setting("experiment"),
-        model=setting("model"),
-        benchmark=setting("benchmark"),
-        method=setting("method"),
-        training=setting("training"),
-        execution=setting("execution"),
-        code=setting("code"),
-        version=setting("version"),
+        **settings("experiment", "model", "benchmark", "method", "training", "execution", "code", "version"),
     message:
         "Train {wildcards.model} on {wildcards.benchmark} with {wildcards.method}, seed {wildcards.seed}"
     shell:

@@ -246,7 +246,7 @@ def make_model(
     file: Made,
     settings: Settings = None,
     data: Annotated[list[Path] | None, Option(metavar="FILE", help="a train split that the warm start reads")] = None,
-    store: Annotated[bool, Option("--store", help="build a miniature and store it in configs/models/stored")] = False,
+    store: Annotated[bool, Option("--store", help="build a toy and store it in configs/models/stored")] = False,
 ) -> None:
     """Build or fetch a base model: results/NAME/models/MODEL/base.json, with the model beside it."""
     _, _, job = _job(file, settings, "model")
@@ -317,12 +317,14 @@ def gap(
     layout, names, job = _job(file, settings, "gap")
     with gc_paused():
         from srpo.analysis import gap as numbers
+        from srpo.training.provenance import made_from
         from srpo.training.self_teacher import sample_teacher
     from srpo.ground.files import write_json
 
+    origin = made_from(job, layout, "gap")
     samples = sample_teacher(job, names["benchmark"], layout, questions)
     found = numbers.gap_estimates(samples)
-    write_json(file, numbers.as_json(samples, found))
+    write_json(file, numbers.as_json(samples, found) | {"from": origin})
     asked, each = samples.rollouts.shape
     shown = f"{asked} train questions x {each} samples, {len(samples.shown)} with a right one"
     what = f"{job.model.name} on {names['benchmark']}, untrained: {shown}"
@@ -360,8 +362,10 @@ def report(
     layout, parts = Layout(_experiment_folder(results)), only or list(Part)
     with gc_paused():
         from srpo.analysis.load import load_results
+        from srpo.training.provenance import check_results
 
     loaded = load_results(layout.folder)
+    check_results(loaded.experiment, layout)
     if Part.TABLES in parts:
         from srpo.analysis.write import write_tables
 

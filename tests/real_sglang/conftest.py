@@ -7,16 +7,12 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from srpo.rollout import sglang_process
 from srpo.rollout.sglang_protocol import ServerOptions
 from srpo.rollout.sglang_server import SGLangServer
 
 VOCABULARY = 250  # padded to 256 by SGLang
 STOP = 1
-CPU = ("--device", "cpu", "--max-total-tokens", "20000")
-OPTIONS = ServerOptions(
-    context_length=504, memory_fraction=0.5, dtype="float32", attention_backend="torch_native", concurrency=16
-)
+OPTIONS = ServerOptions(context_length=504, memory_fraction=0.5, dtype="float32", concurrency=16)
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -53,6 +49,6 @@ def serve(model, tmp_path_factory):
 
     def make(checkpoint=model.checkpoint, **options) -> SGLangServer:
         log = tmp_path_factory.mktemp("log") / "server.log"
-        return SGLangServer(checkpoint, log, replace(OPTIONS, **options), (*sglang_process.COMMAND, *CPU))
+        return SGLangServer(checkpoint, log, replace(OPTIONS, **options))
 
     return make

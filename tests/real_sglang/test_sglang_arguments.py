@@ -51,9 +51,10 @@ def test_evaluation(read, model, deterministic):
     assert (found.tp_size, found.dp_size, found.context_length) == (2, 4, 508)
     assert (found.mem_fraction_static, found.dtype) == (0.7, "bfloat16")
     assert (found.skip_tokenizer_init, found.enable_deterministic_inference) == (True, deterministic)
-    assert found.attention_backend == "flashinfer"  # not fa3, which is SGLang's choice on Hopper
-    # on a CPU SGLang has no CUDA graphs and replaces the number
-    assert read([*arguments, "--device", "cuda"]).cuda_graph_bs[-1] == options.concurrency
+    # on a CPU SGLang has no CUDA graphs and replaces the number, and the stand-ins replace the attention
+    on_cuda = read([*arguments, "--device", "cuda"])
+    assert on_cuda.cuda_graph_bs[-1] == options.concurrency
+    assert on_cuda.attention_backend == "flashinfer"  # not fa3, which is SGLang's choice on Hopper
     # a mistyped argument would not be swallowed
     with pytest.raises(SystemExit):
         read([*arguments, "--no-such-argument", "1"])
@@ -107,7 +108,7 @@ def verl_server(model, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_training(verl_server, grpc_port, deterministic):
-    found = verl_server(deterministic_rollouts=deterministic)
+    found = verl_server(deterministic_rollouts=deterministic, verl_overrides=ON_CUDA)
     assert found.enable_deterministic_inference == deterministic
     assert found.attention_backend == "flashinfer"  # what evaluation asks for too
     assert found.disable_piecewise_cuda_graph

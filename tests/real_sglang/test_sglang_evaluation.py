@@ -136,9 +136,6 @@ def test_an_impossible_token_is_resampled(server, model):
     assert min(repaired.log_probs) > floor
 
 
-# ---------------------------------------------------------------- refusals
-
-
 # ---------------------------------------------------------------- faults
 
 

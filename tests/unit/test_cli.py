@@ -32,6 +32,21 @@ def layout(tmp_path: Path) -> Layout:
     return layout
 
 
+@pytest.mark.parametrize(
+    ("verb", "file", "said"),
+    [
+        ("split", "data/phisics/train.parquet", "data_set phisics: experiment tiny has chemistry, physics"),
+        ("split", "data/physics/dev.parquet", "give results/NAME/data/{data_set}/{split}.parquet"),
+        ("lengths", "data/physics/lengths/qwen.json", "model qwen: experiment tiny has miniature-tiny"),
+        ("evaluate", "base/miniature-tiny/phisics/evaluation.json", "benchmark phisics: experiment tiny has"),
+        ("train", "runs/miniature-tiny/physics/spro/seed1/summary.json", "miniature-tiny/physics/spro/seed1 is not in"),
+        ("train", "runs/miniature-tiny/physics/srpo/seedx/summary.json", "give results/NAME/runs/"),
+    ],
+)
+def test_a_wrong_name_in_a_path_is_one_line(verb: str, file: str, said: str, layout: Layout, capsys) -> None:
+    assert said in fails(capsys, verb, layout.folder / file)
+
+
 def test_help_is_quick_to_load() -> None:
     code = "import sys, srpo.cli; sys.exit(bool({'torch', 'pydantic', 'yaml', 'pandas', 'rich'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -21,11 +21,12 @@ import yaml
 from srpo.analysis.load import days, ends, load_results
 from srpo.analysis.results import Results
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment, changed, filled_in, listed
+from srpo.experiment.config import Experiment
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_bytes, read_events, read_json, read_mapping, write_bytes
 from srpo.ground.layout import Layout, RunFiles, RunId, is_published
 from srpo.ground.text import joined, plural
+from srpo.training.provenance import check_origin
 
 _END = ".jsonl.gz"
 
@@ -130,8 +131,9 @@ def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
     _check_finished(experiment, runs, layout)
     load_results(layout.folder, experiment)  # refuses what no report can be made of
     records = {run: read_mapping(layout.run_files(run).origin) for run in runs}
-    for run, record in records.items():
-        _check_settings(experiment, run, record["spec"], layout)
+    for run, record in records.items():  # the hashes may differ: some seeds may be of another machine
+        now = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {}}
+        check_origin(layout.run(run), record, now)
     origins = [record["provenance"] for record in records.values()]
     _check_commits({run: str(record["provenance"].get("commit", "unknown")) for run, record in records.items()}, layout)
     data = {(run.benchmark, run.seed): record["provenance"].get("data") for run, record in records.items()}
@@ -175,14 +177,6 @@ def _check_finished(experiment: Experiment, runs: list[RunId], layout: Layout) -
         raise SrpoError(
             f"{layout.folder}: experiment.yaml was changed: {plural(len(others), 'run')} of the folder not in it, "
             f"e.g. {min(others).relative_to(layout.folder)}; add them to the matrix, or delete their folders"
-        )
-
-
-def _check_settings(experiment: Experiment, run: RunId, spec: dict[str, Any], layout: Layout) -> None:
-    if differences := changed(filled_in(spec), experiment.run(run).model_dump(mode="json")):
-        raise SrpoError(
-            f"{layout.folder}: experiment.yaml was changed after {run.path} was trained: {listed(differences)}; "
-            "snakemake trains it again"
         )
 
 

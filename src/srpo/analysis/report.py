@@ -16,7 +16,7 @@ from srpo.analysis.results import AVERAGE, BASE, MISSING, RUN_KEY, Results, reco
 from srpo.analysis.tables.table import Bold, Table, View, interval, number
 from srpo.analysis.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
 from srpo.analysis.write import figure_module, make_tables
-from srpo.experiment.config import BUDGET_IS, changed, filled_in, listed
+from srpo.experiment.config import BUDGET_IS
 from srpo.ground.files import write_text
 from srpo.ground.repository import REFERENCE, REPORTS
 from srpo.ground.text import minus, plural, printable
@@ -194,7 +194,7 @@ _OVER = {
 
 
 def remarks(results: Results) -> list[str]:
-    """What a reader should know of these runs: other questions or settings, early ends, one run under two seeds."""
+    """What a reader should know of these runs: other questions, early ends, one run under two seeds."""
     found = [
         f"Runs on {results.benchmark_title(name)} are not compared: {what}."
         for name, what in results.incomparable.items()
@@ -208,9 +208,6 @@ def remarks(results: Results) -> list[str]:
         if run["stopped_by"] in ("alarm", "max_steps"):
             name = results.run_title(*(run[key] for key in RUN_KEY))
             found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
-    for id, spec in results.specs.items():
-        if differs := changed(filled_in(spec), results.experiment.run(id).model_dump(mode="json")):
-            found.append(f"{results.run_title(*id.model_dump().values())} has other settings: {listed(differs)}.")
     for (model, benchmark), lengths in results.lengths.items():
         for split, of in (lengths.get("splits") or {}).items():
             if left := len(of["left_out"]):

@@ -166,7 +166,7 @@ def _extended(file: ExperimentFile, where: str, config_root: Path) -> dict[str, 
     for name, values in given.items():
         if fixed := [key for key in _FIXED if key in values]:
             raise SrpoError(f"{where}: overrides.{name}.{fixed[0]}: write a method that extends {name}")
-        if name not in {method for block in file.matrix for method in block.methods}:
+        if name not in {short_name(method) for block in file.matrix for method in block.methods}:
             raise SrpoError(f"{where}: overrides.{name}: not a method of the matrix")
     return merged
 
@@ -180,6 +180,8 @@ def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, An
         raw[kind] = {short_name(name): _load_named(kind, name, config_root, where, changed) for name in names}
         if len(raw[kind]) < len(names):
             raise SrpoError(f"{where}: two {kind} of one experiment share a name: {', '.join(names)}")
+    for kind in ("models", "methods"):  # their names are folders of results; a benchmark keeps the one that was given
+        raw["matrix"] = [block | {kind: [short_name(name) for name in block.get(kind, [])]} for block in raw["matrix"]]
     if (request := raw.pop("variants", None)) is not None:
         raw |= _expand_variants(raw, VariantsRequest.model_validate(request), where)
     return raw
@@ -256,9 +258,9 @@ def _load_named(
     changed: Mapping[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """The content of a name's file, with what it extends; ``changed`` is what an experiment changes of each method."""
-    own_file = kind == "benchmarks" and name.endswith(".yaml")  # anywhere; all others are in configs
     if not _NAME.fullmatch(short_name(name)) or name == "base":  # base: the untrained model
         raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give another name, of letters, digits, points and hyphens")
+    own_file = name.endswith(".yaml")  # anywhere; all others are in configs
     path = Path(name).expanduser() if own_file else _file_of(kind, name, config_root)
     content = {"name": short_name(name)} | read_mapping(path)
 
@@ -267,7 +269,7 @@ def _load_named(
 
     if kind == "methods":
         complete = patched(content, lambda parent: {k: v for k, v in read(parent).items() if k != "title"})
-        return complete | {key: value for key, value in changed.get(name, {}).items() if key not in _FIXED}
+        return complete | {key: value for key, value in changed.get(short_name(name), {}).items() if key not in _FIXED}
     if kind == "models" and (parent := content.pop("extends", None)) is not None:
         return _other_model(content, read(str(parent)))
     return _with_own_data(content, path) if kind == "benchmarks" else content

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from srpo.algorithm.method import Method
 from srpo.experiment.step_times import TimedMethod, paper_step_seconds
@@ -633,18 +633,6 @@ class RunSpec(Config):
         return identity_of(self.model_dump(mode="json"))
 
 
-def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A dumped :class:`RunSpec` with the keys that its commit did not have yet, at their defaults.
-
-    A run did then what the default does now: a change of results raises srpo's version. A specification that cannot be
-    read any more stays as it is.
-    """
-    try:
-        return RunSpec.model_validate(spec).model_dump(mode="json")
-    except ValidationError:
-        return dict(spec)
-
-
 class Experiment(Config):
     """A resolved experiment."""
 
@@ -778,7 +766,7 @@ class Experiment(Config):
 
     @property
     def is_toy(self) -> bool:
-        """Whether every model is a miniature: a toy, trained from scratch on invented questions."""
+        """Whether every model is a toy: trained from scratch on invented questions."""
         return all(model.kind == "miniature" for model in self.models.values())
 
     def budget_title(self, name: str) -> str:
@@ -816,6 +804,6 @@ class Experiment(Config):
         )
 
 
-def short_name(benchmark: str) -> str:
-    """``miniature/physics`` -> ``physics``, ``data/sums.yaml`` -> ``sums``: only the file's name is a benchmark's."""
-    return benchmark.rsplit("/", 1)[-1].removesuffix(".yaml")
+def short_name(name: str) -> str:
+    """``miniature/physics`` -> ``physics``, ``data/sums.yaml`` -> ``sums``: only the file's name counts."""
+    return name.rsplit("/", 1)[-1].removesuffix(".yaml")

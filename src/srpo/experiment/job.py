@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 import srpo
 from srpo.algorithm.method import Method
 from srpo.experiment.config import Benchmark, Execution, Experiment, Model, RunSpec, Sampling, Training
@@ -21,6 +23,14 @@ from srpo.ground.layout import RunId
 from srpo.ground.mistakes import validated
 from srpo.ground.schema import Config
 from srpo.questions.rewards import REWARDS
+
+READS: Mapping[str, tuple[str, ...]] = {
+    "train": (*RunSpec.model_fields,),
+    "evaluate": (*RunSpec.model_fields, "evaluation"),
+    "evaluate_base": ("model", "benchmark", "training", "execution", "evaluation"),
+    "gap": ("model", "benchmark", "training", "execution"),
+}
+"""The sections that determine what a command makes."""
 
 _ABSENT: Any = None
 
@@ -46,9 +56,12 @@ class Job(Config):
 
     def text(self, section: str) -> str:
         """A section as JSON. A title changes no result, so the name stands for it."""
-        keys = {"experiment", "scale"} if section == "experiment" else {section}
-        found = self.model_dump(mode="json", include=keys)
-        return json.dumps({key: _untitled(value) for key, value in found.items()})
+        return json.dumps(self.settings(("experiment", "scale") if section == "experiment" else (section,)))
+
+    def settings(self, sections: Iterable[str]) -> dict[str, Any]:
+        """Some sections, without titles."""
+        found = self.model_dump(mode="json", include={*sections})
+        return {key: _untitled(value) for key, value in found.items()}
 
     @property
     def spec(self) -> RunSpec:
@@ -62,16 +75,22 @@ def _untitled(value: Any) -> Any:
 
 def job_of(experiment: Experiment, names: Mapping[str, str]) -> Job:
     """The sections for the names in a result's path (:data:`srpo.ground.layout.PLACES`)."""
+
+    def named(key: str, known: Mapping[str, Any]) -> Any:
+        if names[key] not in known:
+            raise SrpoError(f"{key} {names[key]}: experiment {experiment.name} has {', '.join(known)}")
+        return known[names[key]]
+
     found: dict[str, Any] = {"experiment": experiment.name, "scale": experiment.scale, "version": srpo.__version__}
     if "method" in names:
         spec = experiment.run(RunId.model_validate(names))
         found |= {"id": spec.id, "model": spec.model, "benchmark": spec.benchmark, "method": spec.method}
     elif "model" in names:
-        found["model"] = experiment.every_base_model()[names["model"]]
+        found["model"] = named("model", experiment.every_base_model())
         if "benchmark" in names:
-            found["benchmark"] = experiment.benchmarks[names["benchmark"]].for_model(found["model"])
+            found["benchmark"] = named("benchmark", experiment.benchmarks).for_model(found["model"])
     if "data_set" in names:
-        found["benchmark"] = experiment.data_sets()[names["data_set"]]
+        found["benchmark"] = named("data_set", experiment.data_sets())
     own = [found["benchmark"].reward] if "benchmark" in found else []
     own += [found["method"].module] if "method" in found else []
     return Job.model_construct(
@@ -95,6 +114,18 @@ def read_job(sections: Iterable[str], names: Mapping[str, str]) -> Job:
     if "method" in names:
         merged["id"] = names
     return validated(Job, merged, "settings")
+
+
+def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Dumped sections with the keys that their commit did not have yet, at their defaults.
+
+    A run did then what the default does now: a change of results raises srpo's version. Sections that cannot be read
+    any more stay as they are.
+    """
+    try:
+        return Job.model_validate(spec).model_dump(mode="json", include={*spec})
+    except ValidationError:
+        return dict(spec)
 
 
 def _hashes(modules: Iterable[str]) -> dict[str, str]:

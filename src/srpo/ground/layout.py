@@ -45,11 +45,16 @@ PLACES: Mapping[str, str] = {
 """The file that each command makes, below ``results/NAME``; its path says what the command is to do."""
 
 
+_NAMES = {"split": "train|test", "seed": r"\d+"}
+
+
 def located(path: Path, *commands: str) -> tuple[Layout, dict[str, str]]:
     """The results folder of a file that one of the ``commands`` makes, and the names in the file's path."""
     for place in map(PLACES.__getitem__, commands):
         folder = Path(*path.absolute().parts[: -len(Path(place).parts)])
-        pattern = re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", place.replace(".", r"\."))
+        pattern = re.sub(
+            r"{(\w+)}", lambda name: f"(?P<{name[1]}>{_NAMES.get(name[1], '[^/]+')})", place.replace(".", r"\.")
+        )
         if found := re.fullmatch(pattern, str(path.absolute().relative_to(folder))):
             return Layout(Path(os.path.relpath(folder))), found.groupdict()
     raise SrpoError(f"{path}: give results/NAME/{PLACES[commands[0]]}")

@@ -45,7 +45,7 @@ SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 """Assumed seconds to start rollout servers, including loading the model."""
 
 MODELLED_SECOND = 5.0
-"""Seconds of a core that a second of the modelled clock takes with the miniature's models (docs/speed.md): the clock
+"""Seconds of a core that a second of the modelled clock takes with the toys (docs/speed.md): the clock
 counts FLOPs, and steps of so small a model take most of their time for other things."""
 
 WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9)} | dict.fromkeys(("splits", "files"), (9.7e-3, 3.8e-9))

@@ -203,7 +203,7 @@ class EmbeddedEngine:
         pad_token_id: fills up prompts; never reaches a result.
         precision: of weights, activations and cache. Positions are rotated and tokens are drawn in float32.
         max_batch: maximum number of rows decoded at once. A batch decodes until its longest response ends, so few large
-            batches were faster than many small ones (measured on a miniature).
+            batches were faster than many small ones (measured on a toy).
         memory_bytes: bound on the rows' key-value cache and logits; at least one row is decoded.
     """
 

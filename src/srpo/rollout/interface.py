@@ -7,15 +7,20 @@ sample ``n`` times.
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from srpo.ground.errors import SrpoError
 
-class ServersFailed(Exception):
-    """The rollout servers of a run have died or do not work; with new ones the run can continue from a checkpoint.
+MAX_RESTARTS = 3
+"""How often failed rollout servers are started again before the next step, or evaluation, is finished."""
+
+
+class ServersFailed(SrpoError):
+    """The rollout servers have died or do not work: what failed is repeated with new ones.
 
     Attributes:
         can_checkpoint: whether the workers that train the weights are unharmed, so that they can still write one.
     """
 
-    def __init__(self, message: str, can_checkpoint: bool) -> None:
+    def __init__(self, message: str, can_checkpoint: bool = False) -> None:
         super().__init__(message)
         self.can_checkpoint = can_checkpoint
 

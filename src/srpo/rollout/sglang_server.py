@@ -1,8 +1,8 @@
 """Offline evaluation: a rollout engine that starts an SGLang server and queries it over HTTP.
 
 The server runs in separate processes: a crash stays there, and its end frees all GPU memory. If the server fails, the
-evaluation ends with one line, and Snakemake starts it again (``retries``). Every sample is one request with its own
-seed, so a repeated request gives the same sample.
+checkpoint is sampled again with a new one. Every sample is one request with its own seed, so a repeated request gives
+the same sample.
 Written for SGLang 0.5.12. `tests/real_sglang` tests it with SGLang itself on a CPU; `tests/support/sglang_double.py`
 is a fast test double of the server that can simulate every fault.
 """
@@ -18,7 +18,7 @@ import httpx
 
 from srpo.ground.errors import SrpoError
 from srpo.rollout import sglang_process
-from srpo.rollout.interface import Completion, SamplingParams
+from srpo.rollout.interface import Completion, SamplingParams, ServersFailed
 from srpo.rollout.sglang_process import COMMAND, ServerProcess
 from srpo.rollout.sglang_protocol import (
     ServerOptions,
@@ -173,7 +173,7 @@ class SGLangServer:
             except (httpx.TransportError, ValueError) as error:
                 problem = repr(error)
         self._raise_if_failed()
-        raise SrpoError(
+        raise ServersFailed(
             f"sglang server: no complete sample in {ATTEMPTS} attempts, the last: {problem}; see {self._log}"
         )
 
@@ -182,7 +182,7 @@ class SGLangServer:
     def _raise_if_failed(self) -> None:
         assert self.server is not None
         if failure := self.server.failure():
-            raise SrpoError(f"sglang server: {failure}; start again; {self.server.log_end()}")
+            raise ServersFailed(f"sglang server: {failure}; {self.server.log_end()}")
 
 
 def _connections(wanted: int) -> int:

@@ -109,7 +109,7 @@ def store_model(model: Model, made: dict[str, Any]) -> str:
         The hash of the file, for ``stored`` in the model's YAML.
     """
     if not isinstance(model, MiniatureModel) or model.warm_start.corpus != "families":
-        raise SrpoError(f"model {model.name}: only a miniature with warm_start.corpus = families can be stored")
+        raise SrpoError(f"model {model.name}: only a toy with warm_start.corpus = families can be stored")
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / model.name
         build_model(model.model_copy(update={"stored": {}}), built, {})

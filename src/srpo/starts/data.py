@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 def build_split(
     benchmark: Benchmark, split: SplitName, mirror: Path | None = None, cache: Path | None = None
 ) -> list[Question]:
-    """Draw the questions of a miniature or a task, or read or fetch a split, verify and parse it.
+    """Draw the questions of a toy or a task, or read or fetch a split, verify and parse it.
 
     With ``held_out_questions`` both splits are parts of the train split: a fixed random choice of its questions is the
     test split, the others are the train split.

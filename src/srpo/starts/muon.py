@@ -1,4 +1,4 @@
-"""Muon (Jordan et al., 2024) for the small matrices of a miniature.
+"""Muon (Jordan et al., 2024) for the small matrices of a toy.
 
 The update rule is that of torch.optim.Muon with ``match_rms_adamw``. torch runs the Newton-Schulz iteration for one
 matrix after another in bfloat16, which is many times slower than float32 on a CPU without bfloat16 products. Here all

@@ -1,25 +1,30 @@
 """The evaluate stage: resample the test split with the checkpoints of a run's budgets, or with the base model."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from srpo.experiment.config import Execution, Training
-from srpo.experiment.job import Job
-from srpo.ground.files import read_json, write_events, write_json
+from srpo.experiment.job import READS, Job
+from srpo.ground.files import read_json, read_mapping, write_events, write_json
 from srpo.ground.layout import Layout, RunFiles
 from srpo.questions.splits import read_split
-from srpo.rollout.interface import RolloutEngine
+from srpo.rollout.interface import MAX_RESTARTS, RolloutEngine, ServersFailed
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.training.lengths import check_lengths
-from srpo.training.provenance import check_trained, checked_hash
+from srpo.training.provenance import check_origin, made_from
+
+T = TypeVar("T")
 
 SAVED_QUESTIONS = 8
 """Number of questions whose samples are written to ``samples.jsonl``."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,24 +68,30 @@ def evaluate_checkpoints(job: Job, layout: Layout) -> None:
         SrpoError: if the run was trained with other settings, data or weights than the job has.
     """
     files = layout.run_files(job.id)
-    check_trained(job, layout)
+    origin = made_from(job, layout, "evaluate")
+    check_origin(files.folder, read_mapping(files.origin), origin | {"spec": job.settings(READS["train"])})
     checkpoints = {
         budget: found and Checkpoint(files.selected(found["step"]), found["step"])
         for budget, found in read_json(files.summary)["budgets"].items()
     }
-    _evaluate(job, job.id.model_dump(), checkpoints, layout, files)
+    _evaluate(job, job.id.model_dump(), checkpoints, layout, files, origin)
 
 
 def evaluate_base(job: Job, benchmark: str, layout: Layout) -> None:
     """Write ``evaluation.json`` and ``samples.jsonl`` of an untrained model."""
     run = {"model": job.model.name, "benchmark": benchmark, "method": "base", "seed": 0}
-    checked_hash(layout.model(job.model.name))
+    origin = made_from(job, layout, "evaluate_base")
     checkpoints = {"base": Checkpoint(layout.model(job.model.name), step=0)}
-    _evaluate(job, run, checkpoints, layout, layout.base_files(job.model.name, benchmark))
+    _evaluate(job, run, checkpoints, layout, layout.base_files(job.model.name, benchmark), origin)
 
 
 def _evaluate(
-    job: Job, run: dict[str, Any], checkpoints: Mapping[str, Checkpoint | None], layout: Layout, files: RunFiles
+    job: Job,
+    run: dict[str, Any],
+    checkpoints: Mapping[str, Checkpoint | None],
+    layout: Layout,
+    files: RunFiles,
+    origin: dict[str, Any],
 ) -> None:
     from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
 
@@ -90,7 +101,7 @@ def _evaluate(
     questions = check_lengths(tokenizer, read_split(split), "test", limits).used
 
     def evaluate(path: Path) -> EvaluationResult:
-        with serving(job.execution, limits, path, files.server_log) as engine:
+        def sample(engine: RolloutEngine) -> EvaluationResult:
             return evaluate_questions(
                 engine,
                 tokenizer,
@@ -102,6 +113,8 @@ def _evaluate(
                 save=SAVED_QUESTIONS,
             )
 
+        return with_servers(sample, job.execution, limits, path, files.server_log)
+
     budgets, samples = score_budgets(checkpoints, evaluate)
     # The evaluation is written last: if it exists, the samples exist too.
     write_events(files.samples, samples)
@@ -111,8 +124,28 @@ def _evaluate(
         "questions": len(questions),
         "budgets": budgets,
         "wall_seconds": time.perf_counter() - start,
+        "from": origin,
     }
     write_json(files.evaluation, evaluation)
+
+
+def with_servers(
+    sample: Callable[[RolloutEngine], T],
+    execution: Execution,
+    limits: Training,
+    checkpoint: Path,
+    log: Path,
+    max_prompt_length: int | None = None,
+) -> T:
+    """Sample with an engine of a checkpoint's weights (:func:`serving`). If its server fails, again with a new one."""
+    for _ in range(MAX_RESTARTS):
+        try:
+            with serving(execution, limits, checkpoint, log, max_prompt_length) as engine:
+                return sample(engine)
+        except ServersFailed as error:
+            logger.warning("%s: starting a new server (%s)", checkpoint, error)
+    with serving(execution, limits, checkpoint, log, max_prompt_length) as engine:
+        return sample(engine)
 
 
 @contextmanager

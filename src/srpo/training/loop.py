@@ -37,7 +37,7 @@ from srpo.ground.layout import WEIGHTS, Layout, RunFiles
 from srpo.ground.machine import host_memory_gb
 from srpo.policy.interface import DEVICE_FLOPS, Policy
 from srpo.questions.splits import Question, read_split
-from srpo.rollout.interface import ServersFailed
+from srpo.rollout.interface import MAX_RESTARTS, ServersFailed
 from srpo.training import checkpoints
 from srpo.training.avg_at_k import evaluate_questions
 from srpo.training.batch import Batch
@@ -54,9 +54,6 @@ from srpo.training.watch import Signal, Watch, ends_run, watched
 
 MAX_SKIPPED_STEPS = 3
 """A run stops after this many steps in a row without a finite gradient."""
-
-MAX_RESTARTS = 3
-"""How often failed rollout servers are restarted before the next step is finished."""
 
 logger = logging.getLogger(__name__)
 

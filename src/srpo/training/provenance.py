@@ -1,6 +1,5 @@
 """The origin of a run's result: specification, code, packages, data and base model. One folder has one origin."""
 
-import hashlib
 import itertools
 import logging
 import math
@@ -10,6 +9,7 @@ import shutil
 import subprocess
 from collections import deque
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ from typing import Any
 import yaml
 
 import srpo
-from srpo.experiment.config import Changed, RunSpec, changed, filled_in, listed
-from srpo.experiment.job import Job
+from srpo.experiment.config import Changed, Experiment, RunSpec, changed, listed
+from srpo.experiment.job import READS, Job, filled_in, job_of
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
 from srpo.ground.layout import Layout, RunFiles, model_description
 from srpo.ground.machine import processor
-from srpo.starts.resolve import digest
+from srpo.starts.resolve import SAFETENSORS, digest, sha256_of
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
 _RESULT = ("srpo", "packages", "data", "base_model", "code")
@@ -48,10 +48,21 @@ def origin() -> dict[str, Any]:
 
 def origin_of(spec: RunSpec, layout: Layout, code: dict[str, str] | None = None) -> dict[str, Any]:
     """A run's specification and where the run comes from: also its splits, base model and hashes of one's own code."""
-    splits = {name: layout.split(spec.benchmark.data_set, name) for name in ("train", "test")}
-    data = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in splits.items()}
-    starts = {"data": data, "base_model": checked_hash(layout.model(spec.model.name)), "code": code or {}}
+    starts = _starts(layout, spec.benchmark.data_set, checked_hash(layout.model(spec.model.name)), code or {})
     return {"spec": spec.model_dump(mode="json"), "provenance": origin() | starts}
+
+
+def made_from(job: Job, layout: Layout, command: str) -> dict[str, Any]:
+    """What the result of an evaluation or of a gap is made from, which its file keeps; in the form of ``run.yaml``."""
+    starts = _starts(layout, job.benchmark.data_set, checked_hash(layout.model(job.model.name)), job.code)
+    return {"spec": job.settings(READS[command]), "provenance": {"srpo": srpo.__version__} | starts}
+
+
+def _starts(layout: Layout, data_set: str, base_model: str | None, code: dict[str, str]) -> dict[str, Any]:
+    """The hashes of what a result starts from."""
+    splits = {name: layout.split(data_set, name) for name in ("train", "test")}
+    data = {name: sha256_of(path) for name, path in splits.items() if path.exists()}
+    return {"data": data, "base_model": base_model, "code": code}
 
 
 def checked_hash(model: Path) -> str:
@@ -106,12 +117,43 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
-def check_trained(job: Job, layout: Layout) -> None:
-    """Raise if a run began with other settings, data or weights than the job has, such as one copied from elsewhere."""
-    files = layout.run_files(job.id)
-    now = origin_of(job.spec, layout, job.code)
-    if differences := _differences(read_mapping(files.origin), now, [part for part in _RESULT if part != "packages"]):
-        raise SrpoError(f"{files.folder}: trained with other settings: {listed(differences)}; delete its summary.json")
+def check_results(experiment: Experiment, layout: Layout) -> None:
+    """Raise if a result is there that has other settings, data, weights or own code than the experiment has now.
+
+    A published experiment has neither data nor weights: they are compared where they are. Results of older versions do
+    not say what their evaluations are made from.
+    """
+
+    @cache
+    def starts(data_set: str, base_model: str) -> dict[str, Any]:
+        model = layout.model(base_model)
+        there = any(model.glob(SAFETENSORS))
+        return _starts(layout, data_set, read_json(model_description(model))["sha256"] if there else None, {})
+
+    def check(what: Path, before: dict[str, Any] | None, job: Job, command: str) -> None:
+        if before:
+            hashes = starts(job.benchmark.data_set, job.model.name) | {"code": job.code}
+            check_origin(what, before, {"spec": job.settings(READS[command]), "provenance": hashes})
+
+    def origin_in(path: Path) -> dict[str, Any] | None:
+        return read_json(path).get("from") if path.is_file() else None
+
+    for run in experiment.runs():
+        files, job = layout.run_files(run), job_of(experiment, run.model_dump())
+        check(files.folder, read_mapping(files.origin) if files.origin.is_file() else None, job, "train")
+        check(files.evaluation, origin_in(files.evaluation), job, "evaluate")
+    for model, benchmark in experiment.base_evaluations():
+        job = job_of(experiment, {"model": model, "benchmark": benchmark})
+        evaluation, gap = layout.base_files(model, benchmark).evaluation, layout.gap(model, benchmark)
+        check(evaluation, origin_in(evaluation), job, "evaluate_base")
+        check(gap, origin_in(gap), job, "gap")
+
+
+def check_origin(result: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise if a result, a file or a folder, has other settings than now, or other hashes of what is known now."""
+    parts = [part for part in _RESULT if part != "packages" and now["provenance"].get(part)]
+    if differences := _differences(before, now, parts):
+        raise SrpoError(f"{result}: made with other settings: {listed(differences)}; restore them, or delete it")
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[str] = _RESULT) -> Changed:

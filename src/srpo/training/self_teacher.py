@@ -15,9 +15,8 @@ from srpo.questions.response_parts import shown_answer, with_masked_answer
 from srpo.questions.rewards import compute_reward
 from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import RolloutEngine, SamplingParams
-from srpo.training.evaluate_run import serving
+from srpo.training.evaluate_run import with_servers
 from srpo.training.lengths import check_lengths
-from srpo.training.provenance import checked_hash
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,18 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     from srpo.starts.open_tokenizer import open_tokenizer  # slow to import
 
     model, training = job.model.name, job.training
-    checked_hash(layout.model(model))
     tokenizer = open_tokenizer(layout.model(model))
     known = check_lengths(tokenizer, read_split(layout.split(job.benchmark.data_set, "train")), "train", training).used
     asked = random.Random(derive_seed("gap questions")).sample(known, min(questions, len(known)))
     log = layout.log("gap", model, benchmark, "server")
-    with serving(job.execution, training, layout.model(model), log, training.max_reprompt_len) as engine:
-        return gap_samples(engine, tokenizer, asked, training)
+    return with_servers(
+        lambda engine: gap_samples(engine, tokenizer, asked, training),
+        job.execution,
+        training,
+        layout.model(model),
+        log,
+        training.max_reprompt_len,
+    )
 
 
 def gap_samples(engine: RolloutEngine, tokenizer: Any, questions: list[Question], training: Training) -> GapSamples:

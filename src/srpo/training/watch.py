@@ -24,7 +24,7 @@ SHORTEST_WARM_UP = 2
 def reference_steps(warmup_steps: int) -> range:
     """The own early steps that a run is compared with: from twice to five times its warm-up.
 
-    With the paper's warm-up of 10 these are steps 21 to 50; with the miniature's of 5, steps 11 to 25.
+    With the paper's warm-up of 10 these are steps 21 to 50; with the toys' of 5, steps 11 to 25.
     """
     warm_up = max(warmup_steps, SHORTEST_WARM_UP)
     return range(2 * warm_up + 1, 5 * warm_up + 1)

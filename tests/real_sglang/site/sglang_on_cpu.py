@@ -27,6 +27,8 @@ from pathlib import Path
 
 STAND_INS = ("flashinfer", "sgl_kernel", "soundfile", "torch_memory_saver", "torchvision")
 WORD = 0xFFFFFFFF
+POOL = 20_000
+"""Tokens of a server's memory pool: SGLang's own choice is a share of the machine's memory."""
 
 
 def install() -> None:
@@ -120,6 +122,14 @@ def _before_sglang(spec) -> None:
 
 def _after_server_args(module) -> None:
     module.DETERMINISTIC_ATTENTION_BACKEND_CHOICES.append("torch_native")
+    handle = module.ServerArgs._handle_cpu_backends
+
+    def attend_without_flashinfer(self):
+        if self.device == "cpu":
+            self.attention_backend, self.max_total_tokens = "torch_native", POOL
+        handle(self)
+
+    module.ServerArgs._handle_cpu_backends = attend_without_flashinfer
 
 
 def _after_batch_invariant_ops(module) -> None:

@@ -188,7 +188,7 @@ def change_a_setting(results: Path) -> None:
         (lambda r: (r / RUN / "evaluation.json").unlink(), "1 of 6 runs not finished and evaluated"),
         (lambda r: (r / "base/miniature-tiny/physics/evaluation.json").unlink(), "is not evaluated on physics"),
         (forget_a_run, "experiment.yaml was changed: 2 runs of the folder not in it, e.g. runs/miniature-tiny/chem"),
-        (change_a_setting, "training.weight_decay = 0.01, now 0.02; snakemake trains it again"),
+        (change_a_setting, "training.weight_decay = 0.01, now 0.02; restore them, or delete it"),
         (
             lambda r: change(r / RUN / "run.yaml", "13707f0", "24708e1"),
             "seed 1 has runs of several commits: 5 runs",

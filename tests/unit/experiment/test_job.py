@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,19 +126,51 @@ def test_replaced_weights_are_refused(
     assert str(weights.parent) in fails(capsys, verb.partition(" ")[0], made[verb])
 
 
-def test_a_run_of_another_experiment_is_refused(
-    copied: tuple[Layout, RunFiles], capsys: pytest.CaptureFixture[str]
-) -> None:
-    layout, files = copied
+def set_key(layout: Layout, section: str, key: str, value: object) -> None:
     experiment = yaml.safe_load(layout.experiment.read_text())
-    experiment["training"]["weight_decay"] = 0.02
+    experiment[section][key] = value
     layout.experiment.write_text(yaml.safe_dump(experiment))
-    assert "training.weight_decay" in fails(capsys, "evaluate", files.evaluation)
 
 
-def test_a_run_that_began_with_other_questions_is_refused(
-    copied: tuple[Layout, RunFiles], capsys: pytest.CaptureFixture[str]
+def copy_questions(layout: Layout) -> None:
+    shutil.copy(layout.split("physics", "test"), layout.split("physics", "train"))
+
+
+def make_another_base_model(layout: Layout) -> None:
+    layout.model_description("miniature-tiny").write_text('{"sha256": "ab"}')
+
+
+def restore_the_run(layout: Layout) -> None:
+    """The evaluation alone is of the settings before."""
+    set_key(layout, "training", "weight_decay", 0.02)
+    for origin in layout.found(layout.any_run.origin):
+        origin.write_text(origin.read_text().replace("weight_decay: 0.01", "weight_decay: 0.02"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda layout: set_key(layout, "training", "weight_decay", 0.02), "seed1: made with other settings: training"),
+        (restore_the_run, "seed1/evaluation.json: made with other settings: training.weight_decay = 0.01, now 0.02"),
+        (lambda layout: set_key(layout, "evaluation", "rollouts", 3), "evaluation.json: made with other settings: eva"),
+        (lambda layout: set_key(layout, "execution", "precision", "bfloat16"), "precision = float32, now bfloat16"),
+        (copy_questions, "data.train"),
+        (make_another_base_model, "base_model"),
+    ],
+    ids=["settings", "evaluation of old settings", "evaluation", "precision", "data", "base model"],
+)
+def test_a_report_has_no_numbers_of_another_experiment(
+    change: Callable[[Layout], None], said: str, copied: tuple[Layout, RunFiles], capsys: pytest.CaptureFixture[str]
 ) -> None:
     layout, files = copied
-    shutil.copy(layout.split("physics", "test"), layout.split("physics", "train"))
-    assert "data.train" in fails(capsys, "evaluate", files.evaluation)
+    change(layout)
+    assert said in fails(capsys, "report", layout.folder)
+    assert not layout.tables.exists()
+    if "evaluation" not in said:
+        fails(capsys, "evaluate", files.evaluation)
+
+
+def test_a_report_of_the_results_as_they_are(copied: tuple[Layout, RunFiles]) -> None:
+    layout, _ = copied
+    assert cli.main(["report", str(layout.folder), "--only", "tables"]) == 0
+    assert (layout.tables / "table1.csv").is_file()

@@ -71,6 +71,18 @@ def test_the_files_are_read_when_the_experiment_is_composed(folder: Path):
     assert sums(train_file=str(folder / "data" / "train.jsonl"), test_file="../data/t.jsonl") == found
 
 
+def test_a_model_and_a_method_may_lie_anywhere(folder: Path):
+    Path("data/tiny_srpo.yaml").write_text("title: Mine\nextends: srpo\nentropy_beta: 0.5\n")
+    Path("data/small.yaml").write_text("title: Small\nextends: miniature-tiny\n")
+    block = {"models": ["data/small.yaml"], "benchmarks": ["miniature/physics"], "methods": ["data/tiny_srpo.yaml"]}
+    changes = {"overrides": {"tiny_srpo": {"learning_rate": 0.25}}}
+    (run,) = (found := load_experiment(tiny_experiment(matrix=[block], **changes))).runs()
+    assert run.path == "small/physics/tiny_srpo/seed1"
+    method = found.run(run).method
+    assert (method.title, method.entropy_beta, method.learning_rate) == ("Mine", 0.5, 0.25)
+    assert load_experiment(found.model_dump(mode="json")) == found
+
+
 def test_a_response_under_another_name_is_needed_in_one_row_to_train(folder: Path):
     """Rows without it, also of a test file, are questions without a response."""
     file = folder / "data" / "train.jsonl"

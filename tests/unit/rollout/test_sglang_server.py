@@ -278,7 +278,7 @@ def test_tokens_outside_the_vocabulary_never_reach_the_server(serve, tmp_path, p
 @pytest.mark.parametrize("faults", [("--die-after", 9, "--stubborn"), ("--die-after", 0)])
 def test_a_server_that_dies_ends_the_evaluation_in_one_line(serve, tmp_path, monkeypatch, faults):
     monkeypatch.setattr(sglang_process, "STOP_SECONDS", 0.3)  # a stubborn server's child outlives it and SIGTERM
-    said = r"sglang server: ended with status 13; start again; .*log.txt ends: .*scheduler has died"
+    said = r"sglang server: ended with status 13; .*log.txt ends: .*scheduler has died"
     with serve(*faults) as engine, pytest.raises(SrpoError, match=said) as error:
         engine.generate(PROMPTS, PARAMS, SEEDS)
     assert "\n" not in str(error.value)
@@ -291,7 +291,7 @@ def test_a_scheduler_that_dies_beside_a_living_server(serve, tmp_path):
     with serve("--fault", "hang", "--times", 1) as engine:
         (start,) = journal(tmp_path, "start")
         threading.Timer(0.5, os.kill, (start["child"], signal.SIGKILL)).start()
-        with pytest.raises(SrpoError, match=r"its process \d+ \(.*\) has died; start again"):
+        with pytest.raises(SrpoError, match=r"its process \d+ \(.*\) has died; "):
             engine.generate(PROMPTS, PARAMS, SEEDS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution, Experiment, Sampling
 from srpo.experiment.job import Job, job_of
+from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, write_json
 from srpo.ground.layout import Layout, RunId
 from srpo.ground.repository import CONFIGS
@@ -22,7 +23,7 @@ from srpo.ground.seeds import derive_seed
 from srpo.questions.splits import Question, write_split
 from srpo.rollout import sglang_server
 from srpo.rollout.embedded import EmbeddedEngine
-from srpo.rollout.interface import Completion, SamplingParams
+from srpo.rollout.interface import MAX_RESTARTS, Completion, SamplingParams, ServersFailed
 from srpo.starts.make_tokenizer import text_tokenizer
 from srpo.starts.resolve import digest
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
@@ -268,3 +269,39 @@ def test_paper_scale_is_served_by_sglang_on_all_devices_of_a_run(experiment, lay
     assert (options.tensor_parallel, options.data_parallel, options.dtype) == (2, 4, "bfloat16")
     assert options.deterministic
     assert json.loads((folder / "evaluation.json").read_text())["questions"] == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "servers"),
+    [(ServersFailed("died"), 2, 3), (ServersFailed("died"), 99, 1 + MAX_RESTARTS), (SrpoError("too long"), 99, 1)],
+    ids=["a server dies twice", "servers die always", "an error of the user's"],
+)
+def test_what_a_failed_server_ended_is_repeated(error, failures, servers, experiment, layout, monkeypatch):
+    """The stub fails as a server does, after it was asked: a new one gives the same samples."""
+    started = []
+
+    class Failing(EmbeddedEngine):
+        def generate(self, *args):
+            samples = super().generate(*args)
+            if len(started) <= failures:
+                raise error
+            return samples
+
+    @contextmanager
+    def serve(checkpoint, log, options):
+        started.append(checkpoint)
+        yield Failing.from_pretrained(checkpoint)
+
+    monkeypatch.setattr(sglang_server, "SGLangServer", serve)
+    job, files = (
+        job_of(experiment, {"model": RUN.model, "benchmark": "physics"}),
+        layout.base_files(RUN.model, "physics"),
+    )
+    evaluate_base(job, "physics", layout)
+    expected, ends_well = files.samples.read_bytes(), servers == failures + 1
+    files.evaluation.unlink()
+    execution = job.execution.model_copy(update={"rollout_engine": "sglang"})
+    with nullcontext() if ends_well else pytest.raises(type(error), match=str(error)):
+        evaluate_base(job.model_copy(update={"execution": execution}), "physics", layout)
+    assert (len(started), files.evaluation.exists()) == (servers, ends_well)
+    assert files.samples.read_bytes() == expected

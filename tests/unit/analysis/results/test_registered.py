@@ -65,7 +65,7 @@ def written(tmp_path, monkeypatch):
     def write(**changes):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
         path.write_text(yaml.safe_dump(CONTENT | changes))
-        for part in ("results.verdicts", "report"):
+        for part in ("verdicts", "report"):
             monkeypatch.setattr(
                 f"srpo.analysis.{part}.registration_of", lambda experiment: registration_of(experiment, path)
             )
