@@ -20,10 +20,11 @@ from typing import Any
 
 import pandas as pd
 
+from srpo.analysis.gap import as_json, gap_estimates
+from srpo.analysis.load import load_results
 from srpo.analysis.published import unpacked
-from srpo.analysis.results.before_training import METHODS, gain
-from srpo.analysis.results.gap import as_json, gap_estimates
-from srpo.analysis.results.load import Results, load_results
+from srpo.analysis.results import Results
+from srpo.analysis.tables.before_training import METHODS, gain
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.experiment.job import job_of

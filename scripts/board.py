@@ -24,8 +24,8 @@ from typing import Any
 
 import pandas as pd
 
-from srpo.analysis.results.matrix import AVERAGE
-from srpo.analysis.results.paper import paper_splits
+from srpo.analysis.paper import paper_splits
+from srpo.analysis.results import AVERAGE
 from srpo.ground.repository import REFERENCE
 
 NUMBERS: dict[str, Any] = {

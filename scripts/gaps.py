@@ -14,8 +14,8 @@ from scipy.stats import linregress
 from scipy.stats import t as student_t
 
 from srpo.analysis.figures import style
-from srpo.analysis.results.before_training import held
-from srpo.analysis.results.gap import SLOPE
+from srpo.analysis.gap import SLOPE
+from srpo.analysis.tables.before_training import held
 from srpo.ground.repository import ROOT
 
 METHODS = {"grpo": "GRPO", "sdpo": "SDPO", "srpo": "SRPO"}

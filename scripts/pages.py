@@ -22,7 +22,7 @@ import pandas as pd
 
 from srpo.algorithm.method import Method
 from srpo.algorithm.teacher import SIBLING_ONLY
-from srpo.analysis.results.paper import paper_splits
+from srpo.analysis.paper import paper_splits
 from srpo.experiment.compose import load_experiment
 from srpo.ground.repository import CONFIGS, REFERENCE
 from srpo.hosts.functional import load_method

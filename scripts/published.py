@@ -50,15 +50,16 @@ import specifications as curves
 import yaml
 from matplotlib.figure import Figure
 
+from srpo.analysis.clocks import clock_frame
 from srpo.analysis.figures import style
-from srpo.analysis.figures.registry import FIGURES, figure_csv, figure_data
+from srpo.analysis.load import load_results
+from srpo.analysis.outline import COST_TABLES, all_sections
 from srpo.analysis.published import unpack
 from srpo.analysis.report import claim_row, first_lines
-from srpo.analysis.results.clocks import clock_frame
-from srpo.analysis.results.load import Results, load_results
-from srpo.analysis.results.verdicts import findings
-from srpo.analysis.tables.grid import Grid, markdown
-from srpo.analysis.tables.registry import MEASURED, TABLES
+from srpo.analysis.results import Results
+from srpo.analysis.tables.table import View
+from srpo.analysis.verdicts import findings
+from srpo.analysis.write import figure_csv, figure_module, figure_title, make_table, markdown
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_yaml
 from srpo.ground.layout import Layout
@@ -66,7 +67,7 @@ from srpo.ground.text import duration, joined, plural
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ALL_TABLES = TABLES | MEASURED
+ALL_TABLES = [*COST_TABLES, *(table for section in all_sections() for table in section.tables)]
 BLOCK = re.compile(r"(<!-- srpo (\w+) ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
 PICTURES: dict[Path, tuple[str, Callable[[], None]]] = {}
 """Pictures of the blocks: the checksum of their numbers, and what draws them."""
@@ -98,7 +99,7 @@ def filled(text: str, page: Path) -> str:
         kind, arguments = block[2], block[3].split()
         try:
             if kind in ("plan", "tests") or (ROOT / "published" / arguments[0]).is_dir():
-                said = KINDS[kind](*arguments) if kind in KINDS else tables_of(grids_of(kind, *arguments))
+                said = KINDS[kind](*arguments) if kind in KINDS else tables_of(views_of(kind, *arguments))
             else:
                 said = f"(The runs of `{arguments[0]}` are not published yet.)"
         except (SrpoError, KeyError, TypeError, OSError, subprocess.CalledProcessError) as error:
@@ -128,36 +129,36 @@ def rows_of(name: str) -> dict[str, dict[str, Any]]:
     return {finding.claim.id: claim_row(finding, results) for finding in findings(results)}
 
 
-def at_the_end(grid: Grid, intervals: bool = True) -> str:
+def at_the_end(view: View, intervals: bool = True) -> str:
     """The columns of the last budget; without ``intervals`` only the average, the first one, has its interval."""
-    last = grid.columns[-1][1]
-    kept = [i for i, (_, budget) in enumerate(grid.columns) if budget == last]
+    last = view.columns[-1][1]
+    kept = [i for i, (_, budget) in enumerate(view.columns) if budget == last]
     rows = []
-    for row in grid.rows:
-        cells = [cell for cell in row.cells for _ in range(cell.span)]
-        shown = [
-            replace(cells[i], span=1, interval=cells[i].interval * (intervals or i == kept[0])) for i in kept if cells
-        ]
-        rows.append(replace(row, cells=shown))
-    return markdown(replace(grid, columns=[("", grid.columns[i][0]) for i in kept], rows=rows, title="")).strip()
+    for label, texts in view.rows:
+        # the untrained model's score stands in the first of a benchmark's columns
+        shown = [texts[i] or next(filter(None, reversed(texts[:i])), "") for i in kept if texts]
+        if not intervals:
+            shown = [shown[0], *(type(text)(text.split(" [")[0]) for text in shown[1:])] if shown else []
+        rows.append((label, shown))
+    return markdown(replace(view, columns=[view.columns[i][0] for i in kept], rows=rows, title="")).strip()
 
 
-def grids_of(table: str, name: str) -> list[Grid]:
+def views_of(table: str, name: str) -> list[View]:
     """A table of the report."""
-    return list((TABLES | MEASURED)[table](results_of(name)).grids)
+    return list(make_table(table, results_of(name)).shown)
 
 
-def tables_of(grids: list[Grid]) -> str:
+def tables_of(views: list[View]) -> str:
     """Tables of Markdown, with the model's name above each if there are several."""
-    return "\n".join(markdown(grid if len(grids) > 1 else replace(grid, title="")) for grid in grids).strip()
+    return "\n".join(markdown(view if len(views) > 1 else replace(view, title="")) for view in views).strip()
 
 
 def table1(name: str) -> str:
-    return at_the_end(next(g for g in grids_of("table1", name) if g.title.startswith("Cross-fitted")), intervals=False)
+    return at_the_end(next(v for v in views_of("table1", name) if v.title.startswith("Cross-fitted")), intervals=False)
 
 
 def differences(name: str) -> str:
-    return "\n\n".join(map(at_the_end, grids_of("differences", name)))
+    return "\n\n".join(map(at_the_end, views_of("differences", name)))
 
 
 def estimate(name: str, claim: str) -> str:
@@ -174,13 +175,13 @@ def claim(name: str, claim: str) -> str:
 def verdicts(name: str, block: str = "") -> str:
     found = [row["finding"] for row in rows_of(name).values()]
     chosen = {f.claim.statement for f in found if (f.claim.block == block if block else f.claim.primary or f.asked)}
-    grids = grids_of("verdicts", name)
-    return tables_of([replace(grid, rows=[row for row in grid.rows if row.label in chosen]) for grid in grids])
+    views = views_of("verdicts", name)
+    return tables_of([replace(view, rows=[row for row in view.rows if row[0] in chosen]) for view in views])
 
 
 def collapses(name: str) -> str:
-    rows = [row for grid in grids_of("collapses", name) for row in grid.rows if row.cells]
-    return "; ".join(f"{row.label} {row.cells[0].text}" for row in rows)
+    rows = [row for view in views_of("collapses", name) for row in view.rows if row[1]]
+    return "; ".join(f"{label} {texts[0].split(' [')[0]}" for label, texts in rows)
 
 
 def cost(name: str) -> str:
@@ -199,13 +200,14 @@ def specification(name: str) -> str:
 
 def figure(name: str, figure: str) -> str:
     results = results_of(name)
-    spec, frame = FIGURES[figure], figure_data(results)[figure].frame
+    drawn = figure_module(figure)
+    frame = drawn.data(results)
     if figure == "clock_differences":  # a report leaves out measured seconds, which differ by machine
         frame = pd.concat([frame, clock_frame(results, measured=True)], ignore_index=True)
     if frame.empty:
         raise SrpoError(f"nothing to draw: {name} has no runs for it")
-    title = spec.title + " · toy" * results.experiment.is_toy  # a picture travels without its page
-    return picture(spec.title, f"{name}-{figure}", figure_csv(frame), partial(spec.draw, title, results, frame))
+    draw = partial(drawn.draw, figure_title(drawn, results), results, frame)
+    return picture(drawn.TITLE, f"{name}-{figure}", figure_csv(frame), draw)
 
 
 def specifications(*names: str) -> str:

@@ -14,12 +14,9 @@ from board import DIFFERENCES, PAPERS_MODELS, comparisons, papers, papers_averag
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from srpo.analysis.clocks import clock_frame
 from srpo.analysis.figures import style
-from srpo.analysis.results.clocks import clock_frame
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.matrix import model_benchmarks
-from srpo.analysis.results.scores import TITLES, Scores
-from srpo.analysis.results.titles import benchmark_title
+from srpo.analysis.results import SCORE_TITLES, Results
 from srpo.ground.text import plural
 
 ONE, OTHER = "srpo", "grpo"
@@ -45,22 +42,22 @@ def curve(published: Mapping[str, Results], tuned: Mapping[str, Any]) -> pd.Data
 
 
 def _measured(results: Results) -> Iterator[dict[str, Any]]:
-    scores, (model,) = Scores.of(results), results.experiment.models
-    over = model_benchmarks(results, model, (ONE, OTHER))
-    budgets = list(results.experiment.training.budget_seconds)
+    (model,) = results.experiment.models
+    over = results.benchmarks(model, (ONE, OTHER))
+    budgets = list(results.budget_seconds)
 
     def row(group: str, specification: str, budget: str, benchmarks: list[str], score: str) -> dict[str, Any]:
-        found = scores.estimate(model, {(ONE, budget): 1.0, (OTHER, budget): -1.0}, benchmarks, score)
+        found = results.estimate(model, {(ONE, budget): 1.0, (OTHER, budget): -1.0}, benchmarks, score)
         assert found is not None  # published runs are complete
         said = {"group": group, "specification": specification}
         return said | {"value": found.value, "low": found.low, "high": found.high}
 
     for number, budget in enumerate(budgets, 1):
-        for score, title in TITLES.items():
+        for score, title in SCORE_TITLES.items():
             yield row("budget and score", f"budget {number}, {title}", budget, over, score)
     for benchmark in over:
-        named = f"{benchmark_title(results, benchmark)}, budget {len(budgets)}"
-        yield row("one benchmark", named, budgets[-1], [benchmark], scores.deciding)
+        named = f"{results.benchmark_title(benchmark)}, budget {len(budgets)}"
+        yield row("one benchmark", named, budgets[-1], [benchmark], results.deciding)
     for measured in (False, True):
         frame = clock_frame(results, measured)
         for each in frame[(frame["method"] == ONE) & (frame["other"] == OTHER)].to_dict("records"):

@@ -316,7 +316,7 @@ def gap(
     """
     layout, names, job = _job(file, settings, "gap")
     with gc_paused():
-        from srpo.analysis.results import gap as numbers
+        from srpo.analysis import gap as numbers
         from srpo.training.provenance import made_from
         from srpo.training.self_teacher import sample_teacher
     from srpo.ground.files import write_json
@@ -361,17 +361,17 @@ def report(
 
     layout, parts = Layout(_experiment_folder(results)), only or list(Part)
     with gc_paused():
-        from srpo.analysis.results.load import load_results
+        from srpo.analysis.load import load_results
         from srpo.training.provenance import check_results
 
     loaded = load_results(layout.folder)
     check_results(loaded.experiment, layout)
     if Part.TABLES in parts:
-        from srpo.analysis.tables.registry import write_tables
+        from srpo.analysis.write import write_tables
 
         write_tables(loaded, layout.tables)
     if Part.FIGURES in parts:
-        from srpo.analysis.figures.registry import write_figures
+        from srpo.analysis.write import write_figures
 
         write_figures(loaded, layout.figures)
     if Part.HTML in parts:

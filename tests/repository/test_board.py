@@ -11,7 +11,7 @@ import pytest
 from board import SERIES, averages, comparisons, papers, reproductions, run_spread
 from paths import ROOT
 
-from srpo.analysis.results.paper import paper_splits
+from srpo.analysis.paper import paper_splits
 from srpo.ground.repository import REFERENCE
 
 ROWS = reproductions()

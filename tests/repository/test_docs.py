@@ -6,7 +6,6 @@ checked is what a reader's shell would pass on, comments, variables and quotatio
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shutil
 import subprocess
@@ -20,14 +19,9 @@ import torch
 import yaml
 from command_line import parse
 from paths import ROOT
-from report_cases import results_of
 
 import srpo
 from srpo import cli
-from srpo.analysis import outline
-from srpo.analysis.figures import registry
-from srpo.analysis.tables import registry as tables
-from srpo.analysis.tables.table import write_table
 from srpo.experiment.compose import experiment_file, load_experiment
 
 CONFIGS = ROOT / "configs"
@@ -208,44 +202,6 @@ def test_experiments_of_the_pages_load(content: dict, configs: Path) -> None:
     experiment = load_experiment(content, configs, content["name"])
     for run in experiment.runs():
         experiment.run(run)
-
-
-@pytest.fixture
-def own_of_extending(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict]:
-    """The page's figures and tables in the section of our questions, as its words say; the code by file."""
-    section = (
-        (ROOT / "docs" / "extending.md").read_text().split("\n## A figure of a metric\n")[1].split("\n## A claim")[0]
-    )
-    metric, module, entry, table = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    code = {}
-    for block in (module, table):
-        file = re.match(r"# (src/srpo/\S+\.py)\n", block)[1]
-        assert not (ROOT / file).exists()
-        assert (ROOT / file).parent.is_dir()
-        exec(block, code.setdefault(Path(file).stem, {"__name__": file}))
-    for text in (metric, entry):
-        spec = eval(text.strip(), vars(registry) | code["lengths"])
-        monkeypatch.setitem(registry.FIGURES, spec.name, spec)
-    (name, function) = eval(re.search(r'`(\("\w+", \w+\))`', section)[1], code["length_table"])
-    monkeypatch.setitem(tables.TABLES, name, function)
-    own = outline.Section(id="own", title="Own", figures=("learning_rate", "lengths"), tables=(name,))
-    monkeypatch.setattr(outline, "all_sections", lambda: (own,))
-    registry.figure_data.cache_clear()
-    return code
-
-
-def test_figures_and_tables_of_extending_are_made(own_of_extending: dict[str, dict], tmp_path: Path) -> None:
-    results = results_of(tmp_path)
-    registry.write_figures(results, tmp_path / "figures")
-    write_table(tables.build_tables(results)["response_lengths"], tmp_path)
-    assert {len(made.frame) > 0 for made in registry.figure_data(results).values()} == {True}
-    lines = (tmp_path / "response_lengths.csv").read_text().splitlines()
-    assert lines[0] == "method,response_length"
-    assert len(lines) == 1 + results.validations["method"].nunique()
-    assert len((tmp_path / "figures" / "lengths.csv").read_text().splitlines()) == 1 + len(results.validations)
-    nothing = dataclasses.replace(results, validations=results.validations[:0], steps=results.steps[:0])
-    assert tables.build_tables(nothing)["response_lengths"].nothing == "No data (yet)."
-    registry.write_figures(nothing, tmp_path / "figures")
 
 
 # ---------------------------------------------------------------- links, names, pages

@@ -9,8 +9,8 @@ import pytest
 from paths import ROOT
 from scipy.stats import t as student_t
 
-from srpo.analysis.results.before_training import held
-from srpo.analysis.results.gap import MISS, forecast
+from srpo.analysis.gap import MISS, forecast
+from srpo.analysis.tables.before_training import held
 
 
 def test_the_doses_have_the_same_base_models_and_benchmarks() -> None:

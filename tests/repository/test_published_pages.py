@@ -15,12 +15,9 @@ from paths import ROOT
 from synthetic import tiny_experiment, write_results
 
 import published
-from srpo.analysis.figures.registry import write_figures
+from srpo.analysis.load import load_results
 from srpo.analysis.published import publish
-from srpo.analysis.results.load import load_results
-from srpo.analysis.tables.registry import write_tables
-from srpo.analysis.tables.score_tables import differences_table
-from srpo.analysis.tables.table import table_csv
+from srpo.analysis.write import make_table, table_csv, write_figures, write_tables
 from srpo.experiment.compose import load_experiment
 from srpo.ground.layout import Layout
 
@@ -72,8 +69,8 @@ def test_an_interval_is_found() -> None:
 
 
 def test_the_differences_that_other_reports_show_are_those_of_the_logs() -> None:
-    table = differences_table(published.results_of("registered"))
-    assert (ROOT / "published" / "registered" / "differences.csv").read_text() == table_csv(table.frame, table.digits)
+    table = make_table("differences", published.results_of("registered"))
+    assert (ROOT / "published" / "registered" / "differences.csv").read_text() == table_csv(table)
 
 
 @pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)

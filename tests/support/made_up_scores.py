@@ -15,10 +15,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.cross_fit import selected_scores
-from srpo.analysis.results.estimates import Estimate, Spread
-from srpo.analysis.results.multiple_testing import ALPHA, holm
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.cross_fit import selected_scores
+from srpo.analysis.statistics.deciding import ALPHA, holm
+from srpo.analysis.statistics.estimates import Estimate, Spread
 
 SAMPLES = 16
 _GRID = np.random.default_rng(0).standard_normal((200_000, 2))

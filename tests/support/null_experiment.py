@@ -15,7 +15,9 @@ from made_up_scores import World
 from run_files import base_identity, validation, write_evaluation, write_run
 from scipy.special import expit
 
-from srpo.analysis.results.load import Results, load_results
+from srpo.analysis.load import load_results
+from srpo.analysis.numbers import with_numbers
+from srpo.analysis.results import Results
 from srpo.experiment.config import Block, Experiment
 from srpo.ground.files import write_text
 from srpo.ground.layout import RunId
@@ -104,4 +106,4 @@ def by_base_model(results: Results) -> Results:
     models = {name: model.model_copy(update={"draws": "per_seed"}) for name, model in experiment.models.items()}
     seeds = sorted(results.runs["seed"].unique())
     bases = pd.concat([results.bases.assign(seed=seed) for seed in seeds], ignore_index=True)
-    return replace(results, experiment=experiment.model_copy(update={"models": models}), bases=bases)
+    return with_numbers(replace(results, experiment=experiment.model_copy(update={"models": models}), bases=bases))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import math
 from html.parser import HTMLParser
 
 from synthetic import tiny_experiment, write_results
 
+from srpo.analysis.load import load_results
+from srpo.analysis.numbers import with_numbers
 from srpo.analysis.report import write_report
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.verdicts import findings
 from srpo.experiment.compose import load_experiment
 
 EXPERIMENT = load_experiment(tiny_experiment())
@@ -48,6 +50,11 @@ def results_of(root, experiment=EXPERIMENT, **options):
     """Fabricate results and read them."""
     write_results(root, experiment, **options)
     return load_results(root)
+
+
+def changed(results, **frames):
+    """``results`` with other frames, and the numbers of these."""
+    return with_numbers(dataclasses.replace(results, **frames))
 
 
 def make(root, experiment=EXPERIMENT, **options):

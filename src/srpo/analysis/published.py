@@ -18,7 +18,8 @@ from typing import Any, cast
 
 import yaml
 
-from srpo.analysis.results.load import days, ends, load_results
+from srpo.analysis.load import days, ends, load_results
+from srpo.analysis.results import Results
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.ground.errors import SrpoError
@@ -222,6 +223,15 @@ def read_published(folder: Path, name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in gzip.decompress(read_bytes(path)).splitlines()]
     except (OSError, EOFError, ValueError) as error:
         raise SrpoError(f"{path}: damaged ({error}); fetch it again") from error
+
+
+def results(folder: Path | str) -> Results:
+    """The results of ``results/NAME`` or ``published/NAME`` as frames of pandas.
+
+    Start with ``results("results/NAME").scores``, ``.steps`` or ``.seconds``, whose docstrings explain the columns.
+    """
+    folder = Path(folder)
+    return load_results(unpacked(folder) if is_published(folder) else folder)
 
 
 def unpacked(folder: Path) -> Path:

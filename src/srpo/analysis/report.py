@@ -2,23 +2,20 @@
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
 
-from srpo.analysis.figures.registry import FigureData, figure_data
+from srpo.analysis.claims import registration_of
 from srpo.analysis.outline import COST_TABLES, sections_of
-from srpo.analysis.results.load import RUN_KEY, Results, records
-from srpo.analysis.results.matrix import AVERAGE, BASE, planned, repeated_runs
-from srpo.analysis.results.registered import registration_of
-from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.titles import MISSING, benchmark_title, method_title, run_title
-from srpo.analysis.results.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
-from srpo.analysis.tables.grid import interval, number
-from srpo.analysis.tables.registry import MEASURED, build_tables
+from srpo.analysis.results import AVERAGE, BASE, MISSING, RUN_KEY, Results, records
+from srpo.analysis.tables.table import Bold, Table, View, interval, number
+from srpo.analysis.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
+from srpo.analysis.write import figure_module, make_tables
 from srpo.experiment.config import BUDGET_IS
 from srpo.ground.files import write_text
 from srpo.ground.repository import REFERENCE, REPORTS
@@ -38,8 +35,7 @@ def write_report(results: Results, out_path: Path, figures_dir: Path | None = No
 
 def render(results: Results, figures_dir: Path) -> str:
     """The page as text."""
-    found, tables = findings(results), build_tables(results)
-    rows = [claim_row(finding, results) for finding in found if finding.asked or not finding.claim.ours]
+    found, tables = findings(results), make_tables(results)
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(REPORTS),
         autoescape=True,
@@ -47,21 +43,51 @@ def render(results: Results, figures_dir: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"printable": printable, "minus": minus}
+    templates.filters |= {"printable": printable, "minus": minus, "groups": _groups}
+    templates.tests["bold"] = lambda text: isinstance(text, Bold)
     return templates.get_template("report.html.j2").render(
         experiment=results.experiment,
         css=jinja2.utils.markupsafe.Markup((REPORTS / "report.css").read_text()),
-        sections=sections_of(results.experiment, bool(results.gaps)),
+        sections=_sections(results, found, tables, figures_dir),
         first_lines=first_lines(results, found),
-        claims=rows,
         remarks=remarks(results),
         headline=jinja2.utils.markupsafe.Markup(headline(tables["table1"].frame, results)),
-        tables=tables | {name: MEASURED[name](results) for name in COST_TABLES},
-        figures=figure_data(results),
-        images={name: _image(drawn, figures_dir) for name, drawn in figure_data(results).items()},
-        examples=_examples(results),
         provenance=provenance(results),
     )
+
+
+def _sections(
+    results: Results, found: Sequence[Finding], tables: Mapping[str, Table], figures_dir: Path
+) -> list[dict[str, Any]]:
+    """The sections that have something to show, each with its figures, claims, tables and samples."""
+    sections = []
+    for section in sections_of(results.experiment, bool(results.gaps)):
+        names = COST_TABLES if section.id == "cost" else section.tables
+        claims = [f for f in found if f.claim.block == section.block and (f.asked or not f.claim.ours)]
+        content = {
+            "figures": [each for name in section.figures if (each := _figure(name, figures_dir))],
+            "claims": [claim_row(finding, results) for finding in claims],
+            "tables": {name: tables[name] for name in names if tables[name].shown},
+            "examples": _examples(results) if section.id == "samples" else [],
+        }
+        if any(content.values()) or section.id in ("checks", "provenance"):
+            sections.append(content | {"section": section})
+    return sections
+
+
+def _groups(view: View) -> list[tuple[str, int]]:
+    """The groups of a table's columns, and the number of columns under each; none if the columns are labels alone."""
+    groups = [column[0] for column in view.columns if not isinstance(column, str)]
+    return [(group, len(list(members))) for group, members in groupby(groups)]
+
+
+def _figure(name: str, folder: Path) -> dict[str, str]:
+    """A drawn figure's title, caption and image as a data URI; empty if it has no data."""
+    image, numbers = folder / f"{name}.png", folder / f"{name}.csv"
+    if not numbers.is_file() or len(numbers.read_text().splitlines()) < 2:
+        return {}
+    figure, data = figure_module(name), base64.b64encode(image.read_bytes()).decode()
+    return {"name": name, "title": figure.TITLE, "caption": figure.CAPTION, "image": f"data:image/png;base64,{data}"}
 
 
 def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
@@ -92,24 +118,25 @@ def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
 
 def headline(scores: pd.DataFrame, results: Results) -> str:
     """Table 1 in small: the average of each method within the last budget, and the paper's after ten hours, as HTML."""
-    *_, last = results.experiment.training.budget_seconds
+    *_, last = results.budget_seconds
     averages = scores["benchmark"] == (AVERAGE if AVERAGE in set(scores["benchmark"]) else scores["benchmark"].iloc[0])
     rows: dict[str, dict[str, str]] = {}
     for row in records(scores[averages & scores["budget"].isin((BASE, last))]):
-        name = "resampled" if row["method"] == BASE else Scores.of(results).deciding
+        name = "resampled" if row["method"] == BASE else results.deciding
         ends = interval(row[f"{name}_low"], row[f"{name}_high"])
         column = rows.setdefault(f"{results.experiment.models[row['model']].title}, here", {})
-        column[row["method"]] = f"{number(row[name])} {ends}".strip()
+        seeds = {
+            run.seed for run in results.experiment.runs() if (run.model, run.method) == (row["model"], row["method"])
+        }
+        fewer = f"({row[f'{name}_seeds']} of {plural(len(seeds), 'seed')})" if row[f"{name}_seeds"] < len(seeds) else ""
+        column[row["method"]] = " ".join(filter(None, (number(row[name]), ends, fewer)))
     published = pd.read_csv(REFERENCE / "table1_main.csv")
     averaged = (published["benchmark"] == AVERAGE) & published["budget_hours"].isin((0, 10))
     for row in records(published[averaged]):
         rows.setdefault(f"{row['model']}, the paper", {})[row["method"]] = number(row["avg_at_16"])
-    shown = [
-        BASE,
-        *(method for method in results.experiment.methods if any(method in column for column in rows.values())),
-    ]
+    shown = [m for m in (BASE, *results.experiment.methods) if any(m in column for column in rows.values())]
     frame = pd.DataFrame(rows, index=shown).fillna(MISSING)
-    return frame.rename(index=lambda name: method_title(results, name)).to_html(border=0, classes="numeric")
+    return frame.rename(index=results.method_title).to_html(border=0, classes="numeric")
 
 
 def registered(results: Results) -> list[str]:
@@ -160,7 +187,7 @@ _OVER = {
     "seed": "over {} seeds per method",
     "question": "over {} questions",
 }
-"""What an interval covers, by :attr:`~srpo.analysis.results.estimates.Estimate.meaning`."""
+"""What an interval covers, by :attr:`~srpo.analysis.statistics.estimates.Estimate.meaning`."""
 
 
 # ---------------------------------------------------------------- remarks, samples, provenance
@@ -169,22 +196,22 @@ _OVER = {
 def remarks(results: Results) -> list[str]:
     """What a reader should know of these runs: other questions, early ends, one run under two seeds."""
     found = [
-        f"Runs on {benchmark_title(results, name)} are not compared: {what}."
-        for name, what in Scores.of(results).incomparable.items()
+        f"Runs on {results.benchmark_title(name)} are not compared: {what}."
+        for name, what in results.incomparable.items()
     ]
     for names in results.experiment.same_tests:
         found.append(f"The same test questions, which an average counts again: {', '.join(names)}.")
-    for key, seed in repeated_runs(results).items():
-        found.append(f"{run_title(results, *key)} has the logs of seed {seed} and is not counted.")
-    last = max(results.experiment.training.budget_seconds.values())
+    for key, seed in results.repeated.items():
+        found.append(f"{results.run_title(*key)} has the logs of seed {seed} and is not counted.")
+    last = max(results.budget_seconds.values())
     for run in records(results.runs[results.runs["clock"] < last]):
         if run["stopped_by"] in ("alarm", "max_steps"):
-            name = run_title(results, *(run[key] for key in RUN_KEY))
+            name = results.run_title(*(run[key] for key in RUN_KEY))
             found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
     for (model, benchmark), lengths in results.lengths.items():
         for split, of in (lengths.get("splits") or {}).items():
             if left := len(of["left_out"]):
-                place = run_title(results, model, benchmark)
+                place = results.run_title(model, benchmark)
                 limit = f"{of['questions']} {split} questions are longer than {lengths['max_prompt_length']} tokens"
                 found.append(f"{place}: {left} of {limit} and left out.")
     if any(str(record.get("commit")).endswith("-dirty") for record in results.provenance.values()):
@@ -194,17 +221,17 @@ def remarks(results: Results) -> list[str]:
 
 def _examples(results: Results) -> list[dict[str, Any]]:
     """The first sample of the first test question of every model and benchmark, by method."""
-    *_, budget = results.experiment.training.budget_seconds
+    *_, budget = results.budget_seconds
     samples = results.samples[results.samples["budget"].isin([BASE, budget])]
     found = []
     for (model, benchmark), here in samples.groupby(["model", "benchmark"], sort=False):
         first = records(here.sort_values(["question", "seed"], kind="stable").head(1))[0]
         of_question = here[here["question"] == first["question"]].sort_values("seed", kind="stable")
         sampled = {row["method"]: row for row in records(of_question.drop_duplicates("method"))}
-        there = [name for name in (BASE, *planned(results, str(model))) if name in sampled]
-        answers = [(method_title(results, name), sampled[name]) for name in there]
+        there = [name for name in (BASE, *results.plans[str(model)]) if name in sampled]
+        answers = [(results.method_title(name), sampled[name]) for name in there]
         truth = shown_answer(results.experiment.benchmarks[str(benchmark)].reward, first["ground_truth"])
-        heading = run_title(results, model, benchmark)
+        heading = results.run_title(model, benchmark)
         found.append({"heading": heading, "prompt": first["prompt"], "ground_truth": truth, "answers": answers})
     return found
 
@@ -230,11 +257,3 @@ def provenance(results: Results) -> list[tuple[str, str]]:
 
 def _distinct(values: Iterable[object]) -> str:
     return "; ".join(dict.fromkeys(str(value) for value in values if value is not None))
-
-
-def _image(drawn: FigureData, folder: Path) -> str:
-    """The figure as a data URI; empty if it has no data."""
-    path = folder / f"{drawn.spec.name}.png"
-    if drawn.frame.empty or not path.is_file():
-        return ""
-    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"

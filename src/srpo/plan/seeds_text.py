@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from srpo.analysis.results.power import ASSUMED_RUN_SD, EFFECT, MAX_SEEDS, assumed, half_width, seeds_needed
+from srpo.analysis.statistics.power import ASSUMED_RUN_SD, EFFECT, MAX_SEEDS, assumed, half_width, seeds_needed
 from srpo.ground.layout import RunId
 from srpo.ground.text import joined
 
@@ -17,7 +17,7 @@ def assumed_sentences(
 
     Args:
         titles: of the methods, by name.
-        noise_sd: what the samples add (:func:`~srpo.analysis.results.power.sample_noise`), points.
+        noise_sd: what the samples add (:func:`~srpo.analysis.statistics.power.sample_noise`), points.
         paired: each seed has its own base model.
     """
     seeds: dict[str, Counter[str]] = {}

@@ -159,7 +159,7 @@ def _seeds(plan: Plan) -> str:
     if plan.experiment.is_rehearsal:
         steps = plan.experiment.training.max_steps or 0
         return f"A run ends after {plural(steps, 'step')}: it shows that the path works, and no difference of methods."
-    from srpo.analysis.results.power import sample_noise
+    from srpo.analysis.statistics.power import sample_noise
     from srpo.plan.seeds_text import assumed_sentences
 
     experiment, samples = plan.experiment, plan.experiment.evaluation.rollouts

@@ -1,6 +1,6 @@
 """What is allowed in an experiment, and is probably not meant; what is not installed here."""
 
-from srpo.analysis.results.contrasts import MIN_QUESTIONS
+from srpo.analysis.statistics.contrasts import MIN_QUESTIONS
 from srpo.experiment.config import Experiment, WallClock
 from srpo.ground.imports import is_installed
 from srpo.ground.text import joined

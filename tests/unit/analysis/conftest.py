@@ -6,8 +6,8 @@ import pytest
 from report_cases import EXPERIMENT
 from synthetic import write_results
 
-from srpo.analysis.results.load import load_results
-from srpo.analysis.tables.registry import write_tables
+from srpo.analysis.load import load_results
+from srpo.analysis.write import write_tables
 
 
 @pytest.fixture(scope="session")

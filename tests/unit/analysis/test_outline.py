@@ -1,110 +1,88 @@
-"""The report's outline: each table and figure has one place, each experiment its sections."""
+"""The report's outline: each table and figure has one place, and one from outside needs its file and its name there."""
 
 from __future__ import annotations
 
-import pandas as pd
+import dataclasses
+import re
+from pathlib import Path
+
 import pytest
 from report_cases import results_of
 
-from srpo.analysis import outline
-from srpo.analysis.figures.registry import FIGURES, FigureSpec, figure_data, write_figures
-from srpo.analysis.outline import Section, all_sections, by_name
+import srpo
+from srpo.analysis import figures, outline, tables
+from srpo.analysis.outline import COST_TABLES, Section, all_sections
 from srpo.analysis.report import render
-from srpo.analysis.tables.grid import text_grid
-from srpo.analysis.tables.registry import TABLES, build_tables
-from srpo.analysis.tables.table import Table
-from srpo.ground.errors import SrpoError
+from srpo.analysis.write import make_tables, write_figures, write_tables
+from srpo.ground.repository import ROOT
+
+SHARED = {"__init__", "table", "style", "panels", "lines", "forest"}
+"""What tables and figures have in common."""
 
 
 def test_every_table_and_figure_has_one_place():
-    tables = [table for section in all_sections() for table in section.tables]
-    figures = [figure for section in all_sections() for figure in section.figures]
-    assert sorted(tables) == sorted(TABLES)
-    assert sorted(figures) == sorted(FIGURES)
-
-
-def test_a_misspelt_name_is_said(tmp_path, monkeypatch):
-    results = results_of(tmp_path)
-    monkeypatch.setattr(outline, "all_sections", lambda: (Section(id="a", title="A", tables=("t",), figures=("f",)),))
-    with pytest.raises(SrpoError, match=r"^reports/outline.yaml: t: no table of "):
-        build_tables(results)
-    figure_data.cache_clear()
-    with pytest.raises(SrpoError, match=r"^reports/outline.yaml: f: no figure of "):
-        figure_data(results)
-
-
-FRAME = pd.DataFrame({"own": [1]})
-
-
-def own_figure(data=FRAME, drawn=None, caption="Own caption."):
-    return FigureSpec("own", "Own", lambda results: data, lambda *_: drawn, lambda *_: caption)
+    for folder, names in (
+        (tables, [*COST_TABLES, *(table for section in all_sections() for table in section.tables)]),
+        (figures, [figure for section in all_sections() for figure in section.figures]),
+    ):
+        files = {path.stem for path in Path(folder.__file__).parent.glob("*.py")} - SHARED
+        assert sorted(names) == sorted(files)
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
-    """Results whose report has a figure and a table of the user's in the section of our questions."""
-    sections = [
-        each.model_copy(update={"tables": ("own",), "figures": (*each.figures, "own")})
-        if each.id == "questions"
-        else each
-        for each in all_sections()
-    ]
-    monkeypatch.setattr(outline, "all_sections", lambda: sections)
-    figure_data.cache_clear()
-    return results_of(tmp_path)
+def from_outside(tmp_path, monkeypatch):
+    """The table and the figure of docs/extending.md, in a folder of their own, and a section that shows them."""
+    text = (ROOT / "docs" / "extending.md").read_text()
+    found = {
+        m[1]: m[0]
+        for m in re.finditer(r"# src/srpo/analysis/((?:tables|figures)/\w+)\.py\n.*?(?=```)", text, re.DOTALL)
+    }
+    assert [*found] == ["tables/response_lengths", "figures/lengths"]
+    for name, code in found.items():
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir()
+        path.write_text(code)
+    for folder in (tables, figures):
+        name = folder.__name__.rpartition(".")[2]
+        monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path / name)])
+    own = Section(id="own", title="Own", figures=("lengths",), tables=("table1", "response_lengths"))
+    monkeypatch.setattr(outline, "all_sections", lambda: (own,))
 
 
-def test_a_section_keeps_its_figures_and_tables_if_no_claim_of_it_is_tested(results, tmp_path, monkeypatch):
-    grid = text_grid("Own", ["Number"], [("row", ["1"])])
-    monkeypatch.setitem(FIGURES, "own", own_figure())
-    monkeypatch.setitem(TABLES, "own", lambda results: Table("own", "Own", [], FRAME, {}, [grid]))
+def test_a_table_and_a_figure_from_outside_are_written_and_shown(from_outside, tmp_path):
+    results = results_of(tmp_path)
+    write_tables(results, tmp_path / "tables")
+    write_figures(results, tmp_path / "figures")
+    text = (tmp_path / "tables" / "response_lengths.md").read_text()
+    assert text.startswith("## Response length\n\n| method | response_length |\n| --- | ---: |\n| GRPO | ")
+    lines = (tmp_path / "tables" / "response_lengths.csv").read_text().splitlines()
+    assert len(lines) == 1 + results.validations["method"].nunique()
+    assert len((tmp_path / "figures" / "lengths.csv").read_text().splitlines()) == 1 + len(results.validations)
     page = render(results, tmp_path / "figures")
-    assert 'id="table-own"' in page
-    assert 'id="figure-own"' in page
+    assert 'id="table-response_lengths"' in page
+    assert 'id="figure-lengths"' in page
 
 
-def test_what_a_table_is_made_of_is_checked(results, monkeypatch):
-    for made, says in (
-        (None, "^table own is a NoneType; return a Table"),
-        (Table("other", "Own", [], FRAME, {}, []), "^table own: its Table has the name other"),
-    ):
-        monkeypatch.setitem(TABLES, "own", lambda results, made=made: made)
-        with pytest.raises(SrpoError, match=says):
-            build_tables(results)
+def test_a_table_and_a_figure_from_outside_without_data_are_not_shown(from_outside, tmp_path):
+    results = results_of(tmp_path)
+    nothing = dataclasses.replace(results, validations=results.validations[:0], steps=results.steps[:0])
+    assert not make_tables(nothing)["response_lengths"].shown
+    write_figures(nothing, tmp_path / "figures")
+    page = render(nothing, tmp_path / "figures")
+    assert "response_lengths" not in page
+    assert "figure-lengths" not in page
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"data": [1]}, "^figure own: its data is a list; return a DataFrame"),
-        ({"caption": None}, "^figure own: its caption is a NoneType; return a str"),
-        ({"drawn": 1}, "^figure own: what it draws is a int; return a Figure"),
-    ],
-)
-def test_what_a_figure_is_made_of_is_checked(results, tmp_path, monkeypatch, given, says):
-    for name in FIGURES:
-        monkeypatch.setitem(FIGURES, name, own_figure(pd.DataFrame()))
-    monkeypatch.setitem(FIGURES, "own", own_figure(**given))
-    with pytest.raises(SrpoError, match=says):
-        write_figures(results, tmp_path)
-
-
-def test_a_name_is_registered_once():
-    assert by_name("table", [("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
-    with pytest.raises(SrpoError, match=r"^table a: registered twice"):
-        by_name("table", [("a", 1), ("a", 2)])
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("- {id: own, title: Own, table: [table4]}", "outline.yaml: own: table: unknown key"),
-        ("- {title: Own}", "outline.yaml: 1: id: Field required"),
-    ],
-)
-def test_a_mistake_in_the_outline_is_one_line(tmp_path, monkeypatch, text, says):
-    (tmp_path / "outline.yaml").write_text(text)
-    monkeypatch.setattr(outline, "REPORTS", tmp_path)
-    with pytest.raises(SrpoError) as error:
-        all_sections.__wrapped__()
-    assert str(error.value) == f"reports/{says}"
+def test_results_in_a_notebook_are_frames_of_scores_steps_and_seconds(tmp_path):
+    results_of(tmp_path)
+    results = srpo.results(tmp_path)
+    scores = results.scores
+    one = scores.query("measured == 'validation' and benchmark == 'physics' and method == 'srpo'")
+    log = results.validations.query("benchmark == 'physics' and method == 'srpo'").set_index("step")
+    assert one.groupby("step")["right"].mean().to_dict() == pytest.approx(log["avg_at_k"].to_dict())
+    assert scores["question"].max() + 1 == log["questions"].max()
+    untrained = scores.query("method == 'base'").groupby("benchmark")["right"].mean()
+    assert untrained.to_dict() == pytest.approx(results.bases.set_index("benchmark")["avg_at_k"].to_dict())
+    phases = results.seconds.filter(like="phase_seconds/").sum(axis=1)
+    assert phases.to_numpy() == pytest.approx(results.seconds["step_seconds"].to_numpy())
+    assert len(results.steps) == len(results.seconds)

@@ -12,8 +12,8 @@ import yaml
 from one_line import refused
 from synthetic import tiny_experiment
 
-from srpo.analysis.results.load import load_results
-from srpo.analysis.tables.tuning_table import tuning_table
+from srpo.analysis.load import load_results
+from srpo.analysis.write import make_table
 from srpo.cli import main
 from srpo.experiment import tuning
 from srpo.experiment.compose import load_experiment, resolved_text
@@ -103,8 +103,8 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
             assert (method.learning_rate, method.mini_batch_questions) == wanted
         root = tmp_path / experiment.name
         write_text(Layout(root).experiment, resolved_text(experiment))
-        table = tuning_table(load_results(root))
-        (grid,) = table.grids
+        table = make_table("tuning", load_results(root))
+        (grid,) = table.shown
         assert [[cell.text for cell in row.cells] for row in grid.rows] == [
             [f"{100 * SCORES['grpo'][i]:.1f}", f"{100 * SCORES['srpo'][i]:.1f}"] for i in range(4)
         ]

@@ -12,8 +12,8 @@ from synthetic import write_results
 from tiny import prepare, tiny_experiment
 
 from srpo import cli
+from srpo.analysis.load import load_results
 from srpo.analysis.report import write_report
-from srpo.analysis.results.load import load_results
 from srpo.experiment.compose import load_experiment
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import write_json

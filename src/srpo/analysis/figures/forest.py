@@ -10,16 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from srpo.analysis.claims import Claim
 from srpo.analysis.figures import style
-from srpo.analysis.figures.panels import name_row
-from srpo.analysis.results.claims import Claim
-from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.matrix import AVERAGE
-from srpo.analysis.results.scores import TITLES, Scores
-from srpo.analysis.results.titles import benchmark_title, method_title
-from srpo.analysis.results.verdicts import budget_of, findings
+from srpo.analysis.results import AVERAGE, Results, records
+from srpo.analysis.statistics.estimates import Estimate
+from srpo.analysis.verdicts import budget_of, findings
 from srpo.ground.text import minus
+
+CAPTION = (
+    "Average over the benchmarks, and each benchmark on its own, by the score that decides (cross-fitted, but for "
+    "few questions). Strong: 0 lies outside the 95 % interval. The dashed interval, over new benchmarks, decides "
+    "nothing and may leave the panel. Holm's correction is in the verdicts alone."
+)
 
 PAPER = "paper"
 """The series of the paper's values; ``name`` is the paper's model."""
@@ -32,22 +34,11 @@ _PAPER_MARKS = ("D", "d", "h", "p")
 _PAPER_COLOUR = "#B8860B"
 _VERDICT_COLOURS = {"holds": "#0B6B4A", "does not hold": "#9B2C1F", "suggestive": "#1F4FA3"}
 _UNDECIDED = "#555555"
-_SHORT = {"difference": "value", "difference_low": "low", "difference_high": "high"}
 _BESIDE_0, _AROUND_0 = "#222222", "#A0A0A0"
 _DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (4, 3))}
 
 
-def primary_differences(results: Results) -> pd.DataFrame:
-    """The primary claims that were tested, for each model, as :func:`_differences` has them."""
-    return _differences(results, lambda claim: claim.primary)
-
-
-def our_differences(results: Results) -> pd.DataFrame:
-    """Our questions that were tested, for each model, as :func:`_differences` has them."""
-    return _differences(results, lambda claim: claim.ours)
-
-
-def _differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFrame:
+def differences(results: Results, family: Callable[[Claim], bool]) -> pd.DataFrame:
     """The claims of a family that were tested, for each model.
 
     ``series`` is ``average`` (over benchmarks, with the 95 % interval), ``benchmark`` (each of several),
@@ -84,7 +75,7 @@ def _ends(estimate: Estimate) -> dict[str, float]:
 def _difference(claim: Claim, results: Results) -> str:
     """The compared methods and the budget: ``SRPO − GRPO, 10h``."""
     ordered = sorted(claim.quantity.terms, key=lambda term: -term[0])
-    methods = " − ".join(method_title(results, method) for _, method, _ in ordered)
+    methods = " − ".join(results.method_title(method) for _, method, _ in ordered)
     budget = budget_of(ordered[0][2], results)
     return f"{methods}, {results.experiment.budget_title(budget)}" if budget else methods
 
@@ -92,7 +83,7 @@ def _difference(claim: Claim, results: Results) -> str:
 # ---------------------------------------------------------------- drawing
 
 
-def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
+def draw(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     """A row of panels per model, the average first, then each benchmark; a line per claim, the first on top."""
     models, rows = list(dict.fromkeys(frame["model"])), list(dict.fromkeys(frame["difference"]))
     benchmarks = list(dict.fromkeys(frame.loc[frame["series"] == "benchmark", "name"]))
@@ -109,8 +100,8 @@ def draw_forest(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         average.set_xlim(*_limits(frame[frame["series"].isin((AVERAGE, PAPER))], frame[frame["series"] == OVER]))
         for axes, benchmark in zip(single, benchmarks, strict=True):
             of_it = here[(here["series"] == "benchmark") & (here["name"] == benchmark)]
-            _plain_panel(axes, of_it, rows, "difference")
-            axes.set_title(benchmark_title(results, benchmark), fontsize=8.5)
+            plain_panel(axes, of_it, rows, "difference")
+            axes.set_title(results.benchmark_title(benchmark), fontsize=8.5)
             axes.set_xlim(*_limits(small))
     grid[-1][0].set_xlabel("points; right of 0 the first method is ahead")
     spacing: dict[str, Any] = {"columnspacing": 1.1, "handletextpad": 0.4, "fontsize": 8}
@@ -159,7 +150,7 @@ def _average_panel(axes: Axes, words: Axes, frame: pd.DataFrame, rows: list[str]
     words.axis("off")
 
 
-def _plain_panel(axes: Axes, frame: pd.DataFrame, rows: list[str], by: str) -> None:
+def plain_panel(axes: Axes, frame: pd.DataFrame, rows: list[str], by: str) -> None:
     """Values with their intervals, one row for each value of the column ``by``."""
     for row in records(frame):
         place = rows.index(row[by])
@@ -200,47 +191,3 @@ def _handles(frame: pd.DataFrame) -> list[Line2D]:
     for model, mark in _papers(frame).items():
         handles.append(Line2D([], [], marker=mark, linestyle="", color=_PAPER_COLOUR, label=f"the paper's {model}"))
     return handles
-
-
-def draw_clocks(title: str, results: Results, frame: pd.DataFrame) -> Figure:
-    """A row of panels per model, one for each pair of methods; a line per clock."""
-    models, clocks = list(dict.fromkeys(frame["model"])), list(dict.fromkeys(frame["clock"]))
-    pairs = list(frame[["method", "other"]].drop_duplicates().itertuples(index=False))
-    figure = style.new_figure(9.0, 0.6 + (0.4 + 0.2 * len(clocks)) * len(models), title)
-    grid = figure.subplots(len(models), len(pairs), squeeze=False, sharex=True)
-    for line, model in zip(grid, models, strict=True):
-        for axes, (one, other) in zip(line, pairs, strict=True):
-            here = frame[(frame["model"] == model) & (frame["method"] == one) & (frame["other"] == other)]
-            _plain_panel(axes, here.rename(columns=_SHORT), clocks, "clock")
-            if model == models[0]:
-                axes.set_title(f"{method_title(results, one)} − {method_title(results, other)}")
-        line[0].set_yticks(range(len(clocks)), clocks)
-        if len(models) > 1:
-            name_row(line[-1], results.experiment.models[model].title)
-    for axes in grid[-1]:
-        axes.set_xlabel("points")
-    return figure
-
-
-def clocks_caption(results: Results, frame: pd.DataFrame) -> str:
-    """How to read the figure of clocks."""
-    return (
-        "Each benchmark is judged at the largest budget that all its runs reach on the clock, by the mean of the last "
-        "three validations. Strong: the 95 % interval does not contain 0."
-    )
-
-
-def forest_caption(results: Results, frame: pd.DataFrame) -> str:
-    """How to read the forest plot."""
-    if frame.empty:
-        return ""
-    several = frame.loc[frame["series"] == "benchmark", "name"].nunique()
-    where = f"On average over {several} benchmarks, and on each" if several else "Differences"
-    intervals = frame["low"].notna().any()
-    dark = " (strong: 0 lies outside)" if several and intervals else ""
-    dashed = "The dashed interval decides nothing and may leave the panel. " if (frame["series"] == OVER).any() else ""
-    corrected = "Holm's correction is in the verdicts alone." if intervals else ""
-    score = TITLES[deciding := Scores.of(results).deciding]
-    halves = ": half of the test questions selects the checkpoint, the other half measures it"
-    said = f"by the {score} score{halves if deciding == 'cross_fitted' else ''}"
-    return f"{where}{dark}, {said}. {dashed}{corrected}".strip()

@@ -13,12 +13,20 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from srpo.analysis.figures import style
-from srpo.analysis.results.load import Results
-from srpo.analysis.results.matrix import ABLATIONS, planned
-from srpo.analysis.results.titles import benchmark_title, method_title
+from srpo.analysis.results import ABLATIONS, Results
 
 Against = Literal["clock", "step"]
 """What time on the x axis is."""
+
+POINTS = 120
+"""Maximum number of points per line. A thousand points look the same in print and make the page many megabytes."""
+MOST_BANDS = 5
+"""Methods whose intervals are drawn around their scores; more intervals would hide the lines."""
+FEW_RUNS = 3
+"""A mean of so few runs is drawn without its interval, which is several times as wide as the runs lie apart and
+hides the other lines. Its data keep the interval."""
+COLUMNS = ["model", "benchmark", "method", "series", "step", "clock", "value", "smooth", "low", "high", "unit", "seeds"]
+"""The columns of the data of lines."""
 
 _HOUR = 3600.0
 _MARKERS = 20  # about so many per line; hundreds would hide the line
@@ -31,7 +39,7 @@ class Panels:
         self.results, self.frame = results, frame
         there = set(frame["method"])
         self.methods = [m for m in results.experiment.methods if m in there]
-        plans = {model: planned(results, model) for model in results.experiment.models}
+        plans = {model: results.plans[model] for model in results.experiment.models}
         self.rows: list[Any] = []
         for model, plan in plans.items():
             of_model = [m for m in self.methods if m in plan]
@@ -54,7 +62,7 @@ class Panels:
                 yield axes, model, benchmark, here[here["method"] == method] if method else here
                 sns.despine(ax=axes)
                 if i == 0:
-                    axes.set_title(benchmark_title(self.results, benchmark))
+                    axes.set_title(self.results.benchmark_title(benchmark))
                 if not axes.lines:
                     axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color="#999999", size=8)
 
@@ -64,7 +72,7 @@ class Panels:
             model, method = row if isinstance(row, tuple) else (row, None)
             self.grid[i][0].set_ylabel(label)
             names = [self.results.experiment.models[model].title] if len(self.results.experiment.models) > 1 else []
-            names += [wrapped(method_title(self.results, method), 16)] if method else []
+            names += [wrapped(self.results.method_title(method), 16)] if method else []
             name_row(self.grid[i][-1], "\n".join(names))
 
     def scores_y(self) -> None:
@@ -99,19 +107,23 @@ class Panels:
         handles = []
         for method in self.methods:
             options = self.styles[method] | ({} if markers else {"marker": ""})
-            handles.append(Line2D([], [], label=method_title(self.results, method), **options))
+            handles.append(Line2D([], [], label=self.results.method_title(method), **options))
         return handles
 
 
-def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, **options: Any) -> None:
-    """Draw a line with the band of its interval, and faintly the values before smoothing."""
+def joined(lines: list[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat(lines, ignore_index=True).reindex(columns=COLUMNS) if lines else pd.DataFrame(columns=COLUMNS)
+
+
+def plot(axes: Axes, line: pd.DataFrame, x: pd.Series, band: bool = True, **options: Any) -> None:
+    """Draw a line, the band of its interval unless it has few runs, and faintly the values before smoothing."""
     if line.empty:
         return
     if not np.array_equal(line["value"], line["smooth"]):
         axes.plot(x, line["value"], color=options["color"], alpha=style.FAINT, linewidth=0.8)
     some = max(1, len(line) // _MARKERS)
     axes.plot(x, line["smooth"], markeredgecolor="white", markeredgewidth=0.4, markevery=some, **options)
-    if line["low"].notna().any():
+    if band and line["seeds"].max() > FEW_RUNS and line["low"].notna().any():
         axes.fill_between(x, line["low"], line["high"], color=options["color"], alpha=style.BAND, linewidth=0)
 
 
@@ -126,7 +138,7 @@ def legend(figure: Figure, handles: list[Line2D]) -> None:
 
 def clock_unit(results: Results) -> tuple[float, str]:
     """The unit of the training clock in figures: its length in seconds and its name; hours if the clock is long."""
-    long = max(results.experiment.training.budget_seconds.values()) > 2 * _HOUR
+    long = max(results.budget_seconds.values()) > 2 * _HOUR
     return (_HOUR, "h") if long else (1.0, "s")
 
 
@@ -135,7 +147,7 @@ def budget_marks(results: Results) -> tuple[list[tuple[str, float]], float]:
 
     Where all runs end before half of the last budget, the axis ends with them and later budgets have no mark.
     """
-    (unit, _), budgets = clock_unit(results), results.experiment.training.budget_seconds
+    (unit, _), budgets = clock_unit(results), results.budget_seconds
     last, longest = max(budgets.values()), results.runs["clock"].max()
     end = longest if longest < last / 2 else last
     names = {name: results.experiment.budget_title(name).removeprefix("budget ") for name in budgets}

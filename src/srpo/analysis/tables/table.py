@@ -1,106 +1,90 @@
-"""The class of tables, the writers of its files, and cells and notes that tables share."""
+"""What a table is: a frame for programs, and texts for readers. ``write.py`` writes both."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 
-from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.load import Results, records
-from srpo.analysis.results.titles import MISSING
-from srpo.analysis.tables.grid import Cell, Grid, interval, markdown, number
-from srpo.ground.files import write_text
+from srpo.analysis.results import MISSING, Results, records
 
-NOT_COMPARABLE = "Models, questions or budgets are not the paper's: the numbers are not comparable with the paper's."
+
+class Bold(str):
+    """A text in bold: the best number of its column, or the title of a group of rows, which has no texts."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What a reader sees: a label and texts for each row. A column is a label, or a pair of a group and a label.
+
+    ``numeric``: the texts are numbers and are aligned to the right.
+    """
+
+    corner: str
+    columns: Sequence[str | tuple[str, str]]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    title: str = ""
+    numeric: bool = True
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table: ``frame`` is written as CSV with ``digits`` decimals by column, ``grids`` for reading."""
+    """One table: ``frame`` is written as CSV with ``digits`` decimals by column.
 
-    name: str
+    ``views`` are for reading; by default the frame itself. Without any, the experiment has no data for the table.
+    """
+
     title: str
-    notes: list[str]
     frame: pd.DataFrame
-    digits: dict[str, int]
-    grids: list[Grid]
+    notes: Sequence[str] = ()
+    digits: Mapping[str, int] = field(default_factory=dict)
+    views: Sequence[View] | None = None
 
     @property
-    def nothing(self) -> str:
-        """The text that replaces a table without grids."""
-        return "No data (yet)." if self.notes else "Not part of this experiment."
+    def shown(self) -> Sequence[View]:
+        if self.views is not None or self.frame.empty:
+            return self.views or ()
+        corner, *columns = map(str, self.frame.columns)
+        texts = [[number(v, self.digits[c]) if c in self.digits else str(v) for v in self.frame[c]] for c in columns]
+        rows = zip(map(str, self.frame[corner]), zip(*texts, strict=True), strict=True)
+        return [View(corner, columns, list(rows))]
 
 
-def write_table(table: Table, folder: Path) -> list[Path]:
-    """Write ``<name>.csv``, ``<name>.md`` and its caption ``<name>.rst``; return the paths."""
-    contents = {"csv": table_csv(table.frame, table.digits), "md": _markdown(table)}
-    contents["rst"] = f"{table.title}. {' '.join(table.notes)}".strip() + "\n"
-    paths = [folder / f"{table.name}.{kind}" for kind in contents]
-    for path, text in zip(paths, contents.values(), strict=True):
-        write_text(path, text)
-    return paths
+def number(value: float | None, digits: int = 1, sign: bool = False) -> str:
+    """A fixed-point number, or a dash if it is missing."""
+    if value is None or math.isnan(value):
+        return MISSING
+    text = f"{value:{'+' if sign else ''}.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text
 
 
-def table_csv(frame: pd.DataFrame, digits: dict[str, int]) -> str:
-    """CSV with fixed decimals; missing values are empty, and there is no negative zero."""
-    frame = frame.copy()
-    for column in frame.columns.intersection(list(digits)):
-        frame[column] = [None if pd.isna(v) else number(v, digits[column]) for v in frame[column]]
-    return frame.to_csv(index=False, lineterminator="\n")
+def interval(low: float | None, high: float | None, digits: int = 1, sign: bool = False) -> str:
+    """``[low, high]``; empty if it is missing or both ends are equal."""
+    if low is None or high is None or math.isnan(low) or math.isnan(high) or low == high:
+        return ""
+    return f"[{number(low, digits, sign)}, {number(high, digits, sign)}]"
 
 
-def _markdown(table: Table) -> str:
-    parts = [f"## {table.title}", *(markdown(grid).rstrip() for grid in table.grids), *table.notes]
-    if any(cell.best for grid in table.grids for row in grid.rows for cell in row.cells):
-        parts.append("Bold: the highest number of a model in its column.")
-    if not table.grids:
-        parts.append(table.nothing)
-    return "\n\n".join(parts) + "\n"
-
-
-# ---------------------------------------------------------------- cells and notes
-
-
-def estimate_cell(estimate: Estimate | None, digits: int = 1, sign: bool = False) -> Cell:
-    """A number with its interval, or a dash."""
-    if estimate is None:
-        return Cell(MISSING)
-    ends = interval(estimate.low, estimate.high, digits, sign)
-    return Cell(number(estimate.value, digits, sign), interval=ends)
-
-
-def grid_of(
-    frame: pd.DataFrame, rows: str | list[str], columns: str | list[str], value: str, **shown: Any
-) -> pd.DataFrame:
-    """The numbers ``value`` of a tidy frame as cells with their intervals, one row per ``rows``.
+def cells(
+    frame: pd.DataFrame, keys: Sequence[str], name: str, sign: bool = False, best: str | None = None
+) -> dict[tuple, str]:
+    """The numbers ``name`` of a frame as texts with their intervals, by the values of ``keys``.
 
     Args:
-        shown: as for :func:`record_cell`.
+        best: the column that says which are bold.
     """
-    cells = [record_cell(record, value, **shown) for record in records(frame)]
-    with_cells = frame.assign(cell=pd.Series(cells, frame.index, dtype=object))
-    return with_cells.pivot(index=rows, columns=columns, values="cell")
+    found: dict[tuple, str] = {}
+    for row in records(frame):
+        ends = interval(row.get(f"{name}_low"), row.get(f"{name}_high"), sign=sign)
+        text = f"{number(row[name], sign=sign)} {ends}".strip()
+        found[tuple(row[key] for key in keys)] = Bold(text) if best and row[best] else text
+    return found
 
 
-def cells_at(grid: pd.DataFrame, row: Any, columns: Iterable[Any]) -> list[Cell]:
-    """The cells of one row of :func:`grid_of`, in the order of ``columns``; a dash if there is none."""
-    found = grid.loc[row].to_dict() if row in grid.index else {}
-    cells = [found.get(column) for column in columns]
-    return [cell if isinstance(cell, Cell) else Cell(MISSING) for cell in cells]
-
-
-def record_cell(record: dict[str, Any], name: str, sign: bool = False, best: str | None = None) -> Cell:
-    """The number ``name`` of a frame's row with its interval, or a dash.
-
-    Args:
-        best: the column that says whether the cell is bold.
-    """
-    low, high = record.get(f"{name}_low", math.nan), record.get(f"{name}_high", math.nan)
-    ends = interval(low, high, sign=sign)
-    return Cell(number(record[name], sign=sign), bool(best and record[best]), interval=ends)
+def count_range(counts: Iterable[float]) -> str:
+    """The smallest and largest count, ``1–3``, or ``1`` if all are the same; zeros are left out."""
+    there = sorted({int(count) for count in counts if count})
+    return MISSING if not there else str(there[0]) if len(there) == 1 else f"{there[0]}–{there[-1]}"
 
 
 _UNITS = {
@@ -119,14 +103,13 @@ _UNITS = {
 def intervals_note(units: Iterable[str]) -> str:
     """The note on what the 95 % intervals of a table generalise over, from their units."""
     there = set(units)
-    if not there:
-        return ""
     named = [text for unit, text in _UNITS.items() if unit in there]
-    if not named:
+    if there and not named:
         return "No intervals: there is one run of each."
-    return f"In brackets 95 % intervals {'; or '.join(named)}."
+    return f"In brackets 95 % intervals {'; or '.join(named)}." if named else ""
 
 
 def comparability(results: Results) -> list[str]:
     """The note that the numbers of an experiment cannot be compared with the paper's, if so."""
-    return [] if results.experiment.comparable_with_paper else [NOT_COMPARABLE]
+    said = "Models, questions or budgets are not the paper's: the numbers are not comparable with the paper's."
+    return [] if results.experiment.comparable_with_paper else [said]

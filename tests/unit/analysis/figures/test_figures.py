@@ -12,23 +12,14 @@ import pytest
 from report_cases import EXPERIMENT, results_of
 from synthetic import tiny_experiment, tiny_of
 
-from srpo.analysis.figures import registry, style
-from srpo.analysis.figures.captions import score_caption
-from srpo.analysis.figures.curves import FEW_RUNS, MOST_BANDS, clock_curves, curves_with_alarms
-from srpo.analysis.figures.drawing import draw_scores
-from srpo.analysis.figures.panels import budget_marks
-from srpo.analysis.figures.registry import FIGURES
+from srpo.analysis.figures import learning_curves, routing, style
+from srpo.analysis.figures.learning_curves import clock_curves
+from srpo.analysis.figures.lines import Series
+from srpo.analysis.figures.panels import FEW_RUNS, MOST_BANDS, budget_marks
+from srpo.analysis.outline import all_sections
+from srpo.analysis.write import figure_module
 from srpo.experiment.compose import load_experiment
-from srpo.ground.repository import CONFIGS, ROOT
-
-
-def test_the_example_of_the_documentation_is_drawn(tmp_path):
-    section = (ROOT / "docs" / "extending.md").read_text().split("\n## A figure of a metric\n")[1]
-    (spec,) = eval(f"[{section.split('```python')[1].split('```')[0]}]", vars(registry))
-    results = results_of(tmp_path)
-    frame = spec.data(results)
-    assert spec.draw("", results, frame).axes[0].get_lines()
-    assert "The learning rate after each step." in spec.caption(results, frame)
+from srpo.ground.repository import CONFIGS
 
 
 def test_score_axes_end_where_scores_do(tmp_path):
@@ -37,7 +28,7 @@ def test_score_axes_end_where_scores_do(tmp_path):
     results = results_of(tmp_path, two)
     frame = clock_curves(results, two.methods)
     frame = frame.assign(low=frame["value"] - 90, high=frame["value"] + 90)
-    figure = draw_scores("Scores", results, frame)
+    figure = learning_curves.draw("Scores", results, frame)
     assert all(-3 <= axes.get_ylim()[0] < axes.get_ylim()[1] <= 103 for axes in figure.axes)
 
 
@@ -51,10 +42,6 @@ def test_a_clock_that_no_run_fills_ends_with_the_longest_run(longest, marks, end
     results = dataclasses.replace(results, runs=results.runs.assign(clock=longest))
     found, last = budget_marks(results)
     assert ([name for name, _ in found], last) == (marks, pytest.approx(1.03 * end))
-    no_mark = dataclasses.replace(results, runs=results.runs.assign(clock=10.0))
-    frame = clock_curves(results, results.experiment.methods)
-    assert "All runs end long before the clock's limit of 800 s." in FIGURES["learning_curves"].caption(no_mark, frame)
-    assert "Dotted verticals: the budgets" in FIGURES["learning_curves"].caption(results, frame)
 
 
 # ---------------------------------------------------------------- common clocks
@@ -83,13 +70,10 @@ def _of_unequal_pace(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("status", "last", "seeds", "lines"),
-    [
-        ("finished", [18.5, 19], 2, "Lines are means over 2 seeds"),
-        ("training", [7, 8], 1, "Lines are means over 1–2 seeds"),
-    ],
+    ("status", "last", "seeds"),
+    [("finished", [18.5, 19], 2), ("training", [7, 8], 1)],
 )
-def test_a_finished_run_keeps_its_last_score_and_one_that_trains_is_left_out(tmp_path, status, last, seeds, lines):
+def test_a_finished_run_keeps_its_last_score_and_one_that_trains_is_left_out(tmp_path, status, last, seeds):
     results = _of_unequal_pace(tmp_path)
     results = dataclasses.replace(results, runs=results.runs.assign(status=status))
     line = clock_curves(results, ["grpo"]).set_index("clock")
@@ -97,7 +81,6 @@ def test_a_finished_run_keeps_its_last_score_and_one_that_trains_is_left_out(tmp
     assert list(line.index) == [8, 12, 16, 20, 24, 28, 32]
     assert list(line["value"]) == pytest.approx([6, 6.5, 12, 12.5, 18, *last])
     assert list(line["seeds"]) == [2, 2, 2, 2, 2, seeds, seeds]
-    assert lines in FIGURES["learning_curves"].caption(results, line.reset_index())
 
 
 # ---------------------------------------------------------------- bounds
@@ -117,21 +100,21 @@ def wild(tmp_path_factory):
 
 
 def _metrics_of_figures():
-    made = (spec.draw.__self__ for spec in FIGURES.values() if hasattr(spec.draw, "__self__"))
-    return [series for drawer in made for series in drawer.series.values()]
+    return [*routing._SERIES.values(), Series("response_length/mean"), Series("teacher/entropy")]
 
 
+FIGURES = {figure for section in all_sections() for figure in section.figures}
 OTHER_EXPERIMENTS = {"our_differences"}
 
 
-@pytest.mark.parametrize("name", sorted(set(FIGURES) - OTHER_EXPERIMENTS))
+@pytest.mark.parametrize("name", sorted(FIGURES - OTHER_EXPERIMENTS))
 def test_what_a_figure_draws_stays_within_what_is_possible(wild, name):
     """Percentages within 0 and 100, and other quantities that cannot be negative above 0, bands included."""
-    spec = FIGURES[name]
+    spec = figure_module(name)
     frame = spec.data(wild)
     assert len(frame)
     with mpl.rc_context(style.rc()):
-        figure = spec.draw(spec.title, wild, frame)
+        figure = spec.draw(spec.TITLE, wild, frame)
     label = figure.axes[0].get_ylabel()
     least = -math.inf if name == "primary_differences" else 0.0
     most = 100.0 if "%" in label else math.inf
@@ -150,7 +133,7 @@ def test_what_a_figure_draws_stays_within_what_is_possible(wild, name):
 def test_bands_of_wild_runs_are_there_and_hold_their_line(wild):
     """Staying within bounds by having no band would be easy."""
     for name in ("routing", "teacher_entropy", "response_length"):
-        frame = FIGURES[name].data(wild)
+        frame = figure_module(name).data(wild)
         assert frame["low"].notna().all(), name
         assert ((frame["low"] <= frame["smooth"]) & (frame["smooth"] <= frame["high"])).all(), name
         assert (frame["high"] - frame["low"] > 0.5 * frame["smooth"].abs()).all(), name
@@ -160,7 +143,7 @@ def test_an_interval_of_close_positive_numbers_is_students(wild):
     """Of 10 and 10.2 over two seeds: 10.1 ± 12.706 x 0.1, on the logarithm."""
     steps = wild.steps.copy()
     steps["response_length/mean"] = np.where(steps["seed"] == 1, 10.0, 10.2)
-    frame = FIGURES["response_length"].data(dataclasses.replace(wild, steps=steps))
+    frame = figure_module("response_length").data(dataclasses.replace(wild, steps=steps))
     assert frame["low"].to_numpy() == pytest.approx(10.1 * math.exp(-12.706 * 0.1 / 10.1), rel=1e-4)
     assert frame["high"].to_numpy() == pytest.approx(10.1 * math.exp(12.706 * 0.1 / 10.1), rel=1e-4)
 
@@ -192,9 +175,8 @@ def test_bands_that_would_hide_the_lines_are_not_drawn(count, tmp_path):
     )
     frame = clock_curves(results, names)
     assert frame["low"].notna().any()
-    drawn = draw_scores("Scores", results, frame).axes[0].collections
+    drawn = learning_curves.draw("Scores", results, frame).axes[0].collections
     assert bool(drawn) is (count == MOST_BANDS)
-    assert ("no intervals" in score_caption(results, frame)) is (count > MOST_BANDS)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, FEW_RUNS, FEW_RUNS + 1])
@@ -202,12 +184,10 @@ def test_a_mean_of_few_runs_is_drawn_without_a_band(seeds, tmp_path):
     results = results_of(
         tmp_path, tiny_of(methods=["grpo"], benchmarks=["miniature/physics"], seeds=[*range(1, seeds + 1)])
     )
-    frame = curves_with_alarms(results, ["grpo"])
+    frame = learning_curves.data(results)
     assert bool(frame["low"].notna().any()) is (seeds > 1)  # the data have the interval
-    assert bool(draw_scores("Scores", results, frame).axes[0].collections) is (seeds > FEW_RUNS)
-    assert ("no intervals" in score_caption(results, frame)) is (seeds <= FEW_RUNS)
-    spec = FIGURES["response_length"]
+    assert bool(learning_curves.draw("Scores", results, frame).axes[0].collections) is (seeds > FEW_RUNS)
+    spec = figure_module("response_length")
     frame = spec.data(results)
     assert bool(frame["low"].notna().any()) is (seeds > 1)
     assert bool(spec.draw("Length", results, frame).axes[0].collections) is (seeds > FEW_RUNS)
-    assert ("no intervals" in spec.caption(results, frame)) is (seeds <= FEW_RUNS)

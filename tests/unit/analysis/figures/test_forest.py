@@ -10,23 +10,13 @@ import pandas as pd
 import pytest
 from null_experiment import Null, results_of
 
-from srpo.analysis.figures import style
-from srpo.analysis.figures.forest import (
-    OVER,
-    PAPER,
-    _limits,
-    draw_clocks,
-    in_words,
-    our_differences,
-    primary_differences,
-)
-from srpo.analysis.figures.registry import FIGURES
-from srpo.analysis.results.clocks import clock_frame
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.matrix import AVERAGE
-from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.verdicts import findings
-from srpo.analysis.tables.clock_tables import clocks_table
+from srpo.analysis.clocks import clock_frame
+from srpo.analysis.figures import clock_differences, our_differences, primary_differences, style
+from srpo.analysis.figures.forest import OVER, PAPER, _limits, in_words
+from srpo.analysis.load import load_results
+from srpo.analysis.results import AVERAGE
+from srpo.analysis.verdicts import findings
+from srpo.analysis.write import figure_module, make_table
 
 
 @pytest.fixture(scope="module", params=[0.0, 4.0, -12.0])
@@ -36,7 +26,7 @@ def results(request, tmp_path_factory):
 
 
 def test_each_row_is_the_claims_estimate_with_the_papers_values(results):
-    frame = primary_differences(results)
+    frame = primary_differences.data(results)
     primary = {f.claim.id: f for f in findings(results) if f.claim.primary and f.verdict != "not tested"}
     averages = frame[frame["series"] == AVERAGE].set_index("claim")
     assert set(averages.index) == set(primary)
@@ -53,23 +43,23 @@ def test_each_row_is_the_claims_estimate_with_the_papers_values(results):
 
 def test_the_papers_values_are_drawn_only_if_they_may_be_compared(results):
     other = results.experiment.model_copy(update={"comparable_with_paper": False})
-    assert PAPER not in set(primary_differences(replace(results, experiment=other))["series"])
+    assert PAPER not in set(primary_differences.data(replace(results, experiment=other))["series"])
 
 
 def test_there_is_a_mark_for_each_benchmark_and_their_mean_is_the_average(results):
-    frame = primary_differences(results)
-    lookup = Scores.of(results).lookup("qwen3-8b", "cross_fitted")
+    frame = primary_differences.data(results)
+    values = results.of("qwen3-8b", "cross_fitted")
     for name, rows in frame[frame["series"] == "benchmark"].groupby("claim"):
         assert list(rows["name"]) == list(results.experiment.benchmarks)
         whole = frame[(frame["claim"] == name) & (frame["series"] == AVERAGE)]["value"].item()
         assert rows["value"].mean() == pytest.approx(whole)
     row = frame[(frame["claim"] == "srpo_over_grpo_last") & (frame["name"] == "physics")]["value"].item()
-    srpo, grpo = (np.mean(list(lookup("physics", method, "10h").values())) for method in ("srpo", "grpo"))
+    srpo, grpo = (np.mean(list(values["physics", method, "10h"].values())) for method in ("srpo", "grpo"))
     assert row == pytest.approx(srpo - grpo)
 
 
 def test_each_benchmark_has_its_interval_and_the_average_one_over_benchmarks(results):
-    frame = primary_differences(results)
+    frame = primary_differences.data(results)
     outcomes = {f.claim.id: f.outcomes[0] for f in findings(results)}
     for row in frame[frame["series"] == "benchmark"].to_dict("records"):
         estimate = outcomes[row["claim"]].on_each[row["name"]]
@@ -81,10 +71,10 @@ def test_each_benchmark_has_its_interval_and_the_average_one_over_benchmarks(res
 
 
 def test_the_drawing_has_every_interval_and_every_mark(results):
-    spec = FIGURES["primary_differences"]
+    spec = figure_module("primary_differences")
     frame = spec.data(results)
     with mpl.rc_context(style.rc()):
-        figure = spec.draw(spec.title, results, frame)
+        figure = spec.draw(spec.TITLE, results, frame)
     average, words, *single = figure.axes
     assert [axes.get_title() for axes in single] == [b.title for b in results.experiment.benchmarks.values()]
     panels = dict(zip(results.experiment.benchmarks, single, strict=True)) | {AVERAGE: average}
@@ -118,7 +108,7 @@ def test_an_interval_over_benchmarks_that_is_much_wider_does_not_set_the_scale()
 
 def test_one_run_of_each_method_has_no_interval(tmp_path):
     results = results_of(tmp_path, Null(seeds=(1,)))
-    spec = FIGURES["primary_differences"]
+    spec = figure_module("primary_differences")
     frame = spec.data(results)
     assert frame["low"].isna().all()
     assert OVER not in set(frame["series"])
@@ -135,20 +125,19 @@ def test_numbers_are_rounded_without_a_sign_of_zero():
 
 def test_nothing_tested_is_an_empty_frame(results, tmp_path):
     nothing = load_results(tmp_path, results.experiment)
-    assert primary_differences(nothing).empty
-    assert FIGURES["primary_differences"].caption(nothing, primary_differences(nothing)) == ""
+    assert primary_differences.data(nothing).empty
 
 
 @pytest.mark.parametrize("seeds", [(1, 2, 3), (1,)])
 def test_every_clock_of_the_table_is_drawn(seeds, tmp_path):
     results = results_of(tmp_path, Null(seeds=seeds))
-    spec = FIGURES["clock_differences"]
+    spec = figure_module("clock_differences")
     frame = spec.data(results)
-    table = clocks_table(results).frame
+    table = make_table("clocks", results).frame
     assert frame["difference"].tolist() == table["difference"].tolist()
     assert frame["difference_low"].notna().all() == (len(seeds) > 1)  # of one run, questions say nothing about another
     with mpl.rc_context(style.rc()):
-        panels = spec.draw(spec.title, results, frame).axes
+        panels = spec.draw(spec.TITLE, results, frame).axes
     assert [axes.get_title() for axes in panels] == ["SRPO − GRPO", "SRPO − SDPO", "GRPO − SDPO"]
     assert [text.get_text() for text in panels[0].get_yticklabels()] == list(dict.fromkeys(frame["clock"]))
     for axes, (_, rows) in zip(panels, frame.groupby(["method", "other"], sort=False), strict=True):
@@ -164,7 +153,7 @@ def test_a_pair_is_named_once_above_the_rows_of_several_models(results):
     named = {**models, "other": next(iter(models.values())).model_copy(update={"title": "Another"})}
     results = replace(results, experiment=results.experiment.model_copy(update={"models": named}))
     with mpl.rc_context(style.rc()):
-        panels = draw_clocks("Clocks", results, two).axes
+        panels = clock_differences.draw("Clocks", results, two).axes
     pairs = ["SRPO − GRPO", "SRPO − SDPO", "GRPO − SDPO"]
     assert [axes.get_title() for axes in panels] == pairs + [""] * 3
     assert [[text.get_text() for text in axes.texts] for axes in panels] == [[], [], ["Qwen3-8B"], [], [], ["Another"]]
@@ -179,4 +168,4 @@ def test_the_axis_of_points_has_no_claim_of_another_unit(tmp_path, monkeypatch):
         for f, unit in zip(found, units, strict=True)
     ]
     monkeypatch.setattr("srpo.analysis.figures.forest.findings", lambda results: own)
-    assert {*our_differences(results)["claim"]} == {found[0].claim.id}
+    assert {*our_differences.data(results)["claim"]} == {found[0].claim.id}

@@ -9,14 +9,13 @@ import pytest
 from null_experiment import Null, results_of
 from scipy import stats
 
-from srpo.analysis.figures.forest import forest_caption, our_differences, primary_differences
+from srpo.analysis.claims import Claim, load_claims
+from srpo.analysis.figures import our_differences, primary_differences
+from srpo.analysis.load import load_results
 from srpo.analysis.report import first_lines, remarks, write_report
-from srpo.analysis.results.claims import Claim, load_claims
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.multiple_testing import holm
-from srpo.analysis.results.scores import Scores
-from srpo.analysis.results.verdicts import UNTESTED, findings
-from srpo.analysis.tables.score_tables import differences_table, main_table
+from srpo.analysis.statistics.deciding import holm
+from srpo.analysis.verdicts import UNTESTED, findings
+from srpo.analysis.write import make_table, write_figures
 from srpo.ground.files import read_json, write_json
 
 PRIMARY = [
@@ -152,7 +151,7 @@ def test_with_fewer_budgets_a_number_is_counted_once(same):
 def test_a_claim_waits_for_what_must_be_given(same, one_seed):
     quantity = {"kind": "score", "terms": [[1, "sdpo", "last"], [-1, "base", "base"]]}
     claim = {"id": "x", "statement": "X", "section": "1", "quantity": quantity, "unit": "points", "paper": "drawn"}
-    claim |= {"rule": {"above": 0}, "evidence": "table1"}
+    claim |= {"rule": {"above": 0}}
     impossible = {"statement": "SDPO gains 90 points", "terms": quantity["terms"], "rule": {"above": 90}}
     without, given = (Claim.model_validate(claim | more) for more in ({}, {"given": impossible}))
     assert verdicts(same, (without,)) == {"x": "holds"}
@@ -166,7 +165,7 @@ def test_equivalence_is_shown_by_a_narrow_interval_only(same):
         terms = [[1, "srpo", "last"], [-1, "grpo", "last"]]
         quantity = {"kind": "score", "terms": terms}
         fields = {"id": "x", "statement": "X", "section": "1", "quantity": quantity, "unit": "points"}
-        return Claim.model_validate(fields | {"rule": {"within": margin}, "paper": "drawn", "evidence": "table1"})
+        return Claim.model_validate(fields | {"rule": {"within": margin}, "paper": "drawn"})
 
     (wide,), (narrow,) = findings(same, (claim(20.0),)), findings(same, (claim(0.05),))
     assert wide.verdict == "holds"
@@ -197,10 +196,10 @@ def test_our_questions_have_their_own_section_figure_and_sentences(tmp_path):
     results = results_of(tmp_path, Null(methods=("srpo", "rlsd", "grpo"), gain=(("rlsd", -12.0),)))
     found = findings(results)
     assert first_lines(results, found)[-1] == "2 own questions: 2 does not hold."
-    frame = our_differences(results)
+    frame = our_differences.data(results)
     assert set(frame["claim"]) == {"rlsd_over_srpo", "rlsd_over_grpo"}
-    assert set(primary_differences(results)["claim"]).isdisjoint(frame["claim"])
-    assert "Gold" not in forest_caption(results, frame)
+    assert set(primary_differences.data(results)["claim"]).isdisjoint(frame["claim"])
+    write_figures(results, tmp_path / "figures")
     write_report(results, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     section = page.split('<summary id="questions">')[1].split("</details>")[0]
@@ -214,7 +213,7 @@ def test_an_equivalence_is_in_the_table_of_questions_and_not_in_their_figure(tmp
     results = results_of(tmp_path, Null(methods=methods))
     asked = {finding.claim.id: finding for finding in findings(results) if finding.asked}
     assert set(asked) == {"weighting_at_equal_loss_scale", "scale_explains_no_gain"}
-    assert set(our_differences(results)["claim"]) == {"weighting_at_equal_loss_scale"}
+    assert set(our_differences.data(results)["claim"]) == {"weighting_at_equal_loss_scale"}
     write_report(results, tmp_path / "report.html")
     assert 'id="claim-scale_explains_no_gain"' in (tmp_path / "report.html").read_text()
 
@@ -237,9 +236,9 @@ def test_the_cross_fitted_score_decides_and_is_the_one_that_is_shown(same):
     assert {name: f.verdict for name, f in one.items()} == {name: f.verdict for name, f in other.items()}
     (outcome,) = other["srpo_over_grpo_last"].outcomes
     assert outcome.score == "cross_fitted"
-    differences = differences_table(changed).frame.set_index(["method", "benchmark", "budget"])["difference"]
+    differences = make_table("differences", changed).frame.set_index(["method", "benchmark", "budget"])["difference"]
     assert differences["grpo", "average", "10h"] == outcome.estimate.value
-    table = main_table(changed).frame.set_index(["method", "benchmark", "budget"])["cross_fitted"]
+    table = make_table("table1", changed).frame.set_index(["method", "benchmark", "budget"])["cross_fitted"]
     apart = table["srpo", "average", "10h"] - table["grpo", "average", "10h"]
     assert apart == pytest.approx(outcome.estimate.value)
 
@@ -247,9 +246,8 @@ def test_the_cross_fitted_score_decides_and_is_the_one_that_is_shown(same):
 def test_benchmarks_have_their_own_intervals_and_one_over_benchmarks(same):
     found = {finding.claim.id: finding for finding in findings(same)}
     (outcome,) = found["srpo_over_grpo_last"].outcomes
-    scores = Scores.of(same)
     terms = {("srpo", "10h"): 1.0, ("grpo", "10h"): -1.0}
-    assert outcome.on_each == {b: scores.estimate("qwen3-8b", terms, [b]) for b in same.experiment.benchmarks}
+    assert outcome.on_each == {b: same.estimate("qwen3-8b", terms, [b]) for b in same.experiment.benchmarks}
     assert outcome.holding == sum(each.low > 0 for each in outcome.on_each.values())
     ends = stats.ttest_1samp([each.value for each in outcome.on_each.values()], 0).confidence_interval()
     assert (outcome.over_benchmarks.low, outcome.over_benchmarks.high) == pytest.approx((ends.low, ends.high))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from srpo.analysis.results.estimates import Estimate
-from srpo.analysis.results.gap import as_json, gap_estimates, gap_text, verdict
+from srpo.analysis.gap import as_json, gap_estimates, gap_text, verdict
+from srpo.analysis.statistics.estimates import Estimate
 from srpo.training.self_teacher import GapSamples
 
 RIGHT = [0, 0, 4, 1, 1, 2, 2, 3, 3, 1]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from srpo.analysis.results.lookups import available, combine
+from srpo.analysis.statistics.contrasts import available, combine
 
 ROOM = np.random.default_rng(1)
 QUESTIONS = ROOM.normal(50, 10, 20)
@@ -15,12 +15,13 @@ RUNS = {
 TERMS = {("b", "last"): 1.0, ("a", "last"): -1.0}
 
 
-def lookup(runs):
-    return lambda benchmark, method, when: runs.get((benchmark, method), {})
+def values(runs):
+    """Each number at the times that TERMS name."""
+    return {(*key, "base" if key[1] == "base" else "last"): found for key, found in runs.items()}
 
 
 def test_runs_of_one_seed_are_subtracted():
-    found, apart = (combine(lookup(RUNS), TERMS, ["x", "y"], paired=paired) for paired in (True, False))
+    found, apart = (combine(values(RUNS), TERMS, ["x", "y"], paired=paired) for paired in (True, False))
     assert found.value == pytest.approx(apart.value)
     assert found.high - found.low < (apart.high - apart.low) / 5
     assert found.meaning == "base model and question"
@@ -30,29 +31,29 @@ def test_runs_of_one_seed_are_subtracted():
 def test_an_interval_of_a_difference_of_scores_ends_where_no_difference_can_be(bounds, ends):
     """Two runs of each may say less than nothing."""
     runs = {key: {seed: values + 60 * seed for seed, values in runs.items() if seed < 3} for key, runs in RUNS.items()}
-    found = combine(lookup(runs), TERMS, ["x"], bounds)
+    found = combine(values(runs), TERMS, ["x"], bounds)
     assert (found.low < -100, found.high > 100) == (bounds is None, bounds is None)
     assert ends in (None, (found.low, found.high))
-    assert found.p_above(0) == combine(lookup(runs), TERMS, ["x"]).p_above(0)
+    assert found.p_above(0) == combine(values(runs), TERMS, ["x"]).p_above(0)
 
 
 def test_only_base_models_with_every_run_count():
     runs = RUNS | {("y", "b"): {seed: RUNS["y", "b"][seed] for seed in (2, 3)}}
-    found = combine(lookup(runs), TERMS, ["x", "y"], paired=True)
+    found = combine(values(runs), TERMS, ["x", "y"], paired=True)
     assert found.count == 2
     expected = [np.mean([runs[n, "b"][s] - runs[n, "a"][s] for s in (2, 3)]) for n in ("x", "y")]
     assert found.value == pytest.approx(np.mean(expected))
     nothing = runs | {("y", "a"): {1: RUNS["y", "a"][1]}}
-    assert combine(lookup(nothing), TERMS, ["x", "y"], paired=True) is None
-    assert available(lookup(nothing), TERMS, ["x", "y"], paired=True) == ["x"]
+    assert combine(values(nothing), TERMS, ["x", "y"], paired=True) is None
+    assert available(values(nothing), TERMS, ["x", "y"], paired=True) == ["x"]
     apart = {("x", "a"): {1: QUESTIONS}, ("x", "b"): {1: QUESTIONS}, ("y", "a"): {2: QUESTIONS}}
     apart[("y", "b")] = {2: QUESTIONS}
-    assert available(lookup(apart), TERMS, ["x", "y"], paired=True) == []
+    assert available(values(apart), TERMS, ["x", "y"], paired=True) == []
 
 
 def test_the_untrained_model_is_paired_with_its_own_runs():
     terms = {("a", "last"): 1.0, ("base", "base"): -1.0}
-    found = combine(lookup(RUNS), terms, ["x"], paired=True)
+    found = combine(values(RUNS), terms, ["x"], paired=True)
     assert found.value == pytest.approx(20, abs=1)
     assert found.count == 3
 
@@ -62,7 +63,7 @@ def test_one_base_model_borrows_the_spread_of_runs_without_that_of_base_models()
     runs = RUNS | {(n, "c"): {1: QUESTIONS + ROOM.normal(5, 1, 20)} for n in ("x", "y")}
     terms = {("c", "last"): 1.0, ("a", "last"): -1.0}
     pooled = [(n, m) for n in ("x", "y") for m in ("a", "b")]
-    found, apart = (combine(lookup(runs), terms, ["x", "y"], pooled=pooled, paired=p) for p in (True, False))
+    found, apart = (combine(values(runs), terms, ["x", "y"], pooled=pooled, paired=p) for p in (True, False))
     assert found.spread.sd < 1
     assert apart.spread.sd == pytest.approx(10, abs=1)
     assert (found.count, found.several_seeds) == (40, False)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from synthetic import tiny_of, write_results
 
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.matrix import mixed_questions
+from srpo.analysis.load import load_results
+from srpo.analysis.numbers import mixed_questions
 from srpo.ground.layout import Layout
 
 

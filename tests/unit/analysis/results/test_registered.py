@@ -11,12 +11,11 @@ import pytest
 import yaml
 from null_experiment import Null
 
+from srpo.analysis import claims as module
+from srpo.analysis.claims import REGISTERED, load_claims, load_registration, registration_of
+from srpo.analysis.clocks import ADDED, GENERATION
 from srpo.analysis.report import provenance, registered
-from srpo.analysis.results import registered as module
-from srpo.analysis.results.claims import load_claims
-from srpo.analysis.results.clocks import CLOCKS
-from srpo.analysis.results.registered import REGISTERED, load_registration, registration_of
-from srpo.analysis.results.verdicts import findings
+from srpo.analysis.verdicts import findings
 from srpo.ground.errors import SrpoError
 
 SHA256 = "6489f889d780371d2db149d45edb5ef38228ca6af98ad2441b209ec4bfa7c8cb"
@@ -50,7 +49,7 @@ def test_its_claims_are_the_primary_ones_with_the_same_terms():
     assert content.claims.keys() == primary.keys() - {"srpo_over_grpo_at_its_settings"}
     for name, found in content.claims.items():
         assert (found.terms, found.above) == (primary[name].quantity.terms, primary[name].rule.above)
-    assert set(content.alternatives) <= {clock.name for clock in CLOCKS}
+    assert set(content.alternatives) <= {*ADDED, *GENERATION}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def written(tmp_path, monkeypatch):
     def write(**changes):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
         path.write_text(yaml.safe_dump(CONTENT | changes))
-        for part in ("results.verdicts", "report"):
+        for part in ("verdicts", "report"):
             monkeypatch.setattr(
                 f"srpo.analysis.{part}.registration_of", lambda experiment: registration_of(experiment, path)
             )

@@ -10,10 +10,10 @@ import pytest
 from null_experiment import Null
 from report_cases import EXPERIMENT, MODEL
 
-from srpo.analysis.results.clocks import CLOCKS, clock_frame, compared_pairs, recounted
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.run_logs import RunLogs
-from srpo.analysis.tables.clock_tables import clocks_table, measured_clocks_table
+from srpo.analysis import clocks
+from srpo.analysis.clocks import clock_frame, compared_pairs, recounted
+from srpo.analysis.load import load_results
+from srpo.analysis.write import make_table
 
 ADDED = {
     "training clock": lambda event: event["step_seconds"],
@@ -63,17 +63,17 @@ def test_every_difference_under_every_clock(finished, clock):
 
 def test_clocks_that_a_machine_changes_are_apart(finished):
     results = load_results(finished)
-    assert {clock.name for clock in CLOCKS} == set(ADDED)
-    assert set(clocks_table(results).frame["clock"]) == set(ADDED) - {"measured seconds"}
-    assert set(measured_clocks_table(results).frame["clock"]) == {"measured seconds"}
+    assert {*clocks.ADDED, *clocks.GENERATION} == set(ADDED)
+    assert set(make_table("clocks", results).frame["clock"]) == set(ADDED) - {"measured seconds"}
+    assert set(make_table("clocks_measured", results).frame["clock"]) == {"measured seconds"}
     assert compared_pairs(results, MODEL) == [("srpo", "grpo"), ("srpo", "sdpo"), ("grpo", "sdpo")]
 
 
 def test_a_runs_own_clock_is_recounted(finished):
-    logs = RunLogs.of(load_results(finished)).steps
+    logs = load_results(finished).step_logs
     assert len(logs) == len(list(EXPERIMENT.runs()))
     for steps in logs.values():
-        counted = recounted(steps, CLOCKS[0])
+        counted = recounted(steps, "training clock")
         assert counted.to_numpy() == pytest.approx(steps["clock"].to_numpy(), rel=1e-6, abs=1e-3)
 
 

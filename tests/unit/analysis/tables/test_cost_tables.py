@@ -8,11 +8,9 @@ import pytest
 from report_cases import EXPERIMENT, MODEL, cell
 from synthetic import write_results
 
-from srpo.analysis.figures.registry import FIGURES
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.step_seconds import step_seconds
-from srpo.analysis.tables.cost_tables import cost_table
-from srpo.analysis.tables.registry import write_tables
+from srpo.analysis.figures import step_seconds
+from srpo.analysis.load import load_results
+from srpo.analysis.write import make_table, write_tables
 from srpo.experiment.config import CalibratedClock
 from srpo.ground.files import read_events, write_events
 
@@ -46,19 +44,19 @@ def test_the_cost_of_a_run_has_the_tokens_of_its_steps(tmp_path):
     logs["srpo"][0]["phase_tokens"] = {"generate": 11}  # no rollout had a sibling
     for name, events in logs.items():
         write_events(paths[name], events)
-    table = cost_table(load_results(tmp_path))
+    table = make_table("cost", load_results(tmp_path))
     rows = table.frame.query(f"model == '{MODEL}' and benchmark == 'chemistry' and seed == 1").set_index("method")
     found, steps = rows[["generated_tokens", "teacher_tokens"]], len(logs["srpo"])
     assert found.loc["grpo"].tolist() == [7 * len(logs["grpo"]), 0]
     assert found.loc["srpo"].tolist() == [10 * steps + steps * (steps + 1) // 2, 3 * (steps - 1)]
-    assert "Generated tokens" in str(table.grids[0])
+    assert "Generated tokens" in str(table.shown[0])
 
 
 def test_a_calibrated_clock_does_not_confirm_the_papers_step_times(tmp_path):
     """It counts them itself, so the seconds a step are the measured ones."""
     training = EXPERIMENT.training.model_copy(update={"clock": CalibratedClock(kind="calibrated")})
     write_results(tmp_path, EXPERIMENT.model_copy(update={"training": training}))
-    frame = step_seconds(load_results(tmp_path))
+    frame = step_seconds.data(load_results(tmp_path))
     log = [read_events(path) for path in sorted(tmp_path.glob(f"runs/{MODEL}/*/srpo/seed1/steps.jsonl"))]
     means = []
     for events in map(list, log):
@@ -66,9 +64,6 @@ def test_a_calibrated_clock_does_not_confirm_the_papers_step_times(tmp_path):
         means.append(sum(within) / len(within))
     (found,) = frame.loc[(frame["method"] == "srpo") & (frame["budget"] == "5h"), "step_seconds"]
     assert found == pytest.approx(sum(means) / len(means))
-    assert (
-        FIGURES["step_seconds"].caption(load_results(tmp_path), frame).startswith("Measured seconds per step, by phase")
-    )
 
 
 def test_seconds_a_step_are_means_of_the_log(finished):
@@ -78,5 +73,5 @@ def test_seconds_a_step_are_means_of_the_log(finished):
         steps = [json.loads(line) for line in path.read_text().splitlines()]
         within = [step["step_seconds"] for step in steps if step["clock"] <= 10]
         seconds.append(sum(within) / len(within))
-    row = cell(step_seconds(load_results(finished)).to_dict("records"), method="srpo", budget="5h")
+    row = cell(step_seconds.data(load_results(finished)).to_dict("records"), method="srpo", budget="5h")
     assert row["step_seconds"] == pytest.approx(sum(seconds) / 2)

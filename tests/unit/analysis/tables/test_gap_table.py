@@ -12,11 +12,10 @@ from report_cases import EXPERIMENT, MODEL
 from run_files import write_evaluation, write_gap
 from synthetic import tiny_of, write_results
 
+from srpo.analysis.load import load_results
 from srpo.analysis.report import render
-from srpo.analysis.results.before_training import gain, held
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.scores import Scores
-from srpo.analysis.tables.registry import build_tables, write_tables
+from srpo.analysis.tables.before_training import gain, held
+from srpo.analysis.write import make_tables, write_tables
 
 MEASURED = {
     "student": (30.0, 25.0, 35.0),
@@ -41,18 +40,17 @@ def with_gaps(tmp_path: Path) -> Path:
 
 def test_a_row_has_what_was_measured_and_what_was_gained(with_gaps: Path) -> None:
     results = load_results(with_gaps)
-    table = build_tables(results)["before_training"]
+    table = make_tables(results)["before_training"]
     rows = table.frame.set_index("benchmark")
     assert rows.loc["chemistry", [*MEASURED]].tolist() == [value for value, _, _ in MEASURED.values()]
     assert rows["says"].to_dict() == {"chemistry": "may help", "physics": "hurts"}
 
-    scores = Scores.of(results)
-    lookup = scores.lookup(MODEL, scores.deciding)
-    runs = np.mean([*lookup("physics", "sdpo", "10h").values()])
-    assert rows.loc["physics", "gain_sdpo"] == pytest.approx(runs - lookup("physics", "base", "base")[0].mean())
+    values = results.of(MODEL, results.deciding)
+    runs = np.mean([*values["physics", "sdpo", "10h"].values()])
+    assert rows.loc["physics", "gain_sdpo"] == pytest.approx(runs - values["physics", "base", "base"][0].mean())
     assert rows.loc["physics", "gain_sdpo_low"] < rows.loc["physics", "gain_sdpo"]
 
-    first, second = ([*map(str, row.cells)] for row in table.grids[0].rows if row.cells)
+    first, second = (texts for _, texts in table.shown[0].rows if texts)
     assert first[:2] == ["30.0 [25.0, 35.0]", "70.0 [60.0, 80.0]"]
     assert (first[-1], second[-1]) == ("+50.0 [+40.0, +60.0]", "-14.0 [-20.0, -8.0]")
     assert "0.0" in first
@@ -68,7 +66,7 @@ def test_a_row_has_what_was_measured_and_what_was_gained(with_gaps: Path) -> Non
 def test_gains_wait_for_the_runs(with_gaps: Path) -> None:
     for path in with_gaps.glob("runs/**/*.json*"):
         path.unlink()
-    table = build_tables(load_results(with_gaps))["before_training"]
+    table = make_tables(load_results(with_gaps))["before_training"]
     assert table.frame["gain_srpo"].isna().all()
     assert "it holds" not in " ".join(table.notes)
 
@@ -82,12 +80,12 @@ def test_a_gain_is_that_of_the_runs_of_one_base_model(tmp_path: Path) -> None:
         write_evaluation(tmp_path / f"base/miniature-large-{seed}/physics", run, 16, scores)
         write_gap(tmp_path / f"base/miniature-large-{seed}/physics", **MEASURED)
     results = load_results(tmp_path)
-    lookup = Scores.of(results).lookup("miniature-large", "cross_fitted")("physics", "srpo", "10h")
+    lookup = results.of("miniature-large", "cross_fitted")["physics", "srpo", "10h"]
     for seed, score in ((1, 25.0), (2, 75.0)):
         untrained = (31 * score + 100) / 32
         found = gain(results, "miniature-large", "physics", "srpo", seed)
         assert found.value == pytest.approx(lookup[seed].mean() - untrained)
-    labels = [row.label for row in build_tables(results)["before_training"].grids[0].rows]
+    labels = [label for label, _ in make_tables(results)["before_training"].shown[0].rows]
     assert labels == ["Physics", "Miniature-L, base model 1", "Miniature-L, base model 2"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from report_cases import EXPERIMENT, MODEL, read
 from synthetic import tiny_of, write_results
 
-from srpo.analysis.results.load import load_results
-from srpo.analysis.tables.registry import build_tables, write_tables
+from srpo.analysis.load import load_results
+from srpo.analysis.write import make_tables, write_tables
 
 
 def test_table_6_is_the_first_logged_group_with_both_branches(finished):
@@ -48,10 +48,10 @@ def test_the_answer_of_a_task_is_shown_without_what_its_scorer_needs(finished):
     )
     run, group = results.routed_group
     for truth, said in (('{"answer": "evarg", "metadata": {"word_len": 5}}', "evarg"), ('{"cut', '{"cut')):
-        table = build_tables(
+        table = make_tables(
             replace(results, experiment=experiment, routed_group=(run, group | {"ground_truth": truth}))
         )["table6"]
-        assert table.grids[0].rows[0].label.endswith(f" Correct answer: {said}")
+        assert table.shown[0].rows[0][0].endswith(f" Correct answer: {said}")
         assert {*table.frame["ground_truth"]} == {truth}
 
 
@@ -60,20 +60,20 @@ def test_table_6_prefers_srpo_and_takes_the_first_run_that_has_a_group(tmp_path)
     experiment = tiny_of(methods=names)
     write_results(tmp_path, experiment)
     for expected in (("chemistry", "srpo"), ("physics", "srpo"), ("chemistry", "srpo_without_weighting")):
-        frame = build_tables(load_results(tmp_path))["table6"].frame
+        frame = make_tables(load_results(tmp_path))["table6"].frame
         assert {*zip(frame["benchmark"], frame["method"], strict=True)} == {expected}
         (tmp_path / f"runs/{MODEL}/{expected[0]}/{expected[1]}/seed1/groups.jsonl").unlink()
 
 
 def test_table_6_is_empty_and_says_why(tmp_path):
     write_results(tmp_path, EXPERIMENT, stop_at=3)
-    table = build_tables(load_results(tmp_path))["table6"]
+    table = make_tables(load_results(tmp_path))["table6"]
     assert table.frame.empty
     assert "No group with rollouts in both branches is logged" in table.notes[0]
     assert list(table.frame.columns)[:4] == ["model", "benchmark", "method", "seed"]
     experiment = tiny_of(methods=["sdpo"])
     write_results(tmp_path / "sdpo", experiment)
-    table = build_tables(load_results(tmp_path / "sdpo"))["table6"]
+    table = make_tables(load_results(tmp_path / "sdpo"))["table6"]
     assert "No method of this experiment sends rollouts to both branches." in table.notes
 
 

@@ -8,21 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 from null_experiment import Null
-from report_cases import EXPERIMENT, MODEL, cell, read
+from report_cases import EXPERIMENT, MODEL, cell, changed, read
 from scipy import stats
 from synthetic import tiny_experiment, write_results
 
-from srpo.analysis.figures.captions import score_caption
-from srpo.analysis.figures.curves import ALARM, clock_curves, curves_with_alarms
-from srpo.analysis.results.claims import Rule, load_claims
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.titles import MISSING
-from srpo.analysis.results.verdicts import findings
-from srpo.analysis.tables.run_tables import budgets_table, collapses_table, watch_table
+from srpo.analysis.claims import Rule, load_claims
+from srpo.analysis.figures import learning_curves
+from srpo.analysis.figures.learning_curves import ALARM, clock_curves
+from srpo.analysis.load import load_results
+from srpo.analysis.results import MISSING
+from srpo.analysis.verdicts import findings
+from srpo.analysis.write import make_table
 from srpo.experiment.compose import load_experiment
 from srpo.ground.files import read_events
 from srpo.ground.layout import Layout
-from srpo.ground.text import plural
 from srpo.training.watch import signals_of
 
 
@@ -52,18 +51,18 @@ def collapsed(tmp_path_factory):
     falls = (validations["benchmark"] == "physics") & (validations["method"] == "sdpo") & (validations["seed"] < 3)
     falls &= validations["step"] > 2
     scores = validations["question_scores"].where(~falls, validations["question_scores"].map(lambda s: 0.1 * s))
-    return replace(results, validations=validations.assign(question_scores=scores))
+    return changed(results, validations=validations.assign(question_scores=scores))
 
 
 def test_runs_below_the_untrained_model_are_counted_by_benchmark(collapsed):
-    frame = collapses_table(collapsed).frame.set_index(["method", "benchmark"])
+    frame = make_table("collapses", collapsed).frame.set_index(["method", "benchmark"])
     assert frame.loc[("sdpo", "physics"), ["runs", "below", "collapsed"]].tolist() == [3, 2, 2]
     assert frame.loc[("sdpo", "average"), ["runs", "below", "collapsed"]].tolist() == [15, 2, 2]
     assert frame.loc[("srpo", "average"), ["runs", "collapsed"]].tolist() == [15, 0]
     exact = stats.binomtest(2, 15).proportion_ci(method="exact")
     found = frame.loc[("sdpo", "average"), ["percent", "percent_low", "percent_high"]].tolist()
     assert found == pytest.approx([200 / 15, 100 * exact.low, 100 * exact.high])
-    rows = {row.label: [str(cell) for cell in row.cells] for row in collapses_table(collapsed).grids[0].rows}
+    rows = dict(make_table("collapses", collapsed).shown[0].rows)
     assert rows["SDPO"][0] == "2 of 15 [2, 40]"
 
 
@@ -82,8 +81,8 @@ def test_a_drop_from_the_best_is_a_collapse_above_the_untrained_model(collapsed)
     late &= validations["step"] > 50
     lower = validations["question_scores"].map(lambda s: np.clip(s - 0.08, 0, 1))
     scores = validations["question_scores"].where(~late, lower)
-    results = replace(collapsed, validations=validations.assign(question_scores=scores))
-    frame = collapses_table(results).frame.set_index(["method", "benchmark"])
+    results = changed(collapsed, validations=validations.assign(question_scores=scores))
+    frame = make_table("collapses", results).frame.set_index(["method", "benchmark"])
     assert frame.loc[("grpo", "biology"), ["below", "dropped", "collapsed"]].tolist() == [0, 1, 1]
 
 
@@ -100,12 +99,12 @@ def standing_still(collapsed):
             scores.append(rng.binomial(samples, chance) / samples)
         return log.assign(question_scores=scores)
 
-    return replace(collapsed, validations=drawn(collapsed.validations, 2), bases=drawn(collapsed.bases, 4))
+    return changed(collapsed, validations=drawn(collapsed.validations, 2), bases=drawn(collapsed.bases, 4))
 
 
 def test_noise_alone_is_no_clear_collapse(standing_still):
     """By hand from the logs: the mean loss of each question, and twice its standard error."""
-    frame = collapses_table(standing_still).frame.set_index(["method", "benchmark"])
+    frame = make_table("collapses", standing_still).frame.set_index(["method", "benchmark"])
     assert frame.loc[("grpo", "average"), "collapsed"] >= 4
     assert frame.loc[("grpo", "average"), "clear"] <= 2
     assert frame.loc[("sdpo", "physics"), ["runs", "collapsed", "clear"]].tolist() == [3, 3, 3]
@@ -119,7 +118,7 @@ def test_noise_alone_is_no_clear_collapse(standing_still):
             end = 100 * np.mean([*log.sort_values("step")["question_scores"].iloc[-3:]], axis=0)
             below += end.mean() < untrained.mean()
         assert frame.loc[("grpo", benchmark), "below"] == below
-    rows = {row.label: [str(cell) for cell in row.cells] for row in collapses_table(standing_still).grids[0].rows}
+    rows = dict(make_table("collapses", standing_still).shown[0].rows)
     row = frame.loc[("grpo", "average")]
     assert f"{row['collapsed']} of 15, {row['clear']} clear" in rows["GRPO"][0]
 
@@ -141,8 +140,8 @@ def test_noise_alone_neither_shows_a_collapse_nor_refutes_that_there_is_none(sta
 
 def test_an_empty_experiment_has_neither(tmp_path):
     results = load_results(tmp_path, EXPERIMENT)
-    assert not budgets_table(results).grids
-    assert not collapses_table(results).grids
+    assert not make_table("budgets", results).shown
+    assert not make_table("collapses", results).shown
 
 
 # ---------------------------------------------------------------- the watch
@@ -168,9 +167,9 @@ def watched(tmp_path_factory):
 
 
 def test_signals_are_counted_by_rule_and_method(watched):
-    table = watch_table(watched)
-    rows = {row.label: [str(c) for c in row.cells] for row in table.grids[0].rows}
-    methods = [head for head, _ in table.grids[0].columns[::2]]
+    table = make_table("watch", watched)
+    rows = dict(table.shown[0].rows)
+    methods = [head for head, _ in table.shown[0].columns[::2]]
     assert methods == ["GRPO, 2 runs", "SDPO, 2 runs", "SRPO, 2 runs"]
     assert rows["format"][2:4] == ["1", MISSING]
     assert rows["length"][2:4] == [MISSING, "1"]
@@ -194,7 +193,7 @@ def test_signals_are_those_of_the_logs(watched):
 
 
 def test_the_first_alarm_of_a_run_is_a_point_of_figure_3(watched):
-    frame = curves_with_alarms(watched, ["grpo", "sdpo", "srpo"])
+    frame = learning_curves.data(watched)
     marks = frame[frame["series"] == ALARM]
     first = watched.signals[watched.signals["level"] == "alarm"].groupby(["benchmark", "method"])["step"].min()
     assert {(r["benchmark"], r["method"]): r["step"] for r in marks.to_dict("records")} == first.to_dict()
@@ -202,11 +201,8 @@ def test_the_first_alarm_of_a_run_is_a_point_of_figure_3(watched):
     log = watched.validations.query("benchmark == 'physics' and method == 'sdpo'")
     assert mark["value"] == 100 * log[log["step"] <= mark["step"]]["avg_at_k"].iloc[-1]
     without = replace(watched, signals=watched.signals.iloc[:0])
-    pd.testing.assert_frame_equal(curves_with_alarms(without, ["sdpo"]), clock_curves(without, ["sdpo"]))
+    methods = ["grpo", "sdpo", "srpo"]
+    pd.testing.assert_frame_equal(learning_curves.data(without), clock_curves(without, methods))
     rest = frame[frame["series"] != ALARM].reset_index(drop=True)
     expected = clock_curves(watched, ["grpo", "sdpo", "srpo"])
     pd.testing.assert_frame_equal(rest, expected, check_dtype=False)
-    assert f"own score at its first alarm, a sign of a collapse ({plural(len(marks), 'run')})" in score_caption(
-        watched, frame
-    )
-    assert "cross" not in score_caption(watched, rest)

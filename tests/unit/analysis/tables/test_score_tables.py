@@ -10,13 +10,12 @@ import pytest
 from report_cases import EXPERIMENT, MODEL, cell, raw_maximum, read
 from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
 
-from srpo.analysis.results.contrasts import Arm, contrast
-from srpo.analysis.results.cross_fit import selected_scores
-from srpo.analysis.results.load import load_results
-from srpo.analysis.results.step_seconds import step_seconds
-from srpo.analysis.tables.grid import number
-from srpo.analysis.tables.registry import write_tables
-from srpo.analysis.tables.score_tables import differences_table, main_table
+from srpo.analysis.figures import step_seconds
+from srpo.analysis.load import load_results
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.cross_fit import selected_scores
+from srpo.analysis.tables.table import number
+from srpo.analysis.write import make_table, write_tables
 from srpo.experiment.compose import load_experiment
 
 
@@ -77,7 +76,7 @@ def test_a_missing_run_leaves_its_cells_and_the_average_open(tmp_path):
         assert (row["in_training"] == "") is missing
         assert (row["resampled"] == "") is missing
     assert cell(rows, method="grpo", benchmark="average", budget="10h")["in_training"] != ""
-    assert {*step_seconds(load_results(tmp_path))["benchmarks"]} == {1}  # methods compare on what all of them have
+    assert {*step_seconds.data(load_results(tmp_path))["benchmarks"]} == {1}  # methods compare on what all of them have
 
 
 def test_a_budget_that_a_running_run_has_not_reached_is_open(tmp_path):
@@ -142,7 +141,7 @@ def test_published_numbers_only_where_comparable(finished, tmp_path):
     assert cell(rows, method="base", benchmark="chemistry")["paper"] == "41.1"
     assert cell(rows, method="sdpo", benchmark="average", budget="5h")["paper"] == "71.1"
     assert cell(read(tmp_path / "tables/table4.csv"), benchmark="physics", split="test")["paper"] == "80"
-    seconds = step_seconds(load_results(tmp_path, experiment)).to_dict("records")
+    seconds = step_seconds.data(load_results(tmp_path, experiment)).to_dict("records")
     assert cell(seconds, method="grpo", budget="10h")["paper"] == 91.5
     text = (tmp_path / "tables/table1.md").read_text()
     assert "Published" in text
@@ -156,7 +155,7 @@ def test_published_averages_only_over_the_same_benchmarks(tmp_path):
     rows = read(tmp_path / "tables/table1.csv")
     assert cell(rows, method="grpo", benchmark="physics", budget="10h")["paper"] == "73.6"
     assert cell(rows, method="grpo", benchmark="average", budget="10h")["paper"] == ""
-    assert step_seconds(load_results(tmp_path, experiment))["paper"].isna().all()
+    assert step_seconds.data(load_results(tmp_path, experiment))["paper"].isna().all()
 
 
 def question_scores(root, benchmark, method, budget):
@@ -194,23 +193,23 @@ def test_benchmarks_near_the_ceiling_are_named_if_two_methods_are_there(tmp_path
         events = [json.loads(line) for line in path.read_text().splitlines()]
         ceiling = [event | {"question_scores": [1.0] * len(event["question_scores"])} for event in events]
         path.write_text("".join(json.dumps(event) + "\n" for event in ceiling))
-    notes = " ".join(differences_table(load_results(tmp_path)).notes)
+    notes = " ".join(make_table("differences", load_results(tmp_path)).notes)
     assert ("Near the ceiling at the last budget: Chemistry." in notes) is said
     assert "Physics" not in notes
 
 
 def test_the_average_comes_first_in_tables_of_scores_and_of_differences(finished):
     results = load_results(finished)
-    for table in (main_table(results), differences_table(results)):
-        for grid in table.grids:
+    for table in (make_table("table1", results), make_table("differences", results)):
+        for grid in table.shown:
             groups = list(dict.fromkeys(group for group, _ in grid.columns if group))
             assert groups == ["Average", "Chemistry", "Physics"]
         benchmarks = list(dict.fromkeys(table.frame["benchmark"]))
         assert benchmarks == ["chemistry", "physics", "average"]
     shown = {
-        (row.label, *column): cell.text
-        for row in grid.rows
-        for column, cell in zip(grid.columns, row.cells, strict=True)
+        (label, *column): text.split(" [")[0]
+        for label, texts in grid.rows
+        for column, text in zip(grid.columns, texts, strict=True)
     }
     for row in table.frame.to_dict("records"):
         title = {"average": "Average", "chemistry": "Chemistry", "physics": "Physics"}[row["benchmark"]]

@@ -6,15 +6,15 @@ import yaml
 from report_cases import EXPERIMENT, MODEL
 from synthetic import write_results
 
-from srpo.analysis.results.load import load_results
-from srpo.analysis.tables.registry import build_tables
+from srpo.analysis.load import load_results
+from srpo.analysis.write import make_tables
 
 
 def test_settings_are_those_of_the_runs(tmp_path):
     write_results(tmp_path, EXPERIMENT)
     path = tmp_path / f"runs/{MODEL}/chemistry/srpo/seed1/run.yaml"
     path.write_text(path.read_text().replace("learning_rate: 5.0e-06", "learning_rate: 0.25"))
-    table = build_tables(load_results(tmp_path))["table3"].frame.set_index("setting")
+    table = make_tables(load_results(tmp_path))["table3"].frame.set_index("setting")
     assert table.loc["Learning rate", "srpo"] == "2.5e-01"
     assert table.loc["Entropy weighting beta", "grpo"] == "–"
 
@@ -28,7 +28,7 @@ def test_the_kind_of_teacher_is_a_row_if_one_is_no_ema(tmp_path):
     assert "kind: ema" in path.read_text()
     written = path.read_text().replace("kind: ema", "kind: trust_region")
     path.write_text("".join(line for line in written.splitlines(True) if "moves_after" not in line))
-    tables = [build_tables(load_results(folder))["table3"].frame.set_index("setting") for folder in (plain, other)]
+    tables = [make_tables(load_results(folder))["table3"].frame.set_index("setting") for folder in (plain, other)]
     own = ["Teacher", "Teacher, share of the student"]
     assert [name for name in tables[1].index if name not in tables[0].index] == own
     assert tables[0].loc["Teacher EMA rate", ["grpo", "sdpo", "srpo"]].tolist() == ["–", "0.05", "0.05"]
@@ -47,7 +47,7 @@ def test_settings_of_successors_are_rows_if_a_method_has_them(tmp_path):
     origin["spec"]["method"] |= {"success_buffer": 4, "group_weight": "spread"}
     origin["spec"]["method"] |= {"first_phase_steps": 60, "second_routing": all_grpo}
     path.write_text(yaml.safe_dump(origin, sort_keys=False))
-    tables = [build_tables(load_results(folder)) for folder in (plain, other)]
+    tables = [make_tables(load_results(folder)) for folder in (plain, other)]
     settings = [table["table3"].frame.set_index("setting") for table in tables]
     own = {"Weight by group": "spread", "Steps of the first phase": "60", "Success buffer, responses per question": "4"}
     assert [name for name in settings[1].index if name not in settings[0].index] == list(own)
@@ -69,6 +69,6 @@ def test_which_groups_a_method_drops_is_among_its_settings(tmp_path):
     assert "filter_groups" not in origin["spec"]["method"]
     origin["spec"]["method"] |= {"filter_groups": {"drop": "all_wrong", "max_num_gen_batches": 5}}
     path.write_text(yaml.safe_dump(origin, sort_keys=False))
-    frame = build_tables(load_results(tmp_path))["table3"].frame.set_index("setting")
+    frame = make_tables(load_results(tmp_path))["table3"].frame.set_index("setting")
     names = ["Groups dropped", "Generation batches of a step, at most"]
     assert frame.loc[names, ["grpo", "srpo"]].values.tolist() == [["–", "all wrong"], ["–", "5"]]

@@ -7,11 +7,9 @@ import pytest
 from null_experiment import Null, by_base_model
 from scipy import stats
 
-from srpo.analysis.results.claims import load_claims
-from srpo.analysis.results.verdicts import findings
-from srpo.analysis.tables.score_tables import differences_table
-from srpo.analysis.tables.table import table_csv
-from srpo.analysis.tables.verdict_table import verdicts_table
+from srpo.analysis.claims import load_claims
+from srpo.analysis.verdicts import findings
+from srpo.analysis.write import make_table, table_csv
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["seeds", "base models"])
@@ -22,7 +20,7 @@ def results(request, tmp_path_factory):
 
 
 def test_a_row_per_claim_with_the_number_that_decides(results):
-    table, found = verdicts_table(results), {finding.claim.id: finding for finding in findings(results)}
+    table, found = make_table("verdicts", results), {finding.claim.id: finding for finding in findings(results)}
     frame = table.frame.set_index("claim")
     assert list(frame.index) == [claim.id for claim in load_claims()]
     paired = results.experiment.draws_per_seed("qwen3-8b")
@@ -34,7 +32,7 @@ def test_a_row_per_claim_with_the_number_that_decides(results):
     row = frame.loc["srpo_over_grpo_last"]
     assert (row["family"], row["score"], row["benchmarks"]) == ("primary", "cross_fitted", 5)
     assert row["p_holds"] < row["p_holds_adjusted"]
-    differences = differences_table(results).frame.set_index(["method", "benchmark", "budget"])
+    differences = make_table("differences", results).frame.set_index(["method", "benchmark", "budget"])
     shown = differences.loc[("grpo", "average", "10h")]
     assert (row["estimate"], row["estimate_low"]) == (shown["difference"], shown["difference_low"])
     own = [differences.loc[("grpo", b, "10h"), "difference"] for b in results.experiment.benchmarks]
@@ -45,14 +43,14 @@ def test_a_row_per_claim_with_the_number_that_decides(results):
 
 
 def test_the_files_have_fixed_digits_and_no_untested_rows_for_readers(results):
-    table = verdicts_table(results)
-    text = table_csv(table.frame, table.digits)
+    table = make_table("verdicts", results)
+    text = table_csv(table)
     assert text.splitlines()[0].startswith("claim,title,family,model,verdict,unit,score,estimate,")
     assert "nan" not in text.lower()
-    (grid,) = table.grids
+    (grid,) = table.shown
     assert len(grid.rows) == table.frame["estimate"].notna().sum() < len(table.frame)
 
 
 def test_one_run_each_has_no_count_of_benchmarks_on_which_a_claim_holds(tmp_path):
-    (grid,) = verdicts_table(null_experiment.results_of(tmp_path, Null(seeds=(1,)))).grids
-    assert {row.cells[0].text: row.cells[4].text for row in grid.rows}["one seed"] == "–"
+    (grid,) = make_table("verdicts", null_experiment.results_of(tmp_path, Null(seeds=(1,)))).shown
+    assert {texts[0]: texts[4] for _, texts in grid.rows}["one seed"] == "–"

@@ -1,0 +1,14 @@
+"""The primary claims that were tested, for each model."""
+
+import pandas as pd
+
+from srpo.analysis.figures.forest import CAPTION, differences, draw
+from srpo.analysis.results import Results
+
+__all__ = ["CAPTION", "TITLE", "data", "draw"]
+
+TITLE = "The primary claims (the paper's table 1)"
+
+
+def data(results: Results) -> pd.DataFrame:
+    return differences(results, lambda claim: claim.primary)

@@ -1,0 +1,182 @@
+"""Would self-distillation help? The gap between self-teacher and student before any training, and what it predicts.
+
+"A Predictive Law for On-Policy Self-Distillation" (arXiv 2605.30070): the final gain is linear in the teacher's
+accuracy minus the student's before training. We know its slope, and how its authors measure, second-hand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.estimates import PERCENT, Estimate
+
+if TYPE_CHECKING:  # tables need no torch
+    from srpo.training.self_teacher import GapSamples
+
+SLOPE = 1.5
+"""Points of final gain per point of gap: Qwen3 from 0.6B to 8B; .66 for Olmo-3-7B."""
+
+MISS = 83.0
+"""Points from the law's gain to SDPO's: half a 95 % prediction interval, of 64 pairs of our toys (bench/gap.csv)."""
+
+TITLES = {
+    "student": "student, all questions",
+    "mixed_groups": "groups with right and wrong rollouts",
+    "wrong_with_sibling": "wrong rollouts with a right sibling",
+    "distilled": "rollouts that SRPO distils",
+    "student_same": "student, questions with a sibling",
+    "teacher_sibling": "teacher, sibling shown",
+    "teacher_masked": "teacher, its answer masked",
+    "teacher_foreign": "teacher, foreign solution shown",
+    "gap": "gap: teacher - student",
+    "gap_masked": "gap, answer masked",
+    "gap_foreign": "gap, foreign solution",
+    "answer_copied_sibling": "answer of the sibling copied",
+    "response_copied_sibling": "sibling copied word for word",
+    "answer_copied_foreign": "answer of the foreign one copied",
+    "response_copied_foreign": "foreign one copied word for word",
+    "expected_gain": "gain by the published law",
+}
+
+
+def gap_estimates(samples: GapSamples) -> dict[str, Estimate]:
+    """All numbers, in percent or in points, by their keys in ``TITLES``, with intervals over other questions.
+
+    Teacher and student are compared on the same questions. What needs a question with a correct sibling is absent if
+    there is none. ``expected_gain`` is over all rollouts, as the law's authors measure: one that is right, or has no
+    sibling, keeps its prompt and so its accuracy. Its interval does not know how far gains are from the law
+    (:func:`forecast` does).
+    """
+    rollouts = samples.rollouts
+    right = rollouts.mean(axis=1)
+    mixed = (right > 0) & (right < 1)
+    distilled = np.where(right > 0, 1 - right, 0.0)
+    found = {"student": _share(right), "mixed_groups": _share(mixed), "distilled": _share(distilled)}
+    if (wrong := (1 - right).mean()) > 0:
+        # the ratio of two means, made linear: its mean over the questions is the ratio, its spread that of the ratio
+        ratio = distilled.mean() / wrong
+        found["wrong_with_sibling"] = _share(ratio + (distilled - ratio * (1 - right)) / wrong)
+    if not samples.shown:
+        return found
+    student = samples.student.mean(axis=1)
+    found["student_same"] = _share(student)
+    for arm, rewards in samples.teacher.items():
+        teacher = rewards.mean(axis=1)
+        found[f"teacher_{arm}"] = _share(teacher)
+        found["gap" if arm == "sibling" else f"gap_{arm}"] = contrast([[_arm(teacher), _arm(-student)]])
+        if arm != "masked":
+            found[f"answer_copied_{arm}"] = _share(samples.answer_copied[arm].mean(axis=1))
+            found[f"response_copied_{arm}"] = _share(samples.response_copied[arm].mean(axis=1))
+    change = np.zeros(len(rollouts))
+    change[samples.shown] = (1 - right[samples.shown]) * (samples.teacher["sibling"].mean(axis=1) - student)
+    found["expected_gain"] = contrast([[_arm(SLOPE * change)]])
+    return {key: found[key] for key in TITLES if key in found}
+
+
+def _arm(values: np.ndarray) -> Arm:
+    return Arm(100 * np.asarray(values, float)[None], fixed=True)
+
+
+def _share(values: np.ndarray) -> Estimate:
+    return contrast([[_arm(values)]], bounds=PERCENT)
+
+
+SENTENCES = {
+    "may help": "May help: the teacher that sees a right sibling is better than the student. In our toys a gap above 0 "
+    "predicted little.",
+    "hurts": "Hurts: a right sibling makes the model worse. In all six pairs of our toys with such a gap SDPO ended "
+    "below the untrained model.",
+    "cannot tell": "Cannot tell: the interval of the gap has 0 in it, or there is none.",
+    "no sibling": "No question has a correct rollout: there is no sibling to show, and GRPO has no advantage either.",
+}
+"""What a gap says of self-distillation, by its :func:`sign`."""
+
+
+def sign(low: float | None, high: float | None) -> str:
+    """What the interval of a gap says, or one without ends: a key of :data:`SENTENCES`."""
+    if low is None or high is None:
+        return "cannot tell"
+    return "may help" if low > 0 else "hurts" if high < 0 else "cannot tell"
+
+
+def forecast(gain: float, student: float) -> tuple[float, float]:
+    """The ends of a prediction interval of SDPO's gain, in points: ``MISS`` to each side, within 0 and 100 % right.
+
+    Args:
+        gain: by the law, points.
+        student: the untrained model, percent.
+    """
+    return max(gain - MISS, -student), min(gain + MISS, 100 - student)
+
+
+def verdict(found: dict[str, Estimate]) -> str:
+    """What the gaps say: each is judged by its interval against 0; and how many groups can be learnt from."""
+    if "gap" not in found:
+        return SENTENCES["no sibling"]
+    start = SENTENCES[sign(found["gap"].low, found["gap"].high)]
+    mixed = found["mixed_groups"].value
+    start += f" Right and wrong rollouts are together in {mixed:.0f} % of groups: GRPO and SRPO learn from these alone."
+    masked = found["gap_masked"]
+    if masked.low > 0:
+        return f"{start} With the answer masked it is still better than the student."
+    if masked.high < 0:
+        return f"{start} With the answer masked it is worse than the student."
+    return f"{start} With the answer masked nobody can tell whether it is better."
+
+
+def gap_text(found: dict[str, Estimate], title: str) -> str:
+    """The numbers as a small table for a terminal, and what they rest on."""
+    lines = [f"{title}, in %", "", f"{'':38}{'':>8}   95 % interval over questions"]
+    for key, estimate in found.items():
+        sign = "+" if key.startswith("gap") or key == "expected_gain" else ""
+        if key == "expected_gain":
+            low, high = forecast(estimate.value, found["student"].value)
+            ends = f"[{low:+.1f}, {high:+.1f}]"
+        elif estimate.has_interval:
+            ends = f"[{estimate.low:{sign}.1f}, {estimate.high:{sign}.1f}]"
+        else:
+            ends = estimate.reason
+        lines.append(f"{TITLES[key]:38}{estimate.value:{sign or '-'}8.1f}   {ends}")
+    if "expected_gain" in found:
+        shown, left = found["distilled"].value, 100 - found["student"].value
+        lines += [
+            "",
+            f"The law (arXiv 2605.30070, known second-hand): {SLOPE} x the gap over all rollouts. A wrong one with a",
+            f"sibling is shown it, here {shown:.1f} %; no other is. Left to gain: {left:.1f} points. This is",
+            f"no forecast: in our toys SDPO's gain is up to {MISS:.0f} points from it, as the interval says. It ends",
+            "where all answers are right or wrong.",
+        ]
+    if "answer_copied_foreign" in found:
+        copied = found["answer_copied_foreign"].value
+        lines += [
+            "",
+            f"The teacher gave the answer of a foreign solution in {copied:.1f} % of its responses. A teacher that",
+            "copies has a large gap whatever there is to learn. Our toys' teachers copy, and their gaps did not",
+            "predict what SDPO gained (docs/faq.md).",
+        ]
+    return "\n".join(lines)
+
+
+def as_json(samples: GapSamples, found: dict[str, Estimate]) -> dict[str, Any]:
+    """The content of ``gap.json``: estimates with the ends of their intervals, or None, and scores of each question."""
+
+    def end(value: float) -> float | None:
+        return None if np.isnan(value) else float(value)
+
+    return {
+        "questions": len(samples.rollouts),
+        "questions_with_sibling": len(samples.shown),
+        "samples": samples.rollouts.shape[1],
+        "slope": SLOPE,
+        "estimates": {
+            key: {"value": float(e.value), "low": end(e.low), "high": end(e.high)} for key, e in found.items()
+        },
+        "question_scores": {
+            "student": samples.rollouts.mean(axis=1).tolist(),
+            "student_same": samples.student.mean(axis=1).tolist(),
+        }
+        | {f"teacher_{arm}": rewards.mean(axis=1).tolist() for arm, rewards in samples.teacher.items()},
+    }

@@ -1,0 +1,172 @@
+"""The numbers of runs: scores by budget, metrics early and late in training, seconds per step, the late drop.
+
+Each number is known by (benchmark, method, when) and seed (:data:`~srpo.analysis.statistics.contrasts.Values`), one
+value per question, or one if it has no questions. Scores are in percent:
+
+``in_training``
+    The paper's protocol: the highest avg@k of the validations within the budget.
+``resampled``
+    The selected checkpoint with new samples, which do not contain the noise that made it the maximum. The difference of
+    the two is the ``selection_bias``.
+``cross_fitted``
+    One half of the test questions selects the checkpoint and the other half measures it, in training
+    (:mod:`~srpo.analysis.statistics.cross_fit`); ``resampled`` minus ``cross_fitted`` is the ``question_bias``. It
+    decides: comparisons and verdicts use it.
+``end``
+    The mean of the last validations, without any selection.
+``late_drop``
+    By how many points a finished run ends below its best; when: ``end``.
+
+A run that is still within a budget has no score there: it may improve. Seconds per step (``step_seconds`` and
+``phase_seconds/*``) are means over the steps up to a budget, ``validations`` their number. Metrics are means over the
+first (``early``) or last (``late``) tenth of a finished run's steps, or over ``all``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from srpo.analysis.results import RUN_KEY, Results, RunKey, by_run, records
+from srpo.analysis.statistics.contrasts import BASE
+from srpo.analysis.statistics.cross_fit import MIN_QUESTIONS, WINDOW, end_score, late_drop, selected_scores
+
+SECONDS = "step_seconds", "wall_seconds", "phase_seconds/"
+
+
+def with_numbers(results: Results) -> Results:
+    """``results`` with their numbers, from their frames."""
+    results = replace(results, repeated=repeated_runs(results))
+    numbers: dict[tuple[str, str], dict[tuple[str, str, str], dict[int, np.ndarray]]] = {}
+    evaluated = results.evaluations.set_index([*RUN_KEY, "budget"])["question_scores"].to_dict()
+    lacking = False
+    for base in records(results.bases):
+        # Validation never sees the untrained model, so its resampled score is used for all.
+        for score in ("in_training", "resampled", "cross_fitted", "end"):
+            of = numbers.setdefault((base["model"], score), {}).setdefault((base["benchmark"], BASE, BASE), {})
+            of[base["seed"]] = 100 * base["question_scores"]
+    for run in results.counted:
+        model, benchmark, method, seed = run
+        for budget in results.budget_seconds:
+            found = _scores(results, run, budget, evaluated.get((*run, budget)))
+            lacking |= "in_training" in found and "cross_fitted" not in found
+            found |= dict(_counts(results, run, budget))
+            for name, value in found.items():
+                numbers.setdefault((model, name), {}).setdefault((benchmark, method, budget), {})[seed] = value
+        for name, when, value in _of_finished(results, run):
+            numbers.setdefault((model, name), {}).setdefault((benchmark, method, when), {})[seed] = value
+    return replace(
+        results,
+        numbers=numbers,
+        deciding="in_training" if lacking else "cross_fitted",
+        incomparable=mixed_questions(results),
+    )
+
+
+def _scores(results: Results, run: RunKey, budget: str, evaluated: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The scores of a run within a budget, percent, one per question; too few questions have no cross-fitted one."""
+    found: dict[str, np.ndarray] = {}
+    seconds = results.budget_seconds[budget]
+    if run in results.validation_logs and results.reached(run, seconds):
+        log = results.validation_logs[run]
+        within = log[log["clock"] <= seconds]
+        if len(within):
+            best = within["avg_at_k"].argmax()
+            found["in_training"] = 100 * within["question_scores"].iloc[best]
+        if within["question_scores"].map(len).nunique() == 1:
+            scores = 100 * np.vstack([*within["question_scores"]])
+            found["end"] = end_score(scores)
+            if scores.shape[1] >= MIN_QUESTIONS:
+                found["cross_fitted"] = selected_scores(scores)
+    if evaluated is not None:
+        found["resampled"] = 100 * evaluated
+    both = {"in_training", "resampled"} <= set(found)
+    if both and len(found["in_training"]) == len(found["resampled"]):
+        found["selection_bias"] = found["in_training"] - found["resampled"]
+        if "cross_fitted" in found:
+            found["question_bias"] = found["resampled"] - found["cross_fitted"]
+    return found
+
+
+def _counts(results: Results, run: RunKey, budget: str) -> Iterator[tuple[str, np.ndarray]]:
+    """The number of a run's validations within a budget, and the mean seconds of its steps if it has reached it."""
+    seconds = results.budget_seconds[budget]
+    if run in results.validation_logs:
+        yield "validations", np.array([float((results.validation_logs[run]["clock"] <= seconds).sum())])
+    if run in results.step_logs and results.reached(run, seconds):
+        steps = results.step_logs[run]
+        within = steps[steps["clock"] <= seconds]
+        means = {name: within[name].mean() for name in map(str, steps) if name.startswith(SECONDS)}
+        # A calibrated clock counts the paper's seconds, which would confirm the paper by itself.
+        if results.experiment.training.clock.kind == "calibrated":
+            means["step_seconds"] = means["wall_seconds"]
+        yield from ((name, np.array([mean])) for name, mean in means.items() if not math.isnan(mean))
+
+
+def _of_finished(results: Results, run: RunKey) -> Iterator[tuple[str, str, np.ndarray]]:
+    """The metrics of a finished run's steps, and its late drop; an unfinished run has no late part."""
+    if results.run_rows[run]["status"] != "finished":
+        return
+    if run in results.step_logs:
+        steps = results.step_logs[run].drop(columns=RUN_KEY).select_dtypes("number")
+        for name, column in steps.items():
+            logged = column.dropna().to_numpy()
+            tenth = math.ceil(len(logged) / 10)
+            for when, part in {"early": logged[:tenth], "late": logged[-tenth:], "all": logged}.items():
+                if len(part):
+                    yield str(name), when, np.array([part.mean()])
+    log = results.validation_logs.get(run)
+    if log is not None and len(log) > 2 * WINDOW and log["question_scores"].map(len).nunique() == 1:
+        scores = np.vstack([*log["question_scores"]])
+        if scores.shape[1] >= MIN_QUESTIONS:
+            yield "late_drop", "end", 100 * late_drop(scores)
+
+
+# ---------------------------------------------------------------- runs that cannot be compared
+
+
+def mixed_questions(results: Results) -> dict[str, str]:
+    """Benchmarks whose runs have different test questions, and what differs.
+
+    Runs are compared question by question. So all runs must have the same questions in the same order: one checksum of
+    the test split for each table of facts, and one number of questions.
+    """
+    checksums: dict[str, dict[str, set[str]]] = {}
+    for run, record in results.provenance.items():
+        if checksum := (record.get("data") or {}).get("test"):
+            base_model = results.experiment.models[run.model].base_model(run.seed)
+            data_set = results.experiment.benchmarks[run.benchmark].for_model(base_model).data_set
+            checksums.setdefault(run.benchmark, {}).setdefault(data_set, set()).add(checksum)
+    logs = pd.concat([results.validations, results.evaluations, results.bases])
+    counts = logs["question_scores"].map(len).groupby(logs["benchmark"]).unique()
+    most = {name: max(map(len, of.values())) for name, of in checksums.items()}
+    found = {name: f"{number} different test files" for name, number in most.items() if number > 1}
+    found |= {
+        str(name): f"{' and '.join(map(str, sorted(there)))} test questions"
+        for name, there in counts.items()
+        if len(there) > 1
+    }
+    return {name: found[name] for name in results.experiment.benchmarks if name in found}
+
+
+def repeated_runs(results: Results) -> dict[RunKey, int]:
+    """Runs with the same logs as an earlier seed of the same arm, and that seed.
+
+    They are one run under several seeds, and count once: their agreement says nothing about other runs.
+    """
+    names = map(str, results.steps)
+    measured = [name for name in names if name.startswith(("reward/", "loss/", "response_length/", "actor/"))]
+    found: dict[RunKey, int] = {}
+    first: dict[tuple, int] = {}
+    for key in by_run(results.runs):
+        if key in results.step_logs and key in results.validation_logs:
+            *arm, seed = key
+            scores = np.concatenate([*results.validation_logs[key]["question_scores"]])
+            same = (*arm, results.step_logs[key][["step", *measured]].to_numpy().tobytes(), scores.tobytes())
+            if (earlier := first.setdefault(same, seed)) != seed:
+                found[key] = earlier
+    return found

@@ -1,1 +1,0 @@
-"""Wing of the results: read, scored and contrasted. Imports no other wing."""

@@ -1,0 +1,151 @@
+"""Table 1: the scores of each method within each budget."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from srpo.analysis.results import AVERAGE, BASE, MISSING, SCORE_KEY, Results, estimate_columns
+from srpo.analysis.tables.table import Bold, Table, View, cells, comparability, count_range, intervals_note
+
+SCORES = ("in_training", "resampled", "selection_bias", "cross_fitted", "question_bias")
+DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", "_high")} | {"paper": 1}
+
+
+def table(results: Results) -> Table:
+    """Model x method x benchmark x budget with all scores, their biases, and the base models."""
+    experiment = results.experiment
+    frame = results.in_order(with_paper(scores_of_main_methods(results, SCORES), results))
+    k, again = experiment.training.validation.rollouts, experiment.evaluation.rollouts
+    titles = {
+        "in_training": f"In-training maximum (the paper's protocol), avg@{k}, percent",
+        "resampled": f"Selected checkpoint, resampled, avg@{again}, percent",
+        "cross_fitted": "Cross-fitted: selected on half of the test questions, reported on the other half, percent",
+        "selection_bias": "Selection bias: in-training maximum minus the same checkpoint resampled, points",
+        "question_bias": "Question bias: resampled minus cross-fitted, points",
+        "paper": "Published numbers, percent",
+    }
+    notes = [
+        "In-training: the highest validation whose training clock is within the budget. As a maximum of noisy scores "
+        "it is too high on average. Resampled: that checkpoint on the same questions with new samples. Cross-fitted: "
+        "one half of the test questions selects the checkpoint, the other half measures it, in training. It has no "
+        "bias from the selection, but is slightly too low, because half of the questions select less well. "
+        f"Budgets: {results.budgets_listed}. {MISSING}: not measured (yet).",
+        intervals_note(units(frame)) + " An interval of an in-training maximum takes the selected validation as given.",
+        *missing_seeds(results, frame),
+        *comparability(results),
+    ]
+    views = [score_view(results, frame, value, title) for value, title in titles.items() if value in frame]
+    return Table("Scores within each budget (the paper's table 1)", frame, notes, DIGITS, views)
+
+
+def scores_of_main_methods(results: Results, shown: Sequence[str]) -> pd.DataFrame:
+    models = list(results.experiment.models)
+    methods = {model: [BASE, *results.main_methods(model)] for model in models}
+    return score_frame(results, methods, {model: results.benchmarks(model) for model in models}, shown)
+
+
+def score_frame(
+    results: Results,
+    methods: Mapping[str, list[str]],
+    average_over: Mapping[str, list[str]],
+    shown: Sequence[str] = SCORES,
+) -> pd.DataFrame:
+    """Mean over seeds with its interval for every planned score, base models (budget ``base``) first.
+
+    Args:
+        shown: which scores: of :data:`SCORES`, and ``end``.
+        methods: which methods of each model; :data:`BASE` is one.
+        average_over: the benchmarks of each model's rows of benchmark ``average``; none if fewer than two.
+
+    Returns:
+        One row per :data:`SCORE_KEY`: each of ``shown`` in percent or points with ``_low``, ``_high``, the ``_unit`` of
+        its interval and the number of its ``_seeds``. An average is missing unless all its benchmarks have a score. If
+        seeds are base models, averages are over the seeds of which every method has all benchmarks.
+    """
+    rows = []
+    for model, names in methods.items():
+        for method in names:
+            for budget in [BASE] if method == BASE else results.budget_seconds:
+                averaged = {benchmark: [benchmark] for benchmark in results.benchmarks(model, [method])}
+                if len(average_over.get(model, ())) > 1:
+                    averaged[AVERAGE] = average_over[model]
+                for name, over in averaged.items():
+                    row: dict[str, float | str] = dict(zip(SCORE_KEY, (model, method, name, budget), strict=True))
+                    for score in shown:
+                        same = results.same_seeds(model, names, over, budget, score) if name == AVERAGE else None
+                        estimate = results.estimate(model, {(method, budget): 1.0}, over, score, same)
+                        values = results.of(model, score)
+                        seeds = min(len(values[b, method, budget]) for b in over) if estimate else 0
+                        counted = min(seeds, len(same)) if same is not None else seeds
+                        row |= estimate_columns(score, estimate) | {f"{score}_seeds": counted}
+                    rows.append(row)
+    columns = [f"{score}{end}" for score in shown for end in ("", "_low", "_high", "_unit", "_seeds")]
+    frame = pd.DataFrame(rows, columns=[*SCORE_KEY, *columns])
+    base = frame["method"] == BASE  # the base score is not a maximum over validations
+    for score in {*shown} - {"resampled", "end"}:
+        frame.loc[base, [score, f"{score}_low", f"{score}_high"]] = np.nan
+        frame.loc[base, f"{score}_unit"], frame.loc[base, f"{score}_seeds"] = "", 0
+    return frame
+
+
+def with_paper(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """``frame`` with the published numbers, if the experiment can be compared with them."""
+    published = results.paper_scores
+    return frame if published is None else frame.merge(published, how="left", on=SCORE_KEY)
+
+
+def units(frame: pd.DataFrame) -> list[str]:
+    return [unit for score in SCORES for unit in frame[f"{score}_unit"]]
+
+
+def missing_seeds(results: Results, frame: pd.DataFrame) -> list[str]:
+    """Over how many base models averages are, as long as it is not all of them."""
+    found = []
+    for model in filter(results.experiment.draws_per_seed, results.experiment.models):
+        rows = frame[(frame["model"] == model) & (frame["benchmark"] == AVERAGE) & (frame["method"] != BASE)]
+        planned = len({run.seed for run in results.experiment.runs() if run.model == model})
+        fewest = min((count for count in rows["in_training_seeds"] if count), default=planned)
+        if fewest < planned:
+            said = "averages are over the base models of which every method has all benchmarks"
+            found.append(f"{results.experiment.models[model].title}: {said}, {fewest} of {planned} at the fewest.")
+    return found
+
+
+def score_view(results: Results, frame: pd.DataFrame, value: str, title: str) -> View:
+    """The scores of one kind, a row per model and method; the average comes first, as the most important."""
+    budgets = list(results.budget_seconds)
+    shown = [b for b in (AVERAGE, *results.experiment.benchmarks) if b in set(frame["benchmark"])]
+    places = [(b, budget) for b in shown for budget in budgets]
+    trained, bias = frame[frame["method"] != BASE], value.endswith("_bias")
+    best = trained.groupby(["model", "benchmark", "budget"])[value].transform(lambda v: pd.Series(_best([*v]), v.index))
+    texts = cells(trained.assign(best=best), SCORE_KEY, value, sign=bias, best=None if bias else "best")
+    # Validation never sees the untrained model: its resampled score is shown in both views.
+    of_base = value if value in ("paper", "end") else "resampled"
+    base = cells(frame[frame["method"] == BASE], ["model", "benchmark"], of_base)
+    rows: list[tuple[str, list[str]]] = []
+    for model, spec in results.experiment.models.items():
+        rows.append((Bold(spec.title), []))
+        if not bias:
+            once = [base.get((model, b), MISSING) if budget == budgets[0] else "" for b, budget in places]
+            rows.append((results.method_title(BASE), ["", *once]))
+        for method in results.main_methods(model):
+            there = {*results.plans[model][method], AVERAGE}
+            found = [texts.get((model, method, *place), MISSING) if place[0] in there else "" for place in places]
+            rows.append((results.method_title(method), [seeds(frame, model, method, value, shown), *found]))
+    heads = [(results.benchmark_title(b), results.experiment.budget_title(budget)) for b, budget in places]
+    return View("Method", [("", "Seeds"), *heads], rows, title)
+
+
+def seeds(frame: pd.DataFrame, model: str, method: str, value: str, benchmarks: list[str]) -> str:
+    """The number of seeds in a row's scores; empty for published numbers."""
+    if value == "paper":
+        return ""
+    of_row = frame[(frame["model"] == model) & (frame["method"] == method) & frame["benchmark"].isin(benchmarks)]
+    return count_range(of_row[f"{value}_seeds"])
+
+
+def _best(values: Sequence[float]) -> list[bool]:
+    """Which of ``values`` equal the highest one at the shown decimal; none if there are fewer than two values."""
+    there = [round(v, 1) for v in values if not np.isnan(v)]
+    return [len(there) > 1 and not np.isnan(v) and round(v, 1) == max(there) for v in values]

@@ -1,0 +1,454 @@
+"""The verdict of an experiment on every claim of ``reports/claims.yaml``."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from srpo.analysis.claims import Claim, Given, Quantity, load_claims, registration_of
+from srpo.analysis.results import BASE, Results, RunKey
+from srpo.analysis.statistics.contrasts import MIN_QUESTIONS, Terms, Values, available, combine
+from srpo.analysis.statistics.deciding import ALPHA, Proportion, Ratio, Smallest, holm, over_benchmarks
+from srpo.analysis.statistics.estimates import PERCENT, Estimate
+from srpo.ground.text import joined, plural
+
+Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+UNTESTED: tuple[Verdict, ...] = ("not testable here", "not tested")
+"""A model with one of these says nothing about a claim."""
+
+DROP = 5.0
+"""Points below its best (cross-fitted) at which a run has collapsed."""
+CLEAR = 2.0
+"""Standard errors over the test questions beyond a limit at which a collapse is clear."""
+
+
+ENDS = ["below", "dropped", "collapsed", "clear"]
+
+MIN_VALIDATIONS = 3
+"""With fewer validations within a budget, its score says when the validations were, not what a method learned."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A claim's quantity for one model.
+
+    Attributes:
+        estimate: None if the claim is not tested.
+        score: which score it is a contrast of; empty for other quantities.
+        benchmarks, of_benchmarks: number of measured and of planned benchmarks.
+        agreeing, holding: on how many of ``benchmarks`` the estimate alone, and its own interval, satisfies the rule.
+        on_each: the estimate on each measured benchmark; empty for ``best_on_each``.
+        over_benchmarks: the same average with the interval over new benchmarks (Student's t of one number per
+            benchmark), which decides nothing; None unless a score was measured on three or more.
+        p_holds, p_violated: one-sided p-values for and against the claim, adjusted by Holm's procedure for a primary
+            claim and for a question of ours, and the second for the number of models; NaN if unknown.
+        several_seeds: whether every compared method has several training seeds.
+        reason: why the claim is not tested or not decided.
+        clear: the share of runs whose collapse is clear; a claim about collapsed runs is decided by both shares.
+        same_as: the statement of the claim that this one is here; it is not tested twice.
+    """
+
+    model: str
+    verdict: Verdict
+    estimate: Estimate | None = None
+    score: str = ""
+    benchmarks: int = 0
+    of_benchmarks: int = 0
+    agreeing: int = 0
+    holding: int = 0
+    p_holds: float = math.nan
+    p_violated: float = math.nan
+    several_seeds: bool = False
+    reason: str = ""
+    on_each: Mapping[str, Estimate] = field(default_factory=dict)
+    over_benchmarks: Estimate | None = None
+    clear: Proportion | None = None
+    same_as: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with its outcomes and the verdict on all of them; interim while a planned run is missing."""
+
+    claim: Claim
+    outcomes: list[Outcome]
+    verdict: Verdict
+    interim: bool = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether the claim is our question, and the experiment has what it is about."""
+        return self.claim.ours and self.verdict != "not tested"
+
+    @property
+    def same(self) -> bool:
+        """Whether the claim is not tested because it is another claim of this experiment."""
+        return self.verdict == "not tested" and any(outcome.same_as for outcome in self.outcomes)
+
+
+def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[Finding]:
+    """The verdict of ``results`` on every claim, in the file's order; a registered experiment has its own family."""
+    if claims is None:
+        registration = registration_of(results.experiment)
+        claims = registration.decide(load_claims()) if registration else load_claims()
+    interim = missing_runs(results) > 0
+    by_model = [_of_model(results, model, claims) for model in results.experiment.models]
+    found = []
+    for claim, outcomes in zip(claims, zip(*by_model, strict=True), strict=True):
+        tested = sum(outcome.estimate is not None for outcome in outcomes)
+        decided = [_decided(_against_one_of(tested, outcome), claim, results) for outcome in outcomes]
+        verdict = overall([outcome.verdict for outcome in decided])
+        found.append(Finding(claim, decided, verdict, interim and verdict not in UNTESTED))
+    return found
+
+
+def missing_runs(results: Results) -> int:
+    return int((results.runs["status"] != "finished").sum())
+
+
+def overall(verdicts: list[Verdict]) -> Verdict:
+    """A claim is about every model: one model can refute it; models that do not test it do not count."""
+    tested = [verdict for verdict in verdicts if verdict not in UNTESTED]
+    for verdict in ("does not hold", "undecided", "one seed", "suggestive", "holds"):
+        if verdict in tested:
+            return verdict
+    return "not testable here" if "not testable here" in verdicts else "not tested"
+
+
+# ---------------------------------------------------------------- from numbers to verdicts
+
+
+def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[Outcome]:
+    """The numbers of every claim for one model, the p-values of its primary claims corrected together, and of ours.
+
+    A claim that one seed keeps from being decided does not count among them.
+    """
+    outcomes: list[Outcome] = []
+    told: dict[tuple, str] = {}  # from a claim's number to its statement
+    for claim in claims:
+        outcome = _at_equal_settings(claim, claims, results, model) or _measured(claim, results, model)
+        if outcome.estimate is not None and not claim.ours:
+            number = _number(claim.quantity, results)
+            if number in told:
+                reason = f'the same number as "{told[number]}" with these budgets'
+                outcome = Outcome(model, "not tested", reason=reason, same_as=told[number])
+            told.setdefault(number, claim.statement)
+        outcomes.append(outcome)
+    numbered = [(i, claim) for i, claim in enumerate(claims) if outcomes[i].several_seeds]
+    families = [i for i, claim in numbered if claim.primary], [i for i, claim in numbered if claim.ours]
+    for family, key in itertools.product(families, ("p_holds", "p_violated")):
+        corrected = holm([getattr(outcomes[i], key) for i in family])
+        for i, p in zip(family, corrected, strict=True):
+            changed: dict[str, Any] = {key: float(p)}
+            outcomes[i] = replace(outcomes[i], **changed)
+    return outcomes
+
+
+def _against_one_of(models: int, outcome: Outcome) -> Outcome:
+    """One of several models refutes a claim: its p-value is multiplied by their number (Bonferroni)."""
+    return replace(outcome, p_violated=min(1.0, models * outcome.p_violated)) if models > 1 else outcome
+
+
+def _number(quantity: Quantity, results: Results) -> tuple:
+    """A key that is equal for two claims about the same number, or about a number and its negative."""
+    terms = sorted((method, str(budget_of(when, results)), weight) for weight, method, when in quantity.terms)
+    sign = math.copysign(1, terms[0][2])
+    kind = (quantity.kind, quantity.score, quantity.metric, quantity.relative_to)
+    return (*kind, *((method, when, sign * weight) for method, when, weight in terms))
+
+
+def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
+    """``outcome`` with its verdict; one that is not tested is unchanged.
+
+    With one seed of a compared method nothing is decided, however clear the interval is. Training runs differ, and one
+    run does not show by how much. An interval that is widened by the spread of other methods' runs assumes that this
+    method varies as they do.
+    """
+    estimate = outcome.estimate
+    if estimate is None or outcome.reason:
+        return outcome
+    for_it, against = outcome.p_holds < ALPHA, outcome.p_violated < ALPHA
+    if not outcome.several_seeds:
+        side = "the interval satisfies the rule" if for_it else "the interval violates the rule" if against else ""
+        return replace(outcome, verdict="one seed", reason=side or estimate.reason)
+    if not estimate.has_interval:
+        return replace(outcome, reason=estimate.reason or "no interval")
+    if against:
+        return replace(outcome, verdict="does not hold")
+    if for_it:
+        if claim.given and (reason := _not_given(claim.given, claim, results, outcome)):
+            return replace(outcome, reason=reason)
+        return replace(outcome, verdict="holds")
+    if claim.rule.p_holds(estimate) < ALPHA:
+        together = "our questions" if claim.ours else "the primary claims"
+        reason = f"it would hold as a single claim, but not after Holm's correction for {together}"
+        if outcome.clear is not None:
+            reason = "all runs that collapsed show it, those that collapsed clearly do not"
+        return replace(outcome, verdict="suggestive", reason=reason)
+    if claim.rule.p_violated(estimate) < ALPHA:
+        corrected = "if only clear collapses count" if outcome.clear is not None else "after correction"
+        return replace(outcome, reason=f"the interval violates the rule, but not {corrected}")
+    return outcome
+
+
+def _not_given(given: Given, claim: Claim, results: Results, outcome: Outcome) -> str:
+    """Why the premise of a claim is not shown; empty if it is shown."""
+    before = Quantity(kind=claim.quantity.kind, score=claim.quantity.score, terms=given.terms)
+    premise = claim.model_copy(update={"quantity": before, "rule": given.rule})
+    return "" if _measured(premise, results, outcome.model).p_holds < ALPHA else f"not shown that {given.statement}"
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+def _at_equal_settings(claim: Claim, claims: Sequence[Claim], results: Results, model: str) -> Outcome | None:
+    """The outcome of a claim with a control that the methods do not need here; None for another one."""
+    other = next((each for each in claims if each.id == claim.at_equal_settings), None)
+    plan, methods = results.plans[model], results.experiment.methods
+    if other is None or all(method in plan for _, method, _ in claim.quantity.terms):
+        return None
+    pair = [method for _, method, _ in other.quantity.terms]
+    if not {*pair} <= {*plan} or len({(methods[m].learning_rate, methods[m].mini_batch_questions) for m in pair}) > 1:
+        return None
+    named = joined([results.method_title(method) for method in pair])
+    reason = f'{named} have the same learning rate and updates per batch here: this is "{other.statement}"'
+    return Outcome(model, "not tested", reason=reason, same_as=other.statement)
+
+
+def _measured(claim: Claim, results: Results, model: str) -> Outcome:
+    """The claim's estimate without a verdict, or the reason why there is none."""
+    quantity = claim.quantity
+    methods = dict.fromkeys(method for _, method, _ in quantity.terms)
+    absent = [m for m in methods if m != BASE and m not in results.plans[model]]
+    if absent:
+        return Outcome(model, "not tested", reason=f"not run with {', '.join(absent)}")
+    terms = {
+        (method, budget): weight
+        for weight, method, when in quantity.terms
+        if (budget := budget_of(when, results)) is not None
+    }
+    if len(terms) < len(quantity.terms):  # a budget is missing, or two are the same
+        return Outcome(model, "not tested", reason="the experiment has too few budgets")
+    planned_on = results.benchmarks(model, methods)
+    mixed = results.incomparable if quantity.kind not in ("metric", "step_seconds") else {}
+    if refused := [f"{results.benchmark_title(name)}: {mixed[name]}" for name in planned_on if name in mixed]:
+        return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
+    if quantity.kind == "collapsed_runs":
+        return _collapsed_runs(claim, results, model, planned_on)
+    if reason := _other_updates(quantity, results):
+        return Outcome(model, "not testable here", reason=reason)
+    values, paired = _values(claim, results, model), results.experiment.draws_per_seed(model)
+    benchmarks = available(values, terms, planned_on, paired)
+    if reason := _ended_at_alarms(results, model, terms, planned_on):
+        return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
+    if not benchmarks:
+        stopped = available(_values(claim, results, model, reached_only=False), terms, planned_on, paired)
+        nothing = "not measured yet" if missing_runs(results) else "finished runs have no number for it"
+        reason = "runs stopped before the budget" if stopped else nothing
+        return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
+    score = _score(claim, results)
+    if score and (reason := _too_few_validations(results, model, terms, benchmarks)):
+        return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
+    if quantity.kind == "best_on_each":
+        first, *rivals = terms
+        pairs = [(b, {first: 1.0, rival: -1.0}) for b in benchmarks for rival in rivals]
+        leads = [(b, _estimate(claim, results, model, values, pair, [b])) for b, pair in pairs]
+        return _best_on_each(claim, leads, Outcome(model, "undecided", score=score, of_benchmarks=len(planned_on)))
+    estimate = _estimate(claim, results, model, values, terms, benchmarks)
+    on_each = {name: _estimate(claim, results, model, values, terms, [name]) for name in benchmarks}
+    p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
+    counts = len(benchmarks), len(planned_on), *_agreeing(claim, on_each)
+    beside: dict[str, Any] = {"on_each": on_each}
+    if quantity.kind == "score":
+        beside["over_benchmarks"] = over_benchmarks([each.value for each in on_each.values()])
+    return Outcome(model, "undecided", estimate, score, *counts, *p_values, estimate.several_seeds, **beside)
+
+
+def _agreeing(claim: Claim, on_each: Mapping[str, Estimate]) -> tuple[int, int]:
+    """The number of benchmarks whose estimate satisfies the rule, and the number whose interval does."""
+    holding = (each.several_seeds and claim.rule.p_holds(each) < ALPHA for each in on_each.values())
+    return sum(claim.rule.met(each.value) for each in on_each.values()), sum(holding)
+
+
+def _score(claim: Claim, results: Results) -> str:
+    """Which score a claim is a contrast of; empty for other quantities."""
+    return (claim.quantity.score or results.deciding) if claim.quantity.kind in ("score", "best_on_each") else ""
+
+
+def _values(claim: Claim, results: Results, model: str, reached_only: bool = True) -> Values:
+    """The claim's number; at a budget only of runs that reached it, for the others are unknown."""
+    quantity = claim.quantity
+
+    def counts(run: RunKey, when: str) -> bool:
+        return when not in results.budget_seconds or not reached_only or _spent(results, run, when)
+
+    return {
+        (benchmark, method, when): {
+            # a difference of two logarithms is a ratio in which both are uncertain
+            seed: np.log(values) if quantity.relative_to else values
+            for seed, values in runs.items()
+            if counts((model, benchmark, method, seed), when)
+        }
+        for (benchmark, method, when), runs in results.of(
+            model, _score(claim, results) or quantity.metric or "step_seconds"
+        ).items()
+    }
+
+
+def _estimate(
+    claim: Claim, results: Results, model: str, values: Values, terms: Terms, benchmarks: Sequence[str]
+) -> Estimate:
+    """The contrast of ``terms`` on benchmarks that have them all."""
+    share = claim.quantity.kind == "metric" and claim.unit == "percent" and len(terms) == 1
+    bounds, paired = PERCENT if share or _score(claim, results) else None, results.experiment.draws_per_seed(model)
+    found = combine(values, terms, benchmarks, bounds, results.arms(model), paired)
+    assert found is not None  # the benchmarks are available
+    return Ratio.of(found) if claim.quantity.relative_to else found
+
+
+def _ended_at_alarms(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> str:
+    """Why a budget is not tested that runs did not reach because of an alarm: the others are the survivors."""
+    runs, found = results.runs, []
+    runs = runs[(runs["model"] == model) & runs["benchmark"].isin(benchmarks)]
+    for method, budget in terms:
+        of_method = runs[runs["method"] == method]
+        before = of_method["clock"] < results.budget_seconds.get(budget, 0.0)
+        if ended := ((of_method["stopped_by"] == "alarm") & before).sum():
+            said = f"{ended} of {plural(len(of_method), 'run')} of {results.method_title(method)}"
+            found.append(f"{said} ended at an alarm before {results.experiment.budget_title(budget)}")
+    return joined(found)
+
+
+def _too_few_validations(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> str:
+    """Why a budget is too short for its score to mean anything; empty if it is long enough."""
+    numbers, found = results.of(model, "validations"), []
+    for method, budget in (term for term in terms if term[1] in results.budget_seconds):
+        counts = [n[0] for b in benchmarks for n in numbers.get((b, method, budget), {}).values()]
+        if counts and min(counts) < MIN_VALIDATIONS:
+            said = plural(int(min(counts)), "validation")
+            title = results.experiment.budget_title(budget)
+            found.append(f"{title} holds only {said} of a run of {results.method_title(method)}")
+    return joined(list(dict.fromkeys(found)))
+
+
+def _spent(results: Results, run: RunKey, budget: str) -> bool:
+    """Whether a run's clock has reached a budget; its planned end, ``training.max_steps``, is the last budget's."""
+    row, training = results.run_rows[run], results.experiment.training
+    *_, last = results.budget_seconds
+    planned_end = training.max_steps is not None and row["stopped_by"] == "max_steps"
+    return row["clock"] >= results.budget_seconds[budget] or (budget == last and planned_end)
+
+
+def _best_on_each(claim: Claim, leads: list[tuple[str, Estimate]], outcome: Outcome) -> Outcome:
+    """Whether the first method is above every rival on every benchmark, from its lead on a benchmark over each rival.
+
+    Every comparison must be shown (an intersection-union test: the largest p-value counts). One comparison that shows
+    the opposite refutes the claim (the smallest p-value after Holm's correction). The estimate is the smallest lead.
+    """
+    rule, smallest = claim.rule, Smallest.of([lead for _, lead in leads])
+    by_benchmark = [[lead for name, lead in leads if name == b] for b in dict(leads)]
+    against = holm([rule.p_violated(lead) for _, lead in leads])
+    return replace(
+        outcome,
+        estimate=smallest,
+        benchmarks=len(by_benchmark),
+        agreeing=sum(all(lead.value > 0 for lead in of) for of in by_benchmark),
+        holding=sum(all(lead.several_seeds and rule.p_holds(lead) < ALPHA for lead in of) for of in by_benchmark),
+        p_holds=max(rule.p_holds(lead) for _, lead in leads) if smallest.has_interval else math.nan,
+        p_violated=float(np.nanmin([*against, 1.0])),
+        several_seeds=smallest.several_seeds,
+    )
+
+
+def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list[str]) -> Outcome:
+    """The share of a method's runs that collapsed, all benchmarks together; runs of one base model are one unit.
+
+    Those whose collapse is clear must show or refute the claim, too: noise neither makes a collapse nor breaks a run
+    that stands still.
+    """
+    ((_, method, _),) = claim.quantity.terms
+    ends = run_ends(results, model, method, planned_on)
+    if ends.empty:
+        return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
+    by_benchmark = ends.groupby("benchmark", sort=False)
+    estimate, clear = share_of(ends, "collapsed"), share_of(ends, "clear")
+    on_each = {str(benchmark): share_of(found, "collapsed") for benchmark, found in by_benchmark}
+    counts = len(on_each), len(planned_on), *_agreeing(claim, on_each)
+    p_values = max(map(claim.rule.p_holds, (estimate, clear))), max(map(claim.rule.p_violated, (estimate, clear)))
+    several = bool(by_benchmark.size().min() > 1)
+    beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
+    return Outcome(model, "undecided", estimate, "", *counts, *p_values, several, **beside)
+
+
+def run_ends(results: Results, model: str, method: str, benchmarks: Iterable[str]) -> pd.DataFrame:
+    """How each finished run ended: an average over benchmarks hides a collapse on one of them.
+
+    The end is the mean of the last three validations. A run of fewer than two windows of validations cannot drop;
+    without the untrained model's score none is counted.
+
+    Returns:
+        One row per run: its ``benchmark``, ``seed`` and ``unit``, which runs of one base model share; whether it ends
+        ``below`` the untrained model, has ``dropped`` more than :data:`DROP` points below its best, has ``collapsed``
+        (either, by the estimates alone), and whether one of the two is ``clear``, not noise of questions and samples.
+    """
+    paired, last = results.experiment.draws_per_seed(model), list(results.budget_seconds)[-1]
+    numbers = ("resampled", "late_drop", "validations", "end")
+    untrained_of, drop_of, counted_of, end_of = (results.of(model, name) for name in numbers)
+    rows: list[tuple] = []
+    for benchmark in benchmarks:
+        base, drops = untrained_of.get((benchmark, BASE, BASE), {}), drop_of.get((benchmark, method, "end"), {})
+        counted = counted_of.get((benchmark, method, last), {})
+        for seed, end in end_of.get((benchmark, method, last), {}).items():
+            untrained = base.get(seed if paired else 0)
+            if untrained is not None and len(untrained) == len(end) and counted[seed][0] >= MIN_VALIDATIONS:
+                lost, drop = untrained - end, drops.get(seed)
+                below = bool(end.mean() < untrained.mean())
+                dropped = drop is not None and float(drop.mean()) > DROP
+                clear = _clearly_above(lost, 0.0) or (drop is not None and _clearly_above(drop, DROP))
+                unit = seed if paired else len(rows)
+                rows.append((benchmark, seed, unit, below, dropped, below or dropped, clear))
+    return pd.DataFrame(rows, columns=["benchmark", "seed", "unit", *ENDS])
+
+
+def _clearly_above(values: np.ndarray, limit: float) -> bool:
+    """Whether the mean of one value per question is above ``limit`` by more than :data:`CLEAR` standard errors."""
+    size = len(values)
+    if size < MIN_QUESTIONS:
+        return False
+    return bool(values.mean() - CLEAR * values.std(ddof=1) / np.sqrt(size) > limit)
+
+
+def share_of(ends: pd.DataFrame, name: str) -> Proportion:
+    """The share of runs for which a column of :func:`run_ends` is true."""
+    return Proportion.of([[*unit] for _, unit in ends.groupby("unit")[name]])
+
+
+def _other_updates(quantity: Quantity, results: Results) -> str:
+    """Why seconds per step cannot be compared: updates per batch are not in the paper's ratio; empty if they are."""
+    papers = quantity.updates_per_batch
+    if papers is None:
+        return ""
+    batch, methods = results.experiment.training.questions_per_batch, results.experiment.methods
+    here = {name: max(1, batch // methods[name].mini_batch_questions) for name in papers}
+    first, *others = papers
+    if all(here[name] * papers[first] == here[first] * papers[name] for name in others):
+        return ""
+
+    def said(updates: Mapping[str, int]) -> str:
+        return " and ".join(f"{number} of {results.method_title(name)}" for name, number in updates.items())
+
+    return f"updates per batch: {said(here)} here, {said(papers)} in the paper"
+
+
+def budget_of(when: str, results: Results) -> str | None:
+    """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if the experiment has too few."""
+    budgets = list(results.budget_seconds)
+    places = {"first": 0, "next_to_last": -2, "last": -1}
+    if when not in places:
+        return when
+    return budgets[places[when]] if len(budgets) >= abs(places[when]) else None
