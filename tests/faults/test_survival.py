@@ -14,15 +14,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import snakemake_command
 import torch
 from paths import SUPPORT
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
+from srpo.experiment.compose import resolved_text
 from srpo.experiment.config import CalibratedClock
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import read_events
+from srpo.ground.files import read_events, write_json
 from srpo.ground.layout import WEIGHTS
 from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.interface import ServersFailed
@@ -168,6 +170,46 @@ def test_a_run_that_stops_early_has_an_exit_status_of_its_own(monkeypatch, capsy
     monkeypatch.setattr(cli, "_job", stop)
     status = cli.main(["train", "results/x/runs/m/b/grpo/seed1/summary.json"])
     assert status == os.EX_TEMPFAIL == 75
+
+
+# ---------------------------------------------------------------- killed
+
+
+@pytest.mark.slow
+def test_snakemake_and_a_run_that_are_killed_three_times_each_end_with_the_same_bytes(tmp_path):
+    """Snakemake dies with all that it has started, as when a machine fails; the data and the model are there."""
+    spec, layout = prepare(experiment(max_steps=8), tmp_path / "results")
+    write_json(layout.lengths("physics", spec.model.name), {})
+    layout.experiment.write_text(resolved_text(experiment(max_steps=8)))
+    files = layout.run_files(spec.id)
+
+    def workflow():
+        arguments = (files.summary.relative_to(tmp_path), "--configfile", layout.experiment)
+        return snakemake_command.start(tmp_path, *arguments, "--cores", 1, "--nolock", stderr=subprocess.DEVNULL)
+
+    def run():
+        return subprocess.Popen([sys.executable, "-m", "srpo.cli", "train", files.summary], start_new_session=True)
+
+    def left():
+        """Which checkpoints there are depends on the time that they take."""
+        found = content(files.folder).items()
+        return {name: value for name, value in found if not name.startswith(("attempts", "checkpoints"))}
+
+    assert run().wait() == 0
+    expected = left()
+    shutil.rmtree(files.folder)
+    for number, begin in enumerate([workflow, run] * 3, 1):
+        before, process = time.time(), begin()
+        while not (
+            files.steps.exists() and files.steps.stat().st_mtime > before and len([*read_events(files.steps)]) >= number
+        ):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert not files.summary.exists()
+    assert workflow().wait() == 0
+    assert_same(left(), expected)
 
 
 # ---------------------------------------------------------------- moved, prolonged, damaged

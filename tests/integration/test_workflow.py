@@ -208,8 +208,7 @@ if verb == "report":
     from srpo.analysis.outline import COST_TABLES, figures_of, tables_of
     from srpo.experiment.compose import load_experiment
 
-    folder = Path(arguments[0])
-    experiment = load_experiment(folder / "experiment.yaml")
+    folder, experiment = Path(arguments[0]).parent, load_experiment(Path(arguments[0]))
     outputs = [folder / "report.html", folder / "report.rst"]
     tables = [("tables", name) for name in tables_of(experiment, bool(experiment.gaps()))]
     for place, name in [*tables, *(("cost", name) for name in COST_TABLES)]:
