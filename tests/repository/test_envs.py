@@ -127,7 +127,7 @@ def test_sglang_on_a_cpu_has_the_versions_that_ship() -> None:
     assert on_cpu.keys() & embedded.keys() == DIFFERENT - {"torch"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "report"])
 def test_conda_environments_install_the_lock_as_it_is_now(name: str) -> None:
     environment = yaml.safe_load((ENVS / f"{name}.yaml").read_text())
     assert "pip" in environment["dependencies"]
