@@ -12,6 +12,7 @@ import yaml
 from srpo.analysis.claims import Claim, Rule, load_claims
 from srpo.analysis.figures import step_seconds
 from srpo.analysis.load import load_results
+from srpo.analysis.numbers import with_numbers
 from srpo.analysis.outline import all_sections
 from srpo.analysis.report import claim_row
 from srpo.analysis.statistics.estimates import Estimate
@@ -76,7 +77,7 @@ def test_the_selection_bias_is_found(tables):
 
 
 def test_figure_4b_is_the_papers(paper):
-    frame = step_seconds(paper).query("model == 'qwen3-8b'").dropna(subset="paper")
+    frame = step_seconds.data(paper).query("model == 'qwen3-8b'").dropna(subset="paper")
     assert len(frame) == 9
     assert frame["step_seconds"].to_numpy() == pytest.approx(frame["paper"].to_numpy(), abs=0.01)
 
@@ -139,7 +140,7 @@ def test_runs_that_stopped_before_a_budget_say_nothing_about_it(paper, hours):
     runs = paper.runs.assign(
         clock=paper.runs["clock"].mask(srpo, hours * 3600), stopped_by=paper.runs["stopped_by"].mask(srpo, "max_steps")
     )
-    found = of_the_paper(replace(paper, runs=runs)).values()
+    found = of_the_paper(with_numbers(replace(paper, runs=runs))).values()
     silent = {
         finding.claim.id: finding.verdict
         for finding in found
@@ -299,7 +300,7 @@ def test_a_budget_with_few_validations_tests_nothing(paper, kept, verdict):
     """The first budget holds four validations; three are enough, two are not."""
     number = paper.validations.groupby(["model", "benchmark", "method", "seed"]).cumcount()
     validations = paper.validations[(number >= 4 - kept) | (paper.validations["method"] != "grpo")]
-    found = {f.claim.id: f for f in findings(replace(paper, validations=validations))}
+    found = {f.claim.id: f for f in findings(with_numbers(replace(paper, validations=validations)))}
     assert found["srpo_over_grpo_first"].verdict == verdict
     if kept == 2:
         assert found["srpo_over_grpo_first"].outcomes[0].reason == "1h holds only 2 validations of a run of GRPO"

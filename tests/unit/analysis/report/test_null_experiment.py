@@ -12,6 +12,7 @@ from scipy import stats
 from srpo.analysis.claims import Claim, load_claims
 from srpo.analysis.figures import our_differences, primary_differences
 from srpo.analysis.load import load_results
+from srpo.analysis.numbers import with_numbers
 from srpo.analysis.report import first_lines, remarks, write_report
 from srpo.analysis.statistics.deciding import holm
 from srpo.analysis.verdicts import UNTESTED, findings
@@ -124,13 +125,13 @@ def test_every_verdict_is_interim_while_a_run_is_missing(same, tmp_path):
 def test_other_test_questions_are_named_and_refused(same):
     (some, other) = list(same.experiment.runs())[:2]
     provenance = {some: {"data": {"test": "aa"}}, other: {"data": {"test": "bb"}}}
-    mixed = replace(same, provenance=provenance)
+    mixed = with_numbers(replace(same, provenance=provenance))
     reasons = {finding.outcomes[0].reason for finding in findings(mixed) if finding.claim.id in PRIMARY}
     assert reasons == {"runs cannot be compared (Chemistry: 2 different test files)"}
     assert "Runs on Chemistry are not compared: 2 different test files." in remarks(mixed)
     longer = same.validations.copy()
     longer.at[longer.index[0], "question_scores"] = longer["question_scores"].iloc[0][:-1]
-    counts = replace(same, validations=longer)
+    counts = with_numbers(replace(same, validations=longer))
     assert verdicts(counts)["srpo_over_grpo_last"] == "not tested"
     assert any("209 and 210 test questions" in remark for remark in remarks(counts))
 
@@ -139,7 +140,7 @@ def test_with_fewer_budgets_a_number_is_counted_once(same):
     for kept, expected in ((["1h", "10h"], "not tested"), (["10h"], "not tested")):
         budgets = {name: same.experiment.training.budget_seconds[name] for name in kept}
         training = same.experiment.training.model_copy(update={"budget_seconds": budgets})
-        results = replace(same, experiment=same.experiment.model_copy(update={"training": training}))
+        results = with_numbers(replace(same, experiment=same.experiment.model_copy(update={"training": training})))
         found = {finding.claim.id: finding for finding in findings(results)}
         assert found["srpo_over_grpo_first"].verdict != "not tested"
         assert found["srpo_over_grpo_middle"].verdict == expected
@@ -231,7 +232,7 @@ def test_the_cross_fitted_score_decides_and_is_the_one_that_is_shown(same):
     """The resampled score of SRPO is raised by 12 points, its validations are not: no verdict changes."""
     of_srpo, scores = same.evaluations["method"] == "srpo", same.evaluations["question_scores"]
     raised = scores.where(~of_srpo, scores.map(lambda s: np.clip(s + 0.12, 0, 1)))
-    changed = replace(same, evaluations=same.evaluations.assign(question_scores=raised))
+    changed = with_numbers(replace(same, evaluations=same.evaluations.assign(question_scores=raised)))
     one, other = ({f.claim.id: f for f in findings(results)} for results in (same, changed))
     assert {name: f.verdict for name, f in one.items()} == {name: f.verdict for name, f in other.items()}
     (outcome,) = other["srpo_over_grpo_last"].outcomes
@@ -273,7 +274,7 @@ def test_runs_that_ended_at_an_alarm_make_later_budgets_untestable(same):
     runs = same.runs.assign(
         clock=same.runs["clock"].mask(ended, 6 * 3600.0), stopped_by=same.runs["stopped_by"].mask(ended, "alarm")
     )
-    found = {finding.claim.id: finding for finding in findings(replace(same, runs=runs))}
+    found = {finding.claim.id: finding for finding in findings(with_numbers(replace(same, runs=runs)))}
     for name in ("srpo_over_sdpo_last", "grpo_overtakes_sdpo", "sdpo_stalls", "srpo_best_on_each"):
         assert found[name].verdict == "not testable here"
         assert "1 of 15 runs of SDPO ended at an alarm before 10h" in found[name].outcomes[0].reason

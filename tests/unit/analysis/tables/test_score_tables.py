@@ -97,6 +97,23 @@ def test_seeds_are_averaged_and_counted(tmp_path):
     assert not [r for r in read(tmp_path / "tables/table1.csv") if r["benchmark"] == "average"]
 
 
+def test_averages_of_an_unfinished_report_are_over_the_same_base_models(tmp_path):
+    """One run of GRPO is missing: of its base model no average counts SRPO's runs either, and the table says so."""
+    benchmarks = ["miniature/chemistry", "miniature/physics"]
+    experiment = tiny_of(models=["miniature-large"], benchmarks=benchmarks, methods=["grpo", "srpo"], seeds=[1, 2, 3])
+    missing = ("grpo", "physics", 3)
+    write_results(tmp_path, experiment, keep=lambda run: (run.method, run.benchmark, run.seed) != missing)
+    results = load_results(tmp_path)
+    made, values = make_table("table1", results), results.of("miniature-large", "in_training")
+    rows = made.frame.set_index(["method", "benchmark", "budget"])
+    for method in ("grpo", "srpo"):
+        runs = [values[b, method, "10h"][seed].mean() for b in ("chemistry", "physics") for seed in (1, 2)]
+        row = rows.loc[(method, "average", "10h")]
+        assert row["in_training"] == pytest.approx(np.mean(runs))
+        assert row["in_training_seeds"] == 2
+    assert "2 of 3 at the fewest." in " ".join(made.notes)
+
+
 def test_ablations_are_averaged_and_compared(tmp_path):
     names = ["srpo", "srpo_without_weighting", "advantage_mix"]
     experiment = tiny_of(methods=names)
