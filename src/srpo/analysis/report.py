@@ -48,10 +48,12 @@ def render(results: Results, figures_dir: Path) -> str:
     return templates.get_template("report.html.j2").render(
         experiment=results.experiment,
         css=jinja2.utils.markupsafe.Markup((REPORTS / "report.css").read_text()),
+        method=jinja2.utils.markupsafe.Markup((REPORTS / "method.svg").read_text()),
         sections=_sections(results, found, tables, figures_dir),
         first_lines=first_lines(results, found),
         remarks=remarks(results),
         headline=jinja2.utils.markupsafe.Markup(headline(tables["table1"].frame, results)),
+        published={} if results.experiment.comparable_with_paper else published_scores(),
         provenance=provenance(results),
     )
 
@@ -137,6 +139,17 @@ def headline(scores: pd.DataFrame, results: Results) -> str:
     shown = [m for m in (BASE, *results.experiment.methods) if any(m in column for column in rows.values())]
     frame = pd.DataFrame(rows, index=shown).fillna(MISSING)
     return frame.rename(index=results.method_title).to_html(border=0, classes="numeric")
+
+
+def published_scores() -> dict[str, str]:
+    """The paper's tables 1 and 2 as HTML, by the section whose numbers are not comparable with them."""
+    grids = {}
+    for section, file in (("scores", "table1_main"), ("ablations", "table2_ablation")):
+        scores = pd.read_csv(REFERENCE / f"{file}.csv").rename(columns={"budget_hours": "hours"})
+        columns = [name for name in ("benchmark", "hours") if name in scores]
+        grid = scores.pivot_table("avg_at_16", ["model", "method"], columns, sort=False)
+        grids[section] = grid.to_html(border=0, na_rep="", float_format=number, classes="numeric")
+    return grids
 
 
 def registered(results: Results) -> list[str]:

@@ -158,6 +158,12 @@ def test_published_numbers_only_where_comparable(finished, tmp_path):
     assert cell(rows, method="base", benchmark="chemistry")["paper"] == "41.1"
     assert cell(rows, method="sdpo", benchmark="average", budget="5h")["paper"] == "71.1"
     assert cell(read(tmp_path / "tables/table4.csv"), benchmark="physics", split="test")["paper"] == "80"
+    example = cell(read(tmp_path / "tables/table5.csv"), benchmark="physics")
+    assert example == {
+        "benchmark": "physics",
+        "question": "A question of physics: <b>larger</b> or smaller?",
+        "answer": "larger",
+    }
     seconds = step_seconds.data(load_results(tmp_path, experiment)).to_dict("records")
     assert cell(seconds, method="grpo", budget="10h")["paper"] == 91.5
     text = (tmp_path / "tables/table1.md").read_text()
