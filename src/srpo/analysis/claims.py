@@ -166,11 +166,6 @@ class Claim(Config):
         return self.block == "questions"
 
     @property
-    def check(self) -> bool:
-        """Whether any method that learns fulfils it."""
-        return self.kind == "check"
-
-    @property
     def digits(self) -> int:
         return 3 if self.unit == "nats" else 1
 

@@ -68,7 +68,7 @@ def _sections(
         claims = [f for f in found if f.claim.block == section.block and (f.asked or not f.claim.ours)]
         content = {
             "figures": [each for name in section.figures if (each := _figure(name, figures_dir))],
-            "claims": [claim_row(finding, results) for finding in claims],
+            "claims": [claim_row(f, results) for f in claims] if {f.verdict for f in claims} - {"not tested"} else [],
             "tables": {name: tables[name] for name in names if tables[name].shown},
             "examples": _examples(results) if section.id == "samples" else [],
         }

@@ -185,12 +185,7 @@ class Results:
     # ------------------------------------------------------------ estimates
 
     def estimate(
-        self,
-        model: str,
-        terms: Terms,
-        benchmarks: Iterable[str],
-        score: str | None = None,
-        seeds: set[int] | None = None,
+        self, model: str, terms: Terms, benchmarks: Iterable[str], score: str = "", seeds: set[int] | None = None
     ) -> Estimate | None:
         """A contrast of scores in points; by default of the deciding score, and of all seeds.
 

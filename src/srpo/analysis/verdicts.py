@@ -40,7 +40,7 @@ class Outcome:
     Attributes:
         estimate: None if the claim is not tested.
         score: which score it is a contrast of; empty for other quantities.
-        benchmarks, of_benchmarks: number of measured and of planned benchmarks.
+        benchmarks: number of measured ones.
         agreeing, holding: on how many of ``benchmarks`` the estimate alone, and its own interval, satisfies the rule.
         on_each: the estimate on each measured benchmark; empty for ``best_on_each``.
         over_benchmarks: the same average with the interval over new benchmarks (Student's t of one number per
@@ -58,7 +58,6 @@ class Outcome:
     estimate: Estimate | None = None
     score: str = ""
     benchmarks: int = 0
-    of_benchmarks: int = 0
     agreeing: int = 0
     holding: int = 0
     p_holds: float = math.nan
@@ -245,24 +244,24 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     values, paired = _values(claim, results, model), results.experiment.draws_per_seed(model)
     benchmarks = available(values, terms, planned_on, paired)
     if reason := _ended_at_alarms(results, model, terms, planned_on):
-        return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
+        return Outcome(model, "not testable here", reason=reason)
     if not benchmarks:
         stopped = available(_values(claim, results, model, reached_only=False), terms, planned_on, paired)
         nothing = "not measured yet" if missing_runs(results) else "finished runs have no number for it"
         reason = "runs stopped before the budget" if stopped else nothing
-        return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason=reason)
+        return Outcome(model, "not tested", reason=reason)
     score = _score(claim, results)
     if score and (reason := _too_few_validations(results, model, terms, benchmarks)):
-        return Outcome(model, "not testable here", of_benchmarks=len(planned_on), reason=reason)
+        return Outcome(model, "not testable here", reason=reason)
     if quantity.kind == "best_on_each":
         first, *rivals = terms
         pairs = [(b, {first: 1.0, rival: -1.0}) for b in benchmarks for rival in rivals]
         leads = [(b, _estimate(claim, results, model, values, pair, [b])) for b, pair in pairs]
-        return _best_on_each(claim, leads, Outcome(model, "undecided", score=score, of_benchmarks=len(planned_on)))
+        return _best_on_each(claim, leads, Outcome(model, "undecided", score=score))
     estimate = _estimate(claim, results, model, values, terms, benchmarks)
     on_each = {name: _estimate(claim, results, model, values, terms, [name]) for name in benchmarks}
     p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
-    counts = len(benchmarks), len(planned_on), *_agreeing(claim, on_each)
+    counts = len(benchmarks), *_agreeing(claim, on_each)
     beside: dict[str, Any] = {"on_each": on_each}
     if quantity.kind == "score":
         beside["over_benchmarks"] = over_benchmarks([each.value for each in on_each.values()])
@@ -374,11 +373,11 @@ def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list
     ((_, method, _),) = claim.quantity.terms
     ends = run_ends(results, model, method, planned_on)
     if ends.empty:
-        return Outcome(model, "not tested", of_benchmarks=len(planned_on), reason="not measured yet")
+        return Outcome(model, "not tested", reason="not measured yet")
     by_benchmark = ends.groupby("benchmark", sort=False)
     estimate, clear = share_of(ends, "collapsed"), share_of(ends, "clear")
     on_each = {str(benchmark): share_of(found, "collapsed") for benchmark, found in by_benchmark}
-    counts = len(on_each), len(planned_on), *_agreeing(claim, on_each)
+    counts = len(on_each), *_agreeing(claim, on_each)
     p_values = max(map(claim.rule.p_holds, (estimate, clear))), max(map(claim.rule.p_violated, (estimate, clear)))
     several = bool(by_benchmark.size().min() > 1)
     beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
