@@ -22,8 +22,9 @@ def real_model(tmp_path, monkeypatch):
     """Three steps of SRPO with SmolLM2-135M, without a warm start, on two FSDP2 ranks with a server each."""
     monkeypatch.setenv("SRPO_VISIBLE_CPUS", "0,1")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    four_in_ten = Reward(lambda response, truth: hashlib.md5(response.encode()).digest()[0] < 100)
-    monkeypatch.setitem(REWARDS, "reasoning_gym", four_in_ten)
+    # of four in ten responses, but not of the ground truth, which is longer than a response may be
+    by_hash = Reward(lambda response, truth: response != truth and hashlib.md5(response.encode()).digest()[0] < 100)
+    monkeypatch.setitem(REWARDS, "reasoning_gym", by_hash)
     raw = yaml.safe_load((CONFIGS / "experiments" / "real-cpu.yaml").read_text())
     block = raw["matrix"][0] | {"models": ["smollm2-135m-cold"], "methods": ["srpo"], "seeds": [1]}
     raw |= {"name": "real-sglang", "matrix": [block]}

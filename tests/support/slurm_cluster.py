@@ -1,8 +1,6 @@
 """A real SLURM on this machine, all of it below one folder: munge, slurmctld and slurmd on loopback, no accounting.
 
-As root or as anybody; Debian's ``slurm-wlm`` is all it needs. By hand, until Ctrl-C::
-
-    python tests/slurm_cluster.py FOLDER        # prints the PATH on which sbatch, squeue and scontrol find it
+As root or as anybody; Debian's ``slurm-wlm`` is all it needs.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -138,7 +135,6 @@ class Cluster:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM}),
             )
         if name == "munged":
             _wait(lambda: (place / "munge.socket").exists(), f"munged did not start, see {place}/munged.out")
@@ -215,10 +211,3 @@ def _wait(condition, message: str, seconds: float = 60.0) -> None:
         if time.monotonic() > end:
             raise TimeoutError(message)
         time.sleep(0.2)
-
-
-if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    with Cluster(Path(sys.argv[1])) as cluster:
-        print(f"export PATH={cluster.environment['PATH']}", flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
