@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -15,8 +14,6 @@ from srpo.ground.schema import Config
 from srpo.questions.rewards import compute_reward, within
 
 _PARQUET = b"PAR1"
-
-_TEMPLATE = re.compile(r"<\|(im_start|start_header_id|user)\|>|\[INST\]")
 
 
 class Columns(Config):

@@ -14,8 +14,8 @@ from typing import Any
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import default_cache, read_json, write_bytes
+from srpo.rollout.checkpoint import INDEX, WEIGHTS_FILE, weight_files
 
-SAFETENSORS = "*.safetensors"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 """Any of these makes a tokenizer."""
 
@@ -34,8 +34,8 @@ FILES = (
     "added_tokens.json",
     "special_tokens_map.json",
     "chat_template*",
-    "model.safetensors.index.json",
-    SAFETENSORS,
+    INDEX,
+    "*.safetensors",
 )
 """Files that a checkpoint may have: data only, never code."""
 
@@ -137,8 +137,13 @@ def check_shape(shape: TransformerShape | None, config: Mapping[str, Any], where
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint that belong to the model, sorted by name."""
-    return sorted({path for pattern in FILES for path in folder.glob(pattern) if path.is_file()})
+    """The files of a checkpoint that belong to the model, sorted by name: of weights, those that are read."""
+    read = weight_files(folder)
+    found = {path for pattern in FILES for path in folder.glob(pattern) if path.is_file()}
+    unread = {*folder.glob("*.safetensors"), folder / INDEX} - {*read}
+    if read != [folder / WEIGHTS_FILE]:
+        unread.remove(folder / INDEX)
+    return sorted(found - unread)
 
 
 def digest(folder: Path) -> str:
@@ -152,9 +157,7 @@ def digest(folder: Path) -> str:
 def count_parameters(folder: Path) -> int:
     """Count the numbers in a checkpoint's safetensors; tied weights are stored, and counted, once."""
     return sum(
-        math.prod(entry["shape"])
-        for path in sorted(folder.glob(SAFETENSORS))
-        for entry in _safetensors_header(path).values()
+        math.prod(entry["shape"]) for path in weight_files(folder) for entry in _safetensors_header(path).values()
     )
 
 

@@ -8,7 +8,7 @@ from srpo.algorithm.diagnostics import is_repetitive
 from srpo.experiment.config import Sampling
 from srpo.ground.errors import SrpoError
 from srpo.ground.seeds import derive_seed
-from srpo.questions.prompts import student_prompts
+from srpo.questions.prompts import response_texts, student_prompts
 from srpo.questions.rewards import compute_reward, in_format
 from srpo.questions.splits import Question
 from srpo.rollout.interface import RolloutEngine, SamplingParams
@@ -77,8 +77,8 @@ def evaluate_questions(
     groups = engine.generate(prompts, params, seeds)
 
     completions = [completion for group in groups for completion in group]
-    texts = tokenizer.batch_decode([completion.token_ids for completion in completions], skip_special_tokens=True)
-    scores, samples, formats = [], [], []
+    texts = response_texts(tokenizer, [completion.token_ids for completion in completions])
+    scores, samples, formats, counts = [], [], [], dict.fromkeys(("right", "cut", "unreadable", "wrong"), 0)
     for i, question in enumerate(questions):
         responses = texts[i * sampling.rollouts : (i + 1) * sampling.rollouts]
         rewards = [compute_reward(question.reward, response, question.ground_truth) for response in responses]

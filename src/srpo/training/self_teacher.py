@@ -10,11 +10,12 @@ from srpo.experiment.config import Training
 from srpo.experiment.job import Job
 from srpo.ground.layout import Layout
 from srpo.ground.seeds import derive_seed
-from srpo.questions.prompts import strip_thinking, student_prompts, teacher_prompt_ids
+from srpo.questions.prompts import response_texts, strip_thinking, student_prompts, teacher_prompt_ids
 from srpo.questions.response_parts import shown_answer, with_masked_answer
 from srpo.questions.rewards import compute_reward
 from srpo.questions.splits import Question, read_split
 from srpo.rollout.interface import RolloutEngine, SamplingParams
+from srpo.rollout.checkpoint import end_tokens
 from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.evaluate_run import with_servers
 from srpo.training.lengths import check_lengths
@@ -60,6 +61,7 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
         training,
         layout.model(model),
         log,
+        end_tokens(layout.model(model), tokenizer),
         training.max_reprompt_len,
     )
 
@@ -73,7 +75,7 @@ def gap_samples(engine: RolloutEngine, tokenizer: Any, questions: list[Question]
         seeds = [[derive_seed("gap", role, question.index, j) for j in range(count)] for question in asked]
         groups = engine.generate(prompts, params, seeds)
         ids = [completion.token_ids for group in groups for completion in group]
-        texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        texts = response_texts(tokenizer, ids)
         return [texts[i : i + count] for i in range(0, len(texts), count)]
 
     def rewards(asked: list[Question], texts: list[list[str]]) -> np.ndarray:

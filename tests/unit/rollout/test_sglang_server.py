@@ -31,7 +31,6 @@ from srpo.rollout.sglang_protocol import (
     read_completion,
     server_arguments,
     server_environment,
-    stop_token_ids,
 )
 from srpo.rollout.sglang_server import SGLangServer
 
@@ -142,6 +141,7 @@ def test_samples(serve, checkpoint, tmp_path, faults):
     assert sorted(body["sampling_params"]["sampling_seed"] for body in bodies) == sorted(
         seed for own in SEEDS for seed in own
     )
+    assert bodies[0]["sampling_params"].pop("stop_token_ids") == []
     assert bodies[0]["sampling_params"].keys() == {"temperature", "top_p", "max_new_tokens", "sampling_seed"}
 
 
@@ -404,14 +404,6 @@ def test_environment(serve, tmp_path, monkeypatch):
     environment = journal(tmp_path, "start")[0]["environment"]
     assert environment["no_proxy"] == "127.0.0.1"
     assert "SGLANG_RETURN_ORIGINAL_LOGPROB" not in environment
-
-
-def test_stop_tokens(checkpoint):
-    assert stop_token_ids(checkpoint) == {1}
-    (checkpoint / "generation_config.json").write_text('{"eos_token_id": [7, 1]}')
-    assert stop_token_ids(checkpoint) == {1, 7}
-    (checkpoint / "generation_config.json").write_text("{}")
-    assert stop_token_ids(checkpoint) == {1}
 
 
 def answer(token_ids: list[int], finish: dict | None, output_ids: list[int] | None = None, log_prob=-0.5) -> dict:

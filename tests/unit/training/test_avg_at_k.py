@@ -211,9 +211,7 @@ def test_evaluate_stage(experiment, layout, job, monkeypatch):
     folder = layout.run(RUN)
     loaded = []
     original = EmbeddedEngine.from_pretrained
-    monkeypatch.setattr(
-        EmbeddedEngine, "from_pretrained", lambda path, precision: loaded.append(path) or original(path)
-    )
+    monkeypatch.setattr(EmbeddedEngine, "from_pretrained", lambda path, *_: loaded.append(path) or original(path))
     write_json(folder / "summary.json", {"budgets": {"1h": None, "5h": selected(5), "10h": selected(5)}})
     evaluate_checkpoints(job, layout)
 
