@@ -1,6 +1,7 @@
 """Splits on disk, in verl's row format."""
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,17 @@ class Question:
     reward: str
     data_source: str
     response: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What is asked, the same for copies that differ in Unicode's form, case or blanks."""
+        return question_key(self.messages)
+
+
+def question_key(messages: Sequence[Mapping[str, str]]) -> str:
+    """:attr:`Question.key` of chat messages."""
+    text = unicodedata.normalize("NFKC", "\n".join(message["content"] for message in messages))
+    return " ".join(text.casefold().split())
 
 
 def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> None:

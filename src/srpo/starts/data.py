@@ -95,10 +95,11 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
 
 
 def _part_of_train(questions: list[Question], benchmark: Benchmark, split: SplitName) -> list[Question]:
-    """The held-out part of the train split as the test split, or the rest as the train split."""
+    """The held-out part of the train split as the test split, or the rest, without copies of it, as the train split."""
     rng = random.Random(derive_seed("held-out questions", benchmark.name))
     held_out = {*rng.sample(range(len(questions)), benchmark.held_out_questions)}
-    part = [question for i, question in enumerate(questions) if (i in held_out) == (split == "test")]
+    known = {questions[i].key for i in held_out}
+    part = [q for i, q in enumerate(questions) if (i in held_out if split == "test" else q.key not in known)]
     return [replace(question, index=i) for i, question in enumerate(part)]
 
 
