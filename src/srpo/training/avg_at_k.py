@@ -28,6 +28,8 @@ class EvaluationResult:
         truncated_fraction: share of responses that reached the length limit.
         repeated_fraction: share of responses that repeat themselves (``algorithm.diagnostics.is_repetitive``).
         format_fraction: share of responses with an answer that the reward can read; None if it does not tell.
+        counts: of all responses, how many are ``right``; of the others, how many were ``cut`` at the limit, are
+            ``unreadable`` for the reward, or are ``wrong``.
         samples: records for ``samples.jsonl``, without their budget.
     """
 
@@ -37,6 +39,7 @@ class EvaluationResult:
     truncated_fraction: float
     repeated_fraction: float
     format_fraction: float | None
+    counts: dict[str, int]
     samples: list[dict[str, Any]]
 
     @property
@@ -47,7 +50,7 @@ class EvaluationResult:
         """What ``validations.jsonl`` and ``evaluation.json`` have of it."""
         names = ("avg_at_k", "response_length", "truncated_fraction", "repeated_fraction", "format_fraction")
         found = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return found | {"question_scores": self.question_scores}
+        return found | self.counts | {"question_scores": self.question_scores}
 
 
 def evaluate_questions(
@@ -84,6 +87,9 @@ def evaluate_questions(
         rewards = [compute_reward(question.reward, response, question.ground_truth) for response in responses]
         scores.append(fmean(rewards))
         formats += [in_format(question.reward, response) for response in responses]
+        for reward, readable, completion in zip(rewards, formats[-len(rewards) :], groups[i], strict=True):
+            cut, unreadable = completion.finish_reason == "length", readable is False
+            counts["right" if reward else "cut" if cut else "unreadable" if unreadable else "wrong"] += 1
         if i < save:
             prompt = tokenizer.decode(prompts[i])
             samples += [
@@ -105,5 +111,6 @@ def evaluate_questions(
         truncated_fraction=fmean(completion.finish_reason == "length" for completion in completions),
         repeated_fraction=fmean(is_repetitive(completion.token_ids) for completion in completions),
         format_fraction=fmean(known) if known else None,
+        counts=counts,
         samples=samples,
     )
