@@ -490,8 +490,7 @@ VerlKey = Literal[
     "actor_rollout_ref.rollout.engine_kwargs.sglang.mem_fraction_static",
     "actor_rollout_ref.rollout.engine_kwargs.sglang.speculative_algorithm",
 ]
-"""Settings of verl that have an effect here and no key of their own. Others are read by parts of verl that do not run,
-or change what the method computes: verl accepts them, and nothing or something else happens."""
+"""Settings of verl that have an effect here. It accepts others, and nothing or something else happens."""
 
 
 class Execution(Config):

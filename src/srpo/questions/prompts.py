@@ -46,10 +46,7 @@ def prompt_lengths(tokenizer: PreTrainedTokenizerFast, conversations: Iterable[M
 
 
 def strip_thinking(text: str) -> str:
-    """Remove every ``<think>...</think>`` and the white space after it; linear in the text's length.
-
-    Of models whose prompts open the block, the response has the closing tag alone: all before it is removed.
-    """
+    """Remove every ``<think>...</think>``, which a prompt may have opened, and white space after it; in linear time."""
     lone = text.find("</think>")
     if lone >= 0 and "<think>" not in text[:lone]:
         text = text[lone + len("</think>") :].lstrip()
@@ -65,10 +62,7 @@ def strip_thinking(text: str) -> str:
 
 @lru_cache(maxsize=4)
 def turn_marks(tokenizer: PreTrainedTokenizerFast) -> tuple[frozenset[int], frozenset[int]]:
-    """The ids that end a response, and all that are no text of a response: these, padding and other marks of turns.
-
-    A response ends with the tokenizer's end, or with the special token that the template writes after a turn.
-    """
+    """The ids that end a response, by the tokenizer or the template, and all that are none of its text."""
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     talk = _render(tokenizer, [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}], asks=False)
     written = [token for token in _encode(tokenizer, talk)["input_ids"] if token in special]

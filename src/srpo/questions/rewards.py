@@ -9,25 +9,18 @@ import contextlib
 import json
 import logging
 import re
-import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from srpo.ground.errors import SrpoError
 from srpo.ground.mistakes import resolve_own
 
-T = TypeVar("T")
-
 REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""
-
-PATIENCE = 1.0
-"""Seconds in which a function of one's own is tried on the answers of a split when an experiment is read."""
 
 FORMS = ("...", "<answer>...</answer>", "\\boxed{...}")
 """Responses that a truth, in the place of the points, is likely to make right."""
@@ -168,14 +161,14 @@ def in_format(kind: str, response: str) -> bool | None:
         return False
 
 
-def check_truths(kind: str, truths: Mapping[str, str], patience: float = float("inf")) -> None:
+def check_truths(kind: str, truths: Mapping[str, str]) -> None:
     """Check that rewards of this kind can be computed with these ground truths.
 
-    Nobody knows what a function of one's own calls right. Where it calls some truths right in a response of one of
-    :data:`FORMS`, the others are counted: no response may ever be right to their questions.
+    If a function of one's own calls some truths right in one of :data:`FORMS`, the others are counted: no response may
+    ever be right to their questions.
     """
     right = []
-    for where, truth in within(patience, truths.items()):
+    for where, truth in truths.items():
         right.append(any(compute_reward(kind, form.replace("...", truth), truth) for form in FORMS))
         try:
             find_reward(kind).check_truth(truth)
@@ -185,12 +178,6 @@ def check_truths(kind: str, truths: Mapping[str, str], patience: float = float("
     if is_own(kind) and any(right) and not all(right):
         lost, where = right.count(False), list(truths)[right.index(False)]
         _log.warning("reward %s: %d of %d answers are never right, as of %s", kind, lost, len(right), where)
-
-
-def within(seconds: float, items: Iterable[T]) -> Iterator[T]:
-    """These of some items that are begun within a time."""
-    end = time.monotonic() + seconds
-    return takewhile(lambda _: time.monotonic() < end, items)
 
 
 def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:

@@ -25,14 +25,9 @@ class Question:
     data_source: str
     response: str | None = None
 
-    @property
-    def key(self) -> str:
-        """What is asked, the same for copies that differ in Unicode's form, case or blanks."""
-        return question_key(self.messages)
-
 
 def question_key(messages: Sequence[Mapping[str, str]]) -> str:
-    """:attr:`Question.key` of chat messages."""
+    """What is asked, the same for copies that differ in Unicode's form, case or blanks."""
     text = unicodedata.normalize("NFKC", "\n".join(message["content"] for message in messages))
     return " ".join(text.casefold().split())
 

@@ -253,11 +253,7 @@ class EmbeddedEngine:
     def from_pretrained(
         cls, path: Path, precision: Precision = "float32", ends: Collection[int] = ()
     ) -> EmbeddedEngine:
-        """Load a directory in Hugging Face format: ``config.json`` and safetensors, no code.
-
-        Args:
-            ends: besides those that the folder's files name.
-        """
+        """Load a directory in Hugging Face format: ``config.json`` and safetensors, no code; ``ends``: further ones."""
         config = read_json(path / "config.json")
         engine = cls(config, {*ends, *stop_token_ids(path)}, config.get("pad_token_id"), precision)
         engine.update_weights(item for file in weight_files(path) for item in load_file(file).items())

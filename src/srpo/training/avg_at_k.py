@@ -6,7 +6,6 @@ from typing import Any
 
 from srpo.algorithm.diagnostics import is_repetitive
 from srpo.experiment.config import Sampling
-from srpo.ground.errors import SrpoError
 from srpo.ground.seeds import derive_seed
 from srpo.questions.prompts import response_texts, student_prompts
 from srpo.questions.rewards import compute_reward, in_format
@@ -72,8 +71,6 @@ def evaluate_questions(
         seed_key: what the samples are for, e.g. ``("validation", run_seed, step)``.
         save: of this many questions, from the first on, the result has the first ``SAVED_SAMPLES`` samples.
     """
-    if not questions:
-        raise SrpoError("no questions to evaluate: the split is empty")
     prompts = student_prompts(tokenizer, [question.messages for question in questions], max_prompt_length)
     seeds = [[derive_seed(*seed_key, question.index, j) for j in range(sampling.rollouts)] for question in questions]
     params = SamplingParams(sampling.temperature, max_response_length, sampling.top_p)

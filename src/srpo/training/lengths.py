@@ -87,10 +87,7 @@ def check_lengths(
 def check_tokenizer(
     tokenizer: PreTrainedTokenizerFast, asked: Sequence[str], right: Sequence[tuple[Question, str]], where: str
 ) -> None:
-    """Take the texts of questions, and a right answer of each, through the model's tokenizer.
-
-    A question must not become marks of turns. An answer must still be right after it was tokens.
-    """
+    """Check that no question becomes marks of turns, and that right answers still are after they were tokens."""
     _, marks = turn_marks(tokenizer)
     cut = sum(not marks.isdisjoint(ids) for ids in tokenizer([*asked], add_special_tokens=False)["input_ids"])
     answers = tokenizer([answer for _, answer in right] or [""], add_special_tokens=False)["input_ids"]

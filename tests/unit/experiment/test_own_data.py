@@ -173,7 +173,7 @@ def test_answers_that_an_own_reward_can_never_call_right_are_counted(folder: Pat
     file.write_text(
         "".join(json.dumps(r | {"answer": f"7,{i:03}" if i < 14 else str(i)}) + "\n" for i, r in enumerate(rows))
     )
-    sums(reward="own_rewards:close")
+    build_split(sums(reward="own_rewards:close"), "train")
     assert "14 of 40 answers are never right" in caplog.text
 
 
