@@ -27,9 +27,9 @@ class Question:
 
 
 def question_key(messages: Sequence[Mapping[str, str]]) -> str:
-    """What is asked, the same for copies that differ in Unicode's form, case or blanks."""
+    """What is asked, the same for copies that differ in Unicode's form, case, blanks or what nobody sees."""
     text = unicodedata.normalize("NFKC", "\n".join(message["content"] for message in messages))
-    return " ".join(text.casefold().split())
+    return " ".join("".join(each for each in text if unicodedata.category(each) != "Cf").casefold().split())
 
 
 def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> None:

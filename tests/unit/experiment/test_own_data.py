@@ -36,7 +36,7 @@ def lines(count: int, first: int = 0) -> str:
 
 
 TEST = lines(6, first=100)
-ALTERED = (str.upper, "{}  \n".format, lambda text: text.replace(" ", "\u00a0"))
+ALTERED = (str.upper, "{}  \n".format, lambda text: text.replace(" ", "\u200b\u00a0"))
 
 
 @pytest.fixture
