@@ -46,10 +46,8 @@ class InProcessPolicy(Policy):
         self.tokenizer = model_config.tokenizer
         self.cost = model_cost(TransformerShape.model_validate(model_config.hf_config, from_attributes=True))
         self.positions = model_config.hf_config.max_position_embeddings
-        ends = end_tokens(model, self.tokenizer)
-        self._engine = EmbeddedEngine(
-            model_config.hf_config, ends, self.tokenizer.pad_token_id, spec.execution.precision
-        )
+        ends = end_tokens(model, self.tokenizer), self.tokenizer.pad_token_id
+        self._engine = EmbeddedEngine(model_config.hf_config, *ends, spec.execution.precision)
 
     @contextmanager
     def sampling(self) -> Iterator[EmbeddedEngine]:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, str]]
 
-DATE = date(2024, 7, 26)
-"""The day that templates write which write the date: a prompt is a function of question, model and settings alone."""
-
 _SOLUTION = "\nCorrect solution:\n\n{solution}"
 _FEEDBACK = "\nThe following is feedback from your unsuccessful earlier attempt:\n\n{feedback}"
 _REPROMPT = "{prompt}{solution}{feedback}\n\nCorrectly solve the original question."
@@ -139,7 +136,8 @@ def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[
 
 
 def _render(tokenizer: PreTrainedTokenizerFast, messages: Messages, asks: bool = True) -> str:
-    options = {"enable_thinking": False, "strftime_now": DATE.strftime}  # the second in the place of transformers' own
+    # in the place of transformers' own, so that a prompt does not depend on the day
+    options = {"enable_thinking": False, "strftime_now": date(2024, 7, 26).strftime}
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=asks, **options)
 
 

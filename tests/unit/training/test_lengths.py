@@ -155,12 +155,6 @@ def test_a_run_trains_and_validates_on_the_short_enough_questions_only(prepared,
     assert validation["questions"] == len(check_lengths(tokenizer, tests, "test", training).used) < len(tests)
 
 
-def test_the_policy_leaves_a_runs_identity_alone(prepared):
-    spec, *_ = prepared
-    other = spec.model_copy(update={"training": limited(spec.training, overlong_prompts="leave_out")})
-    assert other.identity() == spec.identity()
-
-
 def test_the_report_says_what_was_left_out(tmp_path):
     experiment = load_experiment(reported_experiment())
     layout = Layout(tmp_path / "tiny")
