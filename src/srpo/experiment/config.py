@@ -513,7 +513,7 @@ class Execution(Config):
     verl_overrides: Annotated[
         dict[VerlKey, bool | int | float | str],
         BeforeValidator(lambda given: flattened(given) if isinstance(given, Mapping) else given),
-    ] = Field({})
+    ] = Field(default_factory=dict)
 
     @property
     def shares_prompts(self) -> bool:
