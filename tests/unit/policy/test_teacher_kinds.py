@@ -157,18 +157,6 @@ def test_the_average_moves_once_per_batch_or_once_per_update(base, tmp_path, mov
     assert all(torch.equal(state[name], tensor) for name, tensor in weights(engine.teacher).items())
 
 
-def test_with_one_update_per_batch_both_clocks_are_the_same_run_bit_for_bit(base, tmp_path):
-    found = []
-    for moves_after in ("batch", "update"):
-        changes = {"teacher": {"kind": "ema", "moves_after": moves_after}}
-        run = build_run(base, tmp_path / moves_after, "srpo", mini_batch_questions=4, changes=changes)
-        rollouts = draw_rollouts(run)
-        for _ in range(2):
-            update_with(run, before_update(run, rollouts))
-        found.append(weights(engine_of(run).teacher))
-    assert largest_difference(*found) == 0
-
-
 def test_distance_is_that_of_the_weights_and_shows_a_teacher_that_is_the_student(start):
     run = start(ema(0.05), warmup_steps=1)
     engine, rollouts = engine_of(run), draw_rollouts(run)

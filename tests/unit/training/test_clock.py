@@ -14,7 +14,7 @@ from srpo.experiment.config import CalibratedClock, ModelledClock, WallClock
 from srpo.experiment.step_times import seconds_of_steps, steps_in_seconds
 from srpo.ground import machine
 from srpo.ground.repository import CONFIGS
-from srpo.training.clock import PhaseTimer, best_of_budgets, best_within, seconds_of_step
+from srpo.training.clock import PhaseTimer, best_within, seconds_of_step
 
 METHODS = load_experiment(CONFIGS / "experiments" / "paper.yaml").methods
 CALIBRATED = CalibratedClock(kind="calibrated")
@@ -124,9 +124,3 @@ def test_the_untrained_model_is_no_candidate():
     assert best_within(validations((0, 0.0, 0.9)), 10) is None
     assert best_within(validations((0, 0.0, 0.9), (5, 1.0, 0.1)), 10)["step"] == 5
     assert best_within([], 10) is None
-
-
-def test_best_of_each_budget():
-    best = best_of_budgets(validations((5, 1.5, 0.3), (10, 4.0, 0.2)), {"1h": 1, "5h": 5})
-    assert best["1h"] is None
-    assert best["5h"]["step"] == 5
