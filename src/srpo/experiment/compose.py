@@ -272,16 +272,10 @@ def _load_named(
         own = {key: value for key, value in changed.get(short_name(name), {}).items() if key not in _FIXED}
         return merged(complete, own)
     if kind == "models" and (parent := content.pop("extends", None)) is not None:
-        return _other_model(content, read(str(parent)))
+        # no stored base models: the parent's were made with another recipe
+        inherited = {key: value for key, value in read(str(parent)).items() if key not in ("stored", "title")}
+        return merged(inherited, content)
     return _with_own_data(content, path) if kind == "benchmarks" else content
-
-
-def _other_model(content: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
-    """A model's file with what it has from the one that it extends.
-
-    It has no stored base models: the parent's were made with another recipe.
-    """
-    return merged({key: value for key, value in parent.items() if key not in ("stored", "title")}, content)
 
 
 def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:

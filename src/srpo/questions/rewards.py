@@ -25,8 +25,6 @@ REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 FORMS = ("...", "<answer>...</answer>", "\\boxed{...}")
 """Responses that a truth, in the place of the points, is likely to make right."""
 
-_log = logging.getLogger(__name__)
-
 _ANSWER = "text without blanks at its ends and without tags, so that a response can have it as its answer"
 _DECODER = json.JSONDecoder()
 _OWN = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
@@ -164,8 +162,7 @@ def in_format(kind: str, response: str) -> bool | None:
 def check_truths(kind: str, truths: Mapping[str, str]) -> None:
     """Check that rewards of this kind can be computed with these ground truths.
 
-    If a function of one's own calls some truths right in one of :data:`FORMS`, the others are counted: no response may
-    ever be right to their questions.
+    If a function of one's own calls some of them right in one of :data:`FORMS`, the others are counted.
     """
     right = []
     for where, truth in truths.items():
@@ -177,7 +174,9 @@ def check_truths(kind: str, truths: Mapping[str, str]) -> None:
             raise SrpoError(line) from error
     if is_own(kind) and any(right) and not all(right):
         lost, where = right.count(False), list(truths)[right.index(False)]
-        _log.warning("reward %s: %d of %d answers are never right, as of %s", kind, lost, len(right), where)
+        logging.getLogger(__name__).warning(
+            "reward %s: %d of %d answers are never right, as of %s", kind, lost, len(right), where
+        )
 
 
 def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:

@@ -1,15 +1,10 @@
 """How every engine and every stage reads a model's folder in Hugging Face format: its weights, and its ends."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from srpo.ground.files import read_json
 from srpo.questions.prompts import turn_marks
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 WEIGHTS_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -30,7 +25,7 @@ def stop_token_ids(folder: Path) -> frozenset[int]:
     return frozenset(stops)
 
 
-def end_tokens(folder: Path, tokenizer: PreTrainedTokenizerFast) -> frozenset[int]:
+def end_tokens(folder: Path, tokenizer: Any) -> frozenset[int]:
     """The one set of ends of a base model, for training, evaluation and gap: its files may name different ones."""
     ends, _ = turn_marks(tokenizer)
     return stop_token_ids(folder) | ends

@@ -22,8 +22,6 @@ from srpo.starts.data import known_questions
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class CheckedSplit:
@@ -97,7 +95,9 @@ def check_tokenizer(
         what = f"{cut} questions have marks of turns, {lost} of {len(right)} answers get lost in tokens"
         raise SrpoError(f"{where}: {what}")
     if lost:
-        _log.warning("%s: %d of %d right answers are wrong once they were tokens", where, lost, len(right))
+        logging.getLogger(__name__).warning(
+            "%s: %d of %d right answers are wrong once they were tokens", where, lost, len(right)
+        )
 
 
 def check_experiment(experiment: Experiment) -> None:

@@ -21,8 +21,6 @@ from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.evaluate_run import with_servers
 from srpo.training.lengths import check_lengths
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class GapSamples:
@@ -76,7 +74,9 @@ def not_learned(model: Model, questions: list[Question]) -> list[Question]:
     if warm_start is None or warm_start.corpus != "files":
         return questions
     if not (new := [question for question in questions if question.response is None]):
-        _log.warning("gap: the warm start knows every question by heart; let some rows have no response")
+        logging.getLogger(__name__).warning(
+            "gap: the warm start knows every question by heart; let some rows have no response"
+        )
     return new or questions
 
 

@@ -214,8 +214,7 @@ class Step:
                 return rollouts.prompts[row]
             if shown not in known:
                 # beyond the model's positions nothing fails, and nothing means anything
-                room = self.policy.positions - self.training.max_response_length
-                longest = min(self.training.max_reprompt_len, room)
+                longest = min(self.training.max_reprompt_len, self.policy.positions - self.training.max_response_length)
                 ids = teacher_prompt_ids(self.tokenizer, question.messages, shown[1], longest, shown[2])
                 known[shown] = torch.tensor(ids)
             return known[shown]
