@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -507,11 +506,6 @@ def _load(experiment: str) -> config.Experiment:
             loaded = load_experiment(parse_mapping(sys.stdin.read(), "standard input"), where="standard input")
         else:
             loaded = load_experiment(experiment_file(experiment))
-    if loaded.execution.verl_overrides and find_spec("verl"):
-        with gc_paused():
-            from srpo.policy.verl_config import check_overrides
-
-        check_overrides(loaded)
     from srpo.training.lengths import check_experiment
 
     check_experiment(loaded)

@@ -118,7 +118,7 @@ def test_training(verl_server, grpc_port, deterministic):
     assert found.enable_weights_cpu_backup
 
 
-SGLANG = "+actor_rollout_ref.rollout.engine_kwargs.sglang"
+SGLANG = "actor_rollout_ref.rollout.engine_kwargs.sglang"
 ON_CUDA = {f"{SGLANG}.device": "cuda"}  # as SGLang finds it on a GPU
 
 

@@ -25,4 +25,4 @@ def test_the_page_has_all_of_them_and_what_found_each() -> None:
     (table,) = re.findall(r"<!-- planted -->\n\n(.*?)\n\n", page, re.DOTALL)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     assert [row[:2] for row in rows] == [[each.error, each.made_in] for each in ERRORS]
-    assert all(re.fullmatch(r"`test_\w+\.py::test_\w+`", row[2]) and float(row[3]) > 0 for row in rows)
+    assert all(re.fullmatch(r"`test_\w+\.py::test_\w+`", row[2]) for row in rows)

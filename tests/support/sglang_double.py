@@ -22,7 +22,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-SAMPLING_PARAMS = {"temperature": float, "top_p": float, "max_new_tokens": int, "sampling_seed": int}
+SAMPLING_PARAMS = {"temperature": float, "top_p": float} | {
+    **{"max_new_tokens": int, "sampling_seed": int, "stop_token_ids": list}
+}
 FIELDS = {"input_ids", "sampling_params", "return_logprob"}
 
 ANSWER_FAULTS = (

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from srpo.algorithm.branches import BRANCHES, trained_branches
 from srpo.algorithm.teacher import SIBLING_ONLY, Ema, Teacher, TeacherContext
 from srpo.ground.mistakes import resolve_own
-from srpo.ground.schema import AtLeastOne, Config, Count, Fraction, NotNegative, Positive, Rate, Title
+from srpo.ground.schema import AtLeastOne, Config, Count, Fraction, NotNegative, Positive, Rate, Title, merged
 
 
 def _registered(name: str) -> str:
@@ -303,9 +303,7 @@ def patched(content: dict[str, Any], read: Callable[[str], dict[str, Any]]) -> d
     }
     if (parent := own.pop("extends", None)) is None:
         return own
-    base = read(str(parent))
-    tables = {key: base[key] | own[key] for key in _TABLES if isinstance(own.get(key), dict) and base.get(key)}
-    return base | own | tables
+    return merged(read(str(parent)), own)
 
 
 _TABLES = ("routing", "second_routing")

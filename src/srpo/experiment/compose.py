@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -27,9 +26,10 @@ from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_bytes, read_mapping, read_yaml, write_text
 from srpo.ground.mistakes import validated
 from srpo.ground.repository import CONFIGS, method_files
-from srpo.ground.schema import Config, Count, Title
+from srpo.ground.schema import Config, Count, Title, merged
 from srpo.questions.rewards import check_truths, compute_reward, is_own
 from srpo.questions.rows import check_responses, parse_rows
+from srpo.questions.splits import question_key
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIGS, 
     """Read an experiment file, or the mapping that Snakemake read from it, and resolve its names.
 
     ``extends: embedded`` inherits scale, tuned values, overrides, training, execution and evaluation of another
-    experiment. The file can replace single keys of the last three.
+    experiment. The file can replace single keys of the last three, nested ones too.
     ``tuned: NAME`` takes the hyperparameters that a search has found (``configs/tuned/NAME.yaml``), and no others that
     were inherited; ``null`` takes none. ``overrides`` in the file changes hyperparameters of a method for this
     experiment only. Methods that extend this one have both, but for the keys that their own files give.
@@ -150,31 +150,31 @@ def _extended(file: ExperimentFile, where: str, config_root: Path) -> dict[str, 
         parent = validated(ExperimentFile, read_mapping(path), str(path))
         base = _extended(parent, str(path), config_root)
     own = file.model_dump(exclude_unset=True, exclude={"extends", "overrides"})
-    merged = {key: base[key] for key in _INHERITED if key in base} | own
+    made = {key: base[key] for key in _INHERITED if key in base} | own
     for key in ("training", "execution", "evaluation"):
-        merged[key] = base.get(key, {}) | own.get(key, {})
+        made[key] = merged(base.get(key, {}), own.get(key, {}))
     inherited = base.get("overrides", {})
     if file.tuned is not None:
-        merged["tuned"] = tuned = read_tuned(file.tuned, config_root).model_dump(mode="json")
+        made["tuned"] = tuned = read_tuned(file.tuned, config_root).model_dump(mode="json")
         found = tuned["methods"]
         inherited = {
             name: {key: value for key, value in values.items() if key not in found.get(name, {})}
             for name, values in inherited.items()
         }
     given = {name: values or {} for name, values in file.overrides.items()}
-    merged["overrides"] = inherited | {name: inherited.get(name, {}) | of for name, of in given.items()}
+    made["overrides"] = merged(inherited, given)
     for name, values in given.items():
         if fixed := [key for key in _FIXED if key in values]:
             raise SrpoError(f"{where}: overrides.{name}.{fixed[0]}: write a method that extends {name}")
         if name not in {short_name(method) for block in file.matrix for method in block.methods}:
             raise SrpoError(f"{where}: overrides.{name}: not a method of the matrix")
-    return merged
+    return made
 
 
 def _resolve(raw: dict[str, Any], where: str, config_root: Path) -> dict[str, Any]:
     """An extended experiment with its names resolved."""
     overrides, tuned = raw.pop("overrides"), (raw.get("tuned") or {"methods": {}})["methods"]
-    changed = {name: tuned.get(name, {}) | overrides.get(name, {}) for name in [*tuned, *overrides]}
+    changed = merged(tuned, overrides)
     for kind in _NAMED:
         names = dict.fromkeys(name for block in raw["matrix"] for name in block.get(kind, []))
         raw[kind] = {short_name(name): _load_named(kind, name, config_root, where, changed) for name in names}
@@ -269,20 +269,13 @@ def _load_named(
 
     if kind == "methods":
         complete = patched(content, lambda parent: {k: v for k, v in read(parent).items() if k != "title"})
-        return complete | {key: value for key, value in changed.get(short_name(name), {}).items() if key not in _FIXED}
+        own = {key: value for key, value in changed.get(short_name(name), {}).items() if key not in _FIXED}
+        return merged(complete, own)
     if kind == "models" and (parent := content.pop("extends", None)) is not None:
-        return _other_model(content, read(str(parent)))
+        # no stored base models: the parent's were made with another recipe
+        inherited = {key: value for key, value in read(str(parent)).items() if key not in ("stored", "title")}
+        return merged(inherited, content)
     return _with_own_data(content, path) if kind == "benchmarks" else content
-
-
-def _other_model(content: dict[str, Any], parent: dict[str, Any]) -> dict[str, Any]:
-    """A model's file with what it has from the one that it extends; of ``warm_start`` it may give single keys.
-
-    It has no stored base models: the parent's were made with another recipe.
-    """
-    inherited = {key: value for key, value in parent.items() if key not in ("stored", "title")}
-    both = [each for each in (parent.get("warm_start"), content.get("warm_start")) if isinstance(each, dict)]
-    return inherited | content | ({"warm_start": both[0] | both[1]} if len(both) > 1 else {})
 
 
 def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -299,14 +292,16 @@ def _with_own_data(content: dict[str, Any], path: Path) -> dict[str, Any]:
         content = content | {f"{split}_file": str(found)}
         contents[split] = FileContent(sha256=hashlib.sha256(data).hexdigest(), rows=len(rows[split])).model_dump()
         if reward:
-            patience = 1.0 if is_own(reward) else math.inf
-            check_truths(reward, {row.where: row.ground_truth for row in rows[split]}, patience)
-            check_responses(reward, rows[split], patience)
+            tried = rows[split][:20] if is_own(reward) else rows[split]  # all, when the split is made
+            check_truths(reward, {row.where: row.ground_truth for row in tried})
+            check_responses(reward, tried)
     # one that calls the truth right was tried above; one that calls everything right would score 100 untrained
     if reward and is_own(reward) and all(compute_reward(reward, "", row.ground_truth) for row in rows["train"][:20]):
         raise SrpoError(f"{path}: reward = {reward}: an empty response is right to every question")
     files.columns.check_responses(rows["train"], str(files.train_file))
-    train, test = ([str(row.messages) for row in of_split] for of_split in rows.values())
+    if unread := sorted({column for of_split in rows.values() for row in of_split for column in row.unread}):
+        _log.warning("%s: columns that no prompt shows: %s", path, ", ".join(unread))
+    train, test = ([question_key(row.messages) for row in of_split] for of_split in rows.values())
     if both := sum(question in {*train} for question in test):
         _log.warning("%s: %d of %d test questions are train questions", path, both, len(test))
     return content | {"contents": contents}

@@ -482,6 +482,16 @@ class Training(Config):
 
 Precision = Literal["float32", "bfloat16"]
 
+VerlKey = Literal[
+    "actor_rollout_ref.actor.fsdp_config.reshard_after_forward",
+    "actor_rollout_ref.rollout.max_num_seqs",
+    "actor_rollout_ref.rollout.quantization",
+    "actor_rollout_ref.rollout.engine_kwargs.sglang.cuda_graph_max_bs",
+    "actor_rollout_ref.rollout.engine_kwargs.sglang.mem_fraction_static",
+    "actor_rollout_ref.rollout.engine_kwargs.sglang.speculative_algorithm",
+]
+"""Settings of verl that have an effect here. It accepts others, and nothing or something else happens."""
+
 
 class Execution(Config):
     """Driver, devices, precision and memory of a run; they are not part of the method."""
@@ -501,7 +511,7 @@ class Execution(Config):
     deterministic_rollouts: bool = False
     # further settings of verl, by their Hydra keys (docs/verl.md); they are part of a run's identity
     verl_overrides: Annotated[
-        dict[str, bool | int | float | str | None],
+        dict[VerlKey, bool | int | float | str],
         BeforeValidator(lambda given: flattened(given) if isinstance(given, Mapping) else given),
     ] = Field(default_factory=dict)
 

@@ -2,8 +2,11 @@
 
 import ctypes
 import functools
+import logging
 import re
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 from srpo.ground.errors import SrpoError
@@ -13,6 +16,36 @@ QUERY_SECONDS = 60
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Options of glibc's ``mallopt``."""
+
+STILL_SECONDS = 5.0
+"""A process that does not get to run for so long, and computes nothing meanwhile, was stopped."""
+
+
+class Standstill:
+    """For how long this process was stopped, as by Ctrl-Z or a suspended job: that time is nobody's work."""
+
+    def __init__(self) -> None:
+        self._lock, self._seconds, self._beat = threading.Lock(), 0.0, (time.monotonic(), time.process_time())
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @property
+    def seconds(self) -> float:
+        with self._lock:
+            (before, worked), self._beat = self._beat, (time.monotonic(), time.process_time())
+            still = self._beat[0] - before
+            if still > STILL_SECONDS and self._beat[1] - worked < still / 100:
+                self._seconds += still
+                logging.getLogger(__name__).warning(
+                    "the process stood still for %.0f s; the training clock leaves them out", still
+                )
+            return self._seconds
+
+    def _watch(self) -> None:
+        while self.seconds >= 0:
+            time.sleep(STILL_SECONDS / 5)
+
+
+standstill = functools.cache(Standstill)
 
 
 @functools.cache

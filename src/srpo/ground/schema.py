@@ -51,6 +51,21 @@ def _true_became_a_number(given: Any, made: Any) -> bool:
     return isinstance(given, bool) and not isinstance(made, bool)
 
 
+_WHOLE = ("budget_seconds", "families", "step_seconds")
+"""Mappings whose keys are the user's own: one replaces another."""
+
+
+def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the keys of ``own``, nested ones too; what is of another ``kind`` than in ``base`` replaces it."""
+    inner = {
+        key: merged(of_base, value)
+        for key, value in own.items()
+        if isinstance(value, Mapping) and isinstance(of_base := base.get(key), Mapping) and key not in _WHOLE
+        if value.get("kind", of_base.get("kind")) == of_base.get("kind")
+    }
+    return {**base, **own, **inner}
+
+
 def flattened(nested: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
     """The values of a nested mapping by the path of their keys, ``training.clock.kind``."""
     flat: dict[str, Any] = {}

@@ -17,6 +17,7 @@ from srpo.ground.machine import keep_freed_memory
 from srpo.policy.interface import Policy
 from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.worker import SRPOWorker
+from srpo.rollout.checkpoint import end_tokens
 from srpo.rollout.embedded import EmbeddedEngine
 
 _ONE_RANK = {
@@ -44,7 +45,8 @@ class InProcessPolicy(Policy):
         model_config = self.worker.actor.engine.model_config
         self.tokenizer = model_config.tokenizer
         self.cost = model_cost(TransformerShape.model_validate(model_config.hf_config, from_attributes=True))
-        ends = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        self.positions = model_config.hf_config.max_position_embeddings
+        ends = end_tokens(model, self.tokenizer), self.tokenizer.pad_token_id
         self._engine = EmbeddedEngine(model_config.hf_config, *ends, spec.execution.precision)
 
     @contextmanager

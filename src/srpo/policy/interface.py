@@ -19,11 +19,13 @@ class Policy(ABC):
     Attributes:
         tokenizer: the model's.
         cost: the FLOPs of a forward pass.
+        positions: tokens of the longest sequence that the model was made for.
         worker: a :class:`srpo.policy.worker.SRPOWorker`, or verl's group of them. All must see the folders below.
     """
 
     tokenizer: Any
     cost: ModelCost
+    positions: int
     worker: Any
 
     @abstractmethod

@@ -22,7 +22,8 @@ from srpo.policy.servers import ServerRollout, server_errors, wait_until_idle
 from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
 from srpo.policy.worker import SRPOWorker
-from srpo.rollout.sglang_protocol import ENVIRONMENT, stop_token_ids, vocabulary_size, with_programs
+from srpo.rollout.checkpoint import end_tokens
+from srpo.rollout.sglang_protocol import ENVIRONMENT, vocabulary_size, with_programs
 
 
 @register_trainer("srpo")
@@ -37,12 +38,15 @@ class RayPolicy(Policy, workers_only(PPOTrainerSync, SRPOWorker)):  # type: igno
         """Take the group of workers, compute the model's cost, and connect to the rollout servers."""
         self.worker = self.actor_rollout_wg
         model = Path(self.config.actor_rollout_ref.model.path)
-        self.cost = model_cost(TransformerShape.model_validate(AutoConfig.from_pretrained(model), from_attributes=True))
+        config = AutoConfig.from_pretrained(model)
+        self.cost = model_cost(TransformerShape.model_validate(config, from_attributes=True))
+        self.positions = config.max_position_embeddings
         embedded = self.config.actor_rollout_ref.rollout.name == "embedded"
         addresses = self.llm_server_manager.get_addresses()
         servers = len(addresses) if embedded else 0
         self._sglang: list[str] = [] if embedded else addresses
-        self._rollout = ServerRollout(self.get_llm_client(), stop_token_ids(model), vocabulary_size(model), servers)
+        ends = end_tokens(model, self.tokenizer)
+        self._rollout = ServerRollout(self.get_llm_client(), ends, vocabulary_size(model), servers)
 
     @contextmanager
     def sampling(self) -> Iterator[ServerRollout]:

@@ -27,6 +27,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 from srpo.experiment.config import Precision
 from srpo.ground.errors import SrpoError
 from srpo.policy.verl_private import register_rollout_adapter
+from srpo.rollout.checkpoint import end_tokens
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import Completion, SamplingParams, ServersFailed
 from srpo.rollout.sglang_protocol import check_token_ids
@@ -143,6 +144,7 @@ class ServerRollout:
                 "top_k": -1,  # never the default of a model's generation_config.json
                 "max_new_tokens": params.max_new_tokens,
                 "sampling_seed": seed,
+                "stop_token_ids": sorted(self._stops),
                 "logprobs": True,
             }
             if self._embedded_servers:
@@ -186,8 +188,8 @@ class EmbeddedServer:
     def __init__(self, model_config: Any, precision: Precision) -> None:
         torch.set_num_threads(1)
         config: HFModelConfig = omega_conf_to_dataclass(model_config)
-        tokenizer = config.tokenizer
-        self._engine = EmbeddedEngine(config.hf_config, tokenizer.eos_token_id, tokenizer.pad_token_id, precision)
+        ends = end_tokens(Path(config.local_path), config.tokenizer)
+        self._engine = EmbeddedEngine(config.hf_config, ends, config.tokenizer.pad_token_id, precision)
         self._waiting: list[_Waiting] = []
         self._expected = 0
         self._server: asyncio.Task | None = None

@@ -8,84 +8,26 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 from verl.utils.device import get_device_name
 
-from srpo.experiment.config import Execution, Experiment, RunSpec
-from srpo.ground.errors import SrpoError
+from srpo.experiment.config import RunSpec
 from srpo.ground.machine import gpu_memory
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 
-_MISSING = object()
-
 RUNNING_SAMPLES = 256
 """How many samples an SGLang server of verl's decodes at a time, at most: verl's default of ``max_num_seqs``."""
-
-_GRAPHS = "actor_rollout_ref.rollout.engine_kwargs.sglang.cuda_graph_max_bs"
-_RESHARD = "actor_rollout_ref.actor.fsdp_config.reshard_after_forward"
-_FREE = (_GRAPHS, _RESHARD)
-"""What the experiment sets and ``verl_overrides`` may: they cost memory and time, and change no number."""
-
-_REPLACED = (
-    *("algorithm", "critic", "custom_reward_function", "data", "distillation", "reward", "reward_model"),
-    *(
-        f"actor_rollout_ref.actor.{name}"
-        for name in (
-            *("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "entropy_coeff", "calculate_entropy"),
-            *("kl_loss_coef", "kl_loss_type", "loss_agg_mode", "loss_scale_factor", "policy_loss", "ppo_epochs"),
-            *("tau_pos", "tau_neg", "use_kl_loss"),
-        )
-    ),
-)
-"""What only verl's own loop, data, rewards and loss read: the method and ``training/loop.py`` stand in their place."""
-
-_PARAM_OFFLOAD = "actor_rollout_ref.actor.fsdp_config.param_offload"
-_FUSED = "actor_rollout_ref.model.use_fused_kernels"
 
 ROOM_FOR_GRAPHS = 48e9
 """Bytes of a GPU from which on a server has room for the graphs of a validation's batch."""
 
 
-def check_overrides(experiment: Experiment) -> None:
-    """Check ``execution.verl_overrides`` of an experiment, without its models."""
-    for run in experiment.runs()[:1]:
-        compose_verl_config(experiment.run(run), Path("model"))
-
-
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
     """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it."""
-    ours = _overrides(spec, model_path)
-    chosen = {".".join(_path(key)): value for key, value in spec.execution.verl_overrides.items()}
-    ours = [(key, value) for key, value in ours if ".".join(_path(key)) not in {*_FREE} & chosen.keys()]
-    if chosen.get(_FUSED):
-        raise SrpoError(
-            f"execution.verl_overrides: {_FUSED} = {chosen[_FUSED]}: these kernels give the log-prob of one token "
-            "and no top K, which distillation needs; leave it out"
-        )
-    if chosen.get(_PARAM_OFFLOAD) and spec.execution.rollout_engine == "sglang" and spec.execution.ranks == 1:
-        # one rank's weights are not gathered: the server is given their own memory, and verl moves it at every step
-        raise SrpoError(
-            f"execution.verl_overrides: {_PARAM_OFFLOAD} = {chosen[_PARAM_OFFLOAD]}: not with execution.ranks = 1 and "
-            "rollout_engine = sglang, which shares the weights' memory with the server; use offload_teacher"
-        )
-    theirs = _user_overrides(spec.execution, [key for key, _ in ours])
+    theirs = spec.execution.verl_overrides.items()
+    chosen = [(f"++{key}", _quoted(value) if isinstance(value, str) else value) for key, value in theirs]
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in (*ours, *theirs)])
-
-
-def _user_overrides(execution: Execution, set_here: list[str]) -> list[tuple[str, object]]:
-    """``execution.verl_overrides`` for Hydra; none may change what the experiment itself sets."""
-    for key in execution.verl_overrides:
-        path = _path(key)
-        for other in map(_path, set_here):
-            if path[: len(other)] == other or other[: len(path)] == path:
-                raise SrpoError(f"execution.verl_overrides: {key}: the experiment sets {'.'.join(other)} itself")
-        if any(path[: len(other)] == other for other in map(_path, _REPLACED)):
-            why = "only verl's own loop and loss read it, and they are not used; see settings of methods and training"
-            raise SrpoError(f"execution.verl_overrides: {key}: {why}")
-    return [
-        (key, _quoted(value) if isinstance(value, str) else "null" if value is None else value)
-        for key, value in execution.verl_overrides.items()
-    ]
+        settings = (*_overrides(spec, model_path), *chosen)
+        return compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in settings])
 
 
 def samples_per_server(spec: RunSpec) -> int:
@@ -99,10 +41,6 @@ def samples_per_server(spec: RunSpec) -> int:
     validation = spec.benchmark.questions("test") * training.validation.rollouts
     small = (gpu_memory() or math.inf) < ROOM_FOR_GRAPHS
     return min(RUNNING_SAMPLES, -(-(batch if small else max(batch, validation)) // servers))
-
-
-def _path(key: str) -> list[str]:
-    return key.lstrip("+~").split(".")
 
 
 def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
@@ -121,7 +59,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{actor}.fsdp_config.use_torch_compile", False),
         # True keeps whole gradients in float32 on each rank between micro-batches: 4 bytes a parameter
         (f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation", False),
-        (_RESHARD, execution.ranks > 1),
+        (f"{actor}.fsdp_config.reshard_after_forward", execution.ranks > 1),
         (f"+{actor}.fsdp_config.mixed_precision", f"{{param_dtype:{dtype},reduce_dtype:fp32,buffer_dtype:fp32}}"),
         (f"{actor}.use_torch_compile", False),
         (f"{actor}.ppo_mini_batch_size", method.mini_batch_questions),
@@ -151,7 +89,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         # CUDA graphs of prefills are slow to capture, keep memory while the server sleeps, and do not speed up decoding
         (f"+{rollout}.engine_kwargs.sglang.disable_piecewise_cuda_graph", True),
         # SGLang's own choice is 24 on a GPU of 24 GB and 32 on 48 GB; a larger batch is decoded without graphs, slowly
-        (f"+{_GRAPHS}", samples_per_server(spec)),
+        (f"+{rollout}.engine_kwargs.sglang.cuda_graph_max_bs", samples_per_server(spec)),
         ("critic.enable", False),
         ("reward.num_workers", 0),
         ("trainer.v1.trainer_mode", "srpo"),

@@ -6,7 +6,9 @@ student's own attempt (never in the paper, section 3 and appendix), and the requ
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import date
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from srpo.ground.errors import SrpoError
@@ -41,7 +43,10 @@ def prompt_lengths(tokenizer: PreTrainedTokenizerFast, conversations: Iterable[M
 
 
 def strip_thinking(text: str) -> str:
-    """Remove every complete ``<think>...</think>`` and the white space after it; linear in the text's length."""
+    """Remove every ``<think>...</think>``, which a prompt may have opened, and white space after it; in linear time."""
+    lone = text.find("</think>")
+    if lone >= 0 and "<think>" not in text[:lone]:
+        text = text[lone + len("</think>") :].lstrip()
     kept = []
     start = 0
     while (opening := text.find("<think>", start)) >= 0 and (closing := text.find("</think>", opening)) >= 0:
@@ -50,6 +55,23 @@ def strip_thinking(text: str) -> str:
         while start < len(text) and text[start].isspace():
             start += 1
     return "".join([*kept, text[start:]])
+
+
+@lru_cache(maxsize=4)
+def turn_marks(tokenizer: PreTrainedTokenizerFast) -> tuple[frozenset[int], frozenset[int]]:
+    """The ids that end a response, by the tokenizer or the template, and all that are none of its text."""
+    special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+    talk = _render(tokenizer, [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}], asks=False)
+    written = [token for token in _encode(tokenizer, talk)["input_ids"] if token in special]
+    after = [token for token in _encode(tokenizer, talk.rpartition("!")[2])["input_ids"] if token in special]
+    ends = {tokenizer.eos_token_id, *after[:1]} - {None}
+    return frozenset(ends), frozenset({*ends, *written, tokenizer.pad_token_id, tokenizer.bos_token_id} - {None})
+
+
+def response_texts(tokenizer: PreTrainedTokenizerFast, responses: Iterable[Sequence[int]]) -> list[str]:
+    """Responses as text. Marks of turns are left out by their ids; a tag stays, even if it is a special token."""
+    _, marks = turn_marks(tokenizer)
+    return tokenizer.batch_decode([[token for token in response if token not in marks] for response in responses])
 
 
 def teacher_messages(messages: Messages, solution: str | None, feedback: str | None = None) -> Messages:
@@ -106,9 +128,17 @@ def _enriched(messages: Messages, solution: str | None, feedback: str | None) ->
 
 
 def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[int]:
+    text, told = _render(tokenizer, messages), _render(tokenizer, messages, asks=False)
+    if text == told or any(message["content"].strip() not in text for message in messages):
+        raise SrpoError("the model's chat template drops a message, or does not begin the answer; mend the template")
     # the template writes the special tokens, the tokenizer must not add its own
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     return _encode(tokenizer, text)["input_ids"]
+
+
+def _render(tokenizer: PreTrainedTokenizerFast, messages: Messages, asks: bool = True) -> str:
+    # in the place of transformers' own, so that a prompt does not depend on the day
+    options = {"enable_thinking": False, "strftime_now": date(2024, 7, 26).strftime}
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=asks, **options)
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, text: str, offsets: bool = False) -> dict[str, list]:

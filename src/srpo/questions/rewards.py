@@ -7,25 +7,23 @@ response's length, and a response that cannot be parsed is wrong, not an error. 
 
 import contextlib
 import json
+import logging
 import re
-import time
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from srpo.ground.errors import SrpoError
 from srpo.ground.mistakes import resolve_own
 
-T = TypeVar("T")
-
 REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
 """The package whose tasks score themselves, and where it and what it needs are pinned."""
 
-PATIENCE = 1.0
-"""Seconds in which a function of one's own is tried on the answers of a split when an experiment is read."""
+FORMS = ("...", "<answer>...</answer>", "\\boxed{...}")
+"""Responses that a truth, in the place of the points, is likely to make right."""
 
 _ANSWER = "text without blanks at its ends and without tags, so that a response can have it as its answer"
 _DECODER = json.JSONDecoder()
@@ -161,21 +159,24 @@ def in_format(kind: str, response: str) -> bool | None:
         return False
 
 
-def check_truths(kind: str, truths: Mapping[str, str], patience: float = float("inf")) -> None:
-    """Check that rewards of this kind can be computed with these ground truths."""
-    for where, truth in within(patience, truths.items()):
-        compute_reward(kind, truth, truth)
+def check_truths(kind: str, truths: Mapping[str, str]) -> None:
+    """Check that rewards of this kind can be computed with these ground truths.
+
+    If a function of one's own calls some of them right in one of :data:`FORMS`, the others are counted.
+    """
+    right = []
+    for where, truth in truths.items():
+        right.append(any(compute_reward(kind, form.replace("...", truth), truth) for form in FORMS))
         try:
             find_reward(kind).check_truth(truth)
         except (ValueError, TypeError, KeyError) as error:
             line = f"{where}: reward = {kind}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
             raise SrpoError(line) from error
-
-
-def within(seconds: float, items: Iterable[T]) -> Iterator[T]:
-    """These of some items that are begun within a time."""
-    end = time.monotonic() + seconds
-    return takewhile(lambda _: time.monotonic() < end, items)
+    if is_own(kind) and any(right) and not all(right):
+        lost, where = right.count(False), list(truths)[right.index(False)]
+        logging.getLogger(__name__).warning(
+            "reward %s: %d of %d answers are never right, as of %s", kind, lost, len(right), where
+        )
 
 
 def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:
@@ -203,14 +204,28 @@ def render_tool_calls(ground_truth: str) -> str:
     return "\n".join(f"Action: {name}\nAction Input: {json.dumps(arguments)}" for name, arguments in calls)
 
 
+_ALIKE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | str.maketrans(
+    "\u2212\u2010\u2011\u00b5\u00a0", "---\u03bc "
+)
+"""Characters that nobody tells apart: fullwidth ones, minus and hyphens, micro and mu, blanks."""
+
+
+def _plain(text: str) -> str:
+    """A text as it looks: composed, without invisible characters, with one of those that look alike."""
+    composed = unicodedata.normalize("NFC", text)
+    seen = "".join(each for each in composed if unicodedata.category(each) != "Cf")
+    return seen.translate(_ALIKE).strip()
+
+
 def _matches_answer(response: str, truth: str) -> bool:
-    """Compare the content of the last ``<answer>...</answer>``, without surrounding white space."""
-    return _last_answer(response) == truth
+    """Compare the content of the last ``<answer>...</answer>`` as it looks, without surrounding white space."""
+    answer = _last_answer(response)
+    return answer == truth or (answer is not None and _plain(answer) == _plain(truth))
 
 
 def _check_answer(truth: str) -> None:
-    """Check that a response can have this answer: not if it is empty, has blanks at an end, or has a tag."""
-    if not truth or not _matches_answer(f"<answer>{truth}</answer>", truth):
+    """Check that a response can have this answer: not if nothing of it is seen, or if it has a tag."""
+    if not _plain(truth) or not _matches_answer(f"<answer>{truth}</answer>", truth):
         raise ValueError("no response can have it")
 
 

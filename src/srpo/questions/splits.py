@@ -1,6 +1,7 @@
 """Splits on disk, in verl's row format."""
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,12 @@ class Question:
     reward: str
     data_source: str
     response: str | None = None
+
+
+def question_key(messages: Sequence[Mapping[str, str]]) -> str:
+    """What is asked, the same for copies that differ in Unicode's form, case, blanks or what nobody sees."""
+    text = unicodedata.normalize("NFKC", "\n".join(message["content"] for message in messages))
+    return " ".join("".join(each for each in text if unicodedata.category(each) != "Cf").casefold().split())
 
 
 def write_split(path: Path, questions: Sequence[Question], split: SplitName) -> None:

@@ -9,7 +9,7 @@ prompts, the batch or other calls.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from srpo.ground.files import read_json
 from srpo.ground.machine import check_products
 from srpo.ground.mistakes import validated
 from srpo.ground.schema import Count, Positive
+from srpo.rollout.checkpoint import stop_token_ids, weight_files
 from srpo.rollout.interface import Completion, SamplingParams
 
 PREFILL_TOKENS = 2**14
@@ -199,7 +200,7 @@ class EmbeddedEngine:
 
     Args:
         hf_config: a ``Qwen3Config`` or ``LlamaConfig``, or the mapping in its ``config.json``.
-        eos_token_id: ends a response.
+        ends: token ids that end a response.
         pad_token_id: fills up prompts; never reaches a result.
         precision: of weights, activations and cache. Positions are rotated and tokens are drawn in float32.
         max_batch: maximum number of rows decoded at once. A batch decodes until its longest response ends, so few large
@@ -210,8 +211,8 @@ class EmbeddedEngine:
     def __init__(
         self,
         hf_config: Any,
-        eos_token_id: int,
-        pad_token_id: int,
+        ends: Collection[int],
+        pad_token_id: int | None,
         precision: Precision = "float32",
         max_batch: int = 512,
         memory_bytes: int = 2**30,
@@ -219,8 +220,8 @@ class EmbeddedEngine:
         self._shape = shape = _Shape.read(hf_config if isinstance(hf_config, Mapping) else hf_config.to_dict())
         check_products(precision)
         self._dtype: torch.dtype = getattr(torch, precision)
-        self._eos = eos_token_id
-        self._pad = pad_token_id
+        self._ends = [*ends]
+        self._pad = pad_token_id or 0
         self._max_batch = max_batch
         self._memory_bytes = memory_bytes
         self._loaded = False
@@ -249,17 +250,13 @@ class EmbeddedEngine:
         self._weights = self._name_weights()
 
     @classmethod
-    def from_pretrained(cls, path: Path | str, precision: Precision = "float32") -> EmbeddedEngine:
-        """Load a directory in Hugging Face format: ``config.json`` and safetensors, no code."""
-        path = Path(path)
+    def from_pretrained(
+        cls, path: Path, precision: Precision = "float32", ends: Collection[int] = ()
+    ) -> EmbeddedEngine:
+        """Load a directory in Hugging Face format: ``config.json`` and safetensors, no code; ``ends``: further ones."""
         config = read_json(path / "config.json")
-        files = sorted(path.glob("*.safetensors"))
-        eos = config.get("eos_token_id")
-        if not isinstance(eos, int):
-            raise SrpoError(f"{path / 'config.json'}: eos_token_id = {eos!r}: one token id is needed")
-        pad = config.get("pad_token_id")
-        engine = cls(config, eos, eos if pad is None else pad, precision)
-        engine.update_weights(item for file in files for item in load_file(file).items())
+        engine = cls(config, {*ends, *stop_token_ids(path)}, config.get("pad_token_id"), precision)
+        engine.update_weights(item for file in weight_files(path) for item in load_file(file).items())
         return engine
 
     def update_weights(self, named_tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -392,7 +389,7 @@ class EmbeddedEngine:
             tokens, log_probs = sample_tokens(logits, uniforms, params.temperature, params.top_p)
             tokens_of[members, step] = tokens.numpy()
             log_probs_of[members, step] = log_probs.numpy()
-            ended = tokens_of[members, step] == self._eos
+            ended = np.isin(tokens_of[members, step], self._ends)
             stopped[members[ended]] = True
             lengths[members[ended]] = step + 1
             live = len(members) - int(ended.sum())

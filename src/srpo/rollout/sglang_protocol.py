@@ -43,6 +43,7 @@ class ServerOptions:
             (sgl-project/sglang#22800).
         deterministic: batch-invariant kernels and honoured seeds, at some cost in speed. Without it a
             sample depends on chance.
+        ends: token ids that end a response, besides those that the checkpoint's files name.
         concurrency: requests in flight for each copy of the model, and so the largest batch that needs CUDA graphs.
             Left to itself, SGLang makes graphs for 24 or 32 sequences on GPUs of 24 or 48 GB.
         start_timeout: seconds until the server has to be healthy.
@@ -56,6 +57,7 @@ class ServerOptions:
     dtype: str = "bfloat16"
     attention_backend: str = "flashinfer"
     deterministic: bool = True
+    ends: frozenset[int] = frozenset()
     concurrency: int = 256
     start_timeout: float = 900.0
     request_timeout: float = 1800.0
@@ -99,17 +101,6 @@ def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return kept | ENVIRONMENT | with_programs(kept) | {"no_proxy": f"{no_proxy},{HOST}" if no_proxy else HOST}
 
 
-def stop_token_ids(checkpoint: Path) -> frozenset[int]:
-    """The token ids that end a response in SGLang, from ``config.json`` and ``generation_config.json``."""
-    stops: set[int] = set()
-    for path in (checkpoint / "config.json", checkpoint / "generation_config.json"):
-        found = read_json(path).get("eos_token_id") if path.exists() else None
-        stops.update([found] if isinstance(found, int) else found or [])
-    if not stops:
-        raise SrpoError(f"{checkpoint / 'config.json'}: no eos_token_id; a response could not end")
-    return frozenset(stops)
-
-
 def vocabulary_size(checkpoint: Path) -> int:
     """``vocab_size`` of ``config.json``."""
     return read_json(checkpoint / "config.json")["vocab_size"]
@@ -135,7 +126,9 @@ def nucleus_floor(top_p: float, vocabulary: int) -> float:
     return math.log((1 - top_p) / vocabulary) if top_p < 1 else -math.inf
 
 
-def generate_request(prompt_ids: list[int], params: SamplingParams, seed: int) -> dict[str, Any]:
+def generate_request(
+    prompt_ids: list[int], params: SamplingParams, seed: int, ends: Collection[int] = ()
+) -> dict[str, Any]:
     """The body of one ``/generate`` request: one sample."""
     return {
         "input_ids": prompt_ids,
@@ -144,6 +137,7 @@ def generate_request(prompt_ids: list[int], params: SamplingParams, seed: int) -
             "top_p": params.top_p,
             "max_new_tokens": params.max_new_tokens,
             "sampling_seed": seed,
+            "stop_token_ids": sorted(ends),
         },
         "return_logprob": True,
     }

@@ -18,6 +18,7 @@ import httpx
 
 from srpo.ground.errors import SrpoError
 from srpo.rollout import sglang_process
+from srpo.rollout.checkpoint import stop_token_ids
 from srpo.rollout.interface import Completion, SamplingParams, ServersFailed
 from srpo.rollout.sglang_process import COMMAND, ServerProcess
 from srpo.rollout.sglang_protocol import (
@@ -26,7 +27,6 @@ from srpo.rollout.sglang_protocol import (
     generate_request,
     nucleus_floor,
     read_completion,
-    stop_token_ids,
     vocabulary_size,
 )
 
@@ -58,7 +58,7 @@ class SGLangServer:
         self._log = log
         self.options = options
         self.command = command
-        self._stops = stop_token_ids(checkpoint)
+        self._stops = options.ends | stop_token_ids(checkpoint)
         self._vocabulary = vocabulary_size(checkpoint)
         self.server: ServerProcess | None = None
 
@@ -145,7 +145,8 @@ class SGLangServer:
         log_probs: list[float] = []
         for draw in range(DRAWS):
             left = params.max_new_tokens - len(token_ids)
-            body = generate_request(prompt + token_ids, replace(params, max_new_tokens=left), seed ^ draw)
+            now = replace(params, max_new_tokens=left)
+            body = generate_request(prompt + token_ids, now, seed ^ draw, self.options.ends)
             rest = await self._ask(client, body, left)
             wrong = next((i for i, log_prob in enumerate(rest.log_probs) if log_prob < floor), None)
             token_ids += rest.token_ids[:wrong]

@@ -19,7 +19,7 @@ from srpo.ground.files import default_cache, read_bytes
 from srpo.ground.seeds import derive_seed
 from srpo.questions import families, rewards
 from srpo.questions.rows import Row, check_responses, parse_rows
-from srpo.questions.splits import Question, SplitName
+from srpo.questions.splits import Question, SplitName, question_key
 from srpo.starts import github, reasoning_gym
 
 _log = logging.getLogger(__name__)
@@ -95,10 +95,12 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
 
 
 def _part_of_train(questions: list[Question], benchmark: Benchmark, split: SplitName) -> list[Question]:
-    """The held-out part of the train split as the test split, or the rest as the train split."""
+    """The held-out part of the train split as the test split, or the rest, without copies of it, as the train split."""
     rng = random.Random(derive_seed("held-out questions", benchmark.name))
     held_out = {*rng.sample(range(len(questions)), benchmark.held_out_questions)}
-    part = [question for i, question in enumerate(questions) if (i in held_out) == (split == "test")]
+    keys = [question_key(question.messages) for question in questions]
+    known = {keys[i] for i in held_out}
+    part = [q for i, q in enumerate(questions) if (i in held_out if split == "test" else keys[i] not in known)]
     return [replace(question, index=i) for i, question in enumerate(part)]
 
 

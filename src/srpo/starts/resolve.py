@@ -1,7 +1,6 @@
 """Base models that exist already: pinned hub revisions and local checkpoints, laid out like built ones."""
 
 import hashlib
-import json
 import math
 import subprocess
 import tarfile
@@ -11,13 +10,12 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import default_cache, read_json, write_bytes
-
-SAFETENSORS = "*.safetensors"
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
-"""Any of these makes a tokenizer."""
+from srpo.rollout.checkpoint import INDEX, WEIGHTS_FILE, weight_files
 
 GIVEN_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 """Files of a tokenizer that a model names. The second has the chat template."""
@@ -34,8 +32,8 @@ FILES = (
     "added_tokens.json",
     "special_tokens_map.json",
     "chat_template*",
-    "model.safetensors.index.json",
-    SAFETENSORS,
+    INDEX,
+    "*.safetensors",
 )
 """Files that a checkpoint may have: data only, never code."""
 
@@ -137,8 +135,13 @@ def check_shape(shape: TransformerShape | None, config: Mapping[str, Any], where
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint that belong to the model, sorted by name."""
-    return sorted({path for pattern in FILES for path in folder.glob(pattern) if path.is_file()})
+    """The files of a checkpoint that belong to the model, sorted by name: of weights, those that are read."""
+    read = weight_files(folder)
+    found = {path for pattern in FILES for path in folder.glob(pattern) if path.is_file()}
+    unread = {*folder.glob("*.safetensors"), folder / INDEX} - {*read}
+    if read != [folder / WEIGHTS_FILE]:
+        unread.remove(folder / INDEX)
+    return sorted(found - unread)
 
 
 def digest(folder: Path) -> str:
@@ -151,20 +154,11 @@ def digest(folder: Path) -> str:
 
 def count_parameters(folder: Path) -> int:
     """Count the numbers in a checkpoint's safetensors; tied weights are stored, and counted, once."""
-    return sum(
-        math.prod(entry["shape"])
-        for path in sorted(folder.glob(SAFETENSORS))
-        for entry in _safetensors_header(path).values()
-    )
+    files = [safe_open(path, "numpy") for path in weight_files(folder)]
+    return sum(math.prod(file.get_slice(name).get_shape()) for file in files for name in file.keys())  # noqa: SIM118
 
 
 def _checked(folder: Path, where: str) -> Path:
     if "auto_map" in read_json(folder / "config.json"):
         raise SrpoError(f"{where}: config.json has auto_map, the model needs its own code, which is never run")
     return folder
-
-
-def _safetensors_header(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return {name: entry for name, entry in header.items() if name != "__metadata__"}

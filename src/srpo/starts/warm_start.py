@@ -126,7 +126,7 @@ def probe_accuracy(
     Returns:
         ``{kind of question: {"plain": .., "with_solution": ..}}``
     """
-    engine = EmbeddedEngine(model.config, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    engine = EmbeddedEngine(model.config, {tokenizer.eos_token_id}, tokenizer.pad_token_id)
     engine.update_weights(model.state_dict().items())
     params = SamplingParams(temperature=1.0, max_new_tokens=max_new_tokens)
     longest = model.config.max_position_embeddings - max_new_tokens

@@ -6,9 +6,8 @@ from typing import Any
 
 from srpo.algorithm.diagnostics import is_repetitive
 from srpo.experiment.config import Sampling
-from srpo.ground.errors import SrpoError
 from srpo.ground.seeds import derive_seed
-from srpo.questions.prompts import student_prompts
+from srpo.questions.prompts import response_texts, student_prompts
 from srpo.questions.rewards import compute_reward, in_format
 from srpo.questions.splits import Question
 from srpo.rollout.interface import RolloutEngine, SamplingParams
@@ -28,6 +27,8 @@ class EvaluationResult:
         truncated_fraction: share of responses that reached the length limit.
         repeated_fraction: share of responses that repeat themselves (``algorithm.diagnostics.is_repetitive``).
         format_fraction: share of responses with an answer that the reward can read; None if it does not tell.
+        counts: of all responses, how many are ``right``; of the others, how many were ``cut`` at the limit, are
+            ``unreadable`` for the reward, or are ``wrong``.
         samples: records for ``samples.jsonl``, without their budget.
     """
 
@@ -37,6 +38,7 @@ class EvaluationResult:
     truncated_fraction: float
     repeated_fraction: float
     format_fraction: float | None
+    counts: dict[str, int]
     samples: list[dict[str, Any]]
 
     @property
@@ -47,7 +49,7 @@ class EvaluationResult:
         """What ``validations.jsonl`` and ``evaluation.json`` have of it."""
         names = ("avg_at_k", "response_length", "truncated_fraction", "repeated_fraction", "format_fraction")
         found = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return found | {"question_scores": self.question_scores}
+        return found | self.counts | {"question_scores": self.question_scores}
 
 
 def evaluate_questions(
@@ -69,21 +71,22 @@ def evaluate_questions(
         seed_key: what the samples are for, e.g. ``("validation", run_seed, step)``.
         save: of this many questions, from the first on, the result has the first ``SAVED_SAMPLES`` samples.
     """
-    if not questions:
-        raise SrpoError("no questions to evaluate: the split is empty")
     prompts = student_prompts(tokenizer, [question.messages for question in questions], max_prompt_length)
     seeds = [[derive_seed(*seed_key, question.index, j) for j in range(sampling.rollouts)] for question in questions]
     params = SamplingParams(sampling.temperature, max_response_length, sampling.top_p)
     groups = engine.generate(prompts, params, seeds)
 
     completions = [completion for group in groups for completion in group]
-    texts = tokenizer.batch_decode([completion.token_ids for completion in completions], skip_special_tokens=True)
-    scores, samples, formats = [], [], []
+    texts = response_texts(tokenizer, [completion.token_ids for completion in completions])
+    scores, samples, formats, counts = [], [], [], dict.fromkeys(("right", "cut", "unreadable", "wrong"), 0)
     for i, question in enumerate(questions):
         responses = texts[i * sampling.rollouts : (i + 1) * sampling.rollouts]
         rewards = [compute_reward(question.reward, response, question.ground_truth) for response in responses]
         scores.append(fmean(rewards))
         formats += [in_format(question.reward, response) for response in responses]
+        for reward, readable, completion in zip(rewards, formats[-len(rewards) :], groups[i], strict=True):
+            cut, unreadable = completion.finish_reason == "length", readable is False
+            counts["right" if reward else "cut" if cut else "unreadable" if unreadable else "wrong"] += 1
         if i < save:
             prompt = tokenizer.decode(prompts[i])
             samples += [
@@ -105,5 +108,6 @@ def evaluate_questions(
         truncated_fraction=fmean(completion.finish_reason == "length" for completion in completions),
         repeated_fraction=fmean(is_repetitive(completion.token_ids) for completion in completions),
         format_fraction=fmean(known) if known else None,
+        counts=counts,
         samples=samples,
     )

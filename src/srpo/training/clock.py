@@ -13,6 +13,7 @@ from srpo.algorithm.method import Method
 from srpo.experiment.config import CalibratedClock, Clock, ModelledClock
 from srpo.experiment.flops import modelled_seconds
 from srpo.experiment.step_times import seconds_of_steps, timed_like
+from srpo.ground.machine import standstill
 
 PHASES = ("generate", "reward", "log_prob", "teacher", "update")
 
@@ -46,9 +47,10 @@ class PhaseTimer:
     @contextmanager
     def measure(self, phase: str) -> Iterator[None]:
         self.current = phase
-        start = time.perf_counter()
+        still, start = standstill().seconds, time.perf_counter()
         yield
-        self.wall[phase] += time.perf_counter() - start
+        elapsed = time.perf_counter() - start
+        self.wall[phase] += elapsed - (standstill().seconds - still)
 
     def count(self, phase: str, tokens: int, dense_flops: float, decode_flops: float = 0.0) -> None:
         self.tokens[phase] = self.tokens.get(phase, 0) + tokens

@@ -14,6 +14,7 @@ from srpo.experiment.job import READS, Job
 from srpo.ground.files import read_json, read_mapping, write_events, write_json
 from srpo.ground.layout import Layout, RunFiles
 from srpo.questions.splits import read_split
+from srpo.rollout.checkpoint import end_tokens
 from srpo.rollout.interface import MAX_RESTARTS, RolloutEngine, ServersFailed
 from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
@@ -96,6 +97,7 @@ def _evaluate(
 ) -> None:
     start, limits = time.perf_counter(), job.training
     tokenizer = open_tokenizer(layout.model(job.model.name))
+    ends = end_tokens(layout.model(job.model.name), tokenizer)
     split = layout.split(job.benchmark.data_set, "test")
     questions = check_lengths(tokenizer, read_split(split), "test", limits).used
 
@@ -112,7 +114,7 @@ def _evaluate(
                 save=SAVED_QUESTIONS,
             )
 
-        return with_servers(sample, job.execution, limits, path, files.server_log)
+        return with_servers(sample, job.execution, limits, path, files.server_log, ends)
 
     budgets, samples = score_budgets(checkpoints, evaluate)
     # The evaluation is written last: if it exists, the samples exist too.
@@ -134,32 +136,39 @@ def with_servers(
     limits: Training,
     checkpoint: Path,
     log: Path,
+    ends: frozenset[int],
     max_prompt_length: int | None = None,
 ) -> T:
     """Sample with an engine of a checkpoint's weights (:func:`serving`). If its server fails, again with a new one."""
     for _ in range(MAX_RESTARTS):
         try:
-            with serving(execution, limits, checkpoint, log, max_prompt_length) as engine:
+            with serving(execution, limits, checkpoint, log, ends, max_prompt_length) as engine:
                 return sample(engine)
         except ServersFailed as error:
             logger.warning("%s: starting a new server (%s)", checkpoint, error)
-    with serving(execution, limits, checkpoint, log, max_prompt_length) as engine:
+    with serving(execution, limits, checkpoint, log, ends, max_prompt_length) as engine:
         return sample(engine)
 
 
 @contextmanager
 def serving(
-    execution: Execution, limits: Training, checkpoint: Path, log: Path, max_prompt_length: int | None = None
+    execution: Execution,
+    limits: Training,
+    checkpoint: Path,
+    log: Path,
+    ends: frozenset[int],
+    max_prompt_length: int | None = None,
 ) -> Iterator[RolloutEngine]:
     """The rollout engine with a checkpoint's weights, on all devices of a run.
 
     Args:
+        ends: the base model's token ids that end a response.
         max_prompt_length: in tokens; default: the student's.
     """
     if execution.rollout_engine == "embedded":
         from srpo.rollout.embedded import EmbeddedEngine
 
-        yield EmbeddedEngine.from_pretrained(checkpoint, execution.precision)
+        yield EmbeddedEngine.from_pretrained(checkpoint, execution.precision, ends)
         return
     from srpo.rollout.sglang_protocol import ServerOptions
     from srpo.rollout.sglang_server import SGLangServer
@@ -169,6 +178,7 @@ def serving(
         tensor_parallel=execution.rollout_tensor_parallel,
         data_parallel=execution.ranks // execution.rollout_tensor_parallel,
         dtype=execution.precision,
+        ends=ends,
     )
     with SGLangServer(checkpoint, log, options) as server:
         yield server

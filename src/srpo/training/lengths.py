@@ -6,6 +6,7 @@ run, an evaluation and ``srpo lengths`` all ask :func:`check_lengths`, so that t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from srpo.experiment.config import Experiment, Training
 from srpo.ground.errors import SrpoError
-from srpo.questions.prompts import prompt_lengths
-from srpo.questions.rewards import shortest_answer
+from srpo.questions.prompts import prompt_lengths, response_texts, turn_marks
+from srpo.questions.rewards import compute_reward, shortest_answer
 from srpo.questions.splits import Question
 from srpo.starts.data import known_questions
 
@@ -70,11 +71,33 @@ def check_lengths(
     if len(used) < needed:
         what = f"{len(used)} {split} questions are short enough, {needed} are needed"
         raise SrpoError(f"training.max_prompt_length = {limit}: {what}")
-    answers = [answer for question, _ in used if (answer := shortest_answer(question.reward, question.ground_truth))]
+    where = f"{used[0][0].data_source}, {split}"
+    right = [(q, answer) for q, _ in used if (answer := shortest_answer(q.reward, q.ground_truth))]
+    answers = [answer for _, answer in right]
     if answers and (shortest := min(count(answers))) > (limit := training.max_response_length):
         what = f"training.max_response_length = {limit}: the shortest right response has {shortest} {unit}"
-        raise SrpoError(f"{used[0][0].data_source}, {split}: {what}")
+        raise SrpoError(f"{where}: {what}")
+    if tokenizer:
+        check_tokenizer(tokenizer, texts, right, where)
     return CheckedSplit(lengths, [question for question, _ in used], left_out)
+
+
+def check_tokenizer(
+    tokenizer: PreTrainedTokenizerFast, asked: Sequence[str], right: Sequence[tuple[Question, str]], where: str
+) -> None:
+    """Check that no question becomes marks of turns, and that right answers still are after they were tokens."""
+    _, marks = turn_marks(tokenizer)
+    cut = sum(not marks.isdisjoint(ids) for ids in tokenizer([*asked], add_special_tokens=False)["input_ids"])
+    answers = tokenizer([answer for _, answer in right] or [""], add_special_tokens=False)["input_ids"]
+    read = zip(right, response_texts(tokenizer, answers), strict=False)
+    lost = sum(not compute_reward(q.reward, text, q.ground_truth) for (q, _), text in read)
+    if cut or (lost and lost == len(right)):
+        what = f"{cut} questions have marks of turns, {lost} of {len(right)} answers get lost in tokens"
+        raise SrpoError(f"{where}: {what}")
+    if lost:
+        logging.getLogger(__name__).warning(
+            "%s: %d of %d right answers are wrong once they were tokens", where, lost, len(right)
+        )
 
 
 def check_experiment(experiment: Experiment) -> None:

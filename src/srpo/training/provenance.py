@@ -24,7 +24,8 @@ from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
 from srpo.ground.layout import Layout, RunFiles, model_description
 from srpo.ground.machine import processor
-from srpo.starts.resolve import SAFETENSORS, digest, sha256_of
+from srpo.rollout.checkpoint import weight_files
+from srpo.starts.resolve import digest, sha256_of
 
 PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
 _RESULT = ("srpo", "packages", "data", "base_model", "code")
@@ -127,7 +128,7 @@ def check_results(experiment: Experiment, layout: Layout) -> None:
     @cache
     def starts(data_set: str, base_model: str) -> dict[str, Any]:
         model = layout.model(base_model)
-        there = any(model.glob(SAFETENSORS))
+        there = weight_files(model)[0].exists()
         return _starts(layout, data_set, read_json(model_description(model))["sha256"] if there else None, {})
 
     def check(what: Path, before: dict[str, Any] | None, job: Job, command: str) -> None:

@@ -1,19 +1,21 @@
 """Samples of an untrained model, as student and as its own teacher: what ``srpo gap`` computes its numbers from."""
 
+import logging
 import random
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from srpo.experiment.config import Training
+from srpo.experiment.config import Model, Training
 from srpo.experiment.job import Job
 from srpo.ground.layout import Layout
 from srpo.ground.seeds import derive_seed
-from srpo.questions.prompts import strip_thinking, student_prompts, teacher_prompt_ids
+from srpo.questions.prompts import response_texts, strip_thinking, student_prompts, teacher_prompt_ids
 from srpo.questions.response_parts import shown_answer, with_masked_answer
 from srpo.questions.rewards import compute_reward
 from srpo.questions.splits import Question, read_split
+from srpo.rollout.checkpoint import end_tokens
 from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.evaluate_run import with_servers
@@ -52,7 +54,8 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     model, training = job.model.name, job.training
     tokenizer = open_tokenizer(layout.model(model))
     known = check_lengths(tokenizer, read_split(layout.split(job.benchmark.data_set, "train")), "train", training).used
-    asked = random.Random(derive_seed("gap questions")).sample(known, min(questions, len(known)))
+    new = not_learned(job.model, known)
+    asked = random.Random(derive_seed("gap questions")).sample(new, min(questions, len(new)))
     log = layout.log("gap", model, benchmark, "server")
     return with_servers(
         lambda engine: gap_samples(engine, tokenizer, asked, training),
@@ -60,8 +63,21 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
         training,
         layout.model(model),
         log,
+        end_tokens(layout.model(model), tokenizer),
         training.max_reprompt_len,
     )
+
+
+def not_learned(model: Model, questions: list[Question]) -> list[Question]:
+    """Those whose responses the model's warm start has not learned by heart; all, with a warning, if there are none."""
+    warm_start = getattr(model, "warm_start", None)
+    if warm_start is None or warm_start.corpus != "files":
+        return questions
+    if not (new := [question for question in questions if question.response is None]):
+        logging.getLogger(__name__).warning(
+            "gap: the warm start knows every question by heart; let some rows have no response"
+        )
+    return new or questions
 
 
 def gap_samples(engine: RolloutEngine, tokenizer: Any, questions: list[Question], training: Training) -> GapSamples:
@@ -73,7 +89,7 @@ def gap_samples(engine: RolloutEngine, tokenizer: Any, questions: list[Question]
         seeds = [[derive_seed("gap", role, question.index, j) for j in range(count)] for question in asked]
         groups = engine.generate(prompts, params, seeds)
         ids = [completion.token_ids for group in groups for completion in group]
-        texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        texts = response_texts(tokenizer, ids)
         return [texts[i : i + count] for i in range(0, len(texts), count)]
 
     def rewards(asked: list[Question], texts: list[list[str]]) -> np.ndarray:

@@ -7,6 +7,7 @@ take seconds.
 import json
 import os
 import re
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,11 +22,14 @@ from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_last_events
 from srpo.ground.layout import Layout, RunFiles, RunId
 from srpo.ground.text import duration
+from srpo.training.attempts import STOP_SIGNALS
 from srpo.training.watch import Signal
 
-Stage = Literal["evaluated", "waiting", "trained", "training", "failed"]
+Stage = Literal["evaluated", "waiting", "trained", "training", "stopped", "failed"]
 
 _RETRIED = {0, os.EX_TEMPFAIL}
+_STOPPED = {128 + number for number in (*STOP_SIGNALS, signal.SIGINT)}
+"""Status of an attempt that somebody stopped before its first checkpoint."""
 _ERROR = re.compile(r"^(srpo: .*|[\w.]*(Error|Exception|Interrupt|Killed)\b.*|.*(command not found|Killed))$")
 
 
@@ -35,8 +39,8 @@ class RunStatus:
 
     Attributes:
         run: its path below ``runs``.
-        stage: ``waiting`` for its first job or its next segment, ``training``, ``failed`` in its last attempt,
-            ``trained`` or ``evaluated``.
+        stage: ``waiting`` for its first job or its next segment, ``training``, ``stopped`` or ``failed`` in its last
+            attempt, ``trained`` or ``evaluated``.
         step: steps in the log.
         clock: seconds of the training clock.
         horizon: the last budget, in the same seconds.
@@ -114,7 +118,7 @@ def _read_files(run: RunId, files: dict[str, float], training: Training, horizon
     signals = [Signal(**event) for event in read_events(paths.watch)] if paths.watch.name in files else []
     trained = paths.summary.name in files
     ends = {event["attempt"]: event["status"] for event in attempts if event["event"] == "end"}
-    failed = [number for number, status in ends.items() if status not in _RETRIED]
+    failed = [number for number, status in ends.items() if status not in _RETRIED | _STOPPED]
     stage = _stage(paths, files, attempts, ends)
     speed = _speed(steps, attempts, files[paths.steps.name]) if steps and not trained else None
     step, clock = (steps[-1]["step"], steps[-1]["clock"]) if steps else (0, 0.0)
@@ -154,7 +158,7 @@ def _stage(paths: RunFiles, files: dict[str, float], attempts: list[dict[str, An
     status = ends.get(attempts[-1]["attempt"])
     if status is None:
         return "training"
-    return "waiting" if status in _RETRIED else "failed"
+    return "waiting" if status in _RETRIED else "stopped" if status in _STOPPED else "failed"
 
 
 def _speed(steps: list[dict[str, Any]], attempts: list[dict[str, Any]], last_step_time: float) -> float | None:

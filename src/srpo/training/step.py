@@ -19,7 +19,7 @@ from srpo.ground.seeds import derive_seed
 from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, sequence_batch
 from srpo.policy.interface import Policy, gradient_norm, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
-from srpo.questions.prompts import student_prompts, teacher_prompt_ids
+from srpo.questions.prompts import response_texts, student_prompts, teacher_prompt_ids
 from srpo.questions.response_parts import response_parts
 from srpo.questions.rewards import compute_reward, in_format, judge, right_response
 from srpo.questions.splits import Question
@@ -84,7 +84,7 @@ class Step:
             with self.policy.sampling() as engine:
                 completions = [c for group in engine.generate(prompts, params, seeds) for c in group]
         with self.phases.measure("reward"):
-            texts = self.tokenizer.batch_decode([c.token_ids for c in completions], skip_special_tokens=True)
+            texts = response_texts(self.tokenizer, [c.token_ids for c in completions])
             asked_of = [questions[i // samples] for i in range(len(texts))]
             to_score = [(q.reward, text, q.ground_truth) for q, text in zip(asked_of, texts, strict=True)]
             feedback = None
@@ -213,7 +213,8 @@ class Step:
             if shown[1:] == (None, None):
                 return rollouts.prompts[row]
             if shown not in known:
-                longest = self.training.max_reprompt_len
+                # beyond the model's positions nothing fails, and nothing means anything
+                longest = min(self.training.max_reprompt_len, self.policy.positions - self.training.max_response_length)
                 ids = teacher_prompt_ids(self.tokenizer, question.messages, shown[1], longest, shown[2])
                 known[shown] = torch.tensor(ids)
             return known[shown]

@@ -12,7 +12,7 @@ from one_line import refused
 from synthetic import tiny_experiment
 
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment
+from srpo.experiment.config import Experiment, Sampling, WallClock
 from srpo.ground.errors import SrpoError
 from srpo.ground.repository import CONFIGS, method_files
 
@@ -196,6 +196,15 @@ def test_impossible_routing(routing: tuple[str, ...], word: str) -> None:
 def own(tmp_path: Path) -> Path:
     """A copy of the configuration to which a test adds files."""
     return Path(shutil.copytree(CONFIGS, tmp_path / "configs"))
+
+
+def test_nested_keys_of_what_is_extended_stay() -> None:
+    """A validation with other rollouts had the temperature 0.6 again, the evaluation 1.0."""
+    own = {**MINE, "extends": "real-cpu", "training": {"validation": {"rollouts": 8}}}
+    found = load_experiment(own).training
+    assert found.validation == Sampling(rollouts=8, temperature=1.0)
+    assert found.clock.decode_flops_per_second == 1.4e11
+    assert load_experiment({**own, "training": {"clock": {"kind": "wall"}}}).training.clock == WallClock(kind="wall")
 
 
 def test_a_model_extends_another(own: Path) -> None:

@@ -36,6 +36,7 @@ def lines(count: int, first: int = 0) -> str:
 
 
 TEST = lines(6, first=100)
+ALTERED = (str.upper, "{}  \n".format, lambda text: text.replace(" ", "\u200b\u00a0"))
 
 
 @pytest.fixture
@@ -141,12 +142,39 @@ def test_a_search_holds_questions_of_a_file_out(folder: Path):
     assert (len(build_split(held_out, "train")), len(build_split(held_out, "test"))) == (32, 8)
 
 
+def test_copies_of_a_held_out_question_are_not_trained_on(folder: Path):
+    """Each question twice: of 30 that were held out, 26 were trained on."""
+    train = folder / "data" / "train.jsonl"
+    train.write_text(lines(40) + lines(40).replace("? ", "?\u00a0 "))
+    held_out = sums().model_copy(update={"held_out_questions": 30})
+    parts = [
+        {q.messages[0]["content"].partition("?")[0] for q in build_split(held_out, split)}
+        for split in ("train", "test")
+    ]
+    assert parts[0]
+    assert not parts[0] & parts[1]
+
+
 def test_questions_in_both_files_are_counted(folder: Path, caplog: pytest.LogCaptureFixture):
+    """Whatever their case, blanks and form of Unicode; and columns that no prompt shows are named."""
     train, test = folder / "data" / "train.jsonl", folder / "data" / "t.jsonl"
-    test.write_text(test.read_text() + train.read_text().splitlines()[0] + "\n")
+    known = [json.loads(line) for line in train.read_text().splitlines()[:3]]
+    copies = [row | {"prompt": p(row["prompt"]), "choices": "A"} for p, row in zip(ALTERED, known, strict=True)]
+    test.write_text(test.read_text() + "".join(json.dumps(row) + "\n" for row in copies))
     experiment()
-    assert "1 of " in caplog.text
-    assert "test questions are train questions" in caplog.text
+    assert "3 of 9 test questions are train questions" in caplog.text
+    assert "columns that no prompt shows: choices" in caplog.text
+
+
+def test_answers_that_an_own_reward_can_never_call_right_are_counted(folder: Path, caplog: pytest.LogCaptureFixture):
+    """A ValueError for the truth is a wrong response, whatever the response is."""
+    file = folder / "data" / "train.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text(
+        "".join(json.dumps(r | {"answer": f"7,{i:03}" if i < 14 else str(i)}) + "\n" for i, r in enumerate(rows))
+    )
+    build_split(sums(reward="own_rewards:close"), "train")
+    assert "14 of 40 answers are never right" in caplog.text
 
 
 def test_an_own_reward_scores(folder: Path):

@@ -17,9 +17,10 @@ from verl.workers.rollout.replica import TokenOutput
 from srpo.ground.errors import SrpoError
 from srpo.policy.ray_driver import RayPolicy
 from srpo.policy.servers import ATTEMPTS, EmbeddedServer, ServerRollout, wait_until_idle
+from srpo.rollout.checkpoint import stop_token_ids
 from srpo.rollout.embedded import EmbeddedEngine
 from srpo.rollout.interface import Completion, SamplingParams, ServersFailed
-from srpo.rollout.sglang_protocol import stop_token_ids, vocabulary_size
+from srpo.rollout.sglang_protocol import vocabulary_size
 
 pytestmark = pytest.mark.fault
 
@@ -51,6 +52,7 @@ def test_each_sample_is_a_request_with_its_own_seed_and_comes_back_in_its_place(
     assert asked == {((1, 2), 10), ((1, 2), 11), ((1, 2), 12), ((3,), 20)}
     for *_, params in client.requests:
         del params["sampling_seed"]
+        assert params.pop("stop_token_ids") == [10, 11, 20]
         assert params == {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 9, "logprobs": True}
 
 
@@ -102,7 +104,7 @@ def server(model, monkeypatch):
 
     monkeypatch.setattr("srpo.policy.servers.omega_conf_to_dataclass", lambda config: config)
     config = SimpleNamespace(
-        hf_config=AutoConfig.from_pretrained(model), tokenizer=AutoTokenizer.from_pretrained(model)
+        hf_config=AutoConfig.from_pretrained(model), tokenizer=AutoTokenizer.from_pretrained(model), local_path=model
     )
     return EmbeddedServer(config, "float32")
 

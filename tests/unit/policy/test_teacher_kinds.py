@@ -37,8 +37,8 @@ def ema(rate: float) -> dict:
     return {"teacher": {"kind": "ema"}, "teacher_update_rate": rate}
 
 
-def snapshot(every: int) -> dict:
-    return {"teacher": {"kind": "snapshot", "every": every}}
+def snapshot(every: int, moves_after: str = "batch") -> dict:
+    return {"teacher": {"kind": "snapshot", "every": every, "moves_after": moves_after}}
 
 
 def trust_region(share: float) -> dict:
@@ -105,10 +105,10 @@ def test_kinds_differ_from_each_other(trained):
 
 
 @pytest.mark.parametrize(
-    "changes", [FROZEN, LIVE, snapshot(3), trust_region(0.5)], ids=["frozen", "live", "snapshot", "region"]
+    "changes", [FROZEN, ema(0.3), snapshot(3, "update"), trust_region(0.5)], ids=["frozen", "ema", "snapshot", "region"]
 )
 def test_a_resumed_run_is_the_uninterrupted_one(changes, trained):
-    """Of snapshots, the second copy comes three updates after the first: after the resumption, by one update."""
+    """The snapshot is copied at updates 3 and 6 of 8, and the run is resumed after 4."""
     tiny_runs.assert_same(trained(changes), trained(changes, steps=(2, 4)))
 
 
@@ -157,18 +157,6 @@ def test_the_average_moves_once_per_batch_or_once_per_update(base, tmp_path, mov
     assert all(torch.equal(state[name], tensor) for name, tensor in weights(engine.teacher).items())
 
 
-def test_with_one_update_per_batch_both_clocks_are_the_same_run_bit_for_bit(base, tmp_path):
-    found = []
-    for moves_after in ("batch", "update"):
-        changes = {"teacher": {"kind": "ema", "moves_after": moves_after}}
-        run = build_run(base, tmp_path / moves_after, "srpo", mini_batch_questions=4, changes=changes)
-        rollouts = draw_rollouts(run)
-        for _ in range(2):
-            update_with(run, before_update(run, rollouts))
-        found.append(weights(engine_of(run).teacher))
-    assert largest_difference(*found) == 0
-
-
 def test_distance_is_that_of_the_weights_and_shows_a_teacher_that_is_the_student(start):
     run = start(ema(0.05), warmup_steps=1)
     engine, rollouts = engine_of(run), draw_rollouts(run)
@@ -187,16 +175,17 @@ def test_distance_is_that_of_the_weights_and_shows_a_teacher_that_is_the_student
     assert update_with(live, before_update(live, rollouts))["teacher/distance"] == 0
 
 
-def test_a_batch_of_skipped_updates_moves_no_teacher(start):
-    run = start(snapshot(1), mini_batch_questions=2)
+@pytest.mark.parametrize(("moves_after", "moves"), [("batch", 1), ("update", 2)])
+def test_a_batch_of_skipped_updates_moves_no_teacher(start, moves_after, moves):
+    """After a healthy batch of two updates, one whose updates are all skipped."""
+    run = start(snapshot(1, moves_after), mini_batch_questions=2)
     engine, rollouts = engine_of(run), draw_rollouts(run)
-    prepared = before_update(run, rollouts)
-    first = weights(engine.teacher)
-    healthy = dict(prepared.targets)
-    for row, own in healthy.items():
+    update_with(run, before_update(run, rollouts))
+    prepared, first = before_update(run, rollouts), weights(engine.teacher)
+    for row, own in [*prepared.targets.items()]:
         prepared.targets[row] = type(own)(**{**vars(own), "advantage": torch.full_like(own.advantage, math.nan)})
     update_with(run, prepared)
-    assert engine.moves == 0
+    assert engine.moves == moves
     assert largest_difference(weights(engine.teacher), first) == 0
 
 
@@ -258,20 +247,44 @@ def test_no_gradient_goes_through_the_teacher(start):
     assert engine.module.training  # although the pass has set it to evaluation
 
 
-def test_the_second_pass_is_on_the_clock(start):
-    clock = ModelledClock(kind="modelled")
-    seconds = []
-    for i, changes in enumerate((ema(0.05), trust_region(0.05))):
-        run = start(changes, f"run{i}")
-        step = run.step
-        batch = step.route(run.train_questions[:4], draw_rollouts(run))
-        step.compute_log_prob(batch)
-        step.compute_teacher_log_prob(batch)
-        seconds.append((step.phases.seconds(clock), step.phases.tokens["teacher"]))
-    (once, tokens), (twice, same_tokens) = seconds
-    assert once["teacher"] > 0
-    assert twice == once | {"teacher": pytest.approx(2 * once["teacher"])}
-    assert same_tokens == tokens
+@pytest.mark.parametrize(("changes", "passes"), [(ema(0.05), 1), (trust_region(0.05), 2)], ids=["ema", "region"])
+def test_what_the_modelled_clock_counts_is_the_sum_of_the_lengths(start, monkeypatch, changes, passes):
+    """By hand: a prompt once per question, or per prompt of the teacher; an update is three forward passes."""
+    monkeypatch.setattr("srpo.training.step.compute_reward", hash_reward)
+    run = start(changes, mini_batch_questions=2, micro_batch_size=16)
+    step, rates = run.step, {"decode_flops_per_second": 1e6, "dense_flops_per_second": 1e7}
+    rollouts = step.generate(run.train_questions[:4])
+    batch = step.route(run.train_questions[:4], rollouts)
+    old, teacher = step.compute_log_prob(batch), step.compute_teacher_log_prob(batch)
+    step.update(batch, step.compute_targets(batch, old, teacher))
+
+    shape = run.policy.worker.actor.engine.model_config.hf_config
+    shapes = weights(engine_of(run).module).values()
+    multiplied = sum(tensor.numel() for tensor in shapes)  # the embedding too: it is tied to the head
+    width = shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
+
+    def flops(first: int, last: int) -> int:
+        return sum(2 * multiplied + 4 * width * position for position in range(first + 1, last + 1))
+
+    def of_pass(rows: list[int], prompts: dict[int, list[int]]) -> int:
+        whole = {(int(rollouts.question[row]), tuple(prompts[row])) for row in rows}
+        own = ((len(prompts[row]), len(rollouts.responses[row])) for row in rows)
+        return sum(flops(0, len(p)) for _, p in whole) + sum(flops(p, p + r) for p, r in own)
+
+    prompts = {row: prompt.tolist() for row, prompt in enumerate(rollouts.prompts)}
+    shown = {row: prompt.tolist() for row, prompt in step._teacher_prompts(batch).items()}
+    asked = {int(question): prompts[row] for row, question in enumerate(rollouts.question)}
+    decoded = sum(flops(len(prompts[row]), len(prompts[row]) + len(r)) for row, r in enumerate(rollouts.responses))
+    assert len(shown) > len({tuple(prompt) for prompt in shown.values()}) > 1
+    assert step.phases.seconds(ModelledClock(kind="modelled", **rates)) == pytest.approx(
+        {
+            "generate": decoded / 1e6 + sum(flops(0, len(prompt)) for prompt in asked.values()) / 1e7,
+            "reward": 0.0,
+            "log_prob": of_pass(batch.trained, prompts) / 1e7,
+            "teacher": passes * of_pass([*shown], shown) / 1e7,
+            "update": 3 * of_pass(batch.trained, prompts) / 1e7,
+        }
+    )
 
 
 @pytest.mark.parametrize("changes", [FROZEN, trust_region(0.5)], ids=["frozen", "region"])

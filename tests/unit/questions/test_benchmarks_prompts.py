@@ -140,7 +140,7 @@ def test_an_over_long_sibling_is_shortened_and_nothing_else(tokenizer, sibling, 
         ("<think>\na\n</think>\n\nb", "b"),
         ("a <think>x</think> b <think>y</think>c", "a b c"),
         ("<think>never closed", "<think>never closed"),
-        ("</think> a", "</think> a"),
+        ("it may be 41\n</think>\n\n<answer>42</answer>", "<answer>42</answer>"),  # the prompt opened the block
         ("<think>a<think>b</think>c", "c"),
         ("<thi<think></think>nk>a</think>", "<think>a</think>"),
         ("", ""),

@@ -59,6 +59,23 @@ def test_answer_match(response, reward):
 
 
 @pytest.mark.parametrize(
+    ("answer", "known", "reward"),
+    [
+        ("u\u0308ber", "\u00fcber", 1.0),  # composed and not
+        ("\u221242", "-42", 1.0),  # a minus, a hyphen
+        ("5 \u00b5m", "5\u00a0\u03bcm", 1.0),
+        ("\uff14\uff12", "42", 1.0),
+        ("42", "\ufeff4\u200b2", 1.0),
+        ("x2", "x\u00b2", 0.0),
+        ("\u200b", "B", 0.0),
+    ],
+)
+def test_answers_that_look_alike_are_equal(answer, known, reward):
+    check_truths("answer_match", {"x:1": known})
+    assert compute_reward("answer_match", f"<answer>{answer}</answer>", known) == reward
+
+
+@pytest.mark.parametrize(
     ("response", "reward"),
     [
         ("  B\n", 1.0),

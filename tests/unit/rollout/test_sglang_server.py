@@ -31,7 +31,6 @@ from srpo.rollout.sglang_protocol import (
     read_completion,
     server_arguments,
     server_environment,
-    stop_token_ids,
 )
 from srpo.rollout.sglang_server import SGLangServer
 
@@ -142,6 +141,7 @@ def test_samples(serve, checkpoint, tmp_path, faults):
     assert sorted(body["sampling_params"]["sampling_seed"] for body in bodies) == sorted(
         seed for own in SEEDS for seed in own
     )
+    assert bodies[0]["sampling_params"].pop("stop_token_ids") == []
     assert bodies[0]["sampling_params"].keys() == {"temperature", "top_p", "max_new_tokens", "sampling_seed"}
 
 
@@ -172,11 +172,6 @@ def test_a_token_outside_of_the_nucleus_is_drawn_anew(serve, checkpoint, tmp_pat
     assert max(redraws) > 1
     assert len(journal(tmp_path, "generate")) == len(redraws) + sum(redraws)
     assert min(min(completion.log_probs) for own in groups for completion in own) > floor
-
-
-def test_a_server_that_only_draws_outside_of_the_nucleus_is_one_line(serve):
-    with serve("--wrong", 256) as engine, pytest.raises(SrpoError, match=r"log-prob below .* top_p = 0\.95"):
-        engine.generate(PROMPTS, PARAMS, SEEDS)
 
 
 @pytest.mark.parametrize("top_p", [0.5, 0.95, 0.99])
@@ -245,13 +240,6 @@ def test_a_faulty_answer_is_asked_for_again(serve, checkpoint, tmp_path, fault):
     with serve("--fault", fault, "--times", 3, request_timeout=1 if fault == "hang" else 20) as engine:
         assert engine.generate(PROMPTS, PARAMS, SEEDS) == expect(checkpoint)
     assert len(journal(tmp_path, "generate")) == 24 + 3
-
-
-def test_attempts_are_bounded(serve, tmp_path):
-    with serve("--fault", "error") as engine:
-        with pytest.raises(SrpoError, match="no complete sample in 5 attempts"):
-            engine.generate([[5]], PARAMS, [[1]])
-        assert len(journal(tmp_path, "generate")) == 5
 
 
 def test_a_failure_ends_the_other_requests(serve, tmp_path):
@@ -404,14 +392,6 @@ def test_environment(serve, tmp_path, monkeypatch):
     environment = journal(tmp_path, "start")[0]["environment"]
     assert environment["no_proxy"] == "127.0.0.1"
     assert "SGLANG_RETURN_ORIGINAL_LOGPROB" not in environment
-
-
-def test_stop_tokens(checkpoint):
-    assert stop_token_ids(checkpoint) == {1}
-    (checkpoint / "generation_config.json").write_text('{"eos_token_id": [7, 1]}')
-    assert stop_token_ids(checkpoint) == {1, 7}
-    (checkpoint / "generation_config.json").write_text("{}")
-    assert stop_token_ids(checkpoint) == {1}
 
 
 def answer(token_ids: list[int], finish: dict | None, output_ids: list[int] | None = None, log_prob=-0.5) -> dict:

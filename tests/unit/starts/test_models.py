@@ -6,7 +6,6 @@ import json
 import math
 import random
 import re
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -103,11 +102,6 @@ def test_any_text_round_trips(tokenizer, text: str):
     assert all(0 <= i < len(tokenizer) for i in ids)
 
 
-def test_the_same_texts_give_the_same_tokenizer(texts):
-    for make in (symbol_tokenizer, text_tokenizer):
-        assert make(texts, 450).backend_tokenizer.to_str() == make(texts, 450).backend_tokenizer.to_str()
-
-
 def test_words_and_numbers_of_the_families_are_single_tokens(texts):
     tokenizer = symbol_tokenizer(texts, 450)
     assert len(tokenizer) < 450
@@ -139,15 +133,6 @@ def test_a_tokenizer_made_here_opens_as_transformers_opens_it(built: Path):
     assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
     assert ours.init_kwargs == theirs.init_kwargs
     assert ours.get_chat_template() == theirs.get_chat_template()
-
-
-def test_other_tokenizers_are_transformers_choice(built: Path, tmp_path: Path):
-    shutil.copytree(built, tmp_path / "other")
-    settings = json.loads((built / "tokenizer_config.json").read_text())
-    (tmp_path / "other" / "tokenizer_config.json").write_text(
-        json.dumps(settings | {"tokenizer_class": "GPT2Tokenizer"})
-    )
-    assert type(open_tokenizer(tmp_path / "other")) is type(AutoTokenizer.from_pretrained(tmp_path / "other"))
 
 
 # ---------------------------------------------------------------- corpus
@@ -331,14 +316,6 @@ def test_a_failed_build_leaves_what_was_there(tmp_path: Path):
     with pytest.raises(SrpoError):
         build_model(tiny_miniature({"corpus": "splits"}), tmp_path / "model", {})
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
-
-
-def test_a_build_replaces_an_older_one(built: Path, tmp_path: Path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "old").touch()
-    build_model(LocalModel(kind="local", name="mine", title="Mine", path=built), tmp_path / "model", {})
-    assert not (tmp_path / "model" / "old").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -91,6 +91,7 @@ def test_hand_worked(tokenizer):
     assert result.avg_at_k == pytest.approx(1.25 / 3)
     assert result.truncated_fraction == 2 / 12
     assert result.format_fraction == 10 / 12
+    assert result.counts == {"right": 5, "cut": 2, "unreadable": 0, "wrong": 5}
     assert result.repeated_fraction == 0
     lengths = [len(tokenizer(text.removesuffix("…"))["input_ids"]) + (text[-1] != "…") for t in SCRIPT for text in t]
     assert result.response_length == pytest.approx(sum(lengths) / 12)
@@ -135,7 +136,7 @@ def test_budgets_share_a_checkpoints_result():
     def evaluate(path: Path) -> EvaluationResult:
         evaluated.append(path.name)
         sample = {"question": 0, "sample": 0}
-        return EvaluationResult(4, [0.25, float(path.name)], 9.5, 0.0, 0.5, 0.75, [sample])
+        return EvaluationResult(4, [0.25, float(path.name)], 9.5, 0.0, 0.5, 0.75, {"right": 1, "wrong": 7}, [sample])
 
     early, late = Checkpoint(Path("0"), step=5), Checkpoint(Path("1"), step=20)
     budgets, samples = score_budgets({"0h": None, "1h": early, "5h": late, "10h": late}, evaluate)
@@ -149,6 +150,7 @@ def test_budgets_share_a_checkpoints_result():
         "truncated_fraction": 0.0,
         "repeated_fraction": 0.5,
         "format_fraction": 0.75,
+        **{"right": 1, "wrong": 7},
         "question_scores": [0.25, 0.0],
     }
     assert budgets["5h"] == budgets["10h"]
@@ -211,9 +213,7 @@ def test_evaluate_stage(experiment, layout, job, monkeypatch):
     folder = layout.run(RUN)
     loaded = []
     original = EmbeddedEngine.from_pretrained
-    monkeypatch.setattr(
-        EmbeddedEngine, "from_pretrained", lambda path, precision: loaded.append(path) or original(path)
-    )
+    monkeypatch.setattr(EmbeddedEngine, "from_pretrained", lambda path, *_: loaded.append(path) or original(path))
     write_json(folder / "summary.json", {"budgets": {"1h": None, "5h": selected(5), "10h": selected(5)}})
     evaluate_checkpoints(job, layout)
 

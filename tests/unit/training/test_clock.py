@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import CalibratedClock, ModelledClock, WallClock
 from srpo.experiment.step_times import seconds_of_steps, steps_in_seconds
+from srpo.ground import machine
 from srpo.ground.repository import CONFIGS
-from srpo.training.clock import PhaseTimer, best_of_budgets, best_within, seconds_of_step
+from srpo.training.clock import PhaseTimer, best_within, seconds_of_step
 
 METHODS = load_experiment(CONFIGS / "experiments" / "paper.yaml").methods
 CALIBRATED = CalibratedClock(kind="calibrated")
@@ -27,6 +33,7 @@ def test_modelled_seconds_of_the_phases():
 
 
 def test_the_wall_clock_is_what_was_measured(monkeypatch):
+    machine.standstill()  # its thread has a clock of its own
     ticks = iter([1.0, 3.5, 10.0, 10.25])
     monkeypatch.setattr("srpo.training.clock.time.perf_counter", lambda: next(ticks))
     phases = PhaseTimer()
@@ -38,6 +45,31 @@ def test_the_wall_clock_is_what_was_measured(monkeypatch):
         assert seconds["teacher"] == 2.75
         assert sum(seconds.values()) == 2.75
     assert seconds_of_step(WallClock(kind="wall"), METHODS["srpo"], 7, seconds) == 2.75
+
+
+STOPPED = """
+import time
+from srpo.ground import machine
+from srpo.training.clock import PhaseTimer
+machine.STILL_SECONDS = 1.0
+phases = PhaseTimer()
+with phases.measure("update"):
+    end = time.perf_counter() + 3
+    print(flush=True)
+    while time.perf_counter() < end:
+        time.sleep(0.01)
+print(phases.wall["update"])
+"""
+
+
+def test_a_process_that_was_stopped_did_not_train_meanwhile():
+    """Ctrl-Z for two of three seconds: they were on the clock, and the run had half of its steps."""
+    process = subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2.2)
+    process.send_signal(signal.SIGCONT)
+    assert float(process.communicate(timeout=60)[0]) < 1.5
 
 
 @pytest.mark.parametrize(
@@ -92,9 +124,3 @@ def test_the_untrained_model_is_no_candidate():
     assert best_within(validations((0, 0.0, 0.9)), 10) is None
     assert best_within(validations((0, 0.0, 0.9), (5, 1.0, 0.1)), 10)["step"] == 5
     assert best_within([], 10) is None
-
-
-def test_best_of_each_budget():
-    best = best_of_budgets(validations((5, 1.5, 0.3), (10, 4.0, 0.2)), {"1h": 1, "5h": 5})
-    assert best["1h"] is None
-    assert best["5h"]["step"] == 5

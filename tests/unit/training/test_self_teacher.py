@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from srpo.questions.splits import Question
 from srpo.rollout.interface import Completion
 from srpo.starts.make_tokenizer import text_tokenizer
 from srpo.training import self_teacher
-from srpo.training.self_teacher import gap_samples
+from srpo.training.self_teacher import gap_samples, not_learned
 
 TRAINING = SimpleNamespace(
     temperature=1.0, max_response_length=32, rollouts_per_question=2, max_prompt_length=64, max_reprompt_len=256
@@ -52,6 +53,16 @@ def questions(truths: str) -> list[Question]:
         Question(i, [{"role": "user", "content": f"Question {i}?"}], truth, "answer_match", "test")
         for i, truth in enumerate(truths)
     ]
+
+
+def test_what_the_warm_start_learned_by_heart_is_not_asked(caplog) -> None:
+    """Of 160 such rows a model knew 99.7 %, of the test 62.5 %: nothing seemed left to learn."""
+    asked = [replace(q, response="<answer>1</answer>" if q.index < 2 else None) for q in questions("1234")]
+    learned, other = (SimpleNamespace(warm_start=SimpleNamespace(corpus=corpus)) for corpus in ("files", "families"))
+    assert [len(not_learned(model, asked)) for model in (learned, other, SimpleNamespace())] == [2, 4, 4]
+    assert not caplog.text
+    assert not_learned(learned, asked[:2]) == asked[:2]
+    assert "knows every question by heart" in caplog.text
 
 
 def test_hand_worked(tokenizer) -> None:

@@ -95,7 +95,7 @@ def test_a_clock_that_jumped(
 
 
 @pytest.mark.parametrize(
-    ("ended", "stage"), [(None, "training"), (75, "waiting"), (1, "failed"), (137, "failed"), (2, "failed")]
+    ("ended", "stage"), [(None, "training"), (75, "waiting"), (1, "failed"), (137, "failed"), (143, "stopped")]
 )
 def test_stage_of_the_last_attempt(
     ended: int | None, stage: str, experiment: Experiment, layout: Layout, run: RunId

@@ -65,12 +65,13 @@ def test_further_questions_are_others_in_each_step():
 def test_reward_and_format_are_those_of_a_rollouts_own_question(monkeypatch):
     """The first question's reward reads an answer; the second's is a function, whose format nobody knows."""
     monkeypatch.setattr("srpo.training.step.student_prompts", lambda *_: [[1], [2]])
+    monkeypatch.setattr("srpo.training.step.response_texts", lambda *_: texts)
     texts = ["<answer>A</answer>", "A", "<answer>B</answer> and", "<answer> </answer>", "A", "B", "", "A"]
     engine = types.SimpleNamespace(
         generate=lambda *_: [[Completion([7], [-1.0], "stop") for _ in range(4)] for _ in range(2)]
     )
     policy = types.SimpleNamespace(
-        tokenizer=types.SimpleNamespace(batch_decode=lambda *_, **__: texts),
+        tokenizer=None,
         cost=types.SimpleNamespace(forward_flops=lambda _: 0.0, decode_flops=lambda *_: 0.0),
         sampling=lambda: contextlib.nullcontext(engine),
     )
@@ -79,6 +80,22 @@ def test_reward_and_format_are_those_of_a_rollouts_own_question(monkeypatch):
     rollouts = Step(experiment.run(experiment.runs()[0]), policy, 1).generate(questions)
     assert rollouts.in_format == [True, False, True, False, None, None, None, None]
     assert rollouts.rewards.tolist() == [1, 0, 0, 0, 1, 0, 0, 1]
+
+
+def test_no_two_samples_of_two_seeds_and_two_steps_have_one_seed(monkeypatch):
+    """Else all runs of a method would draw the same samples of a question."""
+    monkeypatch.setattr("srpo.training.step.student_prompts", lambda *_: [[1], [2]])
+    drawn: list[int] = []
+    engine = types.SimpleNamespace(generate=lambda prompts, params, seeds: drawn.extend(itertools.chain(*seeds)) or [])
+    policy = types.SimpleNamespace(tokenizer=None, cost=None, sampling=lambda: contextlib.nullcontext(engine))
+    experiment = tiny_experiment("srpo")
+    (run,) = experiment.runs()
+    spec = experiment.run(run)
+    for seed, number in itertools.product((1, 2), (1, 2)):
+        with contextlib.suppress(AttributeError):  # the empty engine has no completions to decode
+            own = spec.model_copy(update={"id": run.model_copy(update={"seed": seed})})
+            Step(own, policy, number).generate([Question(i, [], "A", "answer_match", "made up") for i in (3, 5)])
+    assert len(set(drawn)) == len(drawn) == 2 * 2 * 2 * 4
 
 
 def test_groups_of_two_batches_become_one_in_another_order():

@@ -59,11 +59,16 @@ def test_the_untrained_model_is_paired_with_its_own_runs():
 
 
 def test_one_base_model_borrows_the_spread_of_runs_without_that_of_base_models():
-    """Base models are ten points apart, runs of one base model much less than one."""
-    runs = RUNS | {(n, "c"): {1: QUESTIONS + ROOM.normal(5, 1, 20)} for n in ("x", "y")}
+    """Base models are ten points apart; each run of one base model has its own effect, of SD 3."""
+    room = np.random.default_rng(2)
+    runs = {
+        (n, m): {s: QUESTIONS + 10 * s + room.normal(0, 3) + room.normal(0, 1, 20) for s in range(60)}
+        for n in ("x", "y")
+        for m in ("a", "b")
+    } | {(n, "c"): {1: QUESTIONS + room.normal(5, 1, 20)} for n in ("x", "y")}
     terms = {("c", "last"): 1.0, ("a", "last"): -1.0}
     pooled = [(n, m) for n in ("x", "y") for m in ("a", "b")]
     found, apart = (combine(values(runs), terms, ["x", "y"], pooled=pooled, paired=p) for p in (True, False))
-    assert found.spread.sd < 1
-    assert apart.spread.sd == pytest.approx(10, abs=1)
+    assert found.spread.sd == pytest.approx(3, abs=0.4)
+    assert apart.spread.sd > 100
     assert (found.count, found.several_seeds) == (40, False)

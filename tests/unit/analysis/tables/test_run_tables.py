@@ -17,7 +17,7 @@ from srpo.analysis.figures import learning_curves
 from srpo.analysis.figures.learning_curves import ALARM, clock_curves
 from srpo.analysis.load import load_results
 from srpo.analysis.results import MISSING
-from srpo.analysis.verdicts import findings
+from srpo.analysis.verdicts import findings, run_ends
 from srpo.analysis.write import make_table
 from srpo.experiment.compose import load_experiment
 from srpo.ground.files import read_events
@@ -64,6 +64,24 @@ def test_runs_below_the_untrained_model_are_counted_by_benchmark(collapsed):
     assert found == pytest.approx([200 / 15, 100 * exact.low, 100 * exact.high])
     rows = dict(make_table("collapses", collapsed).shown[0].rows)
     assert rows["SDPO"][0] == "2 of 15 [2, 40]"
+
+
+def test_a_run_is_judged_against_its_own_base_model(collapsed):
+    """Of untrained models at a tenth and at ten times the scores, only the second is above its run."""
+    paired = null_experiment.by_base_model(collapsed)
+    scale = paired.bases["seed"].map({1: 1.0, 2: 0.1, 3: 10.0}).where(paired.bases["benchmark"] == "chemistry", 1.0)
+    scores = [np.clip(own * each, 0, 1) for own, each in zip(paired.bases["question_scores"], scale, strict=True)]
+    found = changed(paired, bases=paired.bases.assign(question_scores=scores))
+    ends = run_ends(found, "qwen3-8b", "grpo", ["chemistry"]).set_index("seed")["below"]
+    assert ends.tolist() == [False, False, True]
+
+
+def test_an_unfinished_run_has_no_late_part(collapsed):
+    runs = collapsed.runs
+    halted = (runs["benchmark"] == "physics") & (runs["method"] == "grpo") & (runs["seed"] == 1)
+    found = changed(collapsed, runs=runs.assign(status=runs["status"].where(~halted, "in progress")))
+    metric = found.of("qwen3-8b", "reward/mean")
+    assert [[*metric["physics", "grpo", when]] for when in ("early", "late", "all")] == [[2, 3]] * 3
 
 
 def test_a_collapse_on_one_benchmark_is_not_averaged_away(collapsed):
