@@ -26,6 +26,8 @@ RUN_KEY = ["model", "benchmark", "method", "seed"]
 RunKey = tuple[str, str, str, int]
 """The values of :data:`RUN_KEY`. Without the seed they are an arm of the experiment."""
 
+_NOT_RIGHT = ("cut", "unreadable", "wrong")
+
 # Table 2 of the paper: the variant each ablation is compared with.
 ABLATIONS = {"srpo_without_weighting": "srpo", "advantage_mix": "srpo_without_weighting"}
 
@@ -90,17 +92,17 @@ class Results:
 
         Columns: those of :data:`RUN_KEY`; ``measured`` (``validation`` in training; ``evaluation`` of the checkpoint
         that a ``budget`` selects, and of the untrained model, method ``base``); ``step``; ``clock`` (seconds);
-        ``question`` (its place in the test split); ``right``: the share of its responses that are right. Of all
-        responses of that time together: ``cut`` (the share that reached the length limit) and ``format`` (that kept the
-        format).
+        ``question`` (its place in the test split); ``right``: the share of its responses that are right. Where it is
+        logged, of all responses of that time together the shares that are not right: ``cut`` at the length limit,
+        ``unreadable`` for the reward, or ``wrong``.
         """
         frames = {"validation": (self.validations,), "evaluation": (self.evaluations, self.bases)}
         rows = pd.concat([f.assign(measured=name) for name, several in frames.items() for f in several])
-        rows = rows.assign(question=rows["question_scores"].map(lambda scores: range(len(scores))))
-        named = {"question_scores": "right", "truncated_fraction": "cut", "format_fraction": "format"}
-        columns = [*RUN_KEY, "measured", "budget", "step", "clock", "question", *named.values()]
-        found = rows.rename(columns=named).reindex(columns=columns).explode(["question", "right"], ignore_index=True)
-        return found.astype({"question": int, "right": float})
+        shares = {name: rows[name] / rows["k"] / rows["questions"] for name in _NOT_RIGHT if name in rows}
+        questions = rows["question_scores"].map(lambda scores: range(len(scores)))
+        columns = [*RUN_KEY, "measured", "budget", "step", "clock", "question", "right", *_NOT_RIGHT]
+        found = rows.assign(right=rows["question_scores"], question=questions, **shares).reindex(columns=columns)
+        return found.explode(["question", "right"], ignore_index=True).astype({"question": int, "right": float})
 
     @property
     def seconds(self) -> pd.DataFrame:

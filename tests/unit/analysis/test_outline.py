@@ -76,6 +76,9 @@ def test_a_table_and_a_figure_from_outside_without_data_are_not_shown(from_outsi
 def test_results_in_a_notebook_are_frames_of_scores_steps_and_seconds(tmp_path):
     results_of(tmp_path)
     results = srpo.results(tmp_path)
+    counts = {"right": 100, "cut": 5, "unreadable": 6, "wrong": 17}  # as evaluations log them, in any run
+    counted = dataclasses.replace(results, validations=results.validations.assign(**counts)).scores
+    assert counted.query("measured == 'validation'")["cut"].iloc[0] == 5 / (results.validations["k"] * 32).iloc[0]
     scores = results.scores
     one = scores.query("measured == 'validation' and benchmark == 'physics' and method == 'srpo'")
     log = results.validations.query("benchmark == 'physics' and method == 'srpo'").set_index("step")
