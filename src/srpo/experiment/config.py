@@ -509,6 +509,8 @@ class Execution(Config):
     rollout_tensor_parallel: Count = 1
     rollout_memory_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.6
     deterministic_rollouts: bool = False
+    # whether MLflow shows a run while it trains, or a copy at the end; None: a copy of a miniature's
+    tracking: Annotated[Literal["live", "copy"] | None, Field(exclude_if=lambda value: value is None)] = None
     # further settings of verl, by their Hydra keys (docs/verl.md); they are part of a run's identity
     verl_overrides: Annotated[
         dict[VerlKey, bool | int | float | str],
@@ -593,7 +595,13 @@ class Tuned(Config):
 CHANGEABLE_ON_RESUME = {
     # refuse or leave_out: if a prompt is too long, one of them has no run, so that no run has another result
     "training": {"micro_batch_size", "branch_gradients_every", "overlong_prompts"},
-    "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
+    "execution": {
+        "max_tokens_per_rank",
+        "gradient_checkpointing",
+        "offload_teacher",
+        "rollout_memory_fraction",
+        "tracking",
+    },
 }
 """Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""
 

@@ -189,6 +189,9 @@ class Layout:
     tuned = _Place("tuned.yaml")
     """What a search of hyperparameters has found."""
 
+    tracking_id = _Place("tracking_id")
+    """By this MLflow's runs belong to this folder, wherever it is."""
+
     @property
     def tracking_database(self) -> Path:
         """MLflow's database, in the folder with the results of all experiments."""

@@ -4,7 +4,7 @@ A run that takes longer than a job may last is cut into segments. The trainer (`
 time limit with a checkpoint and status 75. Then :func:`attempt` requeues the job, and the scheduler starts it again
 under the same number. To Snakemake this is one job that waits, so its retries are kept for real failures.
 
-Each attempt leaves two lines in the run's ``attempts.jsonl`` and its own log.
+Each attempt leaves two lines in the run's ``attempts.jsonl`` and its own log, and MLflow shows it while it trains.
 """
 
 import ctypes
@@ -21,6 +21,7 @@ from srpo.ground.files import append_event, read_events
 from srpo.ground.layout import RunFiles
 from srpo.training import checkpoints
 from srpo.training.interruption import job_end
+from srpo.training.mirror import live
 
 UNFINISHED = os.EX_TEMPFAIL
 """Exit status of a trainer that stopped early with a checkpoint."""
@@ -59,15 +60,17 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     job = {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
     append_event(record, {"attempt": number, "event": "start", "time": time.time(), "step": before, **job})
 
-    status, told_to_stop = _supervise(command, _fresh_log(log, number), end)
-    step = newest_step(folder)
-    append_event(record, {"attempt": number, "event": "end", "time": time.time(), "step": step, "status": status})
-    if status != UNFINISHED or told_to_stop:
-        return status
-    if step == before:
-        _say(log, f"no step was finished between start and end of the job (step {step}): it needs more time")
-        return 1
-    return _requeue(requeue, log) if requeue else status
+    with live(folder) as over:
+        status, told_to_stop = _supervise(command, _fresh_log(log, number), end)
+        step = newest_step(folder)
+        append_event(record, {"attempt": number, "event": "end", "time": time.time(), "step": step, "status": status})
+        over.set()
+        if status != UNFINISHED or told_to_stop:
+            return status
+        if step == before:
+            _say(log, f"no step was finished between start and end of the job (step {step}): it needs more time")
+            return 1
+        return _requeue(requeue, log) if requeue else status
 
 
 def newest_step(folder: Path) -> int:
