@@ -129,7 +129,7 @@ def _evaluate(
         "from": origin,
     }
     write_json(files.evaluation, evaluation)
-    Mirror(layout).update(files, job)
+    Mirror(layout).update(files)
 
 
 def with_servers(

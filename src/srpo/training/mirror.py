@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from srpo.experiment.config import Training, identity_of
-from srpo.experiment.job import Job, job_of
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import exclusive_access, read_events, read_json, read_mapping, write_text
 from srpo.ground.layout import RUN_PATH, Layout, RunFiles, RunId
@@ -108,32 +107,30 @@ class Mirror:
         self._client: MlflowClient | None = None
         self._failed = False
 
-    def update(self, files: RunFiles, job: Job | None = None, running: bool = False) -> None:
-        """Show a run if it is live; that it fails is one warning. ``job`` is of an untrained model's evaluation."""
+    def update(self, files: RunFiles, running: bool = False) -> None:
+        """Show a run if it is live and has begun; that this fails is one warning."""
         try:
-            if (job or files.origin.exists()) and _is_live(_description(self.layout, files, job)[0]):
-                self.show(files, job, running)
+            if (files.origin.exists() or files.evaluation.exists()) and _is_live(_description(files)[0]):
+                self.show(files, running)
         except Exception as error:
             if not self._failed:
                 print(f"srpo: warning: {' '.join(str(error).split())}; `srpo track sync` repairs it", file=sys.stderr)
             self._failed = True
 
-    def show(self, files: RunFiles, job: Job | None = None, running: bool = False) -> None:
+    def show(self, files: RunFiles, running: bool = False) -> None:
         """Make MLflow show a run as its files are now: it logs what they have more than before.
 
         Steps that were lost with their process, and trained again, keep the points that they had.
         """
-        spec, provenance = _description(self.layout, files, job)
+        spec, provenance = _description(files)
         status, state = _state(self.layout, files, spec, running)
         # in this order: a validation comes after its step
         validations, steps = list(read_events(files.validations)), list(read_events(files.steps))
         begin = next(read_events(files.attempts), {}).get("time")
         same = {key: value for key, value in identity_of(spec).items() if not _PROLONGS.match(key)}
         origin = _hash(FORMAT, begin, same, *map(provenance.get, ("srpo", "data", "base_model", "code")))
-        seed = {"seed": f"s{spec['id']['seed']}"} if "seed" in spec["id"] else {}
-        name = " ".join(
-            (spec["id"] | seed)[key] for key in ("method", "benchmark", "seed", "model") if key in spec["id"]
-        )
+        seed = f"s{spec['id']['seed']} " if "method" in spec else ""
+        name = f"{{method}} {{benchmark}} {seed}{{model}}".format(**spec["id"])
         with self._turn() as client:
             from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
@@ -155,7 +152,7 @@ class Mirror:
                 Metric(key, x, times[min(at, len(steps))], at) for at, values in points for key, x in values.items()
             ]
             metrics += [Metric(*found) for found in _results(files, times[-1])]
-            tags = _tags(spec, provenance, files) | {"state": state}
+            tags = _tags(spec, provenance, files) | {"state": state, "experiment": self.layout.folder.name}
             params = {} if before else {k: v for k, v in flattened(spec).items() if _PARAMETERS.fullmatch(k)}
             client.log_batch(
                 number, metrics, [Param(k, str(v)) for k, v in params.items()], [RunTag(*each) for each in tags.items()]
@@ -256,20 +253,15 @@ def _is_live(spec: dict[str, Any]) -> bool:
     return asked == "live" and bool(os.environ.get("MLFLOW_TRACKING_URI") or "SLURM_JOB_ID" not in os.environ)
 
 
-def _description(layout: Layout, files: RunFiles, job: Job | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Specification and provenance of a run, or as far as it has them of an untrained model's evaluation."""
+def _description(files: RunFiles) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Specification and provenance of a run, or of an untrained model's evaluation."""
     if files.origin.exists():
         found = read_mapping(files.origin)
         return found["spec"], found.get("provenance", {})
-    model, benchmark = files.folder.parts[-2:]
-    if job is None:
-        from srpo.experiment.compose import load_experiment
-
-        job = job_of(load_experiment(layout.experiment), {"model": model, "benchmark": benchmark})
-    spec = job.model_dump(mode="json", include={"model", "benchmark", "execution", "evaluation"})
-    spec |= {"experiment": layout.folder.name, "id": {"method": "untrained", "benchmark": benchmark, "model": model}}
-    test = _content(layout.split(job.benchmark.data_set, "test"))
-    return spec, {"data": {"test": hashlib.sha256(test).hexdigest()}} if test else {}
+    evaluation = read_json(files.evaluation)
+    made = evaluation.get("from", {"spec": {}, "provenance": {}})
+    spec = {part: settings for part, settings in made["spec"].items() if part != "training"}
+    return spec | {"id": {**evaluation["run"], "method": "untrained"}}, made["provenance"]
 
 
 def _state(layout: Layout, files: RunFiles, spec: dict[str, Any], running: bool) -> tuple[str, str]:
@@ -299,7 +291,7 @@ def _tags(spec: dict[str, Any], provenance: dict[str, Any], files: RunFiles) -> 
     # rules of the watch that gave an alarm, then those that only warned
     levels = summary_of(Signal(**event) for event in read_events(files.watch))
     said = "; ".join(f"{level}: {', '.join(rules)}" for level, rules in levels.items() if rules)
-    tags = {"experiment": spec["experiment"], "srpo.watch": said or "nothing", "mlflow.source.name": "srpo"}
+    tags = {"srpo.watch": said or "nothing", "mlflow.source.name": "srpo"}
     if "commit" in provenance:
         tags |= {
             "commit": provenance["commit"],

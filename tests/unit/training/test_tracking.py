@@ -59,7 +59,8 @@ def client(folder: Path):
 def mlflow_runs(folder: Path, trained: bool = True) -> list:
     """The trained runs, or the others: untrained models and the report."""
     experiment = client(folder).get_experiment_by_name(folder.name).experiment_id
-    return [run for run in client(folder).search_runs([experiment]) if ("seed" in run.data.tags) == trained]
+    runs = client(folder).search_runs([experiment])
+    return [run for run in runs if (run.data.tags.get("method", "untrained") != "untrained") == trained]
 
 
 def history(folder: Path, run_id: str, metric: str) -> list[tuple[int, float]]:
@@ -245,7 +246,8 @@ def test_what_was_deleted_is_restored_or_made_again(results: Path) -> None:
     assert [each.info.run_id for each in mlflow_runs(results)] == [run.info.run_id]
     client(results).delete_run(run.info.run_id)
     store = f"sqlite:///{results.parent / 'mlflow.db'}"
-    subprocess.run([sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", store], check=True)
+    command = [sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", store, "--tracking-uri", store]
+    subprocess.run(command, check=True)
     sync(results)
     (again,) = mlflow_runs(results)
     assert again.info.run_id != run.info.run_id
