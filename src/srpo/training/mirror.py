@@ -1,7 +1,7 @@
-"""Shows runs in MLflow: a view of their files, made once at the end or kept up to date while a run trains.
+"""Shows runs in MLflow: a view of their files, made while a run trains or at the end.
 
-Two tags are the key of an MLflow run, however it came there: ``srpo.folder`` is the id of the results folder, and
-``srpo.path`` the run's place in it. ``srpo.shown`` says what MLflow has of the run's files; it is written last.
+The key of an MLflow run are two tags: ``srpo.folder``, an id of the results folder, and ``srpo.path``, the run's place
+in it. A third, ``srpo.shown``, says what MLflow has of the run's files; it is written last.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LOCK_SECONDS = 60.0
 
 LIVE_SECONDS = 10.0
-"""How often a run that trains is shown; less often where that takes more than a fiftieth of the time."""
+"""How often a run that trains is shown; up to six times as long where that takes a fiftieth of a core."""
 
 FORMAT = "5"
 """Version of the view; MLflow runs of another version are made again."""
@@ -84,9 +84,9 @@ def live(folder: Path) -> Iterator[threading.Event]:
     def follow() -> None:
         ended, pause = False, LIVE_SECONDS
         while not ended:
-            ended, start = over.wait(pause), time.perf_counter()
+            ended, start = over.wait(pause), time.thread_time()
             mirror.update(files, running=not ended)
-            pause = max(LIVE_SECONDS, 50 * (time.perf_counter() - start))
+            pause = min(6 * LIVE_SECONDS, max(LIVE_SECONDS, 50 * (time.thread_time() - start)))
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
@@ -145,30 +145,26 @@ class Mirror:
             # training time: without waiting in a queue, validations and checkpoints
             seconds = itertools.accumulate((event.get("wall_seconds", 0.0) for event in steps), initial=0.0)
             times = [run.info.start_time + int(1000 * s) for s in seconds]
-            points = [(event["step"], step_values(event)) for event in steps[known["step"] :]]
-            checked = [event for event in validations if event["step"] > known["validation"]]
-            points += [(event["step"], numbers(event, "validation")) for event in checked]
+            points = [(event, step_values(event)) for event in steps[known["step"] :]]
+            checked = (event for event in validations if event["step"] > known["validation"])
+            points += [(event, numbers(event, "validation")) for event in checked]
             metrics = [
-                Metric(key, x, times[min(at, len(steps))], at) for at, values in points for key, x in values.items()
+                Metric(name, value, times[min(event["step"], len(steps))], event["step"])
+                for event, values in points
+                for name, value in values.items()
             ]
             metrics += [Metric(*found) for found in _results(files, times[-1])]
             tags = _tags(spec, provenance, files) | {"state": state, "experiment": self.layout.folder.name}
-            params = {} if before else {k: v for k, v in flattened(spec).items() if _PARAMETERS.fullmatch(k)}
-            client.log_batch(
-                number, metrics, [Param(k, str(v)) for k, v in params.items()], [RunTag(*each) for each in tags.items()]
-            )
+            client.log_batch(number, metrics, tags=[RunTag(*each) for each in tags.items()])
             if not before:
-                data = [
-                    DatasetInput(
-                        Dataset(spec["benchmark"]["name"], sha[:8], "local", sha),
-                        [InputTag("mlflow.data.context", split)],
-                    )
-                    for split, sha in provenance.get("data", {}).items()
-                ]
-                client.log_inputs(number, data)
+                params = {key: str(x) for key, x in flattened(spec).items() if _PARAMETERS.fullmatch(key)}
+                client.log_batch(number, params=[Param(*each) for each in params.items()])
+                for split, sha256 in provenance.get("data", {}).items():
+                    data = Dataset(spec["benchmark"]["name"], sha256[:8], "local", sha256)
+                    client.log_inputs(number, [DatasetInput(data, [InputTag("mlflow.data.context", split)])])
             if not before or status != "RUNNING":
                 self._log_artifacts(client, run, files.origin, files.evaluation, files.samples)
-            client.set_terminated(number, status, times[-1])
+            client.set_terminated(number, status, times[-1] if status != "RUNNING" else None)
             client.set_tag(number, "srpo.shown", json.dumps(now))
 
     def show_report(self) -> str:
@@ -241,14 +237,11 @@ class Mirror:
         if not run.info.artifact_uri.startswith(self._artifacts("") or ""):
             return  # the database has moved: MLflow would write where it was
         for path in filter(Path.exists, paths):
-            if path.is_dir():
-                client.log_artifacts(run.info.run_id, str(path), path.name)
-            else:
-                client.log_artifact(run.info.run_id, str(path))
+            client.log_artifact(run.info.run_id, str(path))
 
 
 def _is_live(spec: dict[str, Any]) -> bool:
-    """Whether MLflow shows a run while it trains: not in SQLite on a cluster's file system."""
+    """Whether MLflow shows a run while it trains: never in SQLite on a cluster's file system."""
     asked = spec["execution"].get("tracking") or ("copy" if spec["model"]["kind"] == "miniature" else "live")
     return asked == "live" and bool(os.environ.get("MLFLOW_TRACKING_URI") or "SLURM_JOB_ID" not in os.environ)
 
