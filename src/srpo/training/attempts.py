@@ -44,9 +44,9 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     The job is requeued only if the trainer stopped because of the time limit and finished a step. A job that received a
     signal to stop was cancelled, or is requeued by the scheduler; a job without progress would be requeued forever.
 
-    ``log`` becomes a link to this attempt's log, ``NAME.<n>.log`` in the same folder: Snakemake deletes a job's log if it
-    starts the job again. The trainer's environment has the job's end as ``SLURM_JOB_END_TIME``, in seconds since the
-    epoch. ``requeue`` is a shell command; it is empty if the scheduler has none.
+    ``log`` becomes a link to this attempt's log, ``NAME.<n>.log`` beside it: Snakemake deletes a job's log if it starts
+    the job again. The trainer's environment has the job's end as ``SLURM_JOB_END_TIME``, in seconds since the epoch.
+    ``requeue`` is a shell command; it is empty if the scheduler has none.
 
     Returns:
         The trainer's exit status (128 + n if signal n killed it); 1 instead of 75 if there was no progress.
