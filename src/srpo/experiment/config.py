@@ -595,13 +595,7 @@ class Tuned(Config):
 CHANGEABLE_ON_RESUME = {
     # refuse or leave_out: if a prompt is too long, one of them has no run, so that no run has another result
     "training": {"micro_batch_size", "branch_gradients_every", "overlong_prompts"},
-    "execution": {
-        "max_tokens_per_rank",
-        "gradient_checkpointing",
-        "offload_teacher",
-        "rollout_memory_fraction",
-        "tracking",
-    },
+    "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
 }
 """Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""
 
@@ -609,6 +603,7 @@ NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
     "model": {"title"},
     "benchmark": {"title", "train_file", "test_file"},
     "method": {"title"},
+    "execution": CHANGEABLE_ON_RESUME["execution"] | {"tracking"},
 }
 """Keys that change no result of a run, titles included. Nor does the experiment's name."""
 

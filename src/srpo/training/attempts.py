@@ -47,9 +47,7 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     ``log`` becomes a link to this attempt's log, ``NAME.<n>.log`` beside it: Snakemake deletes a job's log if it starts
     the job again. The trainer's environment has the job's end as ``SLURM_JOB_END_TIME``, in seconds since the epoch.
     ``requeue`` is a shell command; it is empty if the scheduler has none.
-
-    Returns:
-        The trainer's exit status (128 + n if signal n killed it); 1 instead of 75 if there was no progress.
+    Return the trainer's exit status (128 + n if signal n killed it), or 1 instead of 75 if there was no progress.
     """
     before, end = newest_step(folder), end_of_job()
     record = RunFiles(folder).attempts

@@ -102,7 +102,9 @@ class Mirror:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = Layout(Path(os.path.abspath(layout.folder)))
-        self.uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.layout.tracking_database}"
+        self.uri = (
+            os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{os.path.abspath(self.layout.tracking_database)}"
+        )
         self._database = Path(self.uri.removeprefix("sqlite:///")).absolute() if self.uri.startswith("sqlite") else None
         self._client: MlflowClient | None = None
         self._failed = False
@@ -118,10 +120,7 @@ class Mirror:
             self._failed = True
 
     def show(self, files: RunFiles, running: bool = False) -> None:
-        """Make MLflow show a run as its files are now: it logs what they have more than before.
-
-        Steps that were lost with their process, and trained again, keep the points that they had.
-        """
+        """Log what a run's files have more than before. Steps that were lost and trained again keep their points."""
         spec, provenance = _description(files)
         status, state = _state(self.layout, files, spec, running)
         # in this order: a validation comes after its step
@@ -135,34 +134,33 @@ class Mirror:
             from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
             run = self._run(client, files.folder, origin, begin, name)
-            number, before = run.info.run_id, json.loads(run.data.tags.get("srpo.shown", "{}"))
-            last = {"step": len(steps), "validation": validations[-1]["step"] if validations else 0}
-            known = {key: before.get(key, 0) for key in last}
-            now = {key: max(last[key], known[key]) for key in last}
-            now["files"] = _hash(state, *map(_content, (*files.logs, files.summary, files.evaluation)))
-            if before == now:
+            number, known = run.info.run_id, json.loads(run.data.tags.get("srpo.shown", '{"step": 0, "validation": 0}'))
+            now = {
+                "step": max(known["step"], len(steps)),
+                "validation": max([known["validation"], *(event["step"] for event in validations)]),
+                "files": _hash(state, *map(_content, (*files.logs, files.summary, files.evaluation))),
+            }
+            if known == now:
                 return
             # training time: without waiting in a queue, validations and checkpoints
             seconds = itertools.accumulate((event.get("wall_seconds", 0.0) for event in steps), initial=0.0)
             times = [run.info.start_time + int(1000 * s) for s in seconds]
-            points = [(event, step_values(event)) for event in steps[known["step"] :]]
+            points = [(event["step"], step_values(event)) for event in steps[known["step"] :]]
             checked = (event for event in validations if event["step"] > known["validation"])
-            points += [(event, numbers(event, "validation")) for event in checked]
+            points += [(event["step"], numbers(event, "validation")) for event in checked]
             metrics = [
-                Metric(name, value, times[min(event["step"], len(steps))], event["step"])
-                for event, values in points
-                for name, value in values.items()
+                Metric(name, x, times[min(at, len(steps))], at) for at, found in points for name, x in found.items()
             ]
-            metrics += [Metric(*found) for found in _results(files, times[-1])]
+            metrics += [Metric(*found) for found in _scores(files)] if files.evaluation.exists() else []
             tags = _tags(spec, provenance, files) | {"state": state, "experiment": self.layout.folder.name}
             client.log_batch(number, metrics, tags=[RunTag(*each) for each in tags.items()])
-            if not before:
+            if "files" not in known:
                 params = {key: str(x) for key, x in flattened(spec).items() if _PARAMETERS.fullmatch(key)}
                 client.log_batch(number, params=[Param(*each) for each in params.items()])
                 for split, sha256 in provenance.get("data", {}).items():
                     data = Dataset(spec["benchmark"]["name"], sha256[:8], "local", sha256)
                     client.log_inputs(number, [DatasetInput(data, [InputTag("mlflow.data.context", split)])])
-            if not before or status != "RUNNING":
+            if "files" not in known or status != "RUNNING":
                 self._log_artifacts(client, run, files.origin, files.evaluation, files.samples)
             client.set_terminated(number, status, times[-1] if status != "RUNNING" else None)
             client.set_tag(number, "srpo.shown", json.dumps(now))
@@ -186,8 +184,7 @@ class Mirror:
     def _turn(self) -> Iterator[MlflowClient]:
         """MLflow's client. One process at a time makes the schema and what runs share, or writes to SQLite."""
         os.environ.update({key: value for key, value in _ENVIRONMENT.items() if key not in os.environ})
-        place = self._database or self.layout.folder / ".mlflow"
-        alone = self._client is None or self._database
+        place, alone = self._database or self.layout.folder / ".mlflow", self._database or self._client is None
         try:
             from mlflow import MlflowClient
 
@@ -284,28 +281,19 @@ def _tags(spec: dict[str, Any], provenance: dict[str, Any], files: RunFiles) -> 
     # rules of the watch that gave an alarm, then those that only warned
     levels = summary_of(Signal(**event) for event in read_events(files.watch))
     said = "; ".join(f"{level}: {', '.join(rules)}" for level, rules in levels.items() if rules)
-    tags = {"srpo.watch": said or "nothing", "mlflow.source.name": "srpo"}
-    if "commit" in provenance:
-        tags |= {
-            "commit": provenance["commit"],
-            "mlflow.source.git.commit": provenance["commit"].removesuffix("-dirty"),
-        }
-    return tags | {key: str(value) for key, value in spec["id"].items()}
+    commit = provenance.get("commit", "unknown")
+    git = {"mlflow.source.name": "srpo", "mlflow.source.git.commit": commit.removesuffix("-dirty")}
+    return git | {"commit": commit, "srpo.watch": said or "nothing"} | {k: str(v) for k, v in spec["id"].items()}
 
 
-def _results(files: RunFiles, end: int) -> Iterator[tuple[str, float, int, int]]:
-    """Name, value, time and step of what a run has found: its cost, and the scores of each budget, in percent."""
-    if files.summary.exists():
-        summary = read_json(files.summary)
-        values = {key: summary.get(key) for key in ("peak_memory_gb", "wall_seconds")}
-        yield from ((name, value, end, summary["steps"]) for name, value in numbers(values, "summary").items())
-    if files.evaluation.exists():
-        # another evaluation is later, so MLflow takes its scores for the last ones
-        at = int(1000 * files.evaluation.stat().st_mtime)
-        for budget, found in read_json(files.evaluation)["budgets"].items():
-            if found is not None:
-                yield f"score_{budget}", round(100 * found["avg_at_k"], 2), at, 0
-                yield from ((name, x, at, found["step"]) for name, x in numbers(found, f"evaluation/{budget}").items())
+def _scores(files: RunFiles) -> Iterator[tuple[str, float, int, int]]:
+    """Name, value, time and step of what the evaluation found; the short ones are in percent."""
+    # another evaluation is later, so MLflow takes its scores for the last ones
+    at = int(1000 * files.evaluation.stat().st_mtime)
+    for budget, found in read_json(files.evaluation)["budgets"].items():
+        if found is not None:
+            yield f"score_{budget}", round(100 * found["avg_at_k"], 2), at, 0
+            yield from ((name, x, at, found["step"]) for name, x in numbers(found, f"evaluation/{budget}").items())
 
 
 def without_password(text: str) -> str:
