@@ -39,9 +39,6 @@ LOCK_SECONDS = 60.0
 LIVE_SECONDS = 10.0
 """How often a run that trains is shown; up to six times as long where that takes a fiftieth of a core."""
 
-FORMAT = "5"
-"""Version of the view; MLflow runs of another version are made again."""
-
 # An unreachable server is an error soon and in one line, and telemetry is off.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -88,8 +85,7 @@ def live(folder: Path) -> Iterator[threading.Event]:
             mirror.update(files, running=not ended)
             pause = min(6 * LIVE_SECONDS, max(LIVE_SECONDS, 50 * (time.thread_time() - start)))
 
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
+    (thread := threading.Thread(target=follow, daemon=True)).start()
     try:
         yield over
     finally:
@@ -127,7 +123,7 @@ class Mirror:
         validations, steps = list(read_events(files.validations)), list(read_events(files.steps))
         begin = next(read_events(files.attempts), {}).get("time")
         same = {key: value for key, value in identity_of(spec).items() if not _PROLONGS.match(key)}
-        origin = _hash(FORMAT, begin, same, *map(provenance.get, ("srpo", "data", "base_model", "code")))
+        origin = _hash(begin, same, *map(provenance.get, ("srpo", "data", "base_model", "code")))
         seed = f"s{spec['id']['seed']} " if "method" in spec else ""
         name = f"{{method}} {{benchmark}} {seed}{{model}}".format(**spec["id"])
         with self._turn() as client:
@@ -135,10 +131,11 @@ class Mirror:
 
             run = self._run(client, files.folder, origin, begin, name)
             number, known = run.info.run_id, json.loads(run.data.tags.get("srpo.shown", '{"step": 0, "validation": 0}'))
+            parts = (*files.logs, files.summary, files.evaluation)
             now = {
                 "step": max(known["step"], len(steps)),
                 "validation": max([known["validation"], *(event["step"] for event in validations)]),
-                "files": _hash(state, *map(_content, (*files.logs, files.summary, files.evaluation))),
+                "files": _hash(state, *(path.exists() and path.read_bytes() for path in parts)),
             }
             if known == now:
                 return
@@ -170,7 +167,7 @@ class Mirror:
         layout = self.layout
         with self._turn() as client:
             if layout.report.exists():
-                run = self._run(client, layout.folder, _hash(FORMAT), None, "report")
+                run = self._run(client, layout.folder, "report", None, "report")
                 self._log_artifacts(client, run, layout.report, layout.tables, layout.cost, layout.figures)
                 client.set_terminated(run.info.run_id)
             runs = client.search_runs([self._experiment])
@@ -267,10 +264,6 @@ def _state(layout: Layout, files: RunFiles, spec: dict[str, Any], running: bool)
     why = found.error or (read_json(files.summary).get("stopped_by") if files.summary.exists() else None)
     ends = {"training": "RUNNING", "waiting": "KILLED", "failed": "FAILED"}
     return ends.get(found.stage, "FINISHED"), f"{found.stage}: {why}" if why else found.stage
-
-
-def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
 
 
 def _hash(*parts: Any) -> str:
