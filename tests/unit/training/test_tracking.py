@@ -100,9 +100,7 @@ def test_a_training_run_is_shown_whole(results: Path) -> None:
         point = (budget["step"], budget["avg_at_k"])
         assert history(results, run.info.run_id, f"evaluation/{name}/avg_at_k") == [point]
         assert run.data.metrics[f"score_{name}"] == pytest.approx(100 * budget["avg_at_k"], abs=0.01)
-    wall = [event["wall_seconds"] for event in read_events(folder / "steps.jsonl")]
     assert run.info.start_time == 1_700_000_000_000
-    assert run.info.end_time == pytest.approx(1000 * (1.7e9 + sum(wall)), abs=2)
     artifacts = [each.path for each in client(results).list_artifacts(run.info.run_id)]
     assert artifacts == ["evaluation.json", "run.yaml", "samples.jsonl"]
     assert [data.dataset.name for data in run.inputs.dataset_inputs] == ["physics", "physics"]
@@ -140,8 +138,7 @@ def test_a_killed_run_that_resumes_is_one_run_with_one_curve(results: Path) -> N
 def test_an_attempt_that_ended_is_not_running(results: Path, status: int, state: str) -> None:
     folder = results / "runs" / RUN.path
     unfinish(folder)
-    event = {"attempt": 1, "event": "end", "time": 1.8e9, "step": 0, "status": status}
-    append_event(folder / "attempts.jsonl", event)
+    append_event(folder / "attempts.jsonl", {"attempt": 1, "event": "end", "time": 1.8e9, "step": 0, "status": status})
     sync(results)
     assert mlflow_runs(results)[0].info.status == state
 
@@ -163,12 +160,10 @@ def test_a_run_of_other_settings_is_another_run(results: Path) -> None:
 def test_a_copy_that_was_killed_is_made_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(SrpoError, match=r"MLflow at sqlite:///.*: ConnectionError: killed"),
-    ):
+    with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "set_tag", Mock(side_effect=ConnectionError("killed")))
-        sync(results)
+        with pytest.raises(SrpoError, match=r"MLflow at sqlite:///.*: ConnectionError: killed"):
+            sync(results)
     sync(results)
     (run,) = mlflow_runs(results)
     assert history(results, run.info.run_id, "reward/mean") == logged(results / "runs" / RUN.path, "reward/mean")
@@ -194,14 +189,13 @@ def test_two_folders_of_one_name_do_not_touch_one_another(
     other = tmp_path / "other" / "tiny"
     write_results(other, experiment, keep=lambda run: run == RUN)
     runs = []
-    moved = tmp_path / "moved" / "tiny"
-    for folder in (results, other, moved):
-        if folder == moved:
-            os.renames(results, moved)
+    for folder in (results, other):
         sync(folder)
         runs.append({run.info.run_id for run in mlflow_runs(results)})
-    assert [len(each) for each in runs] == [1, 2, 2]
-    assert runs[0] < runs[1] == runs[2]
+    os.renames(results, moved := tmp_path / "moved" / "tiny")
+    sync(moved)
+    assert [len(each) for each in runs] == [1, 2]
+    assert runs[0] < runs[1] == {run.info.run_id for run in mlflow_runs(results)}
 
 
 def test_what_was_deleted_is_restored_or_made_again(results: Path) -> None:
