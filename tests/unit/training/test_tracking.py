@@ -87,10 +87,10 @@ def test_a_training_run_is_shown_whole(results: Path) -> None:
     assert " shows 3 runs: http://localhost:5000/#/experiments/1/runs?" in sync(results)
     (run,) = mlflow_runs(results)
     assert (run.info.status, run.info.run_name) == ("FINISHED", "srpo physics s1 miniature-tiny")
-    tags = run.data.tags
-    assert [tags[key] for key in RunId.model_fields] == ["miniature-tiny", "physics", "srpo", "1"]
-    assert tags["mlflow.source.git.commit"] == tags["commit"] == "13707f0" + "0" * 33
-    assert tags["srpo.watch"] == "alarm: format; warn: length"
+    assert run.info.start_time == 1_700_000_000_000
+    assert [run.data.tags[key] for key in RunId.model_fields] == ["miniature-tiny", "physics", "srpo", "1"]
+    assert run.data.tags["mlflow.source.git.commit"] == run.data.tags["commit"] == "13707f0" + "0" * 33
+    assert run.data.tags["srpo.watch"] == "alarm: format; warn: length"
     assert float(run.data.params["method.learning_rate"]) == 5e-6
     assert len(run.data.params) < 32
     assert history(results, run.info.run_id, "loss/total") == logged(folder, "loss/total")
@@ -100,7 +100,6 @@ def test_a_training_run_is_shown_whole(results: Path) -> None:
         point = (budget["step"], budget["avg_at_k"])
         assert history(results, run.info.run_id, f"evaluation/{name}/avg_at_k") == [point]
         assert run.data.metrics[f"score_{name}"] == pytest.approx(100 * budget["avg_at_k"], abs=0.01)
-    assert run.info.start_time == 1_700_000_000_000
     artifacts = [each.path for each in client(results).list_artifacts(run.info.run_id)]
     assert artifacts == ["evaluation.json", "run.yaml", "samples.jsonl"]
     assert [data.dataset.name for data in run.inputs.dataset_inputs] == ["physics", "physics"]
