@@ -171,8 +171,9 @@ class Mirror:
                 self._log_artifacts(client, run, layout.report, layout.tables, layout.cost, layout.figures)
                 client.set_terminated(run.info.run_id)
             runs = client.search_runs([self._experiment])
-            scores = dict.fromkeys(key for each in runs for key in each.data.metrics if key.startswith("score_"))
-            view = _VIEW | {"selectedColumns": [f"metrics.`{key}`" for key in scores]}
+            scores = {key for each in runs for key in each.data.metrics if key.startswith("score_")}
+            columns = [f"metrics.`{key}`" for key in sorted(scores, key=lambda key: (len(key), key))]
+            view = _VIEW | {"selectedColumns": columns}
             client.set_experiment_tag(self._experiment, "mlflow.sharedViewState.scores", json.dumps(view))
         server = "http://localhost:5000" if self._database else without_password(self.uri)
         return f"{server}/#/experiments/{self._experiment}/runs?workflowType=machine_learning&viewStateShareKey=scores"
