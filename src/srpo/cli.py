@@ -285,9 +285,11 @@ def attempt(
 ) -> int:
     """Run srpo train as one attempt, with its record and log. At its time limit the job is requeued."""
     from srpo.training import attempts
+    from srpo.training.mirror import live
 
     folder = next(Path(word).parent for word in command if word.endswith("summary.json"))
-    return attempts.attempt(command, folder, log, requeue)
+    with live(folder):
+        return attempts.attempt(command, folder, log, requeue)
 
 
 @app.command("evaluate")

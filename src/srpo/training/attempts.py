@@ -4,7 +4,7 @@ A run that takes longer than a job may last is cut into segments. The trainer (`
 time limit with a checkpoint and status 75. Then :func:`attempt` requeues the job, and the scheduler starts it again
 under the same number. To Snakemake this is one job that waits, so its retries are kept for real failures.
 
-Each attempt leaves two lines in the run's ``attempts.jsonl`` and its own log, and MLflow shows it while it trains.
+Each attempt leaves two lines in the run's ``attempts.jsonl`` and its own log.
 """
 
 import ctypes
@@ -21,7 +21,6 @@ from srpo.ground.files import append_event, read_events
 from srpo.ground.layout import RunFiles
 from srpo.training import checkpoints
 from srpo.training.interruption import job_end
-from srpo.training.mirror import live
 
 UNFINISHED = os.EX_TEMPFAIL
 """Exit status of a trainer that stopped early with a checkpoint."""
@@ -44,10 +43,15 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     The job is requeued only if the trainer stopped because of the time limit and finished a step. A job that received a
     signal to stop was cancelled, or is requeued by the scheduler; a job without progress would be requeued forever.
 
-    ``log`` becomes a link to this attempt's log, ``NAME.<n>.log`` beside it: Snakemake deletes a job's log if it starts
-    the job again. The trainer's environment has the job's end as ``SLURM_JOB_END_TIME``, in seconds since the epoch.
-    ``requeue`` is a shell command; it is empty if the scheduler has none.
-    Return the trainer's exit status (128 + n if signal n killed it), or 1 instead of 75 if there was no progress.
+    Args:
+        command: the trainer. Its environment has the job's end as ``SLURM_JOB_END_TIME``, in seconds since the epoch.
+        folder: the run's folder, with its checkpoints.
+        log: becomes a link to the log of this attempt, ``NAME.<n>.log`` in the same folder. Snakemake deletes a job's
+            log when it starts the job again; the logs of earlier attempts are kept in this way.
+        requeue: a shell command that requeues the job; empty if the scheduler has none.
+
+    Returns:
+        The trainer's exit status (128 + n if signal n killed it); 1 instead of 75 if there was no progress.
     """
     before, end = newest_step(folder), end_of_job()
     record = RunFiles(folder).attempts
@@ -55,17 +59,15 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     job = {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
     append_event(record, {"attempt": number, "event": "start", "time": time.time(), "step": before, **job})
 
-    with live(folder) as over:
-        status, told_to_stop = _supervise(command, _fresh_log(log, number), end)
-        step = newest_step(folder)
-        append_event(record, {"attempt": number, "event": "end", "time": time.time(), "step": step, "status": status})
-        over.set()
-        if status != UNFINISHED or told_to_stop:
-            return status
-        if step == before:
-            _say(log, f"no step was finished between start and end of the job (step {step}): it needs more time")
-            return 1
-        return _requeue(requeue, log) if requeue else status
+    status, told_to_stop = _supervise(command, _fresh_log(log, number), end)
+    step = newest_step(folder)
+    append_event(record, {"attempt": number, "event": "end", "time": time.time(), "step": step, "status": status})
+    if status != UNFINISHED or told_to_stop:
+        return status
+    if step == before:
+        _say(log, f"no step was finished between start and end of the job (step {step}): it needs more time")
+        return 1
+    return _requeue(requeue, log) if requeue else status
 
 
 def newest_step(folder: Path) -> int:

@@ -73,8 +73,8 @@ def sync(folder: Path) -> str:
 
 
 @contextmanager
-def live(folder: Path) -> Iterator[threading.Event]:
-    """Show a run in MLflow while it trains, from a thread, which ends after the event that is yielded."""
+def live(folder: Path) -> Iterator[None]:
+    """Show a run in MLflow while it trains, from a thread: nothing waits for it but the end, for a minute at most."""
     files, over = RunFiles(Path(os.path.abspath(folder))), threading.Event()
     mirror = Mirror(Layout(files.folder.parents[RUN_PATH.count("/") + 1]))
 
@@ -87,7 +87,7 @@ def live(folder: Path) -> Iterator[threading.Event]:
 
     (thread := threading.Thread(target=follow, daemon=True)).start()
     try:
-        yield over
+        yield
     finally:
         over.set()
         thread.join(LOCK_SECONDS)
@@ -172,8 +172,7 @@ class Mirror:
                 client.set_terminated(run.info.run_id)
             runs = client.search_runs([self._experiment])
             scores = {key for each in runs for key in each.data.metrics if key.startswith("score_")}
-            columns = [f"metrics.`{key}`" for key in sorted(scores, key=lambda key: (len(key), key))]
-            view = _VIEW | {"selectedColumns": columns}
+            view = _VIEW | {"selectedColumns": [f"metrics.`{key}`" for key in sorted(scores)]}
             client.set_experiment_tag(self._experiment, "mlflow.sharedViewState.scores", json.dumps(view))
         server = "http://localhost:5000" if self._database else without_password(self.uri)
         return f"{server}/#/experiments/{self._experiment}/runs?workflowType=machine_learning&viewStateShareKey=scores"

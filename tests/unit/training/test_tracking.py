@@ -242,5 +242,6 @@ def test_training_does_not_fail_with_mlflow(
     training: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    assert attempt([sys.executable, "-c", "import time; time.sleep(5)"], training, tmp_path / "train.log") == 0
+    with live(training):
+        assert attempt([sys.executable, "-c", "import time; time.sleep(5)"], training, tmp_path / "train.log") == 0
     assert capsys.readouterr().err.count("srpo: warning: MLflow at http://127.0.0.1:9: ") == 1
