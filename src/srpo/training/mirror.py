@@ -25,7 +25,7 @@ from filelock import FileLock
 from srpo.experiment.config import Training, identity_of
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import exclusive_access, read_events, read_json, read_mapping, write_text
-from srpo.ground.layout import RUN_PATH, Layout, RunFiles, RunId
+from srpo.ground.layout import Layout, RunFiles, RunId
 from srpo.ground.schema import flattened
 from srpo.ground.text import plural
 from srpo.training.watch import Signal, summary_of
@@ -76,7 +76,7 @@ def sync(folder: Path) -> str:
 def live(folder: Path) -> Iterator[None]:
     """Show a run in MLflow while it trains, from a thread: nothing waits for it but the end, for a minute at most."""
     files, over = RunFiles(Path(os.path.abspath(folder))), threading.Event()
-    mirror = Mirror(Layout(files.folder.parents[RUN_PATH.count("/") + 1]))
+    mirror = Mirror(Layout(files.folder / "../../../../.."))
 
     def follow() -> None:
         ended, pause = False, LIVE_SECONDS
