@@ -46,8 +46,8 @@ rule write_report:
 # The file is there if MLflow shows the runs. Results do not wait for MLflow: this rule alone fails, and is tried again.
 rule mlflow:
     input:
-        experiment="<exp>/experiment.yaml",
-        evaluations=evaluations("evaluation.json"),
+        rules.write_report.output,
+        evaluations("evaluation.json"),
     output:
         touch("<exp>/in_mlflow"),
     log:

@@ -79,7 +79,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich takes longer to import than all else that help needs
     pretty_exceptions_enable=False,
 )
-track = typer.Typer(cls=_Verbs, help="Copy the logs to MLflow, Weights & Biases and others.")
+track = typer.Typer(cls=_Verbs, help="Show the runs in MLflow.")
 app.add_typer(track, name="track")
 
 
@@ -285,9 +285,11 @@ def attempt(
 ) -> int:
     """Run srpo train as one attempt, with its record and log. At its time limit the job is requeued."""
     from srpo.training import attempts
+    from srpo.training.mirror import live
 
     folder = next(Path(word).parent for word in command if word.endswith("summary.json"))
-    return attempts.attempt(command, folder, log, requeue)
+    with live(folder):
+        return attempts.attempt(command, folder, log, requeue)
 
 
 @app.command("evaluate")
@@ -422,7 +424,7 @@ def show_status(
 
 @track.command("sync")
 def track_sync(results: Results) -> None:
-    """Make MLflow show the training runs as their logs are now, also while they train."""
+    """Make MLflow show runs and report as their files are now, also while runs train."""
     from srpo.training.mirror import sync
 
     for folder in _experiments(results):

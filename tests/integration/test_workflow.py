@@ -247,9 +247,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-REPORT = {"write_report": 1, "all": 1}
-EVALUATED = {"mlflow": 1, **REPORT}
-NEW = {"experiment": 1, **EVALUATED}
+REPORT = {"write_report": 1, "mlflow": 1, "all": 1}
+NEW = {"experiment": 1, **REPORT}
 
 
 @pytest.mark.parametrize(
@@ -271,7 +270,7 @@ def test_change_reruns_what_depends_on_it(changes: dict, expected: dict[str, int
 
 RUN = "runs/miniature-tiny/physics/grpo/seed1"
 BASE = "base/miniature-tiny/physics"
-RETRAINED = {"train": 2, "evaluate": 2, "evaluate_base": 2, "lengths": 2, "gap": 1, **EVALUATED}
+RETRAINED = {"train": 2, "evaluate": 2, "evaluate_base": 2, "lengths": 2, "gap": 1, **REPORT}
 
 
 @pytest.mark.parametrize(
@@ -280,16 +279,16 @@ RETRAINED = {"train": 2, "evaluate": 2, "evaluate_base": 2, "lengths": 2, "gap":
         ("experiment.yaml", NEW),
         (
             "data/tooluse-facts0/test.parquet",
-            {"split": 1, "statistics": 1, "lengths": 1, "evaluate_base": 1, **EVALUATED},
+            {"split": 1, "statistics": 1, "lengths": 1, "evaluate_base": 1, **REPORT},
         ),
         ("data/physics/statistics.json", {"statistics": 1, **REPORT}),
         ("models/miniature-tiny/model.safetensors", {"base_model": 1, **RETRAINED}),
         ("models/miniature-tiny/base.json", {"base_model": 1, **RETRAINED}),
-        (f"{RUN}/summary.json", {"train": 1, "evaluate": 1, **EVALUATED}),
-        (f"{RUN}/weights", {"train": 1, "evaluate": 1, **EVALUATED}),
-        (f"{RUN}/evaluation.json", {"evaluate": 1, **EVALUATED}),
-        (f"{RUN}/samples.jsonl", {"evaluate": 1, **EVALUATED}),
-        (f"{BASE}/evaluation.json", {"evaluate_base": 1, **EVALUATED}),
+        (f"{RUN}/summary.json", {"train": 1, "evaluate": 1, **REPORT}),
+        (f"{RUN}/weights", {"train": 1, "evaluate": 1, **REPORT}),
+        (f"{RUN}/evaluation.json", {"evaluate": 1, **REPORT}),
+        (f"{RUN}/samples.jsonl", {"evaluate": 1, **REPORT}),
+        (f"{BASE}/evaluation.json", {"evaluate_base": 1, **REPORT}),
         (f"{BASE}/gap.json", {"gap": 1, **REPORT}),
         ("tables/table1.md", REPORT),
         ("figures/learning_curves.svg", REPORT),

@@ -509,6 +509,8 @@ class Execution(Config):
     rollout_tensor_parallel: Count = 1
     rollout_memory_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.6
     deterministic_rollouts: bool = False
+    # whether MLflow shows a run while it trains, or a copy at the end; None: a copy of a miniature's
+    tracking: Annotated[Literal["live", "copy"] | None, Field(exclude_if=lambda value: value is None)] = None
     # further settings of verl, by their Hydra keys (docs/verl.md); they are part of a run's identity
     verl_overrides: Annotated[
         dict[VerlKey, bool | int | float | str],
@@ -601,6 +603,7 @@ NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
     "model": {"title"},
     "benchmark": {"title", "train_file", "test_file"},
     "method": {"title"},
+    "execution": CHANGEABLE_ON_RESUME["execution"] | {"tracking"},
 }
 """Keys that change no result of a run, titles included. Nor does the experiment's name."""
 

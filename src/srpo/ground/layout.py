@@ -189,10 +189,11 @@ class Layout:
     tuned = _Place("tuned.yaml")
     """What a search of hyperparameters has found."""
 
-    @property
-    def tracking_database(self) -> Path:
-        """MLflow's database, in the folder with the results of all experiments."""
-        return self.folder.absolute().parent / "mlflow.db"
+    tracking_id = _Place("tracking_id")
+    """By this MLflow's runs belong to this folder, wherever it is."""
+
+    tracking_database = _Place("../mlflow.db")
+    """MLflow's database, in the folder with the results of all experiments."""
 
     def split(self, benchmark: str, split: str) -> Path:
         return self.folder / "data" / benchmark / f"{split}.parquet"

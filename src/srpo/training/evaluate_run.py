@@ -19,6 +19,7 @@ from srpo.rollout.interface import MAX_RESTARTS, RolloutEngine, ServersFailed
 from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.avg_at_k import EvaluationResult, evaluate_questions
 from srpo.training.lengths import check_lengths
+from srpo.training.mirror import Mirror
 from srpo.training.provenance import check_origin, made_from
 
 T = TypeVar("T")
@@ -128,6 +129,7 @@ def _evaluate(
         "from": origin,
     }
     write_json(files.evaluation, evaluation)
+    Mirror(layout).update(files)
 
 
 def with_servers(

@@ -76,7 +76,7 @@ class RunStatus:
 
 def read(experiment: Experiment, layout: Layout) -> list[RunStatus]:
     """The status of every run, in the matrix's order."""
-    return [_read_run(run, experiment.training, layout) for run in experiment.runs()]
+    return [read_run(run, experiment.training, layout) for run in experiment.runs()]
 
 
 def table(name: str, statuses: Sequence[RunStatus]) -> str:
@@ -94,7 +94,7 @@ def as_json(name: str, statuses: Iterable[RunStatus]) -> str:
 # ---------------------------------------------------------------- collecting
 
 
-def _read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
+def read_run(run: RunId, training: Training, layout: Layout) -> RunStatus:
     horizon = max(training.budget_seconds.values())
     files = _files(layout.run(run))
     if not files:
