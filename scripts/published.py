@@ -210,7 +210,7 @@ def doses(name: str, other: str) -> str:
     claims, rows = ("srpo_over_grpo_last", "srpo_over_sdpo_last", "grpo_overtakes_sdpo"), []
     for of in ((name, ""), (other, name)):
         views = make_table("collapses", results_of(*of)).shown
-        counts = [texts[0].split(",")[0] for view in views for _, texts in view.rows if texts]
+        counts = [re.split(", | \\[", texts[0])[0] for view in views for _, texts in view.rows if texts]
         for i, lines in enumerate(zip(*(rows_of(*of)[claim]["here"] for claim in claims), strict=True)):
             differences = [f"{line['text'].removesuffix(' points')} {line['interval']}" for line in lines]
             rows.append([*differences, "; ".join(counts[3 * i : 3 * i + 3])])
